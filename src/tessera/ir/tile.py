@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import (
     AnyFloat,
-    ArrayAttr,
     DenseArrayBase,
     IndexType,
     IntegerAttr,
@@ -313,6 +312,43 @@ class IotaOp(IRDLOperation):
 
 
 @irdl_op_definition
+class SelectOp(IRDLOperation):
+    """Element by element `condition ? a : b` (xDSL's arith.select takes a scalar condition only)."""
+
+    name = "tessera.tile.select"
+    condition = operand_def(VectorType)
+    a = operand_def(VectorType)
+    b = operand_def(VectorType)
+    result = result_def(VectorType)
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        condition, result = self.condition.type, self.result.type
+        assert isinstance(condition, VectorType) and isinstance(result, VectorType)
+        if self.a.type != result or self.b.type != result or condition.get_shape() != result.get_shape():
+            raise VerifyException(f"select of {self.a.type} and {self.b.type} by {condition} does not give {result}")
+
+
+@irdl_op_definition
+class CastOp(IRDLOperation):
+    """Converts elements as torch's `to`: float to int truncates, to i1 tests for non-zero, i1 becomes 0 or 1.
+
+    Covers every pair of element types; arith's conversions of integers take scalars only in xDSL.
+    """
+
+    name = "tessera.tile.cast"
+    value = operand_def(VectorType)
+    result = result_def(VectorType)
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        source, result = self.value.type, self.result.type
+        assert isinstance(source, VectorType) and isinstance(result, VectorType)
+        if source.get_shape() != result.get_shape():
+            raise VerifyException(f"cast of {source} does not give {result}")
+
+
+@irdl_op_definition
 class PrefetchOp(IRDLOperation):
     """A hint that a `rows` x `columns` block at the indices will be read, or written, soon."""
 
@@ -338,7 +374,9 @@ TILE_OPERATIONS: Sequence[type[IRDLOperation]] = (
     BroadcastOp,
     MaskOp,
     IotaOp,
+    SelectOp,
+    CastOp,
     PrefetchOp,
 )
 
-__all__ = ["TILE_OPERATIONS", "ArrayAttr", "integers", *(op.__name__ for op in TILE_OPERATIONS)]
+__all__ = ["TILE_OPERATIONS", "integers", *(op.__name__ for op in TILE_OPERATIONS)]

@@ -1,0 +1,123 @@
+"""Knobs and spaces: what a schedule may say, declared once by the stage that reads it, and the named rules that make it legal."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tessera.errors import ScheduleError, TuneSpaceEmptyError
+from tessera.scheduling.schedule import KnobValue, Schedule
+
+Problem = TypeVar("Problem")
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One tunable choice. `choices` are ordered, so that neighbours are the next smaller and larger choice."""
+
+    name: str
+    choices: tuple[KnobValue, ...]
+    purpose: str
+
+    def neighbours(self, value: KnobValue) -> tuple[KnobValue, ...]:
+        """The choices next to `value`; all of them when `value` is none of them or the choices have no order."""
+        if value not in self.choices:
+            return self.choices
+        if not isinstance(value, int) and not isinstance(value, tuple) or isinstance(value, bool):
+            return tuple(choice for choice in self.choices if choice != value)
+        index = self.choices.index(value)
+        return tuple(self.choices[i] for i in (index - 1, index + 1) if 0 <= i < len(self.choices))
+
+
+@dataclass(frozen=True)
+class Rule(Generic[Problem]):
+    """A named legality rule: `holds(schedule, problem)`; `reason` says what it protects."""
+
+    name: str
+    reason: str
+    holds: Callable[[Schedule, Problem], bool]
+
+
+@dataclass(frozen=True)
+class Space(Generic[Problem]):
+    """The schedules of one kernel: knobs, rules and the problem that the rules judge."""
+
+    knobs: tuple[Knob, ...]
+    rules: tuple[Rule[Problem], ...]
+    problem: Problem
+    default: Schedule
+    by_name: Mapping[str, Knob] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {knob.name: knob for knob in self.knobs})
+
+    def violations(self, schedule: Schedule) -> tuple[str, ...]:
+        """Names of the rules that `schedule` breaks; empty means legal."""
+        return tuple(rule.name for rule in self.rules if not rule.holds(schedule, self.problem))
+
+    def check(self, schedule: Schedule) -> Schedule:
+        """`schedule` itself; E_SCHEDULE_ILLEGAL with the rules it breaks and the knobs it does not know."""
+        unknown = [knob for knob in schedule if knob not in self.by_name]
+        broken = [rule for rule in self.rules if not rule.holds(schedule, self.problem)] if not unknown else []
+        if unknown or broken:
+            raise ScheduleError(
+                f"schedule {schedule} is not legal here",
+                hints=[f"no knob is called {knob!r}; there are {', '.join(self.by_name)}" for knob in unknown]
+                + [f"rule {rule.name}: {rule.reason}" for rule in broken],
+            )
+        return schedule
+
+    def candidates(self) -> Iterator[Schedule]:
+        """All legal schedules, in the order of the knobs' choices."""
+        names = [knob.name for knob in self.knobs]
+        for values in itertools.product(*(knob.choices for knob in self.knobs)):
+            schedule = Schedule(dict(zip(names, values, strict=True)))
+            if not self.violations(schedule):
+                yield schedule
+
+    def neighbours(self, schedule: Schedule) -> tuple[Schedule, ...]:
+        """Legal schedules that differ from `schedule` in one knob by one step."""
+        moves = (
+            schedule.replace(**{knob.name: value})
+            for knob in self.knobs
+            for value in knob.neighbours(schedule[knob.name])
+        )
+        return tuple(move for move in moves if not self.violations(move))
+
+    def draw(self, generator: random.Random, tries: int = 1000) -> Schedule:
+        """A random legal schedule; E_TUNE_SPACE_EMPTY when `tries` draws find none."""
+        for _ in range(tries):
+            schedule = Schedule({knob.name: generator.choice(knob.choices) for knob in self.knobs})
+            if not self.violations(schedule):
+                return schedule
+        raise TuneSpaceEmptyError(f"{tries} random schedules were all illegal", hints=self.why_empty())
+
+    def why_empty(self) -> list[str]:
+        """For the message of an empty space: how many of the raw combinations each rule rejects."""
+        counts = dict.fromkeys((rule.name for rule in self.rules), 0)
+        total = 0
+        names = [knob.name for knob in self.knobs]
+        for values in itertools.islice(itertools.product(*(knob.choices for knob in self.knobs)), 20_000):
+            total += 1
+            for name in self.violations(Schedule(dict(zip(names, values, strict=True)))):
+                counts[name] += 1
+        return [f"rule {name} rejects {count} of {total} combinations" for name, count in counts.items() if count]
+
+    def restricted(self, choices: Mapping[str, Sequence[KnobValue]]) -> Space[Problem]:
+        """This space with some knobs limited to the given choices (`op.matmul(..., tile_shape=)`, `search_space(...)`)."""
+        knobs = tuple(
+            Knob(knob.name, tuple(choices[knob.name]), knob.purpose) if knob.name in choices else knob
+            for knob in self.knobs
+        )
+        narrowed = Space(knobs, self.rules, self.problem, self.default)
+        pinned = {name: values[0] for name, values in choices.items() if self.default[name] not in values}
+        start = self.default.replace(**pinned)
+        if narrowed.violations(start):
+            legal = next(narrowed.candidates(), None)
+            if legal is None:
+                raise TuneSpaceEmptyError("no legal schedule has the requested knobs", hints=narrowed.why_empty())
+            start = legal
+        return Space(knobs, self.rules, self.problem, start)
