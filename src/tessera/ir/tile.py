@@ -8,6 +8,7 @@ the worker grid.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -42,7 +43,7 @@ REDUCE_KINDS = ("add", "mul", "max", "min")
 
 def integers(attribute: DenseArrayBase) -> tuple[int, ...]:
     """The values of an `array<i64: ...>` or `array<i1: ...>` attribute."""
-    return tuple(int(value) for value in attribute.get_values())
+    return tuple(int(value) for value in cast("DenseArrayBase[IntegerType]", attribute).get_values())
 
 
 @irdl_op_definition

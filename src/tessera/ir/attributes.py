@@ -1,0 +1,104 @@
+"""Python values as IR attributes and types, interned, so that making an operation allocates no new attribute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    ArrayAttr,
+    BFloat16Type,
+    BoolAttr,
+    Float8E4M3FNType,
+    Float8E5M2Type,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    StringAttr,
+    TensorType,
+)
+from xdsl.ir import Attribute
+
+Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | Attribute"
+"""What an attribute may be written as in Python."""
+
+ELEMENT_TYPES: dict[str, Attribute] = {
+    "fp64": Float64Type(),
+    "fp32": Float32Type(),
+    "bf16": BFloat16Type(),
+    "fp16": Float16Type(),
+    "fp8_e4m3": Float8E4M3FNType(),
+    "fp8_e5m2": Float8E5M2Type(),
+    "int64": IntegerType(64),
+    "int32": IntegerType(32),
+    "bool": IntegerType(1),
+}
+"""Element type of each data type, by the name users give it. (`tf32` is a math mode: its storage is fp32.)"""
+
+DTYPE_NAMES: dict[Attribute, str] = {element: name for name, element in ELEMENT_TYPES.items()}
+"""The inverse of `ELEMENT_TYPES`."""
+
+
+@lru_cache(maxsize=4096)
+def tensor_type(shape: tuple[int | None, ...], element: Attribute) -> TensorType[Attribute]:
+    """`tensor<...>` of `element` over `shape`; `None` is an extent known only at run time."""
+    return TensorType(element, [DYNAMIC_INDEX if extent is None else extent for extent in shape])
+
+
+@lru_cache(maxsize=4096)
+def dimension_names(names: tuple[str, ...]) -> ArrayAttr[StringAttr]:
+    """The `dims` attribute that names a result's symbolic extents."""
+    return ArrayAttr([StringAttr(name) for name in names])
+
+
+# Typed: True, 1 and 1.0 are equal keys in Python and three different attributes here.
+@lru_cache(maxsize=4096, typed=True)
+def _scalar(value: bool | int | float | str) -> Attribute:
+    if isinstance(value, bool):
+        return BoolAttr.from_bool(value)
+    if isinstance(value, int):
+        return IntegerAttr(value, 64)
+    if isinstance(value, float):
+        return FloatAttr(value, 64)
+    return StringAttr(value)
+
+
+@lru_cache(maxsize=4096)
+def _array(elements: tuple[Attribute, ...]) -> Attribute:
+    return ArrayAttr(elements)
+
+
+def to_attribute(value: Value) -> Attribute:
+    """The attribute that stands for a Python value: bool i1, int i64, float f64, str, tuple an array; attributes pass."""
+    if isinstance(value, Attribute):
+        return value
+    if isinstance(value, tuple):
+        return _array(tuple(to_attribute(element) for element in value))
+    return _scalar(value)
+
+
+def to_value(attribute: Attribute) -> Value:
+    """The Python value of an attribute made by `to_attribute` or written in text; other attributes pass unchanged."""
+    match attribute:
+        case IntegerAttr():
+            number = attribute.value.data
+            return bool(number) if attribute.type == ELEMENT_TYPES["bool"] else number
+        case FloatAttr():
+            return attribute.value.data
+        case StringAttr():
+            return attribute.data
+        case ArrayAttr():
+            return tuple(to_value(element) for element in attribute.data)
+        case _:
+            return attribute
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as users read it: `(?, 128)`, with `?` for extents known only at run time."""
+    inner = ", ".join("?" if extent == DYNAMIC_INDEX else str(extent) for extent in shape)
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"

@@ -1,0 +1,147 @@
+"""Graph IR: `tessera.graph.<operator>` on `tensor` values, all defined by the one table below.
+
+Every operation takes tensors, gives one tensor and is pure. The attribute `dims` may name the symbolic extent of
+each result dimension. The operations differ only in arity, attributes and verification rule, so their classes
+are made from `OperatorForm` rows; dispatch on them by class (`GRAPH_OPERATIONS["matmul"]`) or by `op.operator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    opt_attr_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.traits import Pure
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir import graph_rules as rules
+from tessera.ir.attributes import Value, to_attribute, to_value
+
+UNBOUNDED = 1 << 30
+_PREFIX = "tessera.graph."
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorForm:
+    """What an operation must look like: number of operands, attributes by name and Python kind, and its rule."""
+
+    operands: tuple[int, int]
+    rule: rules.Rule
+    required: Mapping[str, type] = field(default_factory=dict)
+    optional: Mapping[str, type] = field(default_factory=dict)
+
+
+class GraphOperation(IRDLOperation):
+    """The form all graph operations share."""
+
+    inputs = var_operand_def(TensorType)
+    result = result_def(TensorType)
+    dims = opt_attr_def(ArrayAttr[StringAttr])
+    traits = traits_def(Pure())
+
+    @property
+    def operator(self) -> str:
+        """The operator's name: `matmul` of `tessera.graph.matmul`."""
+        return self.name[len(_PREFIX) :]
+
+    def attribute(self, name: str, default: Value | None = None) -> Value | None:
+        """The Python value of attribute `name`, or `default` where it is absent."""
+        attribute = self.attributes.get(name)
+        return default if attribute is None else to_value(attribute)
+
+    def verify_(self) -> None:
+        form = _FORMS[self.operator]
+        least, most = form.operands
+        if not least <= len(self.inputs) <= most:
+            expected = str(least) if least == most else f"{least} to {most}" if most < UNBOUNDED else f"{least} or more"
+            rules.fail(self, f"takes {expected} operands, not {len(self.inputs)}")
+        for name, kind in (*form.required.items(), *form.optional.items()):
+            if name in self.attributes:
+                self._verify_attribute(name, kind)
+            elif name in form.required:
+                rules.fail(self, f"needs the attribute {name!r}")
+        if self.dims is not None and len(self.dims) != len(rules.result_type(self).get_shape()):
+            rules.fail(self, f"dims {self.dims} needs one name per result dimension")
+        form.rule(self)
+
+    def _verify_attribute(self, name: str, kind: type) -> None:
+        value = to_value(self.attributes[name])
+        # A bool is an int to Python; `axis = true` is still a mistake.
+        wrong_boolean = isinstance(value, bool) and kind is not bool
+        wrong_element = kind is tuple and not all(type(v) is int for v in cast("tuple[Value, ...]", value))
+        if kind is not object and (wrong_boolean or not isinstance(value, kind) or wrong_element):
+            wanted = "integers" if kind is tuple else kind.__name__
+            raise VerifyException(f"{self.operator}: attribute {name!r} should be {wanted}, is {self.attributes[name]}")
+
+
+_UNARY, _BINARY, _TERNARY = (1, 1), (2, 2), (3, 3)
+_AXES = {"axes": tuple}
+_KEEPDIMS = {"keepdims": bool}
+_MATRIX = {"transpose_a": bool, "transpose_b": bool, "accum_dtype": str}
+
+
+def _each(names: str, *form: OperatorForm) -> dict[str, OperatorForm]:
+    return {name: row for name in names.split() for row in form}
+
+
+_FORMS: dict[str, OperatorForm] = {
+    "matmul": OperatorForm(_BINARY, rules.contraction, optional=_MATRIX),
+    "gemm": OperatorForm((2, 3), rules.gemm, optional={"alpha": float, "beta": float, **_MATRIX}),
+    **_each("add sub mul div pow minimum maximum", OperatorForm(_BINARY, rules.arithmetic)),
+    **_each("neg abs relu", OperatorForm(_UNARY, rules.arithmetic)),
+    **_each("exp log sqrt rsqrt tanh sigmoid erf silu", OperatorForm(_UNARY, rules.floating)),
+    "gelu": OperatorForm(_UNARY, rules.floating, optional={"approximate": str}),
+    "clamp": OperatorForm(_UNARY, rules.clamp),
+    "where": OperatorForm(_TERNARY, rules.where),
+    "cast": OperatorForm(_UNARY, rules.cast_elements),
+    **_each("eq ne lt le gt ge", OperatorForm(_BINARY, rules.comparison)),
+    **_each("logical_and logical_or", OperatorForm(_BINARY, rules.logical)),
+    "logical_not": OperatorForm(_UNARY, rules.logical),
+    **_each("sum prod", OperatorForm(_UNARY, rules.accumulation, _AXES, _KEEPDIMS)),
+    **_each("max min", OperatorForm(_UNARY, rules.reduction, _AXES, _KEEPDIMS)),
+    "mean": OperatorForm(_UNARY, rules.mean, _AXES, _KEEPDIMS),
+    "argmax": OperatorForm(_UNARY, rules.argument, _AXES, _KEEPDIMS),
+    **_each("softmax log_softmax", OperatorForm(_UNARY, rules.softmax, {"axis": int})),
+    "layer_norm": OperatorForm((1, 3), rules.normalization, {"eps": float}),
+    "rms_norm": OperatorForm((1, 2), rules.normalization, {"eps": float}),
+    "reshape": OperatorForm(_UNARY, rules.reshape),
+    "transpose": OperatorForm(_UNARY, rules.transpose, {"permutation": tuple}),
+    "broadcast_to": OperatorForm(_UNARY, rules.broadcast_to),
+    "concat": OperatorForm((1, UNBOUNDED), rules.concat, {"axis": int}),
+    "slice": OperatorForm(_UNARY, rules.slice_, {"starts": tuple, "steps": tuple}),
+    "constant": OperatorForm((0, 0), rules.constant, {"value": object}),
+}
+
+
+def _define(operator: str, form: OperatorForm) -> type[GraphOperation]:
+    title = "".join(part.capitalize() for part in operator.split("_"))
+    members = {"name": _PREFIX + operator, "__module__": __name__, "__doc__": form.rule.__doc__}
+    return irdl_op_definition(cast(type[GraphOperation], type(f"{title}Op", (GraphOperation,), members)))
+
+
+GRAPH_OPERATIONS: dict[str, type[GraphOperation]] = {name: _define(name, form) for name, form in _FORMS.items()}
+"""Operation class of each operator, by the operator's name."""
+
+
+def create(
+    operator: str,
+    operands: Sequence[SSAValue],
+    result_type: TensorType[Attribute],
+    attributes: Mapping[str, Value] | None = None,
+) -> GraphOperation:
+    """An unverified `tessera.graph.<operator>`: attributes are Python values, see `attributes.to_attribute`.
+
+    Raises KeyError for an operator that Graph IR does not have. The operation is not attached to any block.
+    """
+    interned = {name: to_attribute(value) for name, value in attributes.items()} if attributes else {}
+    return GRAPH_OPERATIONS[operator].create(operands=operands, result_types=(result_type,), attributes=interned)

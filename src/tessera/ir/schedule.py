@@ -1,0 +1,108 @@
+"""Schedule IR: which graph operations make one kernel, and how it is tiled (`tessera.schedule.*`).
+
+A kernel's schedule stands in its attributes (one per knob) and in `tessera.schedule.tile` on its anchor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr, StringAttr, TensorType
+from xdsl.irdl import (
+    IRDLOperation,
+    attr_def,
+    irdl_op_definition,
+    opt_attr_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure
+from xdsl.utils.exceptions import VerifyException
+
+from tessera.ir import graph_rules as rules
+from tessera.ir.attributes import to_value
+
+KERNEL_FAMILIES = ("contraction", "row", "column")
+
+
+@irdl_op_definition
+class YieldOp(IRDLOperation):
+    """Ends a kernel's region; its operands are the kernel's results."""
+
+    name = "tessera.schedule.yield"
+    values = var_operand_def(TensorType)
+    traits = traits_def(IsTerminator())
+
+
+@irdl_op_definition
+class KernelOp(IRDLOperation):
+    """One kernel: a region of graph operations over its operands, which are the region's block arguments."""
+
+    name = "tessera.schedule.kernel"
+    inputs = var_operand_def(TensorType)
+    sym_name = attr_def(StringAttr)
+    family = attr_def(StringAttr)
+    body = region_def("single_block")
+    outputs = var_result_def(TensorType)
+    traits = traits_def(IsolatedFromAbove(), Pure())
+
+    def verify_(self) -> None:
+        if self.family.data not in KERNEL_FAMILIES:
+            raise VerifyException(f"kernel family {self.family.data!r} is none of {KERNEL_FAMILIES}")
+        arguments = [argument.type for argument in self.body.block.args]
+        if arguments != [value.type for value in self.inputs]:
+            raise VerifyException("the region's arguments differ in type from the kernel's operands")
+        last = self.body.block.last_op
+        if not isinstance(last, YieldOp):
+            raise VerifyException("the region ends in tessera.schedule.yield")
+        if [value.type for value in last.values] != [value.type for value in self.outputs]:
+            raise VerifyException("the yielded values differ in type from the kernel's results")
+
+
+@irdl_op_definition
+class TileOp(IRDLOperation):
+    """How a value is tiled: of one operand the identity, of two operands their tiled matrix product.
+
+    The tile is written `tile_sizes = [128, 128, 32]` or `m = 128, n = 128, k = 64`; `autotune` lets the tuner change
+    it, `cost_model` names the model that chose it.
+    """
+
+    name = "tessera.schedule.tile"
+    inputs = var_operand_def(TensorType)
+    tile_sizes = opt_attr_def(ArrayAttr[IntegerAttr])
+    m = opt_attr_def(IntegerAttr)
+    n = opt_attr_def(IntegerAttr)
+    k = opt_attr_def(IntegerAttr)
+    cost_model = opt_attr_def(StringAttr)
+    autotune = opt_attr_def(BoolAttr)
+    result = result_def(TensorType)
+    traits = traits_def(Pure())
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The tile, however it is written."""
+        if self.tile_sizes is not None:
+            return cast("tuple[int, ...]", to_value(self.tile_sizes))
+        return tuple(side.value.data for side in (self.m, self.n, self.k) if side is not None)
+
+    def verify_(self) -> None:
+        sides = [side for side in (self.m, self.n, self.k) if side is not None]
+        if (self.tile_sizes is None) == (not sides):
+            raise VerifyException("a tile is written either as tile_sizes or as m, n, k")
+        if sides and len(sides) != 3:
+            raise VerifyException("m, n and k stand together")
+        if not self.sizes or any(size < 1 for size in self.sizes):
+            raise VerifyException(f"tile sizes {list(self.sizes)} should be positive")
+        if len(self.inputs) == 2:
+            rules.contraction(self)
+        elif len(self.inputs) != 1:
+            raise VerifyException(f"tiles one value or a product of two, not {len(self.inputs)} operands")
+        elif self.inputs[0].type != self.result.type:
+            raise VerifyException(f"tiling {self.inputs[0].type} does not give {self.result.type}")
+
+
+SCHEDULE_OPERATIONS: Sequence[type[IRDLOperation]] = (YieldOp, KernelOp, TileOp)
