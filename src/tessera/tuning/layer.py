@@ -1,0 +1,129 @@
+"""One layer of the tuning database: a folder of entry files, read by family and remembered until the folder changes.
+
+    ROOT/v1/FAMILY/SHAPE.json          the measured winner of one identity
+    ROOT/v1/FAMILY/SHAPE.model.json    the model's choice, in a file of its own so that it never replaces a measurement
+    ROOT/v1/FAMILY/SHAPE.HOST.jsonl    every trial made on HOST, one a line
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tessera.errors import CacheFormatError, CacheIOError
+from tessera.tuning.entry import VERSION, Entry, Origin, parse
+from tessera.tuning.identity import Identity, log_distance, log_shape
+
+Report = Callable[[CacheIOError | CacheFormatError], None]
+_Stamp = tuple[int, int, int]
+
+
+@dataclass
+class _Family:
+    """The entries of one folder, with what tells whether the folder or a file in it has changed."""
+
+    stamp: int
+    files: dict[str, tuple[_Stamp, Entry | None]]
+    measured: dict[Identity, Entry] = field(default_factory=dict)
+    model: dict[Identity, Entry] = field(default_factory=dict)
+    shapes: list[tuple[tuple[float, ...], Entry]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for _, entry in self.files.values():
+            if entry is not None:
+                (self.measured if entry.origin == "measured" else self.model)[entry.identity] = entry
+        self.shapes = [(log_shape(entry.identity.shape), entry) for entry in self.measured.values()]
+
+
+class Layer:
+    """The entries below one folder. Reading never changes a file; what cannot be read is told to `report` and skipped."""
+
+    def __init__(self, name: str, root: Path, report: Report) -> None:
+        self.name = name
+        self.root = root
+        self._folder = root / f"v{VERSION}"
+        self._report = report
+        self._families: dict[str, _Family | None] = {}
+
+    def path(self, identity: Identity, origin: Origin) -> Path:
+        """The file of an entry."""
+        suffix = ".json" if origin == "measured" else ".model.json"
+        return self._folder / identity.family() / f"{identity.shape_name()}{suffix}"
+
+    def log_path(self, identity: Identity, host: str) -> Path:
+        """The file that collects the trials made for `identity` on `host`."""
+        return self._folder / identity.family() / f"{identity.shape_name()}.{host}.jsonl"
+
+    def get(self, identity: Identity, origin: Origin) -> Entry | None:
+        """The entry of exactly this identity."""
+        family = self._family(identity.family())
+        if family is None:
+            return None
+        return (family.measured if origin == "measured" else family.model).get(identity)
+
+    def nearest(self, identity: Identity) -> tuple[float, Entry] | None:
+        """The measured entry that differs in shape only, by the least log distance, and that distance."""
+        family = self._family(identity.family())
+        if family is None or not family.shapes:
+            return None
+        here = log_shape(identity.shape)
+        distance, _, entry = min(
+            (log_distance(here, there), entry.identity.shape, entry) for there, entry in family.shapes
+        )
+        return None if distance == float("inf") else (distance, entry)
+
+    def entries(self) -> Iterator[Entry]:
+        """All readable entries, in the order of their file names."""
+        for name in self._names(self._folder):
+            family = self._family(name)
+            if family is not None:
+                yield from (entry for _, entry in family.files.values() if entry is not None)
+
+    def forget(self, identity: Identity) -> None:
+        """Makes the next look-up read the folder of `identity` again, which this process has just written."""
+        self._families.pop(identity.family(), None)
+
+    def _family(self, name: str) -> _Family | None:
+        known = self._families.get(name)
+        folder = self._folder / name
+        try:
+            stamp = folder.stat().st_mtime_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._report(CacheIOError(f"cannot read {folder}: {error}"))
+            return None
+        if known is None or known.stamp != stamp:
+            known = _Family(stamp, self._read(folder, known.files if known is not None else {}))
+            self._families[name] = known
+        return known
+
+    def _read(self, folder: Path, known: dict[str, tuple[_Stamp, Entry | None]]) -> dict[str, tuple[_Stamp, Entry | None]]:
+        files: dict[str, tuple[_Stamp, Entry | None]] = {}
+        for name in self._names(folder):
+            if not name.endswith(".json") or name.startswith("."):
+                continue
+            path = folder / name
+            try:
+                status = path.stat()
+                stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+                same = name in known and known[name][0] == stamp
+                files[name] = known[name] if same else (stamp, parse(path.read_bytes(), str(path)))
+            except FileNotFoundError:
+                continue  # replaced or removed between listing and reading
+            except OSError as error:
+                self._report(CacheIOError(f"cannot read {path}: {error}"))
+            except CacheFormatError as error:
+                self._report(error)
+                files[name] = (stamp, None)
+        return files
+
+    def _names(self, folder: Path) -> list[str]:
+        try:
+            return sorted(path.name for path in folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self._report(CacheIOError(f"cannot list {folder}: {error}"))
+            return []

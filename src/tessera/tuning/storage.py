@@ -1,0 +1,75 @@
+"""Writing cache files so that no reader sees half a file and nothing that was there is lost.
+
+No locks: they are unreliable on network file systems and a killed process leaves them behind. `os.replace` is atomic within a directory on
+every file system that homes live on, and a process appends only to a log of its own host, because NFS has no atomic append between clients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import socket
+from pathlib import Path
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Puts `data` into `path`, whole or not at all, durably. OSError when it cannot; then `path` is as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(folder: Path) -> None:
+    # Some network file systems refuse to sync a directory: the file is complete then all the same.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def append_lines(path: Path, lines: bytes) -> None:
+    """Appends whole lines with one write, so that those of two processes do not mix. OSError when it cannot."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        if os.write(descriptor, lines) != len(lines):
+            os.write(descriptor, b"\n")  # a full disk cut the line: the next one must start afresh
+            raise OSError(f"only a part of {len(lines)} bytes could be appended to {path}")
+    finally:
+        os.close(descriptor)
+
+
+def keep_aside(path: Path) -> Path:
+    """Gives the present bytes of `path` a second name, so that replacing it loses nothing; the name. OSError when it cannot.
+
+    The same bytes get the same name, so that repeated damage does not fill the disk.
+    """
+    data = path.read_bytes()
+    aside = path.with_name(f"{path.name}.kept-{hashlib.sha256(data).hexdigest()[:12]}")
+    if not aside.exists():
+        write_atomically(aside, data)
+    return aside
+
+
+def host_name() -> str:
+    """This host's name as a part of a file name."""
+    name = socket.gethostname().split(".")[0]
+    return "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in name) or "host"
