@@ -1,0 +1,149 @@
+"""Element types and how they combine, as torch combines them.
+
+Every `DType` is one object per process: compare with `is` or `==`, use as a dictionary key. `tf32` is a math mode (10-bit mantissas inside a
+matrix product): its elements are stored as fp32. `SUPPORTED` holds those that kernels compute with; the others are declared names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import numpy
+import torch
+
+from tessera.errors import DTypeError
+
+Kind = Literal["bool", "int", "float"]
+
+
+@dataclass(frozen=True, eq=False)
+class DType:
+    """One element type: `itemsize` in bytes as stored, `mlir` the name of its MLIR type, `torch` the torch dtype it is stored as."""
+
+    name: str
+    kind: Kind
+    itemsize: int
+    mlir: str
+    torch: torch.dtype
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element as stored; 8 for `bool_`, which takes a byte."""
+        return 8 * self.itemsize
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Identity must survive pickling into tuning workers and copying.
+        return dtype_of, (self.name,)
+
+
+bool_ = DType("bool", "bool", 1, "i1", torch.bool)
+int8 = DType("int8", "int", 1, "i8", torch.int8)
+int32 = DType("int32", "int", 4, "i32", torch.int32)
+int64 = DType("int64", "int", 8, "i64", torch.int64)
+fp8_e4m3 = DType("fp8_e4m3", "float", 1, "f8E4M3FN", torch.float8_e4m3fn)
+fp8_e5m2 = DType("fp8_e5m2", "float", 1, "f8E5M2", torch.float8_e5m2)
+fp16 = DType("fp16", "float", 2, "f16", torch.float16)
+bf16 = DType("bf16", "float", 2, "bf16", torch.bfloat16)
+tf32 = DType("tf32", "float", 4, "f32", torch.float32)
+fp32 = DType("fp32", "float", 4, "f32", torch.float32)
+fp64 = DType("fp64", "float", 8, "f64", torch.float64)
+
+ALL = (bool_, int8, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, tf32, fp32, fp64)
+"""Every declared dtype, narrowest kind and width first."""
+
+SUPPORTED = frozenset((bool_, int32, int64, fp16, bf16, fp32, fp64))
+"""The dtypes that tensors may have."""
+
+_BY_TORCH = {dtype.torch: dtype for dtype in ALL if dtype is not tf32}
+_ALIASES = {
+    "float8_e4m3fn": fp8_e4m3,
+    "float8_e5m2": fp8_e5m2,
+    "float16": fp16,
+    "half": fp16,
+    "bfloat16": bf16,
+    "float32": fp32,
+    "float": fp32,
+    "float64": fp64,
+    "double": fp64,
+    "int": int32,
+    "long": int64,
+}
+_BY_NAME = {dtype.name: dtype for dtype in ALL} | {dtype.mlir: dtype for dtype in ALL if dtype is not tf32} | _ALIASES
+_BY_PYTHON_TYPE: dict[Any, DType] = {bool: bool_, int: int64, float: fp64}
+_RANK: dict[Kind, int] = {"bool": 0, "int": 1, "float": 2}
+_ACCUMULATORS = {int8: int32, fp8_e4m3: fp32, fp8_e5m2: fp32, fp16: fp32, bf16: fp32, tf32: fp32}
+
+
+def dtype_of(x: object) -> DType:
+    """The dtype that `x` names: a `DType`, a name ("fp32", "float32", "f32"), a torch dtype, a numpy dtype or scalar type, or `bool`, `int`, `float`.
+
+    Names and Python types mean what they mean to torch: "float" is fp32, the type `float` is fp64. Raises DTypeError for all else.
+    """
+    if isinstance(x, DType):
+        return x
+    if isinstance(x, torch.dtype):
+        found = _BY_TORCH.get(x)
+    elif isinstance(x, str):
+        found = _BY_NAME.get(x.removeprefix("torch."))
+    else:
+        found = _BY_PYTHON_TYPE.get(x) if isinstance(x, type) else None
+        found = found or _of_numpy(x)
+    if found is None:
+        raise DTypeError(f"{x!r} is no dtype of Tessera", hints=[f"dtypes are {', '.join(map(repr, ALL))}"])
+    return found
+
+
+def _of_numpy(x: object) -> DType | None:
+    if isinstance(x, numpy.dtype) or (isinstance(x, type) and issubclass(x, numpy.generic)):
+        kind = numpy.dtype(x)
+        # Tessera reads memory as it lies; an array in foreign byte order has no dtype here.
+        return _BY_NAME.get(kind.name) if kind.isnative else None
+    return None
+
+
+@cache
+def promote(a: DType, b: DType) -> DType:
+    """The dtype of a result of `a` and `b`, both of tensors with dimensions; equal to `torch.promote_types`.
+
+    Raises DTypeError where torch has no common type (fp8 with anything else).
+    """
+    if a is b:
+        return a
+    try:
+        return _BY_TORCH[torch.promote_types(a.torch, b.torch)]
+    except RuntimeError as error:
+        raise DTypeError(f"{a} and {b} have no common dtype", hints=["cast one of them, for example to fp32"]) from error
+
+
+def promote_weak(dtype: DType, weak: DType) -> DType:
+    """The result of a tensor of `dtype` with dimensions and one of `weak` without: `weak` decides only where its kind is the wider one.
+
+    bool < int < float, as in torch: int32 with a zero-dimensional int64 stays int32, int32 with a zero-dimensional fp64 becomes fp64.
+    """
+    return dtype if _RANK[weak.kind] <= _RANK[dtype.kind] else promote(dtype, weak)
+
+
+def promote_scalar(dtype: DType, value: bool | int | float) -> DType:
+    """The result of a tensor of `dtype` and a Python number: as `torch.result_type`, so an int tensor with a float gives torch's default dtype."""
+    return promote_weak(dtype, scalar_dtype(value))
+
+
+def scalar_dtype(value: bool | int | float) -> DType:
+    """The dtype torch gives a Python number: bool, int64 or the default floating dtype. Raises DTypeError for complex and other values."""
+    if isinstance(value, bool | numpy.bool_):
+        return bool_
+    if isinstance(value, int):
+        return int64
+    if isinstance(value, float):
+        return dtype_of(torch.get_default_dtype())
+    raise DTypeError(f"{value!r} is no real number")
+
+
+def accumulator(dtype: DType) -> DType:
+    """The dtype in which products and sums of `dtype` are formed: fp32 for narrower floats, int32 for int8, else `dtype` itself."""
+    return _ACCUMULATORS.get(dtype, dtype)

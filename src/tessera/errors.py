@@ -1,0 +1,182 @@
+"""What can go wrong: one class per failure, each with a stable code, a message, the place in the user's code, and hints.
+
+`str(error)` reads::
+
+    E_SHAPE_MISMATCH: matmul: (3, 4) @ (5, 6): inner extents 4 and 5 differ
+    at train.py:12
+    hint: transpose the second operand
+
+Catch `TesseraError` for all of them, or the builtin that fits (`ValueError`, `TypeError`, `OSError`, ...), from which each class also derives.
+The codes are part of the interface: programs may compare them, and they do not change between versions.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from types import FrameType
+from typing import ClassVar
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class TesseraError(Exception):
+    """A failure that Tessera reports. Subclasses set `code`.
+
+    `message` is one sentence without the code. `hints` are remedies, each a sentence of its own. `where` is "file:line" of the user's call, None
+    where no frame of the user's is on the stack; it is looked up when it is not given.
+    """
+
+    code: ClassVar[str] = "E_TESSERA"
+
+    def __init__(self, message: str, *, hints: Iterable[str] = (), where: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hints = tuple(hints)
+        self.where = where if where is not None else _user_location(sys._getframe(1))
+
+    def __str__(self) -> str:
+        place = [f"at {self.where}"] if self.where else []
+        return "\n".join([f"{self.code}: {self.message}", *place, *(f"hint: {hint}" for hint in self.hints)])
+
+
+class ShapeMismatchError(TesseraError, ValueError):
+    """Operands whose shapes do not fit together; the message holds all of them."""
+
+    code = "E_SHAPE_MISMATCH"
+
+
+class DTypeError(TesseraError, TypeError):
+    """A dtype that is unknown, or that the operator does not take."""
+
+    code = "E_DTYPE"
+
+
+class DeviceError(TesseraError, ValueError):
+    """An operand on a device that Tessera cannot reach, or operands on different devices."""
+
+    code = "E_DEVICE"
+
+
+class InputMutatedError(TesseraError, RuntimeError):
+    """A torch tensor was written to between its use in an expression and the evaluation of that expression."""
+
+    code = "E_INPUT_MUTATED"
+
+
+class GradDetachedError(TesseraError, RuntimeError):
+    """A torch tensor requires grad, and taking it would silently cut the graph of gradients."""
+
+    code = "E_GRAD_DETACHED"
+
+
+class ValueControlFlowError(TesseraError, TypeError):
+    """Python control flow (`if`, `while`, `and`) asked for the value of a lazy tensor, or of one that is being traced."""
+
+    code = "E_VALUE_CONTROL_FLOW"
+
+
+class InPlaceError(TesseraError, TypeError):
+    """An in-place operator or an assignment to elements: tensors are immutable."""
+
+    code = "E_IN_PLACE"
+
+
+class TorchFunctionError(TesseraError, TypeError):
+    """A Tessera tensor was handed to a function of torch."""
+
+    code = "E_TORCH_FUNCTION"
+
+
+class MissingArgumentError(TesseraError, TypeError):
+    """A kernel was called without an operand that it uses in more than a sum."""
+
+    code = "E_MISSING_ARGUMENT"
+
+
+class NoSubjectError(TesseraError, RuntimeError):
+    """A bare `schedule.search_space(...)` or `schedule.autotune(...)` where no kernel is traced and none was defined."""
+
+    code = "E_NO_SUBJECT"
+
+
+class ArgumentError(TesseraError, ValueError):
+    """An argument, option or environment variable whose value is not allowed."""
+
+    code = "E_ARGUMENT"
+
+
+class ScheduleError(TesseraError, ValueError):
+    """A schedule that cannot be read, or that breaks a legality rule; the hints name the rules."""
+
+    code = "E_SCHEDULE_ILLEGAL"
+
+
+class TuneSpaceEmptyError(TesseraError, ValueError):
+    """No schedule of the requested space is legal; the hints say which rule dropped how many."""
+
+    code = "E_TUNE_SPACE_EMPTY"
+
+
+class TuneFailedError(TesseraError, RuntimeError):
+    """Every candidate of a tuning failed; the hints count the outcomes."""
+
+    code = "E_TUNE_FAILED"
+
+
+class CacheIOError(TesseraError, OSError):
+    """A cache on disk could not be read or written (permissions, full disk, no such folder)."""
+
+    code = "E_CACHE_IO"
+
+
+class CacheFormatError(TesseraError, ValueError):
+    """A cache file is corrupt, or was written by another version of its format."""
+
+    code = "E_CACHE_FORMAT"
+
+
+class UnsupportedTargetError(TesseraError, RuntimeError):
+    """The device, or the code generator for it, lacks what kernels need; the message names what is missing."""
+
+    code = "E_UNSUPPORTED_TARGET"
+
+
+class IRError(TesseraError, ValueError):
+    """IR that does not parse or verify; the message has line and column where there are any."""
+
+    code = "E_IR"
+
+
+class MemoryLimitError(TesseraError, MemoryError):
+    """A result does not fit into the memory limit, or the operating system refused the memory."""
+
+    code = "E_MEMORY_LIMIT"
+
+
+class CompileError(TesseraError, RuntimeError):
+    """A code generator refused a kernel."""
+
+    code = "E_COMPILE"
+
+
+class ProfileError(TesseraError, RuntimeError):
+    """A profile was asked for where there is none, or sessions were used out of order."""
+
+    code = "E_PROFILE"
+
+
+def _user_location(frame: FrameType | None) -> str | None:
+    """ "file:line" of the first frame from `frame` outwards that belongs neither to this package, nor to torch, nor to the interpreter.
+
+    torch is passed over because some of its Python functions call back into Tessera: the user's line is the one that called torch.
+    """
+    torch_file = getattr(sys.modules.get("torch"), "__file__", None)
+    passed_over = (_PACKAGE, "<frozen ") + ((os.path.dirname(torch_file) + os.sep,) if torch_file else ())
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not filename.startswith(passed_over):
+            return f"{filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None

@@ -1,0 +1,152 @@
+"""Every `TESSERA_*` environment variable, typed, read once.
+
+`current()` gives the settings in force; algorithms take values from it and never look at the environment. `override(...)` changes some for a
+while, for the whole process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tessera.errors import ArgumentError
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
+_LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser().absolute()
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("a whole number from 1 up is meant")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError("a positive number of seconds is meant")
+    return value
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", text.strip().upper())
+    if match is None:
+        raise ValueError("a size such as 512M or 8GiB is meant")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _switch(text: str) -> bool:
+    try:
+        return _SWITCH[text.strip().lower()]
+    except KeyError:
+        raise ValueError("0 or 1 is meant") from None
+
+
+def _log_level(text: str) -> str:
+    if text.lower() not in _LOG_LEVELS:
+        raise ValueError(f"one of {', '.join(_LOG_LEVELS)} is meant")
+    return text.lower()
+
+
+def _variable(name: str, parse: Callable[[str], Any], default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"variable": name, "parse": parse, "meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a process. `variables()` lists the environment variable, the value and the meaning of each."""
+
+    cache_dir: Path | None = _variable(
+        "TESSERA_CACHE_DIR", _path, None, "the tuning cache; other caches go into folders below it (else $HOME/.tessera)"
+    )
+    threads: int | None = _variable("TESSERA_THREADS", _count, None, "workers of a kernel; else what torch.get_num_threads() says")
+    openmp: bool = _variable("TESSERA_OPENMP", _switch, True, "whether kernels may run on torch's OpenMP threads")
+    memory_limit_bytes: int | None = _variable("TESSERA_MEMORY_LIMIT", _bytes, None, "most bytes that results and scratch may hold")
+    plan_cache_size: int = _variable("TESSERA_PLAN_CACHE_SIZE", _count, 1024, "most bound plans that are kept")
+    pending_nodes: int = _variable("TESSERA_PENDING_NODES", _count, 10_000, "operators after which a pending graph is evaluated")
+    autotune: bool = _variable("TESSERA_AUTOTUNE", _switch, False, "whether kernels are tuned at their first call")
+    tune_budget_s: float = _variable("TESSERA_TUNE_BUDGET", _seconds, 30.0, "most seconds spent on tuning one kernel")
+    tune_timeout_s: float = _variable("TESSERA_TUNE_TIMEOUT", _seconds, 20.0, "seconds after which a candidate counts as hung")
+    tune_site_dir: Path | None = _variable("TESSERA_TUNE_SITE_DIR", _path, None, "a read-only tuning cache shared by a site")
+    profile_records: int = _variable("TESSERA_PROFILE_RECORDS", _count, 65_536, "records that the profiler's ring buffer holds")
+    log_level: str = _variable("TESSERA_LOG_LEVEL", _log_level, "warning", f"one of {', '.join(_LOG_LEVELS)}")
+
+    @property
+    def autotune_dir(self) -> Path:
+        """The tuning cache: TESSERA_CACHE_DIR itself, else $HOME/.tessera/autotune. It need not exist yet."""
+        return self.cache_dir or _home() / "autotune"
+
+    @property
+    def objects_dir(self) -> Path:
+        """The compiled objects: TESSERA_CACHE_DIR/objects, else $HOME/.tessera/objects. It need not exist yet."""
+        return (self.cache_dir or _home()) / "objects"
+
+    @property
+    def ceilings_dir(self) -> Path:
+        """The measured ceilings: TESSERA_CACHE_DIR/ceilings, else $HOME/.tessera/ceilings. It need not exist yet."""
+        return (self.cache_dir or _home()) / "ceilings"
+
+    def variables(self) -> list[tuple[str, Any, str]]:
+        """(environment variable, value in force, meaning) of every setting."""
+        return [(f.metadata["variable"], getattr(self, f.name), f.metadata["meaning"]) for f in fields(self)]
+
+
+def _home() -> Path:
+    try:
+        return Path.home() / ".tessera"
+    except RuntimeError as error:
+        raise ArgumentError("no home folder to keep caches in", hints=["set HOME, or TESSERA_CACHE_DIR to a folder"]) from error
+
+
+def read(environment: Mapping[str, str]) -> Settings:
+    """The settings that an environment asks for; an empty variable counts as unset. Raises ArgumentError naming a variable that cannot be read."""
+    values = {}
+    for f in fields(Settings):
+        text = environment.get(f.metadata["variable"], "")
+        if not text:
+            continue
+        try:
+            values[f.name] = f.metadata["parse"](text)
+        except ValueError as error:
+            raise ArgumentError(f"{f.metadata['variable']}={text!r}: {error}", hints=[f.metadata["meaning"]]) from error
+    return Settings(**values)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Names that start with TESSERA_ and mean nothing, sorted: probably misspelt."""
+    known = {f.metadata["variable"] for f in fields(Settings)}
+    return sorted(name for name in environment if name.startswith("TESSERA_") and name not in known)
+
+
+_current: Settings | None = None
+
+
+def current() -> Settings:
+    """The settings in force. The environment is read at the first call; later changes to it have no effect."""
+    global _current  # noqa: PLW0603 - the one place that holds the process's settings
+    if _current is None:
+        _current = read(os.environ)
+    return _current
+
+
+@contextmanager
+def override(**changes: Any) -> Iterator[Settings]:
+    """Changes settings by field name until the end of the `with` block, for all threads. Raises TypeError for a name that is no setting."""
+    global _current  # noqa: PLW0603
+    before = current()
+    _current = replace(before, **changes)
+    try:
+        yield _current
+    finally:
+        _current = before
