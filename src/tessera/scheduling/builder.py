@@ -1,0 +1,350 @@
+"""Building Tile IR: a cursor over nested blocks, and scopes that place each value in the outermost loop that can hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith, memref, scf
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    DenseArrayBase,
+    DenseIntOrFPElementsAttr,
+    FloatAttr,
+    IndexType,
+    IntegerAttr,
+    MemRefType,
+    NoneAttr,
+    StridedLayoutAttr,
+    StringAttr,
+    UnitAttr,
+    VectorType,
+    bf16,
+    f16,
+    f32,
+    f64,
+    i1,
+    i32,
+    i64,
+)
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from tessera.dtypes import DType
+from tessera.ir import tile
+
+INDEX = IndexType()
+_ELEMENT_TYPES: dict[str, Attribute] = {
+    "f32": f32,
+    "f64": f64,
+    "bf16": bf16,
+    "f16": f16,
+    "i1": i1,
+    "i32": i32,
+    "i64": i64,
+}
+
+
+def element_type(dtype: DType) -> Attribute:
+    """The MLIR element type of a dtype."""
+    return _ELEMENT_TYPES[dtype.mlir]
+
+
+def integers_attribute(values: Sequence[int]) -> DenseArrayBase:
+    """An `array<i64: ...>` attribute."""
+    return DenseArrayBase.from_list(i64, list(values))
+
+
+def flags_attribute(values: Sequence[bool]) -> DenseArrayBase:
+    """An `array<i1: ...>` attribute."""
+    return DenseArrayBase.from_list(i1, [int(value) for value in values])
+
+
+def buffer_type(dtype: DType, strides: Sequence[int | None], shape: Sequence[int] | None = None) -> MemRefType[Attribute]:
+    """A memref whose strides are static where an integer is given; extents dynamic unless `shape` says otherwise."""
+    extents = [DYNAMIC_INDEX] * len(strides) if shape is None else list(shape)
+    layout = StridedLayoutAttr([NoneAttr() if stride is None else stride for stride in strides])
+    return MemRefType(element_type(dtype), extents, layout)
+
+
+@dataclass
+class Branch:
+    """The results of a conditional, filled in when both arms are built."""
+
+    results: tuple[SSAValue, ...] = ()
+
+
+@dataclass
+class Loop:
+    """A loop under construction: its induction variable, carried values, and afterwards its results."""
+
+    index: SSAValue
+    carried: tuple[SSAValue, ...]
+    yielded: tuple[SSAValue, ...] = ()
+    results: tuple[SSAValue, ...] = ()
+
+
+class TileBuilder:
+    """Appends operations to the innermost open block.
+
+    A nested operation enters its parent block only when its body is complete, so that anything appended to an outer
+    block meanwhile stands before it: hoisting is appending further out.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.entry = block
+        self.blocks = [block]
+        self._indices: dict[int, SSAValue] = {}
+
+    # -- plumbing -------------------------------------------------------------------------------------------------
+
+    def append(self, operation: Operation, depth: int = -1) -> SSAValue:
+        """Appends to the block at `depth` (the innermost by default); gives the first result, if there is one."""
+        self.blocks[depth].add_op(operation)
+        return operation.results[0] if operation.results else None  # type: ignore[return-value]
+
+    @contextmanager
+    def open(self, block: Block) -> Iterator[None]:
+        """Appends go to `block` inside the `with`."""
+        self.blocks.append(block)
+        try:
+            yield
+        finally:
+            self.blocks.pop()
+
+    # -- index arithmetic -----------------------------------------------------------------------------------------
+
+    def index(self, value: int) -> SSAValue:
+        """An index constant, made once, at the top of the kernel."""
+        if value not in self._indices:
+            constant = arith.ConstantOp(IntegerAttr(value, INDEX))
+            first = self.entry.first_op
+            if first is None:
+                self.entry.add_op(constant)
+            else:
+                self.entry.insert_op_before(constant, first)
+            self._indices[value] = constant.result
+        return self._indices[value]
+
+    def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        zero = self._indices.get(0)
+        if a is zero:
+            return b
+        return a if b is zero else self.append(arith.AddiOp(a, b))
+
+    def sub(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.append(arith.SubiOp(a, b))
+
+    def mul(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.append(arith.MuliOp(a, b))
+
+    def minimum(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.append(arith.MinSIOp(a, b))
+
+    def floor_div(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """`a / b` of non-negative indices."""
+        return self.append(arith.DivSIOp(a, b))
+
+    def compare(self, a: SSAValue, b: SSAValue, kind: str) -> SSAValue:
+        return self.append(arith.CmpiOp(a, b, kind))
+
+    def extent(self, buffer: SSAValue, dimension: int) -> SSAValue:
+        return self.append(memref.DimOp.from_source_and_index(buffer, self.index(dimension)))
+
+    # -- control --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(
+        self, lower: SSAValue, upper: SSAValue, step: int, initial: Sequence[SSAValue] = (), unroll: int = 1
+    ) -> Iterator[Loop]:
+        """A counted loop; set `loop.yielded` inside when there are carried values, read `loop.results` after."""
+        types = [value.type for value in initial]
+        body = Block(arg_types=[INDEX, *types])
+        state = Loop(body.args[0], tuple(body.args[1:]))
+        with self.open(body):
+            yield state
+            self.append(tile.YieldOp.create(operands=state.yielded))
+        attributes: dict[str, Attribute] = {"step": IntegerAttr(step, i64)}
+        if unroll > 1:
+            attributes["unroll"] = IntegerAttr(unroll, i64)
+        operation = tile.ForOp.create(
+            operands=[lower, upper, *initial], result_types=types, attributes=attributes, regions=[Region(body)]
+        )
+        self.append(operation)
+        state.results = tuple(operation.results)
+
+    @contextmanager
+    def parallel(self, extents: Sequence[SSAValue], steps: Sequence[int], split: int) -> Iterator[list[tuple[SSAValue, SSAValue]]]:
+        """The worker grid: yields `(lower, upper)` of this worker's share for each dimension."""
+        body = Block(arg_types=[INDEX] * (2 * len(extents)))
+        with self.open(body):
+            yield [(body.args[2 * i], body.args[2 * i + 1]) for i in range(len(extents))]
+        self.append(
+            tile.ParallelOp.create(
+                operands=list(extents),
+                attributes={"steps": integers_attribute(steps), "split": IntegerAttr(split, i64)},
+                regions=[Region(body)],
+            )
+        )
+
+    def branch(
+        self,
+        condition: SSAValue,
+        then: Callable[[], Sequence[SSAValue]],
+        otherwise: Callable[[], Sequence[SSAValue]] | None = None,
+    ) -> tuple[SSAValue, ...]:
+        """`scf.if`: both arms give the same types; without `otherwise` nothing results."""
+        regions = []
+        types: list[Attribute] = []
+        for arm in (then, otherwise):
+            if arm is None:
+                regions.append(Region())
+                continue
+            block = Block()
+            with self.open(block):
+                values = list(arm())
+                types = [value.type for value in values]
+                self.append(scf.YieldOp(*values))
+            regions.append(Region(block))
+        operation = scf.IfOp(condition, types, regions[0], regions[1])
+        self.append(operation)
+        return tuple(operation.results)
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+
+    def load(
+        self,
+        buffer: SSAValue,
+        indices: Sequence[SSAValue],
+        dims: Sequence[int],
+        shape: Sequence[int],
+        in_bounds: Sequence[bool],
+        fill: Attribute | None = None,
+        any_outside: bool = False,
+        depth: int = -1,
+    ) -> SSAValue:
+        assert isinstance(buffer.type, MemRefType)
+        attributes: dict[str, Attribute] = {"dims": integers_attribute(dims), "in_bounds": flags_attribute(in_bounds)}
+        if fill is not None:
+            attributes["fill"] = fill
+        if any_outside:
+            attributes["oob"] = StringAttr("any")
+        return self.append(
+            tile.LoadOp.create(
+                operands=[buffer, *indices],
+                result_types=[VectorType(buffer.type.element_type, list(shape))],
+                attributes=attributes,
+            ),
+            depth,
+        )
+
+    def store(
+        self,
+        value: SSAValue,
+        buffer: SSAValue,
+        indices: Sequence[SSAValue],
+        dims: Sequence[int],
+        in_bounds: Sequence[bool],
+        nontemporal: bool = False,
+    ) -> None:
+        attributes: dict[str, Attribute] = {"dims": integers_attribute(dims), "in_bounds": flags_attribute(in_bounds)}
+        if nontemporal:
+            attributes["nontemporal"] = UnitAttr()
+        self.append(tile.StoreOp.create(operands=[value, buffer, *indices], attributes=attributes))
+
+    @contextmanager
+    def stage(
+        self,
+        extents: tuple[SSAValue, SSAValue],
+        layout: str,
+        level: str,
+        maximum: tuple[int, int],
+        result: MemRefType[Attribute],
+    ) -> Iterator[Stage]:
+        """A staged copy; set `stage.tile` inside, read `stage.buffer` after."""
+        body = Block(arg_types=[INDEX, INDEX])
+        state = Stage(body.args[0], body.args[1])
+        with self.open(body):
+            yield state
+            assert state.tile is not None
+            self.append(tile.YieldOp.create(operands=[state.tile]))
+        state.buffer = self.append(
+            tile.StageOp.create(
+                operands=list(extents),
+                result_types=[result],
+                attributes={
+                    "level": StringAttr(level),
+                    "layout": StringAttr(layout),
+                    "maximum": integers_attribute(maximum),
+                },
+                regions=[Region(body)],
+            )
+        )
+
+    def prefetch(self, buffer: SSAValue, indices: Sequence[SSAValue], rows: int, columns: int, write: bool) -> None:
+        attributes: dict[str, Attribute] = {"rows": IntegerAttr(rows, i64), "columns": IntegerAttr(columns, i64)}
+        if write:
+            attributes["write"] = UnitAttr()
+        self.append(tile.PrefetchOp.create(operands=[buffer, *indices], attributes=attributes))
+
+    # -- tiles ----------------------------------------------------------------------------------------------------
+
+    def splat(self, value: float | int | bool, dtype: DType, shape: Sequence[int], depth: int = -1) -> SSAValue:
+        """A constant tile."""
+        kind = VectorType(element_type(dtype), list(shape))
+        number = float(value) if dtype.kind == "float" else int(value)
+        return self.append(arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(kind, [number])), depth)
+
+    def mask(self, position: SSAValue, limit: SSAValue, shape: Sequence[int], axis: int) -> SSAValue:
+        """An i1 tile: which lanes along `axis` lie before `limit`."""
+        return self.append(
+            tile.MaskOp.create(
+                operands=[position, limit],
+                result_types=[VectorType(i1, list(shape))],
+                attributes={"axis": IntegerAttr(axis, i64)},
+            )
+        )
+
+    def mma(self, a: SSAValue, b: SSAValue, acc: SSAValue, m: int, n: int, k: int, dtype: DType) -> SSAValue:
+        return self.append(
+            tile.MmaOp.create(
+                operands=[a, b, acc],
+                result_types=[acc.type],
+                attributes={
+                    "m": IntegerAttr(m, i64),
+                    "n": IntegerAttr(n, i64),
+                    "k": IntegerAttr(k, i64),
+                    "dtype": StringAttr(dtype.name),
+                },
+            )
+        )
+
+    def reduce(self, value: SSAValue, kind: str, axis: int) -> SSAValue:
+        assert isinstance(value.type, VectorType)
+        shape = [1 if dim == axis else size for dim, size in enumerate(value.type.get_shape())]
+        return self.append(
+            tile.ReduceOp.create(
+                operands=[value],
+                result_types=[VectorType(value.type.element_type, shape)],
+                attributes={"kind": StringAttr(kind), "axis": IntegerAttr(axis, i64)},
+            )
+        )
+
+
+@dataclass
+class Stage:
+    """A staged copy under construction: the tile's position, the tile to be yielded, and afterwards the buffer."""
+
+    row: SSAValue
+    column: SSAValue
+    tile: SSAValue | None = None
+    buffer: SSAValue = field(init=False)
+
+
+def fill_attribute(value: float, dtype: DType) -> Attribute:
+    """The `fill` attribute of a load."""
+    kind = element_type(dtype)
+    if dtype.kind == "float":
+        assert kind in (f32, f64, f16, bf16)
+        return FloatAttr(value, kind)
+    return IntegerAttr(int(value), kind)  # type: ignore[arg-type]

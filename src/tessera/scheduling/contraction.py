@@ -1,0 +1,358 @@
+"""Lowering a matrix product: expressions and a schedule in, a blocked Tile IR kernel out.
+
+The loop nest is BLIS's (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality", 2015):
+
+    for jc in N by NC:  for pc in K by KC:  stage B;  for ic in M by MC:  stage A;
+        for jr in NC by NR:  for ir in MC by MR:  accumulate an MR x NR register tile over KC
+
+Operands may stay where they are (`pack_a`, `pack_b` off), prologues run while packing, epilogues on the register
+tile after the last K block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.dtypes import DType, bf16, fp32
+from tessera.scheduling.builder import TileBuilder, buffer_type
+from tessera.scheduling.expression import Value
+from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import Argument, ContractionSpec, Output, kernel_module
+from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
+
+A_PADDING = 16
+"""Elements added to a packed row of A, so that rows do not fall into the same cache set."""
+TRANSPOSED_ROWS = 16
+"""Rows of a tile that is transposed in registers while packing."""
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """One operand as the micro-kernel sees it: staged, or read in place."""
+
+    value: Value
+    element: DType
+    staged: SSAValue | None
+    panel: int
+
+
+def m_tails(rows: int) -> tuple[int, ...]:
+    """Heights of the smaller register tiles that finish a block whose height is no multiple of `rows`, largest first."""
+    return tuple(height for height in (8, 4, 1) if height <= rows * 3 // 4)[:2]
+
+
+def lower_contraction(spec: ContractionSpec, schedule: Schedule, native_bf16: bool) -> ModuleOp:
+    """The Tile IR module of `spec` under `schedule`; `native_bf16` says that the target multiplies bf16 pairs."""
+    module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
+    _ContractionLowering(spec, schedule, native_bf16, TileBuilder(block), arguments).lower()
+    return module
+
+
+def loaded_arguments(value: Value) -> list[int]:
+    """Indices of the kernel arguments that an expression loads."""
+    found: list[int] = []
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if current.operation == "load":
+            found.append(int(current.attributes[0]))  # type: ignore[arg-type]
+        stack.extend(current.arguments)
+    return found
+
+
+def unit_axis(value: Value, arguments: Sequence[Argument], default: str) -> str:
+    """The axis along which the largest argument below `value` is contiguous; `default` when there is none."""
+    indices = loaded_arguments(value)
+    widest = max(indices, key=lambda index: len(arguments[index].axes), default=None)
+    if widest is None:
+        return default
+    argument = arguments[widest]
+    return next((axis for axis in argument.axes if argument.stride(axis) == 1), default)
+
+
+class _ContractionLowering:
+    def __init__(
+        self,
+        spec: ContractionSpec,
+        schedule: Schedule,
+        native_bf16: bool,
+        builder: TileBuilder,
+        arguments: dict[int, ArgumentTile],
+    ) -> None:
+        self.spec, self.builder, self.arguments = spec, builder, arguments
+        self.mc, self.nc, self.kc = schedule.integers("tile")
+        self.mr, self.nr = schedule.integers("micro")
+        self.unroll = schedule.integer("unroll")
+        self.pack_a, self.pack_b = bool(schedule["pack_a"]), bool(schedule["pack_b"])
+        self.rows_outer = schedule["order"] == "rows"
+        self.split = "n" if schedule["parallel"] == "columns" else "m"
+        self.depth = schedule.integer("pipeline_depth")
+        self.accumulator_dtype = spec.accumulator.dtype
+        raw = _raw_dtype(spec.a), _raw_dtype(spec.b)
+        self.pairs = native_bf16 and raw == (bf16, bf16) and self.pack_b and self.accumulator_dtype == fp32
+        self.element = bf16 if self.pairs else self.accumulator_dtype
+        self.k_step = 2 if self.pairs else 1
+
+    # -- the nest -------------------------------------------------------------------------------------------------
+
+    def lower(self) -> None:
+        builder, spec = self.builder, self.spec
+        extents = [self._extent(axis) for axis in (*spec.batch, "m", "n")]
+        self.k_extent = self._extent("k")
+        steps = [1] * len(spec.batch) + [self.mr, self.nr]
+        split = len(spec.batch) + (0 if self.split == "m" else 1)
+        with builder.parallel(extents, steps, split) as bounds:
+            self._batch(0, bounds, {})
+
+    def _extent(self, axis: str) -> SSAValue:
+        for index, argument in enumerate(self.spec.arguments):
+            if axis in argument.axes:
+                return self.builder.extent(self.arguments[index].value, argument.axes.index(axis))
+        raise KeyError(axis)
+
+    def _batch(self, level: int, bounds: Sequence[tuple[SSAValue, SSAValue]], at: dict[str, SSAValue]) -> None:
+        if level == len(self.spec.batch):
+            self.batch_position = at
+            self._columns(bounds[-2], bounds[-1])
+            return
+        with self.builder.loop(*bounds[level], 1) as loop:
+            self._batch(level + 1, bounds, {**at, self.spec.batch[level]: loop.index})
+
+    def _columns(self, rows: tuple[SSAValue, SSAValue], columns: tuple[SSAValue, SSAValue]) -> None:
+        builder = self.builder
+        with builder.loop(*columns, self.nc) as jc:
+            width = builder.minimum(builder.index(self.nc), builder.sub(columns[1], jc.index))
+            if self.spec.one_block:
+                # No loop: an empty K must still run the epilogue once.
+                self._block(rows, jc.index, width, builder.index(0), self.k_extent)
+                return
+            with builder.loop(builder.index(0), self.k_extent, self.kc) as pc:
+                depth = builder.minimum(builder.index(self.kc), builder.sub(self.k_extent, pc.index))
+                self._block(rows, jc.index, width, pc.index, depth)
+
+    def _block(
+        self, rows: tuple[SSAValue, SSAValue], jc: SSAValue, width: SSAValue, pc: SSAValue, depth: SSAValue
+    ) -> None:
+        builder = self.builder
+        b = self._stage_b(pc, depth, jc, width) if self.pack_b else _Operand(self.spec.b, self.element, None, 0)
+        with builder.loop(*rows, self.mc) as ic:
+            height = builder.minimum(builder.index(self.mc), builder.sub(rows[1], ic.index))
+            a = self._stage_a(ic.index, height, pc, depth) if self.pack_a else _Operand(self.spec.a, self.element, None, 0)
+            corner = _Corner(ic.index, height, jc, width, pc, depth)
+            if self.rows_outer:
+                self._over_rows(height, lambda ir, mr: self._over_columns(width, lambda jr: self._micro(a, b, corner, ir, jr, mr)))
+            else:
+                self._over_columns(width, lambda jr: self._over_rows(height, lambda ir, mr: self._micro(a, b, corner, ir, jr, mr)))
+
+    def _over_columns(self, width: SSAValue, body: Callable[[SSAValue], None]) -> None:
+        with self.builder.loop(self.builder.index(0), width, self.nr) as jr:
+            body(jr.index)
+
+    def _over_rows(self, height: SSAValue, body: Callable[[SSAValue, int], None]) -> None:
+        """Register tiles down a block: full ones, then one smaller tile for what is left."""
+        builder, zero = self.builder, self.builder.index(0)
+        tails = m_tails(self.mr)
+        if not tails:
+            with builder.loop(zero, height, self.mr) as ir:
+                body(ir.index, self.mr)
+            return
+        # A full tile also takes a rest larger than the largest tail; its missing rows are masked.
+        full = builder.add(builder.sub(height, builder.index(tails[0])), builder.index(self.mr - 1))
+        count = builder.floor_div(full, builder.index(self.mr))
+        start = builder.mul(count, builder.index(self.mr))
+        with builder.loop(zero, start, self.mr) as ir:
+            body(ir.index, self.mr)
+        rest = builder.sub(height, start)
+
+        def finish(heights: tuple[int, ...]) -> tuple[SSAValue, ...]:
+            head, *others = heights
+            floor = others[0] if others else 0
+
+            def then() -> tuple[SSAValue, ...]:
+                body(start, head)
+                return ()
+
+            more = (lambda: finish(tuple(others))) if others else None
+            return builder.branch(builder.compare(rest, builder.index(floor), "sgt"), then, more)
+
+        finish(tails)
+
+    # -- staging --------------------------------------------------------------------------------------------------
+
+    def _writer(self, sizes: dict[str, int], at: dict[str, SSAValue], bounded: dict[str, bool]) -> TileWriter:
+        """A writer of the operand or epilogue expressions at a position."""
+        kernel = Scope(frozenset(), 0)
+        writer = TileWriter(self.builder, self.arguments, sizes, kernel)
+        writer.enter({**self.batch_position, **at}, bounded)
+        return writer
+
+    def _element(self, value: Value) -> Value:
+        """The operand in the dtype that the micro-kernel multiplies."""
+        if self.pairs and value.operation == "cast":
+            return value.arguments[0]
+        return value
+
+    def _stage_b(self, pc: SSAValue, depth: SSAValue, jc: SSAValue, width: SSAValue) -> _Operand:
+        builder = self.builder
+        panels = -(-self.nc // self.nr)
+        transposed = unit_axis(self.spec.b, self.spec.arguments, "n") == "k"
+        rows = 2 if self.pairs else TRANSPOSED_ROWS if transposed and self.nr % 16 == 0 else 1
+        kc = -(-self.kc // rows) * rows
+        if self.pairs:
+            layout, shape = "panels_vnni", [panels, kc // 2, self.nr, 2]
+        else:
+            layout, shape = "panels", [panels, kc, self.nr]
+        kind = buffer_type(self.element, _contiguous(shape), shape)
+        with builder.stage((depth, width), layout, "L3", (kc, panels * self.nr), kind) as stage:
+            at = {"k": builder.add(pc, stage.row), "n": builder.add(jc, stage.column)}
+            writer = self._writer({"k": rows, "n": self.nr}, at, {"k": rows == 1, "n": False})
+            value = self._element(self.spec.b)
+            stage.tile = writer.write(value, (rows, self.nr))
+        return _Operand(self.spec.b, self.element, stage.buffer, self.nr)
+
+    def _stage_a(self, ic: SSAValue, height: SSAValue, pc: SSAValue, depth: SSAValue) -> _Operand:
+        builder = self.builder
+        value = self._element(self.spec.a)
+        if unit_axis(self.spec.a, self.spec.arguments, "k") == "m" and not self.pairs:
+            panels = -(-self.mc // self.mr)
+            shape = [panels, self.kc, self.mr]
+            kind = buffer_type(self.element, _contiguous(shape), shape)
+            with builder.stage((depth, height), "panels", "L2", (self.kc, panels * self.mr), kind) as stage:
+                at = {"k": builder.add(pc, stage.row), "m": builder.add(ic, stage.column)}
+                writer = self._writer({"k": 1, "m": self.mr}, at, {"k": True, "m": False})
+                stage.tile = writer.write(value, (1, self.mr))
+            return _Operand(value, self.element, stage.buffer, self.mr)
+        lanes = 32 if self.pairs else 16
+        kc = -(-self.kc // lanes) * lanes
+        rows = -(-self.mc // self.mr) * self.mr
+        stride = kc + A_PADDING * (2 if self.pairs else 1)
+        kind = buffer_type(self.element, [stride, 1], [rows, stride])
+        with builder.stage((height, depth), "rows", "L2", (rows, kc), kind) as stage:
+            at = {"m": builder.add(ic, stage.row), "k": builder.add(pc, stage.column)}
+            writer = self._writer({"m": 1, "k": lanes}, at, {"m": True, "k": False})
+            stage.tile = writer.write(value, (1, lanes))
+        return _Operand(value, self.element, stage.buffer, 0)
+
+    # -- the micro-kernel -----------------------------------------------------------------------------------------
+
+    def _micro(self, a: _Operand, b: _Operand, corner: _Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
+        builder = self.builder
+        m, n = builder.add(corner.ic, ir), builder.add(corner.jc, jr)
+        output = self.spec.outputs[0]
+        if self.depth >= 2:
+            self._prefetch_output(output, m, n, mr)
+        zero = builder.splat(0, self.accumulator_dtype, (mr, self.nr))
+        a_panel = builder.floor_div(ir, builder.index(self.mr)) if a.panel else ir
+        b_panel = builder.floor_div(jr, builder.index(self.nr)) if b.panel else jr
+        with builder.loop(builder.index(0), corner.depth, self.k_step, [zero], self.unroll) as loop:
+            k = loop.index
+            left = self._load_a(a, corner, a_panel, m, k, mr)
+            right = self._load_b(b, corner, b_panel, n, k)
+            (acc,) = loop.carried
+            loop.yielded = (builder.mma(left, right, acc, mr, self.nr, self.k_step, self.element),)
+        self._finish(loop.results[0], corner, m, n, mr)
+
+    def _load_a(self, a: _Operand, corner: _Corner, panel: SSAValue, m: SSAValue, k: SSAValue, mr: int) -> SSAValue:
+        builder, shape = self.builder, (mr, self.k_step)
+        if a.staged is None:
+            at = {"m": m, "k": builder.add(corner.pc, k)}
+            writer = self._writer({"m": mr, "k": self.k_step}, at, {"m": False, "k": self.k_step == 1})
+            return writer.write(self._element(a.value), shape)
+        if a.panel:
+            return builder.load(a.staged, [panel, k, builder.index(0)], [2, 1], shape, [True, True])
+        return builder.load(a.staged, [panel, k], [0, 1], shape, [True, True])
+
+    def _load_b(self, b: _Operand, corner: _Corner, panel: SSAValue, n: SSAValue, k: SSAValue) -> SSAValue:
+        builder, shape, zero = self.builder, (self.k_step, self.nr), self.builder.index(0)
+        if b.staged is None:
+            at = {"k": builder.add(corner.pc, k), "n": n}
+            return self._writer({"k": 1, "n": self.nr}, at, {"k": True, "n": False}).write(b.value, shape)
+        if self.pairs:
+            pair = builder.floor_div(k, builder.index(2))
+            return builder.load(b.staged, [panel, pair, zero, zero], [3, 2], shape, [True, True])
+        return builder.load(b.staged, [panel, k, zero], [1, 2], shape, [True, True])
+
+    def _prefetch_output(self, output: Output, m: SSAValue, n: SSAValue, mr: int) -> None:
+        argument = self.spec.arguments[output.argument]
+        where = {**self.batch_position, "m": m, "n": n}
+        buffer = self.arguments[output.argument].value
+        self.builder.prefetch(buffer, [where[axis] for axis in argument.axes], mr, self.nr, write=True)
+
+    def _finish(self, acc: SSAValue, corner: _Corner, m: SSAValue, n: SSAValue, mr: int) -> None:
+        """Adds what earlier K blocks left in the output, and stores it back or runs the epilogue."""
+        builder, spec = self.builder, self.spec
+        if spec.one_block:
+            self._epilogue(acc, m, n, mr)
+            return
+        first = builder.compare(corner.pc, builder.index(0), "eq")
+        after = builder.add(corner.pc, corner.depth)
+        last = builder.compare(after, self.k_extent, "sge")
+        argument = spec.arguments[spec.outputs[0].argument]
+        buffer = self.arguments[spec.outputs[0].argument].value
+        where = {**self.batch_position, "m": m, "n": n}
+        indices = [where[axis] for axis in argument.axes]
+        dims = [argument.axes.index("m"), argument.axes.index("n")]
+
+        def resume() -> list[SSAValue]:
+            partial = builder.load(buffer, indices, dims, (mr, self.nr), [False, False])
+            zeros = Value("partial", (), (), self.accumulator_dtype, frozenset(("m", "n")), 0, -1)
+            total = Value("total", (), (), self.accumulator_dtype, frozenset(("m", "n")), 0, -1)
+            writer = self._writer({"m": mr, "n": self.nr}, {"m": m, "n": n}, {})
+            writer.define(zeros, partial)
+            writer.define(total, acc)
+            both = Value("add", (zeros, total), (), self.accumulator_dtype, frozenset(("m", "n")), 0, -1)
+            return [writer.write(both)]
+
+        (total,) = builder.branch(first, lambda: [acc], resume)
+
+        def keep() -> list[SSAValue]:
+            builder.store(total, buffer, indices, dims, [False, False])
+            return []
+
+        def finish() -> list[SSAValue]:
+            self._epilogue(total, m, n, mr)
+            return []
+
+        builder.branch(last, finish, keep)
+
+    def _epilogue(self, acc: SSAValue, m: SSAValue, n: SSAValue, mr: int) -> None:
+        writer = self._writer({"m": mr, "n": self.nr}, {"m": m, "n": n}, {"m": False, "n": False})
+        writer.define(self.spec.accumulator, acc)
+        where = {**self.batch_position, "m": m, "n": n}
+        for output in self.spec.outputs:
+            argument = self.spec.arguments[output.argument]
+            value = writer.write(output.value, (mr, self.nr))
+            dims = [argument.axes.index("m"), argument.axes.index("n")]
+            indices = [where[axis] for axis in argument.axes]
+            self.builder.store(value, self.arguments[output.argument].value, indices, dims, [False, False])
+
+
+@dataclass(frozen=True)
+class _Corner:
+    """Where the current block begins, and its extents."""
+
+    ic: SSAValue
+    height: SSAValue
+    jc: SSAValue
+    width: SSAValue
+    pc: SSAValue
+    depth: SSAValue
+
+
+def _raw_dtype(value: Value) -> DType:
+    """The dtype under a widening cast, which the hardware may multiply directly."""
+    return value.arguments[0].dtype if value.operation == "cast" else value.dtype
+
+
+def _contiguous(shape: Sequence[int]) -> list[int | None]:
+    """Row-major strides of a static shape."""
+    strides: list[int | None] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return strides[::-1]

@@ -1,0 +1,157 @@
+"""The knobs, rules and default schedule of matrix products on CPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.dtypes import DType, bf16, fp32
+from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.schedule import Schedule
+from tessera.target import Target
+
+
+@dataclass(frozen=True)
+class ContractionProblem:
+    """What legality and cost depend on: extents, dtypes, layouts and the machine.
+
+    `a_contiguous`, `b_contiguous` name the axis along which the operand is contiguous ("m", "n", "k", or "" for none);
+    `a_mapped`, `b_mapped` say that a prologue is computed while loading.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    a_dtype: DType
+    b_dtype: DType
+    out_dtype: DType
+    accumulator: DType
+    a_contiguous: str
+    b_contiguous: str
+    a_mapped: bool
+    b_mapped: bool
+    outputs: int
+    epilogue_operations: int
+    target: Target
+    workers: int
+    native_bf16: bool
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the machine multiplies bf16 pairs into fp32 here."""
+        return self.native_bf16 and self.a_dtype == bf16 and self.b_dtype == bf16 and self.accumulator == fp32
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one packed operand element."""
+        return 2 if self.pairs else self.accumulator.itemsize
+
+
+def _registers(schedule: Schedule, problem: ContractionProblem) -> bool:
+    mr, nr = schedule.integers("micro")
+    lanes = problem.target.vector_bits // (8 * problem.accumulator.itemsize)
+    columns = -(-nr // lanes)
+    return mr * columns + columns + 1 <= problem.target.vector_registers
+
+
+def _full_lanes(schedule: Schedule, problem: ContractionProblem) -> bool:
+    return schedule.integers("micro")[1] % (problem.target.vector_bits // 32) == 0
+
+
+def _blocks(schedule: Schedule, problem: ContractionProblem) -> bool:
+    mc, nc, kc = schedule.integers("tile")
+    mr, nr = schedule.integers("micro")
+    return mc >= mr and nc >= nr and kc % 2 == 0
+
+
+def _scratch(schedule: Schedule, problem: ContractionProblem) -> bool:
+    mc, nc, kc = schedule.integers("tile")
+    size = problem.element_bytes
+    packed = (mc * kc * size if schedule["pack_a"] else 0) + (nc * kc * size if schedule["pack_b"] else 0)
+    return packed <= 16 << 20
+
+
+def _accumulates(schedule: Schedule, problem: ContractionProblem) -> bool:
+    kc = schedule.integers("tile")[2]
+    return kc >= problem.k or (problem.out_dtype == problem.accumulator and problem.outputs == 1)
+
+
+def _prologue(schedule: Schedule, problem: ContractionProblem) -> bool:
+    return bool((schedule["pack_a"] or not problem.a_mapped) and (schedule["pack_b"] or not problem.b_mapped))
+
+
+def _pairs_packed(schedule: Schedule, problem: ContractionProblem) -> bool:
+    return bool(schedule["pack_b"] or not problem.pairs)
+
+
+def _streams(schedule: Schedule, problem: ContractionProblem) -> bool:
+    return bool(schedule["pack_b"] or problem.b_contiguous == "n")
+
+
+RULES: tuple[Rule[ContractionProblem], ...] = (
+    Rule("vector-registers", "accumulators, one row of B and one element of A must fit the vector registers", _registers),
+    Rule("full-lanes", "the register tile's width is a whole number of vectors", _full_lanes),
+    Rule("block-holds-tile", "cache blocks hold at least one register tile, and K blocks are even", _blocks),
+    Rule("scratch-memory", "packed blocks take at most 16 MiB per worker", _scratch),
+    Rule("accumulates-in-output", "several K blocks add up in the output, which must then be of the accumulator's dtype", _accumulates),
+    Rule("prologue-needs-packing", "a mapped operand is computed while it is packed", _prologue),
+    Rule("pairs-need-packing", "bf16 pairs are interleaved by packing B", _pairs_packed),
+    Rule("strided-needs-packing", "B is read in place only where its rows are contiguous", _streams),
+)
+
+
+def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
+    """The knobs of a matrix product, widest useful choices for this problem."""
+    lanes = problem.target.vector_bits // 32
+    rows = sorted({1, 2, 4, 6, 8, 12, 14} | ({min(problem.m, 14)} if problem.m else set()))
+    micro = tuple((mr, nr * lanes) for nr in (1, 2, 3, 4, 8) for mr in rows)
+    deep = (512, 1024, 2048, 4096, 8192, 16384) if problem.out_dtype != problem.accumulator or problem.pairs else (512,)
+    blocks_k = tuple(sorted({8, 16, 32, 64, 128, 256, 384, *deep}))
+    tiles = tuple((mc, nc, kc) for mc in (48, 96, 144, 192, 384, 768) for nc in (32, 128, 256, 512, 1024, 2048, 4096) for kc in blocks_k)
+    return (
+        Knob("tile", tiles, "cache blocks (MC, NC, KC): A's block for L2, B's block for L3"),
+        Knob("micro", micro, "register tile (MR, NR)"),
+        Knob("unroll", (1, 2, 4, 8), "steps of the innermost loop emitted one after another"),
+        Knob("pack_a", (False, True), "copy blocks of A into contiguous rows"),
+        Knob("pack_b", (False, True), "copy blocks of B into panels as wide as the register tile"),
+        Knob("order", ("columns", "rows"), "which loop over register tiles is outside"),
+        Knob("parallel", ("rows", "columns"), "the dimension that is cut into one share per worker"),
+        Knob("pipeline_depth", (1, 2), "2: the output tile is prefetched while its products are summed"),
+        Knob("fusion", (True, False), "prologues and epilogues inside this kernel"),
+    )
+
+
+def default_schedule(problem: ContractionProblem) -> Schedule:
+    """A schedule that is good on every machine seen so far; the cost model and tuning improve on it."""
+    lanes = problem.target.vector_bits // 32
+    wide = problem.target.vector_registers >= 32
+    double = problem.accumulator.itemsize == 8
+    nr = lanes if double else 2 * lanes
+    mr = min(problem.m or 1, 12 if wide else 6) if problem.m < 12 else (12 if wide else 6)
+    packed = Schedule(
+        tile=(144, 2048, 256), micro=(mr, nr), unroll=4, pack_a=True, pack_b=True, order="columns", parallel="rows",
+        pipeline_depth=2, fusion=True,
+    )
+    if problem.m < 4 * mr:
+        packed = packed.replace(parallel="columns")
+    if problem.m <= 14 and not problem.pairs and problem.b_contiguous == "n" and not problem.b_mapped:
+        kc = 8 if problem.m <= 2 else 32
+        packed = packed.replace(tile=(48, 4096, kc), micro=(mr, 4 * lanes if problem.m <= 4 else nr), pack_a=problem.a_mapped, pack_b=False)
+    if not _accumulates(packed, problem):
+        packed = packed.replace(tile=_whole_depth(problem))
+    return packed
+
+
+def _whole_depth(problem: ContractionProblem) -> tuple[int, int, int]:
+    """Blocks whose depth covers K, narrowed until they fit the scratch memory."""
+    kc = next((depth for depth in (256, 384, 512, 1024, 2048, 4096, 8192, 16384) if depth >= problem.k), 16384)
+    mc = max(48, min(144, (512 << 10) // (kc * problem.element_bytes) // 48 * 48))
+    nc = 2048
+    while nc > 128 and (mc + nc) * kc * problem.element_bytes > 8 << 20:
+        nc //= 2
+    return mc, nc, kc
+
+
+def space(problem: ContractionProblem) -> Space[ContractionProblem]:
+    """All schedules of one matrix product."""
+    return Space(knobs(problem), RULES, problem, default_schedule(problem))

@@ -1,0 +1,82 @@
+"""The knobs, rules and default schedule of maps and reductions on CPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.schedule import Schedule
+from tessera.target import Target
+
+
+@dataclass(frozen=True)
+class MapReduceProblem:
+    """What legality and cost depend on.
+
+    `outer` is the number of rows (or of lane blocks' repetitions), `reduced` the extent of the reduced axis (1 for a
+    map), `lanes` the extent of the lane axis; `bytes_in`, `bytes_out` the compulsory traffic; `passes` the walks along
+    the reduced axis; `dear` the number of values worth keeping; `flops` per element.
+    """
+
+    outer: int
+    reduced: int
+    lanes: int
+    by_rows: bool
+    bytes_in: int
+    bytes_out: int
+    passes: int
+    dear: int
+    live: int
+    flops: int
+    target: Target
+    workers: int
+
+
+SCRATCH_COLUMNS = (0, 1024, 4096, 16384)
+
+
+def _fits_registers(schedule: Schedule, problem: MapReduceProblem) -> bool:
+    vectors = schedule.integers("tile")[1] // (problem.target.vector_bits // 32)
+    return vectors * problem.live <= 2 * problem.target.vector_registers
+
+
+def _row_fits(schedule: Schedule, problem: MapReduceProblem) -> bool:
+    keep = schedule.integer("keep")
+    lanes = problem.target.vector_bits // 32
+    return not keep or (problem.dear > 0 and problem.by_rows and -(-problem.lanes // lanes) * lanes <= keep)
+
+
+def _streams_out(schedule: Schedule, problem: MapReduceProblem) -> bool:
+    return not schedule["nontemporal"] or problem.bytes_out >= 4 << 20
+
+
+RULES: tuple[Rule[MapReduceProblem], ...] = (
+    Rule("vector-registers", "the vectors of one step must not spill much", _fits_registers),
+    Rule("scratch-holds-row", "kept values need a scratch row at least as long as the data's", _row_fits),
+    Rule("streaming-needs-size", "non-temporal stores only help results larger than the caches", _streams_out),
+)
+
+
+def space(problem: MapReduceProblem) -> Space[MapReduceProblem]:
+    """All schedules of one map or reduction."""
+    lanes = problem.target.vector_bits // 32
+    knobs = (
+        Knob("tile", tuple((1, lanes * unroll) for unroll in (1, 2, 4, 8)), "rows and columns of one step"),
+        Knob("keep", SCRATCH_COLUMNS, "columns of scratch memory for dear values that a later pass needs; 0 computes them again"),
+        Knob("nontemporal", (False, True), "results bypass the caches"),
+        Knob("parallel", ("outer", "lanes"), "the dimension that is cut into one share per worker"),
+        Knob("fusion", (True, False), "neighbouring maps inside this kernel"),
+    )
+    return Space(knobs, RULES, problem, default_schedule(problem))
+
+
+def default_schedule(problem: MapReduceProblem) -> Schedule:
+    """A schedule that is good on every machine seen so far."""
+    lanes = problem.target.vector_bits // 32
+    unroll = 4
+    while unroll > 1 and (lanes * unroll > max(problem.lanes, lanes) or unroll * problem.live > 2 * problem.target.vector_registers):
+        unroll //= 2
+    rounded = -(-problem.lanes // lanes) * lanes
+    keep = next((columns for columns in SCRATCH_COLUMNS if columns >= rounded), 0) if problem.dear and problem.by_rows else 0
+    parallel = "lanes" if not problem.by_rows and problem.outer < problem.workers else "outer"
+    return Schedule(tile=(1, lanes * unroll), keep=keep, nontemporal=False, parallel=parallel, fusion=True)

@@ -1,0 +1,92 @@
+"""What a lowering is given: the arguments of a kernel and the expressions it computes, free of any schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import Attribute, Block, Region
+
+from tessera.dtypes import DType
+from tessera.ir import tile
+from tessera.scheduling.builder import buffer_type, element_type, integers_attribute
+from tessera.scheduling.expression import Value
+from tessera.scheduling.writer import ArgumentTile
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One kernel argument: a buffer that walks `axes` (static stride 1 or 0 where promised), or a scalar (no axes)."""
+
+    dtype: DType
+    axes: tuple[str, ...] = ()
+    strides: tuple[int | None, ...] = ()
+    is_scalar: bool = False
+
+    @property
+    def type(self) -> Attribute:
+        """The MLIR type of the argument."""
+        return element_type(self.dtype) if self.is_scalar else buffer_type(self.dtype, self.strides)
+
+    def stride(self, axis: str) -> int | None:
+        """The static stride along `axis`: 1, or None when it is known only at run time; 0 where it does not walk it."""
+        return self.strides[self.axes.index(axis)] if axis in self.axes else 0
+
+
+@dataclass(frozen=True)
+class Output:
+    """One result: the kernel argument that it is written to, and the expression."""
+
+    argument: int
+    value: Value
+
+
+@dataclass(frozen=True)
+class MapReduceSpec:
+    """A kernel of maps and reductions: outer axes, the reduced axis (None for a pure map) and the lane axis.
+
+    Row kernels reduce along the lane axis itself; column kernels reduce along an axis that lies outside the lanes.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    outer: tuple[str, ...]
+    reduced: str | None
+    lanes: str
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True)
+class ContractionSpec:
+    """A matrix product with prologues and epilogues: `outputs` are expressions over `accumulator`.
+
+    `a` varies along batch axes, m and k; `b` along batch axes, k and n. `one_block` promises that K fits one K block.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    batch: tuple[str, ...]
+    a: Value
+    b: Value
+    accumulator: Value
+    outputs: tuple[Output, ...]
+    one_block: bool
+
+
+def kernel_module(
+    name: str, arguments: Sequence[Argument], outputs: Sequence[Output]
+) -> tuple[ModuleOp, Block, dict[int, ArgumentTile]]:
+    """An empty kernel: the module, the block to fill and how expressions reach its arguments."""
+    block = Block(arg_types=[argument.type for argument in arguments])
+    kernel = tile.KernelOp.create(
+        attributes={
+            "sym_name": StringAttr(name),
+            "outputs": integers_attribute([output.argument for output in outputs]),
+        },
+        regions=[Region(block)],
+    )
+    tiles = {
+        index: ArgumentTile(block.args[index], argument.axes) for index, argument in enumerate(arguments)
+    }
+    return ModuleOp([kernel]), block, tiles

@@ -1,0 +1,270 @@
+"""Writing expressions as Tile IR: one scope per loop nest level, each value in the outermost scope that can hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects import arith
+from xdsl.dialects import math as math_dialect
+from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
+from xdsl.ir import Operation, SSAValue
+
+from tessera.dtypes import fp32, fp64, int64
+from tessera.ir import tile
+from tessera.scheduling.builder import TileBuilder, element_type
+from tessera.scheduling.expression import Value
+
+_FLOAT: Mapping[str, Callable[..., Operation]] = {
+    "add": arith.AddfOp,
+    "sub": arith.SubfOp,
+    "mul": arith.MulfOp,
+    "div": arith.DivfOp,
+    "neg": arith.NegfOp,
+    "maximum": arith.MaximumfOp,
+    "minimum": arith.MinimumfOp,
+    "pow": math_dialect.PowFOp,
+    "abs": math_dialect.AbsFOp,
+    "exp": math_dialect.ExpOp,
+    "log": math_dialect.LogOp,
+    "sqrt": math_dialect.SqrtOp,
+    "rsqrt": math_dialect.RsqrtOp,
+    "tanh": math_dialect.TanhOp,
+    "erf": math_dialect.ErfOp,
+}
+_INTEGER: Mapping[str, Callable[..., Operation]] = {
+    "add": arith.AddiOp,
+    "sub": arith.SubiOp,
+    "mul": arith.MuliOp,
+    "maximum": arith.MaxSIOp,
+    "minimum": arith.MinSIOp,
+    "abs": math_dialect.AbsIOp,
+    "and": arith.AndIOp,
+    "or": arith.OrIOp,
+}
+_COMPARE_FLOAT = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_COMPARE_INTEGER = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
+
+
+@dataclass(frozen=True)
+class ArgumentTile:
+    """How expressions reach one kernel argument: its buffer (or scalar) and the iteration axis of each dimension."""
+
+    value: SSAValue
+    axes: tuple[str, ...]
+
+
+@dataclass
+class Scope:
+    """One level of the loop nest.
+
+    `axes` are the iteration axes whose position is known here or further out; `indices` gives the position of those that
+    this level introduces and `in_bounds` whether a whole tile fits there. `depth` is the builder's block.
+    """
+
+    axes: frozenset[str]
+    depth: int
+    indices: dict[str, SSAValue] = field(default_factory=dict)
+    in_bounds: dict[str, bool] = field(default_factory=dict)
+    parent: Scope | None = None
+    memo: dict[tuple[Value, tuple[int, ...]], SSAValue] = field(default_factory=dict)
+
+
+class TileWriter:
+    """Writes values at the tile shape given by `sizes`: axis name -> tile extent, in tile dimension order.
+
+    A value that does not vary along an axis has extent 1 there and is broadcast on use.
+    """
+
+    def __init__(
+        self,
+        builder: TileBuilder,
+        arguments: Mapping[int, ArgumentTile],
+        sizes: Mapping[str, int],
+        scope: Scope,
+        extent: Callable[[], SSAValue] | None = None,
+    ) -> None:
+        self.builder = builder
+        self.arguments = arguments
+        self.sizes = dict(sizes)
+        self.scope = scope
+        self.extent = extent
+
+    # -- scopes ---------------------------------------------------------------------------------------------------
+
+    def enter(self, indices: Mapping[str, SSAValue], in_bounds: Mapping[str, bool]) -> Scope:
+        """A scope for the block that the builder has just opened; leave it with `leave`."""
+        axes = self.scope.axes | set(indices)
+        self.scope = Scope(axes, len(self.builder.blocks) - 1, dict(indices), dict(in_bounds), self.scope)
+        return self.scope
+
+    def leave(self) -> None:
+        """Back to the enclosing scope."""
+        assert self.scope.parent is not None
+        self.scope = self.scope.parent
+
+    def define(self, value: Value, ssa: SSAValue) -> None:
+        """Says that `value` is `ssa` from here on, in the current scope."""
+        self.scope.memo[(value, self.shape(value))] = ssa
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """The tile shape at which a value is written."""
+        return tuple(size if axis in value.axes else 1 for axis, size in self.sizes.items())
+
+    def position(self, axis: str) -> SSAValue:
+        """The current position along an axis."""
+        scope: Scope | None = self.scope
+        while scope is not None:
+            if axis in scope.indices:
+                return scope.indices[axis]
+            scope = scope.parent
+        raise KeyError(axis)
+
+    def _bounded(self, axis: str) -> bool:
+        scope: Scope | None = self.scope
+        while scope is not None:
+            if axis in scope.in_bounds:
+                return scope.in_bounds[axis]
+            scope = scope.parent
+        return True
+
+    def _home(self, value: Value) -> Scope:
+        """The outermost scope that knows all axes of `value` and holds its arguments."""
+        home = self.scope
+        while home.parent is not None and value.axes <= home.parent.axes:
+            home = home.parent
+        return home
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def find(self, value: Value, shape: tuple[int, ...]) -> SSAValue | None:
+        """What has been written for `value` at `shape` in this scope or further out."""
+        scope: Scope | None = self.scope
+        while scope is not None:
+            ssa = scope.memo.get((value, shape))
+            if ssa is not None:
+                return ssa
+            scope = scope.parent
+        return None
+
+    def write(self, value: Value, shape: tuple[int, ...] | None = None) -> SSAValue:
+        """The SSA value of `value`, written if need be, broadcast to `shape` when one is asked for."""
+        own = self.shape(value)
+        wanted = own if shape is None else shape
+        ssa = self.find(value, wanted)
+        if ssa is not None:
+            return ssa
+        if value.operation == "constant":
+            ssa = self.builder.splat(value.attributes[0], value.dtype, wanted, self._home(value).depth)  # type: ignore[arg-type]
+            self._home(value).memo[(value, wanted)] = ssa
+            return ssa
+        plain = self.find(value, own)
+        if plain is None:
+            plain = self._write(value, own)
+            self._home(value).memo[(value, own)] = plain
+        if wanted == own:
+            return plain
+        return self._place(value, tile.BroadcastOp.create, [plain], wanted, memo=True)
+
+    def _place(
+        self,
+        value: Value,
+        make: Callable[..., Operation],
+        operands: Sequence[SSAValue],
+        shape: tuple[int, ...],
+        memo: bool = False,
+    ) -> SSAValue:
+        home = self._home(value)
+        kind = VectorType(element_type(value.dtype), list(shape))
+        ssa = self.builder.append(make(operands=list(operands), result_types=[kind]), home.depth)
+        if memo:
+            home.memo[(value, shape)] = ssa
+        return ssa
+
+    def _write(self, value: Value, shape: tuple[int, ...]) -> SSAValue:
+        special = _SPECIAL.get(value.operation)
+        if special is not None:
+            return special(self, value, shape)
+        operands = [self.write(argument, shape) for argument in value.arguments]
+        if value.operation == "neg" and value.dtype.kind != "float":
+            zero = self.builder.splat(0, value.dtype, shape, self._home(value).depth)
+            return self.builder.append(arith.SubiOp(zero, operands[0]), self._home(value).depth)
+        table = _FLOAT if value.dtype.kind == "float" else _INTEGER
+        return self.builder.append(table[value.operation](*operands), self._home(value).depth)
+
+
+def _load(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    argument = writer.arguments[int(value.attributes[0])]  # type: ignore[arg-type]
+    home = writer._home(value)
+    dims = [argument.axes.index(axis) if axis in argument.axes else -1 for axis in writer.sizes]
+    return writer.builder.load(
+        argument.value,
+        [writer.position(axis) for axis in argument.axes],
+        dims,
+        shape,
+        [dim < 0 or writer._bounded(axis) for dim, axis in zip(dims, writer.sizes, strict=True)],
+        depth=home.depth,
+    )
+
+
+def _scalar(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    return writer._place(value, tile.BroadcastOp.create, [writer.arguments[int(value.attributes[0])].value], shape)  # type: ignore[arg-type]
+
+
+def _compare(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    a, b = value.arguments
+    kind = str(value.attributes[0])
+    operands = [writer.write(a, shape), writer.write(b, shape)]
+    if a.dtype.kind == "float":
+        operation: Operation = arith.CmpfOp(*operands, _COMPARE_FLOAT[kind])
+    else:
+        # False < True, while i1's signed order would say the opposite.
+        signed = _COMPARE_INTEGER[kind]
+        operation = arith.CmpiOp(*operands, signed.replace("s", "u", 1) if a.dtype.kind == "bool" and signed[0] == "s" else signed)
+    return writer.builder.append(operation, writer._home(value).depth)
+
+
+def _select(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    operands = [writer.write(argument, shape) for argument in value.arguments]
+    return writer._place(value, tile.SelectOp.create, operands, shape)
+
+
+def _cast(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    return writer._place(value, tile.CastOp.create, [writer.write(value.arguments[0], shape)], shape)
+
+
+def _not(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    depth = writer._home(value).depth
+    ones = writer.builder.splat(1, value.dtype, shape, depth)
+    return writer.builder.append(arith.XOrIOp(writer.write(value.arguments[0], shape), ones), depth)
+
+
+def _position(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    (axis,) = value.axes
+    tile_axis = list(writer.sizes).index(axis) if axis in writer.sizes else 0
+    operation = tile.IotaOp.create(
+        operands=[writer.position(axis)],
+        result_types=[VectorType(element_type(int64), list(shape))],
+        attributes={"axis": IntegerAttr(tile_axis, i64)},
+    )
+    return writer.builder.append(operation, writer._home(value).depth)
+
+
+def _extent(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    assert writer.extent is not None and value.dtype in (fp32, fp64)
+    depth = writer._home(value).depth
+    integer = writer.builder.append(arith.IndexCastOp(writer.extent(), i64), depth)
+    number = writer.builder.append(arith.SIToFPOp(integer, element_type(value.dtype)), depth)  # type: ignore[arg-type]
+    return writer._place(value, tile.BroadcastOp.create, [number], shape)
+
+
+_SPECIAL: Mapping[str, Callable[[TileWriter, Value, tuple[int, ...]], SSAValue]] = {
+    "load": _load,
+    "scalar": _scalar,
+    "compare": _compare,
+    "select": _select,
+    "cast": _cast,
+    "not": _not,
+    "position": _position,
+    "extent": _extent,
+}
