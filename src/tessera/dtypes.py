@@ -1,7 +1,8 @@
 """Element types and how they combine, as torch combines them.
 
-Every `DType` is one object per process: compare with `is` or `==`, use as a dictionary key. `tf32` is a math mode (10-bit mantissas inside a
-matrix product): its elements are stored as fp32. `SUPPORTED` holds those that kernels compute with; the others are declared names.
+Every `DType` is one object per process: compare with `is` or `==`, use as a dictionary key. `tf32` is a math mode
+(10-bit mantissas inside a matrix product): its elements are stored as fp32. `SUPPORTED` holds those that kernels
+compute with; the others are declared names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Kind = Literal["bool", "int", "float"]
 
 @dataclass(frozen=True, eq=False)
 class DType:
-    """One element type: `itemsize` in bytes as stored, `mlir` the name of its MLIR type, `torch` the torch dtype it is stored as."""
+    """One element type, stored as the torch dtype `torch` in `itemsize` bytes; `mlir` is the name of its MLIR type."""
 
     name: str
     kind: Kind
@@ -80,9 +81,11 @@ _ACCUMULATORS = {int8: int32, fp8_e4m3: fp32, fp8_e5m2: fp32, fp16: fp32, bf16: 
 
 
 def dtype_of(x: object) -> DType:
-    """The dtype that `x` names: a `DType`, a name ("fp32", "float32", "f32"), a torch dtype, a numpy dtype or scalar type, or `bool`, `int`, `float`.
+    """The dtype that `x` names.
 
-    Names and Python types mean what they mean to torch: "float" is fp32, the type `float` is fp64. Raises DTypeError for all else.
+    `x` is a `DType`, a name ("fp32", "float32", "f32"), a torch dtype, a numpy dtype or scalar type, or one of the
+    types `bool`, `int` and `float`. Names and Python types mean what they mean to torch: "float" is fp32, the type
+    `float` is fp64. Raises DTypeError for all else.
     """
     if isinstance(x, DType):
         return x
@@ -117,24 +120,27 @@ def promote(a: DType, b: DType) -> DType:
     try:
         return _BY_TORCH[torch.promote_types(a.torch, b.torch)]
     except RuntimeError as error:
-        raise DTypeError(f"{a} and {b} have no common dtype", hints=["cast one of them, for example to fp32"]) from error
+        raise DTypeError(
+            f"{a} and {b} have no common dtype", hints=["cast one of them, for example to fp32"]
+        ) from error
 
 
 def promote_weak(dtype: DType, weak: DType) -> DType:
-    """The result of a tensor of `dtype` with dimensions and one of `weak` without: `weak` decides only where its kind is the wider one.
+    """The dtype of a result of a tensor of `dtype` that has dimensions and one of `weak` that has none.
 
-    bool < int < float, as in torch: int32 with a zero-dimensional int64 stays int32, int32 with a zero-dimensional fp64 becomes fp64.
+    `weak` decides only where its kind is the wider one (bool < int < float), as in torch: int32 with a zero-dimensional
+    int64 stays int32, int32 with a zero-dimensional fp64 becomes fp64.
     """
     return dtype if _RANK[weak.kind] <= _RANK[dtype.kind] else promote(dtype, weak)
 
 
 def promote_scalar(dtype: DType, value: bool | int | float) -> DType:
-    """The result of a tensor of `dtype` and a Python number: as `torch.result_type`, so an int tensor with a float gives torch's default dtype."""
+    """The dtype of a result of a tensor of `dtype` and a Python number; equal to `torch.result_type`."""
     return promote_weak(dtype, scalar_dtype(value))
 
 
 def scalar_dtype(value: bool | int | float) -> DType:
-    """The dtype torch gives a Python number: bool, int64 or the default floating dtype. Raises DTypeError for complex and other values."""
+    """The dtype torch gives a Python number: bool, int64 or torch's default dtype. Raises DTypeError for all else."""
     if isinstance(value, bool | numpy.bool_):
         return bool_
     if isinstance(value, int):
@@ -145,5 +151,5 @@ def scalar_dtype(value: bool | int | float) -> DType:
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype in which products and sums of `dtype` are formed: fp32 for narrower floats, int32 for int8, else `dtype` itself."""
+    """The dtype in which products and sums are formed: fp32 for narrower floats, int32 for int8, else `dtype`."""
     return _ACCUMULATORS.get(dtype, dtype)

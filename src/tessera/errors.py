@@ -1,4 +1,4 @@
-"""What can go wrong: one class per failure, each with a stable code, a message, the place in the user's code, and hints.
+"""What can go wrong: one class per failure, each with a stable code, a message, the place in user code, and hints.
 
 `str(error)` reads::
 
@@ -6,8 +6,9 @@
     at train.py:12
     hint: transpose the second operand
 
-Catch `TesseraError` for all of them, or the builtin that fits (`ValueError`, `TypeError`, `OSError`, ...), from which each class also derives.
-The codes are part of the interface: programs may compare them, and they do not change between versions.
+Catch `TesseraError` for all of them, or the builtin that fits (`ValueError`, `TypeError`, `OSError`, ...), from which
+each class also derives. The codes are part of the interface: programs may compare them, and they do not change between
+versions.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 class TesseraError(Exception):
     """A failure that Tessera reports. Subclasses set `code`.
 
-    `message` is one sentence without the code. `hints` are remedies, each a sentence of its own. `where` is "file:line" of the user's call, None
-    where no frame of the user's is on the stack; it is looked up when it is not given.
+    `message` is one sentence without the code. `hints` are remedies, each a sentence of its own. `where` is "file:line"
+    of the user's call, None where no frame of the user's is on the stack; it is looked up when it is not given.
     """
 
     code: ClassVar[str] = "E_TESSERA"
@@ -72,7 +73,7 @@ class GradDetachedError(TesseraError, RuntimeError):
 
 
 class ValueControlFlowError(TesseraError, TypeError):
-    """Python control flow (`if`, `while`, `and`) asked for the value of a lazy tensor, or of one that is being traced."""
+    """Python control flow (`if`, `while`, `and`) asked for the value of a lazy tensor or of one being traced."""
 
     code = "E_VALUE_CONTROL_FLOW"
 
@@ -96,7 +97,7 @@ class MissingArgumentError(TesseraError, TypeError):
 
 
 class NoSubjectError(TesseraError, RuntimeError):
-    """A bare `schedule.search_space(...)` or `schedule.autotune(...)` where no kernel is traced and none was defined."""
+    """A bare `schedule.search_space(...)` or `schedule.autotune(...)` where no kernel is traced or defined."""
 
     code = "E_NO_SUBJECT"
 
@@ -168,9 +169,10 @@ class ProfileError(TesseraError, RuntimeError):
 
 
 def _user_location(frame: FrameType | None) -> str | None:
-    """ "file:line" of the first frame from `frame` outwards that belongs neither to this package, nor to torch, nor to the interpreter.
+    """The first frame from `frame` outwards that belongs neither to this package, nor to torch, nor to the interpreter.
 
-    torch is passed over because some of its Python functions call back into Tessera: the user's line is the one that called torch.
+    torch is passed over because some of its Python functions call back into Tessera: the user's line is the one that
+    called torch.
     """
     torch_file = getattr(sys.modules.get("torch"), "__file__", None)
     passed_over = (_PACKAGE, "<frozen ") + ((os.path.dirname(torch_file) + os.sep,) if torch_file else ())

@@ -1,7 +1,7 @@
 """Every `TESSERA_*` environment variable, typed, read once.
 
-`current()` gives the settings in force; algorithms take values from it and never look at the environment. `override(...)` changes some for a
-while, for the whole process.
+`current()` gives the settings in force; algorithms take values from it and never look at the environment.
+`override(...)` changes some for a while, for the whole process.
 """
 
 from __future__ import annotations
@@ -59,28 +59,51 @@ def _log_level(text: str) -> str:
     return text.lower()
 
 
-def _variable(name: str, parse: Callable[[str], Any], default: Any, meaning: str) -> Any:
-    return field(default=default, metadata={"variable": name, "parse": parse, "meaning": meaning})
+def _variable(name: str, parse: Callable[[str], Any], meaning: str) -> dict[str, Any]:
+    return {"variable": name, "parse": parse, "meaning": meaning}
 
 
 @dataclass(frozen=True)
 class Settings:
     """The settings of a process. `variables()` lists the environment variable, the value and the meaning of each."""
 
-    cache_dir: Path | None = _variable(
-        "TESSERA_CACHE_DIR", _path, None, "the tuning cache; other caches go into folders below it (else $HOME/.tessera)"
+    cache_dir: Path | None = field(
+        default=None, metadata=_variable("TESSERA_CACHE_DIR", _path, "folder of all caches, instead of $HOME/.tessera")
     )
-    threads: int | None = _variable("TESSERA_THREADS", _count, None, "workers of a kernel; else what torch.get_num_threads() says")
-    openmp: bool = _variable("TESSERA_OPENMP", _switch, True, "whether kernels may run on torch's OpenMP threads")
-    memory_limit_bytes: int | None = _variable("TESSERA_MEMORY_LIMIT", _bytes, None, "most bytes that results and scratch may hold")
-    plan_cache_size: int = _variable("TESSERA_PLAN_CACHE_SIZE", _count, 1024, "most bound plans that are kept")
-    pending_nodes: int = _variable("TESSERA_PENDING_NODES", _count, 10_000, "operators after which a pending graph is evaluated")
-    autotune: bool = _variable("TESSERA_AUTOTUNE", _switch, False, "whether kernels are tuned at their first call")
-    tune_budget_s: float = _variable("TESSERA_TUNE_BUDGET", _seconds, 30.0, "most seconds spent on tuning one kernel")
-    tune_timeout_s: float = _variable("TESSERA_TUNE_TIMEOUT", _seconds, 20.0, "seconds after which a candidate counts as hung")
-    tune_site_dir: Path | None = _variable("TESSERA_TUNE_SITE_DIR", _path, None, "a read-only tuning cache shared by a site")
-    profile_records: int = _variable("TESSERA_PROFILE_RECORDS", _count, 65_536, "records that the profiler's ring buffer holds")
-    log_level: str = _variable("TESSERA_LOG_LEVEL", _log_level, "warning", f"one of {', '.join(_LOG_LEVELS)}")
+    threads: int | None = field(
+        default=None, metadata=_variable("TESSERA_THREADS", _count, "workers of a kernel; else torch.get_num_threads()")
+    )
+    openmp: bool = field(
+        default=True, metadata=_variable("TESSERA_OPENMP", _switch, "whether kernels may run on torch's OpenMP threads")
+    )
+    memory_limit_bytes: int | None = field(
+        default=None, metadata=_variable("TESSERA_MEMORY_LIMIT", _bytes, "most bytes that results and scratch may hold")
+    )
+    plan_cache_size: int = field(
+        default=1024, metadata=_variable("TESSERA_PLAN_CACHE_SIZE", _count, "most bound plans that are kept")
+    )
+    pending_nodes: int = field(
+        default=10_000,
+        metadata=_variable("TESSERA_PENDING_NODES", _count, "operators after which a graph is evaluated"),
+    )
+    autotune: bool = field(
+        default=False, metadata=_variable("TESSERA_AUTOTUNE", _switch, "whether kernels are tuned at their first call")
+    )
+    tune_budget_s: float = field(
+        default=30.0, metadata=_variable("TESSERA_TUNE_BUDGET", _seconds, "most seconds spent on tuning one kernel")
+    )
+    tune_timeout_s: float = field(
+        default=20.0, metadata=_variable("TESSERA_TUNE_TIMEOUT", _seconds, "seconds after which a candidate is hung")
+    )
+    tune_site_dir: Path | None = field(
+        default=None, metadata=_variable("TESSERA_TUNE_SITE_DIR", _path, "a read-only tuning cache shared by a site")
+    )
+    profile_records: int = field(
+        default=65_536, metadata=_variable("TESSERA_PROFILE_RECORDS", _count, "records in the profiler's ring buffer")
+    )
+    log_level: str = field(
+        default="warning", metadata=_variable("TESSERA_LOG_LEVEL", _log_level, f"one of {', '.join(_LOG_LEVELS)}")
+    )
 
     @property
     def autotune_dir(self) -> Path:
@@ -106,11 +129,16 @@ def _home() -> Path:
     try:
         return Path.home() / ".tessera"
     except RuntimeError as error:
-        raise ArgumentError("no home folder to keep caches in", hints=["set HOME, or TESSERA_CACHE_DIR to a folder"]) from error
+        raise ArgumentError(
+            "no home folder to keep caches in", hints=["set HOME, or TESSERA_CACHE_DIR to a folder"]
+        ) from error
 
 
 def read(environment: Mapping[str, str]) -> Settings:
-    """The settings that an environment asks for; an empty variable counts as unset. Raises ArgumentError naming a variable that cannot be read."""
+    """The settings that an environment asks for; an empty variable counts as unset.
+
+    Raises ArgumentError, which names the variable, for a value that cannot be read.
+    """
     values = {}
     for f in fields(Settings):
         text = environment.get(f.metadata["variable"], "")
@@ -142,7 +170,10 @@ def current() -> Settings:
 
 @contextmanager
 def override(**changes: Any) -> Iterator[Settings]:
-    """Changes settings by field name until the end of the `with` block, for all threads. Raises TypeError for a name that is no setting."""
+    """Changes settings by field name until the end of the `with` block, for all threads.
+
+    Raises TypeError for a name that is no setting.
+    """
     global _current  # noqa: PLW0603
     before = current()
     _current = replace(before, **changes)
