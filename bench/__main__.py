@@ -1,0 +1,96 @@
+"""``python -m bench SUITE [--threads N] [--json FILE] [--save] [--quick]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bench import machine, table
+from bench.pool import Pool
+from bench.results import CaseResult, SuiteResult
+from bench.suites import SUITES
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Tessera against the libraries of today.")
+    parser.add_argument("suite", choices=[*SUITES, "all"])
+    parser.add_argument("--threads", type=int, action="append", help="thread count; repeatable (default: 1 and 2)")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--save", action="store_true", help="also write bench/results/<cpu>-<date>.json and .md")
+    parser.add_argument("--quick", action="store_true", help="one small case each: does everything run?")
+    return parser.parse_args(arguments)
+
+
+def document(results: Sequence[SuiteResult], quick: bool) -> dict[str, Any]:
+    """Results with the machine, the versions and the date, ready for JSON; verdicts are spelled out."""
+
+    def case(result: CaseResult) -> dict[str, Any]:
+        verdicts = [asdict(verdict) | {"met": verdict.met} for verdict in result.verdicts()]
+        return asdict(result) | {"verdicts": verdicts}
+
+    suites = [
+        {
+            "suite": result.suite,
+            "threads": result.threads,
+            "cases": [case(one) for one in result.cases],
+            "figures": [asdict(figure) | {"met": figure.met} for figure in result.figures],
+        }
+        for result in results
+    ]
+    return {
+        "cpu": machine.cpu_name(),
+        "cores": machine.cores(),
+        "versions": machine.versions(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "quick": quick,
+        "suites": suites,
+    }
+
+
+def save(found: dict[str, Any], sheets: Sequence[table.Sheet], folder: Path = RESULTS) -> list[Path]:
+    """Writes ``<cpu>-<date>.json`` and ``.md`` into `folder` and returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{machine.cpu_slug()}-{found['date'][:10]}"
+    data, text = folder / f"{stem}.json", folder / f"{stem}.md"
+    data.write_text(json.dumps(found, indent=1) + "\n")
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    text.write_text(table.markdown(sheets, f"{found['cpu']}, {found['cores']} cores, {found['date']} ({versions})"))
+    return [data, text]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the suites asked for. Returns the exit code: 0, also when a goal was missed."""
+    options = parse(arguments)
+    threads = options.threads or [count for count in (1, 2) if count <= machine.cores()]
+    names = list(SUITES) if options.suite == "all" else [options.suite]
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    results: list[SuiteResult] = []
+    with console.status("") as status:
+        for count in threads:
+            with Pool(count) as pool:
+                results += [SUITES[name](pool, status.update, options.quick) for name in names]
+    console.print(f"{machine.cpu_name()}, {machine.cores()} cores; {machine.versions()}", highlight=False)
+    sheets = table.sheets(results)
+    table.print_sheets(sheets, console)
+    found = document(results, options.quick)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    if options.save:
+        for path in save(found, sheets):
+            console.print(f"written: {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

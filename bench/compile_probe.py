@@ -1,0 +1,102 @@
+"""Measurements that need a process of their own: ``python -m bench.compile_probe PROBE`` prints one JSON object."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+SIDE = 512
+LENGTHS = 512
+
+
+def imports() -> dict[str, float]:
+    """Seconds that ``import tessera`` takes once torch is imported."""
+    import torch  # noqa: F401
+
+    start = time.perf_counter()
+    import tessera  # noqa: F401
+
+    return {"seconds": time.perf_counter() - start}
+
+
+def _operands() -> tuple[Any, Any]:
+    import torch
+
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(SIDE, SIDE, generator=generator), torch.randn(SIDE, SIDE, generator=generator)
+
+
+def first_matmul() -> dict[str, float]:
+    """Seconds of the first matmul less those of the second, after another kernel has paid for the imports."""
+    from tessera import op
+
+    x, weight = _operands()
+    op.exp(x[0]).eval()
+    start = time.perf_counter()
+    op.matmul(x, weight).eval()
+    middle = time.perf_counter()
+    op.matmul(x, weight).eval()
+    return {"seconds": 2 * middle - start - time.perf_counter()}
+
+
+def first_evaluation() -> dict[str, float]:
+    """Seconds of a process' very first evaluation, the compiler's imports included."""
+    from tessera import op
+
+    x, weight = _operands()
+    start = time.perf_counter()
+    op.matmul(x, weight).eval()
+    return {"seconds": time.perf_counter() - start}
+
+
+def torch_first_matmul() -> dict[str, float]:
+    """Seconds of ``torch.compile``'s first matmul, after another kernel has paid for its imports."""
+    import torch
+
+    x, weight = _operands()
+    torch.compile(torch.exp)(x[0])
+    compiled = torch.compile(torch.mm)
+    start = time.perf_counter()
+    compiled(x, weight)
+    middle = time.perf_counter()
+    compiled(x, weight)
+    return {"seconds": 2 * middle - start - time.perf_counter()}
+
+
+def lengths() -> dict[str, float]:
+    """How many kernels 512 growing lengths of one traced function compile, and the seconds all calls took."""
+    import torch
+
+    from tessera import op
+
+    @op.kernel
+    def attention_scores(query: Any, keys: Any) -> Any:
+        return op.softmax(query @ keys)
+
+    generator = torch.Generator().manual_seed(3)
+    query, keys = torch.randn(1, 64, generator=generator), torch.randn(64, LENGTHS, generator=generator)
+    start = time.perf_counter()
+    for length in range(1, LENGTHS + 1):
+        attention_scores(query, keys[:, :length]).eval()
+    seconds = time.perf_counter() - start
+    return {"kernels": float(len(attention_scores.compilations())), "seconds": seconds}
+
+
+PROBES: dict[str, Callable[[], dict[str, float]]] = {
+    "imports": imports,
+    "first_matmul": first_matmul,
+    "first_evaluation": first_evaluation,
+    "torch_first_matmul": torch_first_matmul,
+    "lengths": lengths,
+}
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    print(json.dumps(PROBES[sys.argv[1]]()), file=answers, flush=True)

@@ -1,0 +1,88 @@
+"""The environments contenders run in: environment variables of their worker processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from bench.machine import cpu_flags
+
+MKL_SHIM = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
+"""MKL asks this function whether to use its fastest paths; preloaded, it says yes on every maker's CPU."""
+
+ENVIRONMENTS: tuple[str, ...] = ("tessera", "torch", "control", "raised", "compile", "mkl", "openblas")
+
+
+class NotMeasuredError(Exception):
+    """A contender that cannot run here. Its text is the reason, shown in the table."""
+
+
+def environment(name: str, threads: int) -> dict[str, str]:
+    """The complete environment of the workers called `name`.
+
+    Raises:
+        NotMeasuredError: something the environment needs is missing on this machine.
+    """
+    count = str(threads)
+    result = dict(os.environ)
+    result.update(OMP_NUM_THREADS=count, MKL_NUM_THREADS=count, OPENBLAS_NUM_THREADS=count, TESSERA_NUM_THREADS=count)
+    result.update(_EXTRA.get(name, dict)())
+    return result
+
+
+def _raised() -> dict[str, str]:
+    """glibc keeps large blocks on its heap instead of returning their pages, as `mallopt` would do."""
+    return {
+        "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+        "MALLOC_TOP_PAD_": str(1 << 28),
+    }
+
+
+def _mkl() -> dict[str, str]:
+    return {"LD_PRELOAD": str(mkl_shim())}
+
+
+def _openblas() -> dict[str, str]:
+    # The timeout is a power of two of cycles: with the default, 2^26, idle workers spin into the next batch.
+    result = {"OPENBLAS_THREAD_TIMEOUT": "18"}
+    flags = cpu_flags()
+    if "avx512_bf16" in flags:
+        result["OPENBLAS_CORETYPE"] = "Cooperlake"
+    elif "avx512f" in flags:
+        result["OPENBLAS_CORETYPE"] = "SkylakeX"
+    return result
+
+
+def _compile() -> dict[str, str]:
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        raise NotMeasuredError("torch.compile needs a C++ compiler")
+    return {"CXX": compiler, "TORCHINDUCTOR_FREEZING": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+
+
+_EXTRA = {"raised": _raised, "mkl": _mkl, "openblas": _openblas, "compile": _compile}
+
+
+@cache
+def mkl_shim() -> Path:
+    """Builds the shim that unlocks MKL's AVX-512 path and returns its path (kept until the machine cleans up).
+
+    Raises:
+        NotMeasuredError: there is no C compiler, or it fails.
+    """
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise NotMeasuredError("unlocking MKL's AVX-512 path needs a C compiler")
+    folder = Path(tempfile.mkdtemp(prefix="tessera-bench-"))
+    source, library = folder / "mkl_shim.c", folder / "mkl_shim.so"
+    source.write_text(MKL_SHIM)
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NotMeasuredError(f"the C compiler failed on the MKL shim: {done.stderr.strip().splitlines()[-1:]}")
+    return library

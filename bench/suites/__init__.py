@@ -1,0 +1,20 @@
+"""The suites by name. Each is a function from a pool of workers to a `bench.results.SuiteResult`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.pool import Pool
+from bench.results import SuiteResult
+from bench.suites import compiling, fused, gemm, overhead, rowwise
+
+Progress = Callable[[str], None]
+Suite = Callable[[Pool, Progress, bool], SuiteResult]
+
+SUITES: dict[str, Suite] = {
+    "gemm": gemm.run,
+    "fused": fused.run,
+    "rowwise": rowwise.run,
+    "overhead": overhead.run,
+    "compile": compiling.run,
+}

@@ -1,0 +1,133 @@
+"""A contender's process: reads requests, one JSON object a line, and answers each with one line.
+
+Requests: ``prepare`` {contender, builder, case} builds a call and checks its result, ``batch`` {contender} times one
+batch of it, ``drop`` forgets all calls and inputs, ``micro`` {name, ...} prepares a call of `bench.micro`, ``ceilings``
+measures the machine. An answer is the result, or ``{"not_measured": reason}``. An error ends the process: the parent
+reports its last words as the reason.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from bench.cases import TOLERANCE, Case, Inputs, error, make_inputs
+from bench.environments import NotMeasuredError
+from bench.timing import LONG_CALL_S, calibrate, time_batch
+
+Answer = dict[str, Any]
+
+
+class Worker:
+    """The state between requests: prepared calls by contender, and the inputs they share."""
+
+    def __init__(self, threads: int, environment: str) -> None:
+        self.environment = environment
+        self.threads = threads
+        self.calls: dict[str, tuple[Any, int, bool]] = {}
+        self.inputs: tuple[Case, Inputs] | None = None
+
+    def answer(self, request: dict[str, Any]) -> Answer:
+        """Carries out one request."""
+        handlers: dict[str, Callable[..., Answer]] = {
+            "prepare": self.prepare,
+            "batch": self.batch,
+            "drop": self.drop,
+            "micro": self.micro,
+            "ceilings": self.ceilings,
+        }
+        fields = dict(request)
+        return handlers[fields.pop("do")](**fields)
+
+    def prepare(self, contender: str, builder: str, case: dict[str, Any]) -> Answer:
+        """Builds the call, compares its result with float64, and finds how many calls make a batch."""
+        problem = Case(case["operation"], tuple(case["shape"]), case["dtype"])
+        if self.inputs is None or self.inputs[0] != problem:
+            self.inputs = (problem, make_inputs(problem))
+        inputs = self.inputs[1]
+        call = _builder(builder)(problem, inputs)
+        deviation = error(problem, inputs, _as_torch(call()))
+        if deviation > TOLERANCE[problem.dtype]:
+            return {"not_measured": f"wrong result: off by {deviation:.1e} of the largest value"}
+        return self._keep(contender, call) | {"error": deviation}
+
+    def micro(self, contender: str, name: str) -> Answer:
+        """Prepares the small call `name` of `bench.micro`."""
+        from bench.micro import CALLS
+
+        return self._keep(contender, CALLS[name]())
+
+    def _keep(self, contender: str, call: Any) -> Answer:
+        calls = calibrate(call)
+        seconds = time_batch(call, calls).seconds
+        self.calls[contender] = (call, calls, seconds < LONG_CALL_S)
+        return {"calls": calls, "seconds": seconds}
+
+    def batch(self, contender: str) -> Answer:
+        """Times one batch of a prepared call."""
+        return asdict(time_batch(*self.calls[contender]))
+
+    def drop(self) -> Answer:
+        """Forgets everything prepared, so that its memory is free for the next case."""
+        self.calls.clear()
+        self.inputs = None
+        gc.collect()
+        return {}
+
+    def ceilings(self) -> Answer:
+        """What the machine can do, as `bench.ceilings` measures it."""
+        from bench.ceilings import measure
+
+        return asdict(measure(self.threads))
+
+
+def _builder(name: str) -> Any:
+    from bench import ours, peers
+
+    return (ours.BUILDERS | peers.BUILDERS)[name]
+
+
+def _as_torch(result: Any) -> Any:
+    """A contender's result as a torch tensor, without a copy where possible."""
+    import torch
+
+    if isinstance(result, torch.Tensor):
+        return result
+    if hasattr(result, "torch"):
+        return result.torch()
+    return torch.from_numpy(result)
+
+
+def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
+    """Answers requests until there are no more."""
+    for line in requests:
+        try:
+            answer = worker.answer(json.loads(line))
+        except NotMeasuredError as reason:
+            answer = {"not_measured": str(reason)}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def main(threads: int, environment: str) -> None:
+    """Runs as a process of its own. Libraries that print to stdout print to stderr instead."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    if environment == "tessera":
+        from bench.ours import tuned
+
+        tuned()
+    serve(Worker(threads, environment), sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
