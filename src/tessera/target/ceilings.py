@@ -1,0 +1,108 @@
+"""What a device can do at most: arithmetic by dtype and bandwidth by memory level."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from tessera.errors import CacheFormatError
+
+_FORMAT = 1
+"""Version of the JSON form; a file of another version is refused."""
+
+
+@dataclass(frozen=True)
+class ComputeCeiling:
+    """Most FLOP/s in one dtype (a fused multiply-add is two) on `workers` threads (CPU) or multiprocessors (GPU)."""
+
+    dtype: str
+    workers: int
+    flop_per_s: float
+
+
+@dataclass(frozen=True)
+class MemoryCeiling:
+    """Most traffic of one memory level, in byte/s, of `workers` together.
+
+    `level` is "L1", "L2", "L3", "DRAM" (GPU: "L2", "HBM"); `access` is "read", "write", "write_nt" (non-temporal) or
+    "copy" (bytes read plus bytes written).
+    """
+
+    level: str
+    workers: int
+    byte_per_s: float
+    access: str = "read"
+
+
+_Row = TypeVar("_Row", ComputeCeiling, MemoryCeiling)
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The ceilings of one device, `arch` and `name` as in `Target`.
+
+    `source` says where they come from ("measured" or the name of a data sheet), `date` when (UTC, ISO 8601; "" for data
+    sheets).
+    """
+
+    arch: str
+    name: str
+    source: str
+    compute: tuple[ComputeCeiling, ...]
+    memory: tuple[MemoryCeiling, ...]
+    date: str = ""
+
+    def flop_per_s(self, dtype: str, workers: int) -> float | None:
+        """Peak arithmetic of `dtype` on `workers`, in FLOP/s; None when it was not measured for just that many."""
+        found = (row.flop_per_s for row in self.compute if (row.dtype, row.workers) == (dtype, workers))
+        return next(found, None)
+
+    def byte_per_s(self, level: str, workers: int, access: str = "read") -> float | None:
+        """Peak bandwidth of a level for `workers`, in byte/s; None when it was not measured for just that many."""
+        key = (level, workers, access)
+        return next((row.byte_per_s for row in self.memory if (row.level, row.workers, row.access) == key), None)
+
+    def worker_counts(self) -> tuple[int, ...]:
+        """The numbers of workers that the ceilings know, ascending."""
+        return tuple(sorted({row.workers for row in self.compute} | {row.workers for row in self.memory}))
+
+    def to_json(self) -> str:
+        """A JSON text; `from_json` is the inverse."""
+        return json.dumps({"version": _FORMAT, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Ceilings:
+        """The ceilings that `to_json` wrote. Raises CacheFormatError for any other text, and for another version of the
+        format.
+        """
+        try:
+            record = json.loads(text)
+            if record["version"] != _FORMAT:
+                raise CacheFormatError(f"ceilings of format {record['version']!r}, this Tessera reads {_FORMAT}")
+            texts = {key: _text(record[key]) for key in ("arch", "name", "source", "date")}
+            return cls(
+                **texts, compute=_rows(ComputeCeiling, record["compute"]), memory=_rows(MemoryCeiling, record["memory"])
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, CacheFormatError):
+                raise
+            raise CacheFormatError(f"no text of ceilings: {type(error).__name__} {error}") from error
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _rows(kind: type[_Row], records: Iterable[dict[str, Any]]) -> tuple[_Row, ...]:
+    rows = tuple(kind(**record) for record in records)
+    for row in rows:
+        values = [getattr(row, field.name) for field in fields(row)]
+        numbers = [value for value in values if not isinstance(value, str)]
+        if not all(isinstance(number, int | float) and 0 < number < math.inf for number in numbers):
+            raise ValueError(f"{row} is no ceiling")
+    return rows

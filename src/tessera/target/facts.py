@@ -1,0 +1,127 @@
+"""`Target`: the facts of one device that scheduling, code generation and analysis read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tessera.errors import UnsupportedTargetError
+from tessera.target.ceilings import Ceilings
+
+_AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+_NEEDED_ON_X86 = ("avx2", "fma")
+
+
+@dataclass(frozen=True)
+class MemoryLevel:
+    """One data cache, or the memory behind them ("DRAM", "HBM"; `size_bytes` 0 where it is not known).
+
+    `shared_by` is the number of `Target.cores` that share one instance, `line_bytes` the unit of transfer.
+    """
+
+    name: str
+    size_bytes: int
+    line_bytes: int
+    shared_by: int
+
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """What bounds occupancy on a GPU: per multiprocessor (SM, CU) unless the name says otherwise. Registers have 32
+    bits.
+    """
+
+    warp_size: int
+    max_warps: int
+    registers: int
+    max_registers_per_thread: int
+    shared_bytes: int
+    max_shared_bytes_per_block: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """One device.
+
+    `arch` is LLVM's name of it ("znver4", "sm_90", "gfx942"), `features` are LLVM's feature names (CPU only). `cores`
+    are the physical cores this process may use, or a GPU's multiprocessors; `processors` the logical ones. `memory`
+    lists the levels from the nearest outwards.
+    """
+
+    kind: Literal["cpu", "gpu"]
+    arch: str
+    name: str
+    features: frozenset[str]
+    vector_bits: int
+    vector_registers: int
+    cores: int
+    processors: int
+    memory: tuple[MemoryLevel, ...]
+    machine: str = ""
+    gpu: GpuLimits | None = None
+    ceilings: Ceilings | None = None
+
+    @property
+    def has_avx512(self) -> bool:
+        """Whether 512-bit vectors of every element width, and masks for narrower ones, can be used."""
+        return self.features >= _AVX512
+
+    @property
+    def has_avx512bf16(self) -> bool:
+        """Whether bf16 dot products (`vdpbf16ps`) on 512-bit vectors can be used."""
+        return self.has_avx512 and "avx512bf16" in self.features
+
+    @property
+    def has_vnni(self) -> bool:
+        """Whether int8 dot products can be used, on vectors of any width."""
+        return bool(self.features & {"avx512vnni", "avxvnni"})
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether x86's fused multiply-add can be used; Arm's vector instructions always have one."""
+        return "fma" in self.features or self.has_neon
+
+    @property
+    def has_f16c(self) -> bool:
+        """Whether x86 can convert between fp16 and fp32 in vectors."""
+        return "f16c" in self.features
+
+    @property
+    def has_neon(self) -> bool:
+        """Whether this is an Arm CPU with vector instructions."""
+        return "neon" in self.features
+
+    def level(self, name: str) -> MemoryLevel | None:
+        """The memory level called `name` ("L1", "L2", "L3", "DRAM", "HBM"), None where there is none."""
+        return next((level for level in self.memory if level.name == name), None)
+
+    def with_ceilings(self, ceilings: Ceilings) -> Target:
+        """This target with its ceilings, measured or from a data sheet."""
+        return replace(self, ceilings=ceilings)
+
+    def unsupported_reason(self) -> str | None:
+        """Why kernels cannot be generated for this device, in one sentence; None where they can."""
+        if self.kind == "gpu" or self.has_neon:
+            return None
+        if self.machine not in ("x86_64", "AMD64"):
+            return f"{self.name} ({self.machine or 'unknown architecture'}) has neither AVX2 nor NEON"
+        missing = [feature.upper() for feature in _NEEDED_ON_X86 if feature not in self.features]
+        return f"{self.name} lacks {' and '.join(missing)}" if missing else None
+
+    def require_supported(self) -> None:
+        """Raises UnsupportedTargetError, naming what is missing, where kernels cannot be generated for this device."""
+        reason = self.unsupported_reason()
+        if reason is not None:
+            hints = ["x86 CPUs need AVX2 and FMA (2013 and later), Arm CPUs NEON; a virtual machine may hide them"]
+            raise UnsupportedTargetError(reason, hints=hints)
+
+
+def vector_facts(features: Iterable[str]) -> tuple[int, int]:
+    """(bits of a vector register, number of vector registers) of a CPU with these LLVM features."""
+    present = frozenset(features)
+    if present >= _AVX512:
+        return 512, 32
+    if "neon" in present:
+        return 128, 32
+    return (256 if "avx" in present else 128), 16
