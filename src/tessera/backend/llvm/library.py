@@ -1,0 +1,111 @@
+"""LLVM IR text to loaded machine code, for Tessera's own native helpers (the plan driver, the ceiling probes).
+
+Kernels have their own engine with passes, options and a shared object cache; what is here serves a handful of small,
+fixed texts. An object is kept on disk under a name that holds everything it depends on: the text, the exact CPU with
+its features, and LLVM's version, so that a home shared by two kinds of CPU holds one object for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+
+_init_lock = threading.Lock()
+_initialized = False
+
+
+class NativeLibrary:
+    """Loaded machine code. Function addresses stay valid as long as this object lives."""
+
+    __slots__ = ("_engine", "_machine")
+
+    def __init__(self, engine: Any, machine: Any) -> None:
+        self._engine = engine
+        self._machine = machine
+
+    def address(self, name: str) -> int:
+        """The address of function or global `name`, never 0. Raises KeyError when the code has no such symbol."""
+        address = int(self._engine.get_function_address(name)) or int(self._engine.get_global_value_address(name))
+        if not address:
+            raise KeyError(name)
+        return address
+
+
+def _target_machine() -> Any:
+    global _initialized  # noqa: PLW0603 - the process has one
+    with _init_lock:
+        if not _initialized:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            _initialized = True
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
+    )
+
+
+def compile_text(text: str) -> bytes:
+    """The relocatable object of `text` for this CPU. The text is compiled as it stands: no mid-level passes run.
+
+    Raises RuntimeError (from LLVM) when the text does not parse or verify.
+    """
+    machine = _target_machine()
+    module = llvm.parse_assembly(text)
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    return bytes(machine.emit_object(module))
+
+
+def load_object(data: bytes) -> NativeLibrary:
+    """Links an object made by `compile_text` into this process."""
+    machine = _target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    return NativeLibrary(engine, machine)
+
+
+def identity(text: str) -> str:
+    """A hash over everything that the object of `text` depends on."""
+    parts = (text, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), repr(llvm.llvm_version_info))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def cached_library(name: str, text: str, directory: Path) -> NativeLibrary:
+    """`text` loaded, its object taken from `directory` when there is a sound one, else compiled and put there.
+
+    A file that is cut short or altered (its digest does not match) is compiled again; a directory that cannot be
+    written only costs the time to compile. Neither is an error: the object can always be made anew.
+    """
+    path = directory / f"{name}-{identity(text)}.o"
+    data = _read_sound(path)
+    if data is None:
+        data = compile_text(text)
+        _write_atomically(path, data)
+    return load_object(data)
+
+
+def _read_sound(path: Path) -> bytes | None:
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        return None
+    digest, data = stored[:32], stored[32:]
+    return data if hashlib.sha256(data).digest() == digest else None
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(hashlib.sha256(data).digest() + data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()

@@ -1,0 +1,66 @@
+"""What reports say about the steps of plans, by plan and step number.
+
+Facts may be given as a function: binding a plan is on the user's path, counting its operations is not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from tessera.profiling.schema import StepFacts
+
+FactsSource = Callable[[], Sequence[StepFacts]] | Sequence[StepFacts]
+
+_facts: dict[int, FactsSource] = {}
+_retired: list[int] = []
+_kept = 0
+_lock = threading.Lock()
+
+
+def register_plan(plan_id: int, steps: FactsSource) -> None:
+    """Makes the facts of a plan's steps known. Called once, before the plan first runs."""
+    _facts[plan_id] = steps
+
+
+def retire_plan(plan_id: int) -> None:
+    """The plan is gone; its facts go too, once no session is left that may hold records of it.
+
+    Called from finalizers: it only appends to a list.
+    """
+    if _kept:
+        _retired.append(plan_id)
+    else:
+        _facts.pop(plan_id, None)
+
+
+def keep() -> None:
+    """A session begins: facts of plans that go from now on are kept until `release`."""
+    global _kept  # noqa: PLW0603 - the process has one
+    with _lock:
+        _kept += 1
+
+
+def release() -> None:
+    """A session has read its facts."""
+    global _kept  # noqa: PLW0603 - the process has one
+    with _lock:
+        _kept -= 1
+        if not _kept:
+            while _retired:
+                _facts.pop(_retired.pop(), None)
+
+
+def of_plan(plan_id: int) -> Sequence[StepFacts]:
+    """The facts of a plan's steps, in order; empty when nobody registered any."""
+    steps = _facts.get(plan_id, ())
+    return steps() if callable(steps) else steps
+
+
+def of_step(plan_id: int, step_id: int) -> StepFacts:
+    """The facts of one step; when nobody registered any, a label of numbers and no counts."""
+    steps = of_plan(plan_id)
+    if step_id < len(steps):
+        return steps[step_id]
+    label = f"plan {plan_id} step {step_id}"
+    return StepFacts(operator=label, kernel_name=label, flops=0.0, bytes=0.0, dtype="")

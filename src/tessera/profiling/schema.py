@@ -1,0 +1,127 @@
+"""What a profile holds: the native record, the facts about a step, and the portable record that users read.
+
+Native record, 64 bytes, written by the driver (`runtime/driver_ir.py`), one per step that ran:
+
+| word | field | meaning |
+| --- | --- | --- |
+| 0 | sequence | position in the ring + 1; 0 while the record is being written |
+| 1 | start | clock at the start of the step, in ticks |
+| 2 | end | clock at its end, in ticks |
+| 3 | plan | number of the plan |
+| 4 | step | number of the step within the plan |
+| 5 | workers | shares the step was cut into |
+| 6 | thread | `pthread_self()` of the calling thread, which is Python's `threading.get_ident()` |
+| 7 | | unused |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+RECORD_WORDS: Final = 8
+RECORD_FIELDS: Final = ("sequence", "start", "end", "plan", "step", "workers", "thread", "unused")
+RING_HEADER_WORDS: Final = 8
+
+PCT_NOTE: Final = "fields ending in _pct hold 0 to 100; other ratios hold 0 to 1"
+
+NO_COUNTERS: Final = "hardware counters are not read on CPUs"
+NO_SENSORS: Final = "power and temperature are not read on CPUs"
+NOT_A_COPY: Final = "the record is no copy"
+NOT_COLLECTIVE: Final = "the record is no collective"
+
+CAPABILITIES: Final[dict[str, str]] = {
+    "sm_occupancy": NO_COUNTERS,
+    "warp_divergence_pct": NO_COUNTERS,
+    "inst_issue_eff_pct": NO_COUNTERS,
+    "dram_read_gbps": NO_COUNTERS,
+    "dram_write_gbps": NO_COUNTERS,
+    "l2_hit_rate": NO_COUNTERS,
+    "smem_bank_conflicts": NO_COUNTERS,
+    "tc_util_pct": NO_COUNTERS,
+    "alu_util_pct": NO_COUNTERS,
+    "cp_async_inflight": NO_COUNTERS,
+    "memcpy_dir": NOT_A_COPY,
+    "memcpy_gbps": NOT_A_COPY,
+    "collective_type": NOT_COLLECTIVE,
+    "collective_bytes": NOT_COLLECTIVE,
+    "collective_overlap_pct": NOT_COLLECTIVE,
+    "power_w": NO_SENSORS,
+    "temp_c": NO_SENSORS,
+    "throttle_reason": NO_SENSORS,
+}
+"""Why each portable counter is null in a record made on a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What the compiler knows about one step of a plan, for reports.
+
+    `operator` is the label users read (`matmul`, or `matmul+gelu` when `fused` names more than one operator); `flops`
+    and `bytes` are the algorithm's own counts for the bound extents (bytes: operands read once, results written
+    once), not what the hardware moved. `dtype` is the name of the element type that the arithmetic's peak depends on.
+    """
+
+    operator: str
+    kernel_name: str
+    flops: float
+    bytes: float
+    dtype: str
+    schedule: str = ""
+    fused: tuple[str, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+RecordKind = Literal["kernel", "region", "mark", "counter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One event of a session, in the portable schema. Times are in microseconds since the session began.
+
+    Counters that this machine cannot give are None; `capability` then says why, by field name.
+    """
+
+    kind: RecordKind
+    kernel_name: str
+    stream_id: int
+    start_us: float
+    end_us: float
+    thread_id: int = 0
+    region: str = ""
+    operator: str = ""
+    workers: int = 1
+    plan_id: int = 0
+    step_id: int = 0
+    flops: float | None = None
+    bytes: float | None = None
+    dtype: str = ""
+    schedule: str = ""
+    fused: tuple[str, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+    value: float | None = None
+    unit: str = ""
+    sm_occupancy: float | None = None
+    warp_divergence_pct: float | None = None
+    inst_issue_eff_pct: float | None = None
+    dram_read_gbps: float | None = None
+    dram_write_gbps: float | None = None
+    l2_hit_rate: float | None = None
+    smem_bank_conflicts: float | None = None
+    tc_util_pct: float | None = None
+    alu_util_pct: float | None = None
+    cp_async_inflight: float | None = None
+    memcpy_dir: str | None = None
+    memcpy_gbps: float | None = None
+    collective_type: str | None = None
+    collective_bytes: float | None = None
+    collective_overlap_pct: float | None = None
+    power_w: float | None = None
+    temp_c: float | None = None
+    throttle_reason: str | None = None
+    capability: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def duration_us(self) -> float:
+        """How long the event took, in microseconds; 0 for marks and counters."""
+        return self.end_us - self.start_us

@@ -1,0 +1,315 @@
+"""The caching allocator: memory for results, temporaries and workspaces.
+
+Large operations lose most of their time to page faults when each result is fresh memory from the system, so memory
+that a result gave up is kept and used again. Policy:
+
+* Up to 32 KiB: size classes (at most 12.5 % waste above 512 bytes), cut from slabs of 256 KiB, one free list per
+  class. Taking and giving back is one `list.pop` and one `list.append`, both atomic, without a lock.
+* Above: whole pages from segments of their own (`segments.py`): best fit within 12.5 %, else a larger free block is
+  split.
+* **Cached memory never raises the peak**: before the reserve would grow past its highest value so far, or past the
+  limit, unused blocks go back to the system, longest unused first. The peak with the reserve included is therefore
+  what the program itself held at one time, rounded to pages and slabs.
+* `empty_cache()` returns everything unused: free segments, free slabs, and idle frames of plans.
+
+Blocks come back from finalizers, which may run at any point of any thread, also inside the allocator: they only
+append to a list, and the next allocation sorts them in under the lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from tessera import settings
+from tessera.errors import MemoryLimitError
+from tessera.runtime.segments import SegmentPool, round_to_pages
+from tessera.runtime.size_classes import CLASS_OF_GRANULES, SIZE_CLASSES, SMALL_LIMIT
+
+SLAB_BYTES: Final = 256 * 1024
+
+
+class Buffer:
+    """Memory of `nbytes` bytes at `address` (64-byte aligned), its own until the last reference goes; then it is used
+    again.
+
+    The contents of a new buffer are arbitrary. `memory()`, and numpy through `__array_interface__`, keep the buffer
+    alive.
+    """
+
+    __slots__ = ("__weakref__", "_release", "address", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, release: Callable[[int], None]) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self._release = release
+
+    def __del__(self) -> None:
+        self._release(self.address)
+
+    def memory(self) -> ctypes.Array[ctypes.c_char]:
+        """The bytes as an object with Python's buffer protocol, for `torch.frombuffer` and the like. Shares the
+        memory.
+        """
+        view: ctypes.Array[ctypes.c_char] = _byte_array(self.nbytes).from_address(self.address)
+        view.owner = self  # type: ignore[attr-defined] # ctypes arrays take attributes: this keeps the block in use
+        return view
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's array interface, version 3: one dimension of bytes."""
+        return {"version": 3, "shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False)}
+
+
+@lru_cache(maxsize=256)
+def _byte_array(nbytes: int) -> Any:
+    return ctypes.c_char * nbytes
+
+
+class CacheHolder(Protocol):
+    """Something that keeps idle buffers of its own and can let go of them."""
+
+    def drop_idle(self) -> None:
+        """Lets go of every buffer that no call in progress uses."""
+
+
+class _SmallClass:
+    """The free blocks of one size."""
+
+    __slots__ = ("free", "nbytes", "release")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.free: list[int] = []
+        self.release: Callable[[int], None] = self.free.append
+
+
+class Allocator:
+    """A caching allocator with counts. Thread-safe. The process's own is behind the functions of this module.
+
+    `limit` gives the most bytes to reserve, or None; it is asked when memory from the system is needed.
+    """
+
+    def __init__(self, limit: Callable[[], int | None]) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._segments = SegmentPool()
+        self._returned: list[int] = []
+        self._take_back: Callable[[int], None] = self._returned.append
+        self._classes = tuple(_SmallClass(nbytes) for nbytes in SIZE_CLASSES)
+        self._class_of = tuple(self._classes[index] for index in CLASS_OF_GRANULES)
+        self._slabs: dict[int, int] = {}  # address -> bytes cut from it
+        self._carved_bytes = 0
+        self._slab_next = 0
+        self._slab_end = 0
+        self._peak_allocated = 0
+        self._peak_reserved = 0
+        self._holders: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer of `nbytes` (0 is allowed). Raises MemoryLimitError (E_MEMORY_LIMIT) above the limit or when the
+        system has no more."""
+        if nbytes <= SMALL_LIMIT:
+            pool = self._class_of[(nbytes + 63) >> 6]
+            try:
+                return Buffer(pool.free.pop(), nbytes, pool.release)
+            except IndexError:
+                return Buffer(self._carve(pool), nbytes, pool.release)
+        with self._lock:
+            address = self._allocate_pages(round_to_pages(nbytes))
+            self._note_peaks()
+        return Buffer(address, nbytes, self._take_back)
+
+    def stats(self) -> dict[str, int]:
+        """Counts in bytes (names ending in `_bytes`) and numbers. `reserved` is what Tessera holds from the system.
+
+        The peak of allocated memory counts small blocks by what is cut from slabs, used or not (an upper bound, so
+        that taking a small block costs no counting).
+        """
+        with self._lock:
+            self._sort_in()
+            small_free = sum(len(pool.free) * pool.nbytes for pool in self._classes)
+            return {
+                "allocated_bytes": self._large_allocated() + self._carved_bytes - small_free,
+                "reserved_bytes": self._segments.reserved,
+                "peak_allocated_bytes": self._peak_allocated,
+                "peak_reserved_bytes": self._peak_reserved,
+                "limit_bytes": self._limit() or 0,
+                "segments": self._segments.segments,
+                "slabs": len(self._slabs),
+                "system_allocations": self._segments.system_allocations,
+                "system_releases": self._segments.system_releases,
+                "purges": self._segments.purges,
+            }
+
+    def reset_peaks(self) -> None:
+        """Begins the peaks anew at the present values."""
+        with self._lock:
+            self._sort_in()
+            self._peak_allocated = self._large_allocated() + self._carved_bytes
+            self._peak_reserved = self._segments.reserved
+
+    def empty_cache(self) -> int:
+        """Returns all unused memory to the system; gives the number of bytes returned."""
+        for holder in list(self._holders):
+            holder.drop_idle()
+        with self._lock:
+            before = self._segments.reserved
+            self._release_unused(before)
+            return before - self._segments.reserved
+
+    def register(self, holder: CacheHolder) -> None:
+        """Has `empty_cache` call `holder.drop_idle()`, as long as `holder` lives."""
+        self._holders.add(holder)
+
+    def renew_lock(self) -> None:
+        """For a child after fork: another thread of the parent may have held the lock."""
+        self._lock = threading.Lock()
+
+    def _allocate_pages(self, nbytes: int) -> int:
+        """A block of whole pages. The lock is held."""
+        self._sort_in()
+        self._make_room(nbytes)
+        address = self._segments.take(nbytes)
+        if address is None:
+            address = self._map(nbytes)
+        return address
+
+    def _make_room(self, nbytes: int) -> None:
+        """Returns cached memory until `nbytes` more raise neither the peak nor exceed the limit, as far as there is
+        any.
+        """
+        pool = self._segments
+        growth = pool.growth_of(nbytes)
+        limit = self._limit()
+        ceiling = self._peak_reserved if limit is None else min(self._peak_reserved, limit)
+        if growth and pool.reserved + growth > ceiling:
+            pool.release(pool.reserved + growth - ceiling)
+            growth = pool.growth_of(nbytes)
+        if limit is not None and pool.reserved + growth > limit:
+            self._release_unused(pool.reserved)
+            growth = pool.growth_of(nbytes)
+            if pool.reserved + growth > limit:
+                raise self._limit_error(nbytes, f"the limit is {limit:,} bytes")
+
+    def _map(self, nbytes: int) -> int:
+        try:
+            return self._segments.map(nbytes)
+        except OSError:
+            self._release_unused(self._segments.reserved)
+        try:
+            return self._segments.map(nbytes)
+        except OSError as error:
+            raise self._limit_error(nbytes, f"the system refused ({error.strerror})") from error
+
+    def _limit_error(self, nbytes: int, why: str) -> MemoryLimitError:
+        held = self._segments.reserved
+        return MemoryLimitError(
+            f"{nbytes:,} bytes more were asked for, {held:,} bytes are in use, and {why}",
+            hints=[
+                "drop references to results that are no longer needed",
+                "evaluate smaller pieces, or raise TESSERA_MEMORY_LIMIT",
+            ],
+        )
+
+    def _sort_in(self) -> None:
+        """Moves blocks that finalizers gave back into the pool. More may arrive meanwhile; they wait for the next
+        time.
+        """
+        returned = self._returned
+        while returned:
+            self._segments.give_back(returned.pop())
+
+    def _carve(self, pool: _SmallClass) -> int:
+        """A new block of a size class, cut from the current slab."""
+        with self._lock:
+            if pool.free:
+                return pool.free.pop()
+            if self._slab_end - self._slab_next < pool.nbytes:
+                self._slab_next = self._allocate_pages(SLAB_BYTES)
+                self._slab_end = self._slab_next + SLAB_BYTES
+                self._slabs[self._slab_next] = 0
+            address = self._slab_next
+            self._slab_next += pool.nbytes
+            self._slabs[self._slab_end - SLAB_BYTES] += pool.nbytes
+            self._carved_bytes += pool.nbytes
+            self._note_peaks()
+            return address
+
+    def _large_allocated(self) -> int:
+        return self._segments.allocated - SLAB_BYTES * len(self._slabs)
+
+    def _note_peaks(self) -> None:
+        self._peak_reserved = max(self._peak_reserved, self._segments.reserved)
+        self._peak_allocated = max(self._peak_allocated, self._large_allocated() + self._carved_bytes)
+
+    def _release_unused(self, nbytes: int) -> None:
+        self._sort_in()
+        self._free_idle_slabs()
+        self._segments.release(nbytes)
+
+    def _free_idle_slabs(self) -> None:
+        """Gives slabs without a block in use back to the pool of segments. The lock is held.
+
+        Other threads may meanwhile give blocks back (those are seen the next time), and one that takes a block finds
+        the list empty and waits for the lock in `_carve`.
+        """
+        taken: list[tuple[_SmallClass, int]] = []
+        for pool in self._classes:
+            while pool.free:
+                taken.append((pool, pool.free.pop()))
+        slabs = sorted(self._slabs)
+        unused: Counter[int] = Counter()
+        for pool, address in taken:
+            unused[slabs[bisect_right(slabs, address) - 1]] += pool.nbytes
+        idle = {slab for slab, nbytes in unused.items() if nbytes == self._slabs[slab]}
+        for pool, address in taken:
+            if slabs[bisect_right(slabs, address) - 1] in idle:
+                self._carved_bytes -= pool.nbytes
+            else:
+                pool.free.append(address)
+        for slab in idle:
+            if slab == self._slab_end - SLAB_BYTES:
+                self._slab_next = self._slab_end = 0
+            del self._slabs[slab]
+            self._segments.give_back(slab)
+
+
+def _limit_of_settings() -> int | None:
+    return settings.current().memory_limit_bytes
+
+
+_shared = Allocator(_limit_of_settings)
+allocate: Final = _shared.allocate
+"""`allocate(nbytes) -> Buffer` from the process's allocator."""
+
+
+def shared() -> Allocator:
+    """The process's allocator."""
+    return _shared
+
+
+def memory_stats() -> dict[str, int]:
+    """Counts of the process's allocator; see `Allocator.stats`."""
+    return _shared.stats()
+
+
+def reset_peak_memory_stats() -> None:
+    """Begins the peaks of `memory_stats` anew at the present values."""
+    _shared.reset_peaks()
+
+
+def empty_cache() -> int:
+    """Returns all memory that no result uses to the system; gives the number of bytes returned."""
+    return _shared.empty_cache()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shared.renew_lock)

@@ -1,0 +1,110 @@
+"""The native driver: runs all steps of a bound plan in one call, outside the GIL.
+
+It is generated once as LLVM IR text (`driver_ir.py`), and its object is kept on disk. All fields are 8 bytes wide.
+
+Frame, the argument of `tessera_run`:
+
+| word | field | meaning |
+| --- | --- | --- |
+| 0 | table | address of the table of addresses and scalars that kernels read |
+| 1 | steps | number of steps |
+| 2 | first step | address of the first step |
+| 3 | recorder cell | address of a word that holds the ring's address while a profile is on, else 0; 0: never |
+| 4 | plan | the plan's number, as it stands in records |
+
+Step, 8 words, one after the other from `first step`:
+
+| word | field | meaning |
+| --- | --- | --- |
+| 0 | kernel | address of `void kernel(i64 *table, i64 *descriptors, i64 worker, i64 workers, i8 *workspace)` |
+| 1 | descriptors | address of the kernel's descriptors |
+| 2 | workers | number of shares, at least 1 |
+| 3 | workspace | address of worker 0's scratch memory, 64-byte aligned, or 0 |
+| 4 | workspace pitch | bytes from one worker's scratch memory to the next one's |
+| 5 | step | the step's number, as it stands in records |
+| 6, 7 | | unused |
+
+Ring, written by the driver and read by `profiling/recorder.py`: word 0 counts records ever written, word 1 is the
+capacity in records (a power of two), words 2 to 7 are unused, then follow the records as `profiling/schema.py` lays
+them out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import threading
+from collections.abc import Callable
+from functools import cache
+
+from tessera import settings
+from tessera.backend.llvm import openmp
+from tessera.backend.llvm.library import NativeLibrary, cached_library
+from tessera.profiling import recorder
+from tessera.runtime.driver_ir import driver_text
+
+FRAME_WORDS = 5
+STEP_WORDS = 8
+
+
+class Driver:
+    """The loaded driver. `run(frame_address)` runs a frame, without the GIL; `ticks()` reads the clock of the
+    records.
+    """
+
+    __slots__ = ("_library", "_sequential", "run", "ticks", "uses_openmp")
+
+    def __init__(self, library: NativeLibrary, uses_openmp: bool) -> None:
+        self._library = library
+        self.uses_openmp = uses_openmp
+        # CFUNCTYPE releases the GIL around the call, which is wanted for run; for two instructions of clock it is not.
+        self.run: Callable[[int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library.address("tessera_run"))
+        self.ticks: Callable[[], int] = ctypes.PYFUNCTYPE(ctypes.c_int64)(library.address("tessera_ticks"))
+        self._sequential = ctypes.c_int32.from_address(library.address("tessera_sequential"))
+
+    @property
+    def sequential(self) -> bool:
+        """Whether shares run one after the other although OpenMP is there."""
+        return bool(self._sequential.value)
+
+    @sequential.setter
+    def sequential(self, value: bool) -> None:
+        self._sequential.value = int(value)
+
+
+def build_driver(*, use_openmp: bool) -> Driver:
+    """A driver with or without OpenMP, from the object cache or compiled (about 20 ms)."""
+    text = driver_text(openmp=use_openmp, machine=platform.machine())
+    return Driver(cached_library("driver", text, settings.current().objects_dir), use_openmp)
+
+
+_driver_lock = threading.Lock()
+
+
+@cache
+def _shared_driver() -> Driver:
+    made = build_driver(use_openmp=settings.current().openmp and openmp.find().available)
+    recorder.provide_clock(made.ticks)
+    # libgomp's pool does not survive a fork: a child that asks for its threads waits for ever. It runs shares in turn
+    # instead.
+    os.register_at_fork(after_in_child=lambda: setattr(made, "sequential", True))
+    return made
+
+
+def driver() -> Driver:
+    """The process's driver, loaded at the first call."""
+    with _driver_lock:
+        return _shared_driver()
+
+
+def threading_reason() -> str:
+    """How steps with several workers run in this process, and why, in one sentence for people."""
+    found = openmp.find()
+    if not settings.current().openmp:
+        return "shares run one after the other: TESSERA_OPENMP is off"
+    if not found.available:
+        return f"shares run one after the other: {found.reason}"
+    if driver().sequential:
+        return "shares run one after the other: this process is a fork, and OpenMP's threads stayed in its parent"
+    return f"threads come from {found.reason}"

@@ -1,0 +1,198 @@
+"""Bound plans: a compiled graph with its extents fixed, ready to run as one native call.
+
+A plan owns what does not change between calls (kernel addresses, descriptors, the layout of its frame) and keeps a
+list of frames for what does. A call takes a frame, fills the table of addresses with one `pack_into`, calls the
+driver, and puts the frame back; concurrent calls take different frames. Frame and step layout stand in
+`runtime/native.py`.
+
+Frames, descriptors, workspaces and the arena of temporaries are buffers of the allocator, so `memory_stats()` counts
+them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from tessera.profiling import facts as step_facts
+from tessera.profiling import recorder
+from tessera.profiling.schema import StepFacts
+from tessera.runtime import buffers, native
+from tessera.runtime.buffers import Buffer
+from tessera.runtime.entry import make_entry
+from tessera.runtime.liveness import round_up
+
+SlotKind = Literal["address", "f32", "f64", "i64", "result", "arena"]
+
+_WORD: Final = 8
+_plan_numbers = itertools.count(1)
+
+
+class LoadedKernel(Protocol):
+    """A kernel in memory: the address stays valid as long as the object lives."""
+
+    @property
+    def address(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel launch: `descriptors` as in the kernel ABI, `workspace_bytes` per worker."""
+
+    kernel: LoadedKernel
+    descriptors: tuple[int, ...]
+    workers: int = 1
+    workspace_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What one slot of the address table holds in a call.
+
+    `address`: the address of leaf `index`. `f32`, `f64`, `i64`: the value of scalar leaf `index`. `result`: the
+    address of result buffer `index`. `arena`: the base of the temporaries' arena (descriptors hold the offsets).
+    """
+
+    kind: SlotKind
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One result of the plan: `make(buffer)` of result buffer `index` or, with `from_leaf`, leaf `index` of the call
+    itself.
+    """
+
+    index: int
+    make: Callable[[Buffer], Any] | None = None
+    from_leaf: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.make is None) != self.from_leaf:
+            raise ValueError("an output is made from a result buffer, or it is a leaf of the call")
+
+
+class Frame:
+    """What one call in progress needs to itself: the frame with its table and steps, and the workspace."""
+
+    __slots__ = ("address", "buffer", "memory", "workspace")
+
+    def __init__(self, buffer: Buffer, workspace: Buffer | None) -> None:
+        self.buffer = buffer
+        self.workspace = workspace
+        self.address = buffer.address
+        self.memory = buffer.memory()
+
+
+class BoundPlan:
+    """A plan that `run(leaves)` executes. Thread-safe; the GIL is released while kernels run.
+
+    `run` takes the leaves of the structure (anything with `.address`, and `.value` for scalars) and gives a tuple
+    with one object per `Output`. It raises MemoryLimitError when the results do not fit the allocator's limit, and
+    nothing else.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_arena_bytes",
+        "_descriptors",
+        "_frames",
+        "_steps",
+        "_table_words",
+        "_workspace_bytes",
+        "number",
+        "run",
+    )
+
+    def __init__(
+        self,
+        *,
+        steps: Sequence[Step],
+        slots: Sequence[Slot],
+        results: Sequence[int],
+        outputs: Sequence[Output],
+        arena_bytes: int = 0,
+        facts: Callable[[], Sequence[StepFacts]] | Sequence[StepFacts] = (),
+    ) -> None:
+        """`results`: size in bytes of each result buffer. `facts`: what reports say of each step, or a function that
+        finds it out when a report asks."""
+        self.number = next(_plan_numbers)
+        self._steps = tuple(steps)
+        self._table_words = len(slots)
+        self._arena_bytes = arena_bytes
+        self._workspace_bytes = max((step.workers * _pitch(step) for step in self._steps), default=0)
+        self._descriptors = _packed([word for step in self._steps for word in step.descriptors])
+        self._frames: list[Frame] = []
+        step_facts.register_plan(self.number, facts)
+        buffers.shared().register(self)
+        self.run: Callable[[Sequence[Any]], tuple[Any, ...]] = make_entry(
+            slots=tuple((slot.kind, slot.index) for slot in slots),
+            results=tuple(results),
+            outputs=tuple((output.index, output.make) for output in outputs),
+            arena_bytes=arena_bytes,
+            frames=self._frames,
+            new_frame=self._new_frame,
+            allocate=buffers.allocate,
+            call=native.driver().run,
+        )
+
+    def __del__(self) -> None:
+        step_facts.retire_plan(self.number)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The launches, in order."""
+        return self._steps
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of temporaries that a call takes and gives back."""
+        return self._arena_bytes
+
+    def drop_idle(self) -> None:
+        """Lets go of the frames, and their workspaces, that no call in progress uses."""
+        self._frames.clear()
+
+    def _new_frame(self) -> Frame:
+        """A frame with everything but the table filled in."""
+        workspace = buffers.allocate(self._workspace_bytes) if self._workspace_bytes else None
+        table_at = native.FRAME_WORDS
+        steps_at = round_up(table_at + self._table_words, native.STEP_WORDS)
+        words = steps_at + native.STEP_WORDS * len(self._steps)
+        buffer = buffers.allocate(words * _WORD)
+        header = (
+            buffer.address + table_at * _WORD,
+            len(self._steps),
+            buffer.address + steps_at * _WORD,
+            recorder.CELL_ADDRESS,
+            self.number,
+        )
+        body = self._step_words(workspace.address if workspace is not None else 0)
+        frame = Frame(buffer, workspace)
+        struct.pack_into(f"<{len(header)}q", frame.memory, 0, *header)
+        struct.pack_into(f"<{len(body)}q", frame.memory, steps_at * _WORD, *body)
+        return frame
+
+    def _step_words(self, workspace: int) -> list[int]:
+        words: list[int] = []
+        descriptors = self._descriptors.address
+        for number, step in enumerate(self._steps):
+            words += (step.kernel.address, descriptors, step.workers, workspace, _pitch(step), number, 0, 0)
+            descriptors += _WORD * len(step.descriptors)
+        return words
+
+
+def _pitch(step: Step) -> int:
+    """Bytes from one worker's workspace to the next one's."""
+    return round_up(step.workspace_bytes)
+
+
+def _packed(words: Sequence[int]) -> Buffer:
+    """The words in a buffer of their own."""
+    buffer = buffers.allocate(len(words) * _WORD)
+    ctypes.memmove(buffer.address, struct.pack(f"<{len(words)}q", *words), len(words) * _WORD)
+    return buffer
