@@ -24,24 +24,41 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
+from tessera.dtypes import DType, dtype_of
+from tessera.errors import IRError
+
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | Attribute"
 """What an attribute may be written as in Python."""
 
-ELEMENT_TYPES: dict[str, Attribute] = {
-    "fp64": Float64Type(),
-    "fp32": Float32Type(),
+_ELEMENTS: dict[str, Attribute] = {
+    "f64": Float64Type(),
+    "f32": Float32Type(),
     "bf16": BFloat16Type(),
-    "fp16": Float16Type(),
-    "fp8_e4m3": Float8E4M3FNType(),
-    "fp8_e5m2": Float8E5M2Type(),
-    "int64": IntegerType(64),
-    "int32": IntegerType(32),
-    "bool": IntegerType(1),
+    "f16": Float16Type(),
+    "f8E4M3FN": Float8E4M3FNType(),
+    "f8E5M2": Float8E5M2Type(),
+    "i64": IntegerType(64),
+    "i32": IntegerType(32),
+    "i8": IntegerType(8),
+    "i1": IntegerType(1),
 }
-"""Element type of each data type, by the name users give it. (`tf32` is a math mode: its storage is fp32.)"""
+_DTYPES: dict[Attribute, DType] = {element: dtype_of(name) for name, element in _ELEMENTS.items()}
 
-DTYPE_NAMES: dict[Attribute, str] = {element: name for name, element in ELEMENT_TYPES.items()}
-"""The inverse of `ELEMENT_TYPES`."""
+BOOLEAN = _ELEMENTS["i1"]
+INT64 = _ELEMENTS["i64"]
+
+
+def element_type(dtype: DType) -> Attribute:
+    """The element type that tensors of `dtype` have; that of `tf32`, a math mode, is f32."""
+    return _ELEMENTS[dtype.mlir]
+
+
+def element_dtype(element: Attribute) -> DType:
+    """The dtype of an element type; raises `IRError` when no dtype has it."""
+    dtype = _DTYPES.get(element)
+    if dtype is None:
+        raise IRError(f"no dtype has the element type {element}")
+    return dtype
 
 
 @lru_cache(maxsize=4096)
@@ -74,7 +91,7 @@ def _array(elements: tuple[Attribute, ...]) -> Attribute:
 
 
 def to_attribute(value: Value) -> Attribute:
-    """The attribute that stands for a Python value: bool i1, int i64, float f64, str, tuple an array; attributes pass."""
+    """The attribute of a Python value: bool is i1, int i64, float f64, a tuple an array; attributes pass unchanged."""
     if isinstance(value, Attribute):
         return value
     if isinstance(value, tuple):
@@ -87,7 +104,7 @@ def to_value(attribute: Attribute) -> Value:
     match attribute:
         case IntegerAttr():
             number = attribute.value.data
-            return bool(number) if attribute.type == ELEMENT_TYPES["bool"] else number
+            return bool(number) if attribute.type == BOOLEAN else number
         case FloatAttr():
             return attribute.value.data
         case StringAttr():

@@ -14,13 +14,10 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, IntegerType, TensorTy
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.attributes import ELEMENT_TYPES, shape_text, to_value
+from tessera.ir.attributes import BOOLEAN, INT64, shape_text, to_value
 
 Rule = Callable[[Operation], None]
 Shape = tuple[int, ...]
-
-BOOLEAN = ELEMENT_TYPES["bool"]
-INT64 = ELEMENT_TYPES["int64"]
 
 
 def operand_types(op: Operation) -> list[TensorType[Attribute]]:
@@ -231,7 +228,7 @@ def mean(op: Operation) -> None:
 
 
 def argument(op: Operation) -> None:
-    """Reduces `axes` to the i64 position of the extreme element: one axis, or all of them (position in row-major order)."""
+    """Reduces one axis, or all axes (counted in row-major order), to the i64 position of the extreme element."""
     _expect_reduction(op)
     _expect_element(op, INT64)
     if len(_integers(op, "axes")) not in (1, len(operand_types(op)[0].get_shape())):

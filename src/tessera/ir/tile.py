@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     VectorType,
 )
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     attr_def,
@@ -39,6 +39,15 @@ from xdsl.utils.exceptions import VerifyException
 
 STAGE_LAYOUTS = ("rows", "panels", "row_panels", "panels_vnni")
 REDUCE_KINDS = ("add", "mul", "max", "min")
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _vector(value: SSAValue) -> VectorType[Attribute]:
+    return cast("VectorType[Attribute]", value.type)
+
+
+def _memref(value: SSAValue) -> MemRefType[Attribute]:
+    return cast("MemRefType[Attribute]", value.type)
 
 
 def integers(attribute: DenseArrayBase) -> tuple[int, ...]:
@@ -121,8 +130,7 @@ class ForOp(IRDLOperation):
 
 
 def _verify_access(op: LoadOp | StoreOp, tile: VectorType[Attribute]) -> None:
-    buffer = op.buffer.type
-    assert isinstance(buffer, MemRefType)
+    buffer = _memref(op.buffer)
     if len(op.indices) != buffer.get_num_dims():
         raise VerifyException(f"{len(op.indices)} indices into a buffer of rank {buffer.get_num_dims()}")
     dims, bounds = integers(op.dims), integers(op.in_bounds)
@@ -153,7 +161,6 @@ class LoadOp(IRDLOperation):
     tile = result_def(VectorType)
 
     def verify_(self) -> None:
-        assert isinstance(self.tile.type, VectorType)
         _verify_access(self, self.tile.type)
         if self.oob is not None and self.oob.data != "any":
             raise VerifyException('oob is "any" or absent')
@@ -172,8 +179,7 @@ class StoreOp(IRDLOperation):
     nontemporal = opt_attr_def(UnitAttr)
 
     def verify_(self) -> None:
-        assert isinstance(self.value.type, VectorType)
-        _verify_access(self, self.value.type)
+        _verify_access(self, _vector(self.value))
 
 
 @irdl_op_definition
@@ -197,7 +203,6 @@ class StageOp(IRDLOperation):
         if not isinstance(last, YieldOp) or len(last.values) != 1 or not isinstance(last.values[0].type, VectorType):
             raise VerifyException("the body must yield one tile")
         staged = self.staged.type
-        assert isinstance(staged, MemRefType)
         rank = {"rows": 2, "panels": 3, "row_panels": 3, "panels_vnni": 4}[self.layout.data]
         if staged.get_num_dims() != rank:
             raise VerifyException(f"layout {self.layout.data!r} gives a memref of rank {rank}")
@@ -214,7 +219,6 @@ class AllocOp(IRDLOperation):
     memory = result_def(MemRefType)
 
     def verify_(self) -> None:
-        assert isinstance(self.memory.type, MemRefType)
         if any(extent < 0 for extent in self.memory.type.get_shape()):
             raise VerifyException("scratch memory has a static shape")
 
@@ -235,8 +239,7 @@ class MmaOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        a, b, acc = self.a.type, self.b.type, self.acc.type
-        assert isinstance(a, VectorType) and isinstance(b, VectorType) and isinstance(acc, VectorType)
+        a, b, acc = _vector(self.a), _vector(self.b), _vector(self.acc)
         m, n, k = self.m.value.data, self.n.value.data, self.k.value.data
         if a.get_shape() != (m, k) or b.get_shape() != (k, n) or acc.get_shape() != (m, n):
             raise VerifyException(
@@ -258,8 +261,7 @@ class ReduceOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        tile, result = self.tile.type, self.result.type
-        assert isinstance(tile, VectorType) and isinstance(result, VectorType)
+        tile, result = _vector(self.tile), self.result.type
         if self.kind.data not in REDUCE_KINDS:
             raise VerifyException(f"kind {self.kind.data!r} is none of {REDUCE_KINDS}")
         axis = self.axis.value.data
@@ -279,7 +281,6 @@ class BroadcastOp(IRDLOperation):
 
     def verify_(self) -> None:
         source, result = self.value.type, self.result.type
-        assert isinstance(result, VectorType)
         if not isinstance(source, VectorType):
             if source != result.element_type:
                 raise VerifyException(f"scalar {source} spread over {result}")
@@ -313,6 +314,28 @@ class IotaOp(IRDLOperation):
 
 
 @irdl_op_definition
+class CompareOp(IRDLOperation):
+    """i1 tile: element by element `a predicate b` (xDSL's arith.cmpi and arith.cmpf give a scalar).
+
+    As in torch: with a NaN only `ne` holds; integers are signed; false < true.
+    """
+
+    name = "tessera.tile.compare"
+    a = operand_def(VectorType)
+    b = operand_def(VectorType)
+    predicate = attr_def(StringAttr)
+    result = result_def(VectorType)
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        a, result = _vector(self.a), self.result.type
+        if self.predicate.data not in COMPARISONS:
+            raise VerifyException(f"predicate {self.predicate.data!r} is none of {COMPARISONS}")
+        if self.b.type != a or result.get_shape() != a.get_shape() or result.element_type != IntegerType(1):
+            raise VerifyException(f"compare of {a} and {self.b.type} does not give {result}")
+
+
+@irdl_op_definition
 class SelectOp(IRDLOperation):
     """Element by element `condition ? a : b` (xDSL's arith.select takes a scalar condition only)."""
 
@@ -324,8 +347,7 @@ class SelectOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        condition, result = self.condition.type, self.result.type
-        assert isinstance(condition, VectorType) and isinstance(result, VectorType)
+        condition, result = _vector(self.condition), self.result.type
         if self.a.type != result or self.b.type != result or condition.get_shape() != result.get_shape():
             raise VerifyException(f"select of {self.a.type} and {self.b.type} by {condition} does not give {result}")
 
@@ -343,8 +365,7 @@ class CastOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        source, result = self.value.type, self.result.type
-        assert isinstance(source, VectorType) and isinstance(result, VectorType)
+        source, result = _vector(self.value), self.result.type
         if source.get_shape() != result.get_shape():
             raise VerifyException(f"cast of {source} does not give {result}")
 
@@ -375,9 +396,8 @@ TILE_OPERATIONS: Sequence[type[IRDLOperation]] = (
     BroadcastOp,
     MaskOp,
     IotaOp,
+    CompareOp,
     SelectOp,
     CastOp,
     PrefetchOp,
 )
-
-__all__ = ["TILE_OPERATIONS", "integers", *(op.__name__ for op in TILE_OPERATIONS)]

@@ -1,0 +1,146 @@
+"""The interpreter's memory: windows of tiles over buffers, staged sub-blocks and their layouts, poison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr
+from xdsl.ir import Attribute
+
+from tessera.ir import tile
+from tessera.ir.attributes import element_dtype
+
+
+def torch_dtype(element: Attribute) -> torch.dtype:
+    """The torch dtype of an element type; `IRError` when there is none."""
+    return element_dtype(element).torch
+
+
+def allocate(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Fresh memory full of poison: NaN, for integers a large negative number, for booleans true."""
+    if dtype.is_floating_point:
+        return torch.full(tuple(shape), float("nan"), dtype=dtype)
+    return torch.full(tuple(shape), True if dtype == torch.bool else torch.iinfo(dtype).min + 12345, dtype=dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Where a tile lies over a buffer, cut to the buffer's extents.
+
+    `source` has the slice of each buffer dimension; `order` the buffer dimension that each tile dimension walks, or -1;
+    `target` the part of the tile that lies inside; `whole` says for each tile dimension whether all of it does.
+    """
+
+    shape: tuple[int, ...]
+    source: tuple[slice, ...]
+    order: tuple[int, ...]
+    target: tuple[slice, ...]
+    whole: tuple[bool, ...]
+
+    @staticmethod
+    def of(extents: Sequence[int], indices: Sequence[int], dims: Sequence[int], shape: Sequence[int]) -> Window:
+        """The window of a tile of `shape` at `indices` in a buffer of `extents`; `dims` as in `tessera.tile.load`."""
+        sizes = {dim: size for dim, size in zip(dims, shape, strict=True) if dim >= 0}
+        inside = []
+        for dim, (index, extent) in enumerate(zip(indices, extents, strict=True)):
+            lower = max(index, 0)
+            upper = min(index + sizes.get(dim, 1), extent)
+            inside.append((lower, max(lower, upper)))
+        target = []
+        whole = []
+        for dim, size in zip(dims, shape, strict=True):
+            lower, upper = inside[dim] if dim >= 0 else (0, 1)
+            shift = indices[dim] if dim >= 0 else 0
+            target.append(slice(lower - shift, upper - shift))
+            whole.append(upper - lower == size)
+        return Window(
+            tuple(shape), tuple(slice(*bounds) for bounds in inside), tuple(dims), tuple(target), tuple(whole)
+        )
+
+
+def _inside(buffer: torch.Tensor, window: Window) -> torch.Tensor | None:
+    """The view of what lies inside, or None when nothing does."""
+    part = buffer[window.source]
+    if part.numel() == 0:
+        return None
+    walked = [dim for dim in window.order if dim >= 0]
+    fixed = [dim for dim in range(buffer.dim()) if dim not in walked]
+    view = part.permute(*walked, *fixed).flatten(len(walked)).squeeze(-1) if fixed else part.permute(*walked)
+    for position, dim in enumerate(window.order):
+        if dim < 0:
+            view = view.unsqueeze(position)
+    return view
+
+
+def read_tile(buffer: torch.Tensor, window: Window, fill: Attribute | None, poisoned: bool) -> torch.Tensor:
+    """The tile under `window`; outside the buffer it has `fill` (default 0), or poison where any value is allowed."""
+    if poisoned:
+        result = allocate(window.shape, buffer.dtype)
+    else:
+        value = fill.value.data if isinstance(fill, (FloatAttr, IntegerAttr)) else 0
+        result = torch.full(window.shape, value, dtype=buffer.dtype)
+    view = _inside(buffer, window)
+    if view is not None:
+        result[window.target] = view
+    return result
+
+
+def write_tile(buffer: torch.Tensor, window: Window, value: torch.Tensor) -> None:
+    """Writes what lies inside; the rest of the tile is dropped."""
+    view = _inside(buffer, window)
+    if view is not None:
+        view.copy_(value[window.target])
+
+
+def assemble_stage(
+    op: tile.StageOp, extents: Sequence[int], tile_at: Callable[[int, int], torch.Tensor]
+) -> torch.Tensor:
+    """The staged copy of a sub-block of `extents`, rounded up to whole tiles, in the stage's layout."""
+    staged = op.staged.type
+    last = op.body.block.last_op
+    assert isinstance(last, tile.YieldOp)
+    rows, columns = last.values[0].type.get_shape()  # type: ignore[attr-defined]
+    padded = [-(-extent // size) * size for extent, size in zip(extents, (rows, columns), strict=True)]
+    block = allocate(padded, torch_dtype(staged.element_type))
+    for row in range(0, padded[0], rows):
+        for column in range(0, padded[1], columns):
+            block[row : row + rows, column : column + columns] = tile_at(row, column)
+    return _LAYOUTS[op.layout.data](block, staged.get_shape())
+
+
+def _pad(block: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """`block` with poison up to multiples of `rows` and `columns`."""
+    padded = [-(-extent // size) * size for extent, size in zip(block.shape, (rows, columns), strict=True)]
+    result = allocate(padded, block.dtype)
+    result[: block.shape[0], : block.shape[1]] = block
+    return result
+
+
+def _rows(block: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    return block
+
+
+def _panels(block: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    width = shape[2]
+    padded = _pad(block, 1, width)
+    return padded.reshape(padded.shape[0], -1, width).permute(1, 0, 2)
+
+
+def _row_panels(block: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    return _panels(block.T, shape)
+
+
+def _panels_vnni(block: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    width = shape[2]
+    padded = _pad(block, 2, width)
+    return padded.reshape(padded.shape[0] // 2, 2, -1, width).permute(2, 0, 3, 1)
+
+
+_LAYOUTS: dict[str, Callable[[torch.Tensor, Sequence[int]], torch.Tensor]] = {
+    "rows": _rows,
+    "panels": _panels,
+    "row_panels": _row_panels,
+    "panels_vnni": _panels_vnni,
+}
