@@ -1,0 +1,141 @@
+"""exp, exp2, expm1, sigmoid, tanh: range reduction to 2^n times a polynomial.
+
+Sources: the method is Cody and Waite's, Software Manual for the Elementary Functions (1980), chapter 6; the rounding by
+a shifter is described in Muller, Elementary Functions (3rd ed., 2016), section 11. The polynomials are our own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.backend.llvm.vecmath import coefficients
+from tessera.backend.llvm.vecmath.lanes import FloatType, Lanes
+
+LOG2_E: Final = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class ExponentialConstants:
+    """ln(2) in two parts, the first with so few bits that n times it is exact, and where exp has left the format."""
+
+    ln2_high: float
+    ln2_low: float
+    overflow: float
+    underflow: float
+    polynomial: tuple[float, ...]
+
+
+CONSTANTS: Final[dict[FloatType, ExponentialConstants]] = {
+    "f32": ExponentialConstants(0.693359375, -2.12194440054690583e-4, 89.0, -104.0, coefficients.EXP_F32),
+    "f64": ExponentialConstants(
+        float.fromhex("0x1.62e42fee00000p-1"),
+        float.fromhex("0x1.a39ef35793c76p-33"),
+        710.0,
+        -746.0,
+        coefficients.EXP_F64,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """An integral value twice: as a number, and in the low bits of a bit pattern."""
+
+    value: str
+    pattern: str
+
+
+def round_to_integer(on: Lanes, a: str, factor: float) -> Rounded:
+    """The integer nearest `a * factor`, for results below 2^(mantissa bits - 2) in magnitude; defined for NaN too."""
+    shifter = on.constant(on.format.shifter)
+    shifted = on.fma(a, on.constant(factor), shifter)
+    return Rounded(on.sub(shifted, shifter), on.bits(shifted))
+
+
+def power_of_two(on: Lanes, n: Rounded, less: int = 0) -> str:
+    """2^(n - less), where that is a normal number: the shift drops all of the pattern but its low bits."""
+    biased = on.on_bits("add", n.pattern, on.format.bias - less)
+    return on.from_bits(on.on_bits("shl", biased, on.format.mantissa_bits))
+
+
+def _scale_instruction(on: Lanes, p: str, n: str) -> str:
+    """AVX-512's `vscalefps`, `vscalefpd`: p * 2^n, denormal results and overflow included."""
+    kind, mask = ("ps", "i16") if on.dtype == "f32" else ("pd", "i8")
+    function = f"{on.type} @llvm.x86.avx512.mask.scalef.{kind}.512"
+    types = [on.type] * 3 + [mask, "i32"]
+    values = [p, n, "zeroinitializer", "-1", "4"]  # all lanes; the current rounding mode
+    on.emitter.declare(f"{function}({', '.join(types)})")
+    return on.emitter.emit(f"call {function}({', '.join(f'{t} {v}' for t, v in zip(types, values, strict=True))})")
+
+
+def scaled(on: Lanes, p: str, n: Rounded) -> str:
+    """p * 2^n, rounded once, for p in [1/2, 2] and any n between the smallest denormal's exponent and overflow's."""
+    if on.emitter.target.has_avx512 and on.lanes * (32 if on.dtype == "f32" else 64) == 512:
+        return _scale_instruction(on, p, n.value)
+    # 2^n itself may be no normal number: half the exponent first, which is exact, then the rest.
+    half = round_to_integer(on, n.value, 0.5)
+    rest = on.bits(on.add(on.sub(n.value, half.value), on.constant(on.format.shifter)))
+    return on.mul(on.mul(p, power_of_two(on, half)), power_of_two(on, Rounded(n.value, rest)))
+
+
+def _reduced(on: Lanes, x: str) -> tuple[Rounded, str]:
+    """n and r with x = n ln(2) + r, |r| at most ln(2)/2 and a little."""
+    constants = CONSTANTS[on.dtype]
+    n = round_to_integer(on, x, LOG2_E)
+    r = on.fma(n.value, on.constant(-constants.ln2_high), x)
+    return n, on.fma(n.value, on.constant(-constants.ln2_low), r)
+
+
+def _exp_of_reduced(on: Lanes, r: str) -> str:
+    q = on.polynomial(CONSTANTS[on.dtype].polynomial, r)
+    return on.add(on.fma(on.mul(r, r), q, r), on.constant(1.0))
+
+
+def exp(on: Lanes, x: str) -> str:
+    """e^x: at most 1 ulp; inf above 88.72 (709.78), gradual underflow to 0."""
+    constants = CONSTANTS[on.dtype]
+    n, r = _reduced(on, on.at_least(on.at_most(x, constants.overflow), constants.underflow))
+    return scaled(on, _exp_of_reduced(on, r), n)
+
+
+def exp2(on: Lanes, x: str) -> str:
+    """2^x in fp32: at most 2 ulp, exact at integers."""
+    bounded = on.at_least(on.at_most(x, 129.0), -151.0)
+    n = round_to_integer(on, bounded, 1.0)
+    r = on.sub(bounded, n.value)
+    return scaled(on, on.fma(r, on.polynomial(coefficients.EXP2_F32, r), on.constant(1.0)), n)
+
+
+def expm1(on: Lanes, x: str) -> str:
+    """e^x - 1 in fp32: at most 2 ulp, near 0 too."""
+    bounded = on.at_least(on.at_most(x, CONSTANTS["f32"].overflow), -20.0)
+    n, r = _reduced(on, bounded)
+    p = on.fma(on.mul(r, r), on.polynomial(coefficients.EXPM1_F32, r), r)
+    # (2^n p + 2^n - 1) at half its size, because 2^128 is no number but results just below it are.
+    half = power_of_two(on, n, less=1)
+    doubled = on.fma(p, half, on.sub(half, on.constant(0.5)))
+    result = on.add(doubled, doubled)
+    tiny = on.compare("olt", on.magnitude(x), on.constant(2.0**-26))
+    return on.select(tiny, x, result)  # keeps denormals and the sign of zero
+
+
+def sigmoid(on: Lanes, x: str) -> str:
+    """1 / (1 + e^-x): at most 3 ulp where e^-x is finite, 0 beyond."""
+    one = on.constant(1.0)
+    return on.div(one, on.add(one, exp(on, on.neg(x))))
+
+
+def tanh(on: Lanes, x: str) -> str:
+    """The hyperbolic tangent in fp32: at most 2 ulp."""
+    size = on.magnitude(x)
+    square = on.mul(x, x)
+    near = on.fma(on.mul(size, square), on.polynomial(coefficients.TANH_F32, square), size)
+    # 1 - 2 / (e^2|x| + 1); past 9.02 that is 1, and up to there 2^n is a normal number.
+    twice = on.at_most(on.add(size, size), 20.0)
+    n, r = _reduced(on, twice)
+    power = on.mul(_exp_of_reduced(on, r), power_of_two(on, n))
+    one = on.constant(1.0)
+    far = on.sub(one, on.div(on.constant(2.0), on.add(power, one)))
+    is_near = on.compare("olt", size, on.constant(0.625))
+    return on.with_sign(on.select(is_near, near, far), x)
