@@ -1,7 +1,7 @@
 """The tuning database: winners on disk in layers (user, site, shipped with the package), safe for many processes.
 
-A user's entry goes before a site's and that before a shipped one, except that a measured winner of any layer goes before a model's guess.
-Only the user's layer is written. What cannot be written is kept in memory, and said once.
+A user's entry goes before a site's and that before a shipped one, except that a measured winner of any layer goes
+before a model's guess. Only the user's layer is written. What cannot be written is kept in memory, and said once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Miss:
-    """Why an identity has no entry: the nearest entry and the fields in which it differs (value asked for, value there)."""
+    """Why an identity has no entry: the nearest entry and the fields in which it differs (value asked for, value
+    there).
+    """
 
     identity: Identity
     nearest: Entry | None
@@ -155,7 +157,7 @@ class TuningDatabase:
         return applied, declined
 
     def log(self, identity: Identity, trials: Sequence[Trial], context: dict[str, Any]) -> bool:
-        """Appends trials to the user's log of `identity`, one JSON object a line; False when that failed (said once)."""
+        """Appends trials to the user's log of `identity`, one JSON object a line; False when it failed (said once)."""
         lines = [json.dumps({**context, **trial.to_json()}, allow_nan=False) for trial in trials]
         path = self.user.log_path(identity, host_name())
         try:
@@ -196,21 +198,26 @@ class TuningDatabase:
             return
         except CacheFormatError as error:
             aside = keep_aside(path)
-            self._report(CacheFormatError(f"{path} is not readable here; it is kept as {aside.name}", hints=[str(error)]))
+            self._report(
+                CacheFormatError(f"{path} is not readable here; it is kept as {aside.name}", hints=[str(error)])
+            )
 
     def _report(self, problem: CacheIOError | CacheFormatError) -> None:
         """Remembers a problem for `status`, and warns of it unless the same was said before."""
-        text = str(problem)
-        kind = problem.code if isinstance(problem, CacheIOError) else text
+        # One reason makes many files unwritable; each damaged file is news of its own.
+        kind = problem.code if isinstance(problem, CacheIOError) else problem.message
         if kind in self._told:
             return
         self._told.add(kind)
         self.problems.append(problem)
-        warnings.warn(text, CacheWarning, stacklevel=3)
+        warnings.warn(str(problem), CacheWarning, stacklevel=3)
 
 
 def _unwritable(path: Path, error: OSError) -> CacheIOError:
     return CacheIOError(
         f"cannot write {path}: {error.strerror or error}",
-        hints=["tuning results stay in memory for this process", "set TESSERA_CACHE_DIR to a folder that can be written"],
+        hints=[
+            "tuning results stay in memory for this process",
+            "set TESSERA_CACHE_DIR to a folder that can be written",
+        ],
     )

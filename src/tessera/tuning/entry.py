@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from tessera.errors import CacheFormatError, TesseraError
+from tessera.errors import CacheFormatError
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.identity import Identity, Provenance
 
@@ -88,7 +88,7 @@ def from_record(record: object, name: str) -> Entry:
             measured,
             int(record.get("trials", 0)),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, TesseraError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CacheFormatError(f"{name} is damaged: {type(error).__name__} {error}") from error
 
 

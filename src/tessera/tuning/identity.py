@@ -1,6 +1,7 @@
 """What a tuned schedule is for (`Identity`) and under which circumstances it was found (`Provenance`).
 
-An identity that differs is a miss. A provenance that differs makes an entry stale: it is still used, and tuned again only when tuning is on.
+An identity that differs is a miss. A provenance that differs makes an entry stale: it is still used, and tuned again
+only when tuning is on.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _MAXIMUM_NAME = 80
 class Identity:
     """All that decides whether a schedule applies. Compared field by field; the digest only names files.
 
-    `operator` is the canonical signature of the fused kernel, `shape` its problem size (M, N, K for a contraction), `dtypes` and `layouts` those of
-    its operands in order, `math` the math mode ("ieee", "tf32"), `accumulation` the accumulator's dtype, `determinism` the numerics policy,
-    `arch` the processor as its backend names it and `threads` the number of workers.
+    `operator` is the canonical signature of the fused kernel, `shape` its problem size (M, N, K for a contraction),
+    `dtypes` and `layouts` those of its operands in order, `math` the math mode ("ieee", "tf32"), `accumulation` the
+    accumulator's dtype, `determinism` the numerics policy, `arch` the processor as its backend names it and `threads`
+    the number of workers.
     """
 
     operator: str
@@ -44,7 +46,7 @@ class Identity:
     def family(self) -> str:
         """A readable file name of everything but the shape, the same for equal identities on every machine."""
         modes = (self.math, self.accumulation, self.determinism)
-        return _family(self.operator, self.dtypes, self.layouts, modes, self.arch, self.threads)
+        return _family(self.operator, self.dtypes, (self.layouts, modes), self.arch, self.threads)
 
     def shape_name(self) -> str:
         """A file name of the shape: `1024x1024x64`; a long one is cut and ends in its digest."""
@@ -82,7 +84,9 @@ class Identity:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Under which versions and conditions an entry was found. `date` is UTC, ISO 8601, and never makes an entry stale."""
+    """Under which versions and conditions an entry was found. `date` is UTC, ISO 8601, and never makes an entry
+    stale.
+    """
 
     generator: str
     tessera: str
@@ -129,15 +133,15 @@ def log_distance(here: tuple[float, ...], there: tuple[float, ...]) -> float:
     """Sum of the absolute differences of two log shapes; infinite when their ranks differ."""
     if len(here) != len(there):
         return math.inf
-    return sum(map(abs, map(operator.sub, here, there)))
+    return math.fsum(map(abs, map(operator.sub, here, there)))
 
 
 @lru_cache(maxsize=1024)
 def _family(
-    signature: str, dtypes: tuple[str, ...], layouts: tuple[str, ...], modes: tuple[str, ...], arch: str, threads: int
+    signature: str, dtypes: tuple[str, ...], details: tuple[tuple[str, ...], ...], arch: str, threads: int
 ) -> str:
     readable = _readable(f"{signature}-{'-'.join(dict.fromkeys(dtypes))}-{arch}-t{threads}")
-    return f"{readable}-{_digest([signature, dtypes, layouts, modes, arch, threads])}"
+    return f"{readable}-{_digest([signature, dtypes, details, arch, threads])}"
 
 
 def _version(distribution: str) -> str:

@@ -1,8 +1,10 @@
 """One layer of the tuning database: a folder of entry files, read by family and remembered until the folder changes.
 
-    ROOT/v1/FAMILY/SHAPE.json          the measured winner of one identity
-    ROOT/v1/FAMILY/SHAPE.model.json    the model's choice, in a file of its own so that it never replaces a measurement
-    ROOT/v1/FAMILY/SHAPE.HOST.jsonl    every trial made on HOST, one a line
+| file below the folder | content |
+| --- | --- |
+| `v1/FAMILY/SHAPE.json` | the measured winner of one identity |
+| `v1/FAMILY/SHAPE.model.json` | the model's choice, in a file of its own so that it never replaces a measurement |
+| `v1/FAMILY/SHAPE.HOST.jsonl` | every trial made on HOST, one a line |
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from tessera.tuning.identity import Identity, log_distance, log_shape
 
 Report = Callable[[CacheIOError | CacheFormatError], None]
 _Stamp = tuple[int, int, int]
+_Files = dict[str, tuple[_Stamp, Entry | None]]
 
 
 @dataclass
@@ -24,7 +27,7 @@ class _Family:
     """The entries of one folder, with what tells whether the folder or a file in it has changed."""
 
     stamp: int
-    files: dict[str, tuple[_Stamp, Entry | None]]
+    files: _Files
     measured: dict[Identity, Entry] = field(default_factory=dict)
     model: dict[Identity, Entry] = field(default_factory=dict)
     shapes: list[tuple[tuple[float, ...], Entry]] = field(default_factory=list)
@@ -37,7 +40,9 @@ class _Family:
 
 
 class Layer:
-    """The entries below one folder. Reading never changes a file; what cannot be read is told to `report` and skipped."""
+    """The entries below one folder. Reading never changes a file; what cannot be read is told to `report` and
+    skipped.
+    """
 
     def __init__(self, name: str, root: Path, report: Report) -> None:
         self.name = name
@@ -99,8 +104,8 @@ class Layer:
             self._families[name] = known
         return known
 
-    def _read(self, folder: Path, known: dict[str, tuple[_Stamp, Entry | None]]) -> dict[str, tuple[_Stamp, Entry | None]]:
-        files: dict[str, tuple[_Stamp, Entry | None]] = {}
+    def _read(self, folder: Path, known: _Files) -> _Files:
+        files: _Files = {}
         for name in self._names(folder):
             if not name.endswith(".json") or name.startswith("."):
                 continue

@@ -1,7 +1,8 @@
 """Writing cache files so that no reader sees half a file and nothing that was there is lost.
 
-No locks: they are unreliable on network file systems and a killed process leaves them behind. `os.replace` is atomic within a directory on
-every file system that homes live on, and a process appends only to a log of its own host, because NFS has no atomic append between clients.
+No locks: they are unreliable on network file systems and a killed process leaves them behind. `os.replace` is atomic
+within a directory on every file system that homes live on, and a process appends only to a log of its own host,
+because NFS has no atomic append between clients.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def append_lines(path: Path, lines: bytes) -> None:
 
 
 def keep_aside(path: Path) -> Path:
-    """Gives the present bytes of `path` a second name, so that replacing it loses nothing; the name. OSError when it cannot.
+    """Gives the present bytes of `path` a second name, so that replacing it loses nothing; the name. OSError when it
+    cannot.
 
     The same bytes get the same name, so that repeated damage does not fill the disk.
     """

@@ -31,7 +31,8 @@ class Timing:
     def of(cls, samples: Sequence[float], taken: int | None = None, contended: bool = False) -> Timing:
         """The timing of `samples` (seconds per call, at least one).
 
-        The interval is distribution-free: order statistics around the median (Conover, Practical Nonparametric Statistics, 3.2).
+        The interval is distribution-free: order statistics around the median (Conover, Practical Nonparametric
+        Statistics, 3.2).
         """
         ordered = sorted(samples)
         reach = 0.98 * math.sqrt(len(ordered))

@@ -1,0 +1,89 @@
+"""What the tuner asks of its surroundings: a space to search, a problem to solve, and the compiler that poses it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tessera.scheduling.schedule import Schedule
+from tessera.tuning.identity import Identity
+from tessera.tuning.trial import Trial
+from tessera.tuning.workload import Case
+
+
+class SearchSpace(Protocol):
+    """The schedules of one kernel; `scheduling.knobs.Space` is one."""
+
+    @property
+    def default(self) -> Schedule:
+        """The schedule of a kernel that nobody tuned."""
+        ...
+
+    def candidates(self) -> Iterable[Schedule]:
+        """All legal schedules, always in the same order."""
+        ...
+
+    def neighbours(self, schedule: Schedule) -> Sequence[Schedule]:
+        """The legal schedules one step away."""
+        ...
+
+    def violations(self, schedule: Schedule) -> Sequence[str]:
+        """Names of the rules that a schedule breaks; none means legal."""
+        ...
+
+    def draw(self, generator: random.Random) -> Schedule:
+        """A random legal schedule."""
+        ...
+
+    def why_empty(self) -> Sequence[str]:
+        """For an error message: which rule rejects how many."""
+        ...
+
+
+@dataclass(frozen=True)
+class TuningProblem:
+    """One kernel of one shape, ready to tune.
+
+    `build` compiles a schedule to a case and raises a `TesseraError` where it cannot; all cases of a problem share
+    one `Workload` object. `predict` gives the cost model's seconds per call. `generator` is the code generator's
+    revision, kept as provenance.
+    """
+
+    identity: Identity
+    space: SearchSpace
+    build: Callable[[Schedule], Case]
+    predict: Callable[[Schedule], float]
+    generator: str
+
+
+class TuningBackend(Protocol):
+    """What the compiler implements for `autotune`."""
+
+    @property
+    def arch(self) -> str:
+        """The processor of this machine, as `Identity.arch` names it."""
+        ...
+
+    def subject(self, op: object, shapes: object, dtype: object) -> TuningProblem:
+        """The problem that `autotune(op, shapes=shapes, dtype=dtype)` speaks of; raises a `TesseraError` for what is
+        none.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is: trials made of at most `limit`, and the best seconds per call so far (infinite before the
+    first).
+    """
+
+    subject: str
+    done: int
+    limit: int
+    best_s: float
+    trial: Trial
+
+
+ProgressHook = Callable[[Progress], None]
