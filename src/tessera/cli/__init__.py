@@ -1,0 +1,1 @@
+"""The command line: `main.py` finds the commands, each command is a module of its own name."""

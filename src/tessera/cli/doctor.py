@@ -1,0 +1,195 @@
+"""`tessera doctor`: what Tessera finds on this machine, and what to do about what it does not find."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tessera import settings, target
+
+State = Literal["ok", "absent", "broken"]
+
+_REQUIRED = ("torch", "numpy", "xdsl", "llvmlite", "polars", "rich", "typer", "matplotlib")
+_OPTIONAL = {
+    "triton": ("code for GPUs", "triton"),
+    "nvidia-ml-py": ("power and utilization of NVIDIA GPUs", "nvidia"),
+    "cupti-python": ("timings and counters on NVIDIA GPUs", "nvidia"),
+    "opentelemetry-proto": ("export to OpenTelemetry", "otlp"),
+    "tensorboard": ("export to TensorBoard", "tensorboard"),
+    "scikit-learn": ("the digits example", "dev"),
+}
+_FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "neon")
+_STYLES: Mapping[State, str] = {"ok": "green", "absent": "yellow", "broken": "bold red"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `remedy` says what to do, and stands on every line that is not "ok".
+
+    "absent" is something that Tessera works without; "broken" something it does not.
+    """
+
+    subject: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+def doctor() -> None:
+    """Print versions, CPU, threads, caches and GPU, and why what is missing is missing.
+
+    The exit status is 1 when something is missing that Tessera cannot work without.
+    """
+    found = examine(os.environ)
+    table = Table(title="tessera doctor")
+    for heading in ("subject", "state", "found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    section: str | None = None
+    for name, finding in found:
+        if name != section:
+            table.add_section()
+            section = name
+        # As Text, because rich would take the brackets of a path or of `tessera[triton]` for its markup.
+        state = Text(finding.state, _STYLES[finding.state])
+        table.add_row(Text(finding.subject), state, Text(finding.found), Text(finding.remedy))
+    Console().print(table)
+    if any(finding.state == "broken" for _, finding in found):
+        raise typer.Exit(1)
+
+
+def examine(environment: Mapping[str, str]) -> list[tuple[str, Finding]]:
+    """(section, finding) of everything that is looked at, in the order of the report."""
+    sections = {
+        "versions": versions(),
+        "cpu": cpu(target.detect()),
+        "threads": threads(environment),
+        "caches": caches(),
+        "gpu": iter((gpu(),)),
+        "environment": variables(environment),
+    }
+    return [(name, finding) for name, findings in sections.items() for finding in findings]
+
+
+def versions() -> Iterator[Finding]:
+    """Python and the packages: a required one that is missing is broken, an optional one absent."""
+    yield Finding("Python", "ok", platform.python_version())
+    yield _version("tessera", "Tessera is run from its sources", "python -m pip install -e .", "absent")
+    for name in _REQUIRED:
+        yield _version(name, "not installed", f"python -m pip install {name}", "broken")
+    for name, (purpose, extra) in _OPTIONAL.items():
+        yield _version(
+            name, f"not installed; it is for {purpose}", f"python -m pip install 'tessera[{extra}]'", "absent"
+        )
+
+
+def _version(package: str, otherwise: str, remedy: str, state: State) -> Finding:
+    try:
+        return Finding(package, "ok", metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return Finding(package, state, otherwise, remedy)
+
+
+def cpu(machine: target.Target) -> Iterator[Finding]:
+    """The CPU, what of its vector instructions kernels use, and its caches."""
+    reason = machine.unsupported_reason()
+    remedy = "kernels need AVX2 and FMA, or NEON; if this is a virtual machine, have it pass the CPU's features through"
+    yield (
+        Finding("CPU", "broken", reason, remedy) if reason else Finding("CPU", "ok", f"{machine.name}, {machine.arch}")
+    )
+    present = [feature for feature in _FEATURES if feature in machine.features]
+    yield Finding("vectors", "ok", f"{machine.vector_registers} of {machine.vector_bits} bits; {' '.join(present)}")
+    levels = (f"{level.name} {size(level.size_bytes)}" for level in machine.memory if level.size_bytes)
+    yield Finding("memory", "ok", ", ".join(levels))
+
+
+def threads(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Processors, the number of threads that kernels use, and the pool they run on."""
+    from tessera.runtime.native import threading_reason
+    from tessera.runtime.threads import worker_count
+
+    machine = target.detect()
+    yield Finding("processors", "ok", f"{machine.processors} usable, {machine.cores} cores")
+    origin = next((name for name in ("TESSERA_THREADS", "OMP_NUM_THREADS") if environment.get(name)), "torch's default")
+    yield Finding("kernel threads", "ok", f"{worker_count()} ({origin})")
+    if worker_count() > machine.processors:
+        remedy = f"set OMP_NUM_THREADS={machine.processors}: more threads than processors wait for one another"
+        yield Finding("oversubscription", "absent", "more threads than processors", remedy)
+    reason = threading_reason()
+    if settings.current().openmp and "one after the other" in reason:
+        yield Finding("OpenMP", "absent", reason, "install a build of torch that brings libgomp (the Linux wheels do)")
+    else:
+        yield Finding("OpenMP", "ok", reason)
+
+
+def caches() -> Iterator[Finding]:
+    """The folders that Tessera writes to: how much they hold, and whether they can be written."""
+    now = settings.current()
+    yield cache("tuning cache", now.autotune_dir)
+    yield cache("object cache", now.objects_dir)
+    yield cache("measured ceilings", now.ceilings_dir)
+
+
+def cache(subject: str, folder: Path) -> Finding:
+    """One folder. Without a writable one Tessera works, but compiles and tunes anew in every process."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        remedy = f"make {existing} a folder you may write to, or set TESSERA_CACHE_DIR"
+        return Finding(subject, "absent", f"{folder}: not writable", remedy)
+    if existing != folder:
+        return Finding(subject, "ok", f"{folder}: empty, made when first needed")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    used = sum(path.stat().st_size for path in files)
+    free = shutil.disk_usage(folder).free
+    found = f"{folder}: {len(files)} files, {size(used)}; {size(free)} free on the disk"
+    if free < 2**26:
+        return Finding(subject, "absent", found, "free some space: what does not fit is compiled and tuned again")
+    return Finding(subject, "ok", found)
+
+
+def gpu() -> Finding:
+    """The GPU that torch can use, or the first reason why there is none."""
+    if torch.cuda.is_available():
+        return Finding("GPU", "ok", ", ".join(torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())))
+    if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/kfd").exists():
+        return Finding(
+            "GPU", "absent", "no device: neither /dev/nvidia* nor /dev/kfd", "none needed: kernels run on the CPU"
+        )
+    if torch.version.cuda is None and torch.version.hip is None:
+        return Finding(
+            "GPU", "absent", f"torch {torch.__version__} was built for CPUs only", "install torch with CUDA or ROCm"
+        )
+    return Finding(
+        "GPU", "absent", "torch finds no usable device", "compare the driver's version with torch.version.cuda"
+    )
+
+
+def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """The TESSERA_* variables that are set; one that means nothing is probably misspelt."""
+    for name, value, meaning in settings.current().variables():
+        if environment.get(name):
+            yield Finding(name, "ok", f"{value}: {meaning}")
+    known = ", ".join(name for name, _, _ in settings.current().variables())
+    for name in settings.unknown_variables(environment):
+        yield Finding(name, "absent", "not a variable of Tessera", f"known are {known}")
+
+
+def size(count: int) -> str:
+    """A number of bytes for people: 32 KiB, 1.5 GiB."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} GiB" if value < 1024 else f"{value / 1024:.3g} TiB"

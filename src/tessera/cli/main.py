@@ -1,0 +1,75 @@
+"""The command `tessera`.
+
+A command NAME is the function `NAME` of `tessera.cli.NAME`, written for typer. Its module is imported only when it is
+the command that runs, so that `tessera --help` and short commands do not wait for the libraries of the long ones.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+
+from tessera.errors import TesseraError
+
+COMMANDS = {
+    "quickstart": "Tune and check four real kernels on this machine, run a real program, write a trace and a picture.",
+    "doctor": "Print versions, CPU, threads, caches and GPU, and why what is missing is missing.",
+    "opt": "Run passes on a file of IR, and print it or what a backend makes of it.",
+    "run": "Run a compiled kernel that `tessera opt --emit=object` wrote.",
+}
+"""Name -> one line of help, in the order of the help page."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a command line (default: that of the process) and ends in SystemExit.
+
+    A `TesseraError` is printed to stderr without a traceback; the exit status is then 1.
+    """
+    try:
+        _application()(args=arguments, prog_name="tessera")
+    except TesseraError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(1) from error
+
+
+def _application() -> typer.Typer:
+    application = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    application.callback(help="Tessera, a tile-centric tensor compiler.")(_options)
+    # Each command reads its own options, --help included: nothing of them is known before its module is imported.
+    untouched = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+    for name, meaning in COMMANDS.items():
+        register = application.command(name, help=meaning, add_help_option=False, context_settings=untouched)
+        register(_deferred(name))
+    return application
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            print(f"tessera {metadata.version('tessera')}")
+        except metadata.PackageNotFoundError:
+            print("tessera, run from its sources without being installed")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Declares the options that stand before a command; `--version` acts by its callback."""
+
+
+def _deferred(name: str) -> Callable[[typer.Context], None]:
+    def run(context: typer.Context) -> None:
+        command: Callable[..., Any] = getattr(importlib.import_module(f"tessera.cli.{name}"), name)
+        application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        application.command()(command)
+        application(args=context.args, prog_name=f"tessera {name}")
+
+    return run
