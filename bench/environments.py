@@ -29,7 +29,7 @@ def environment(name: str, threads: int) -> dict[str, str]:
     """
     count = str(threads)
     result = dict(os.environ)
-    result.update(OMP_NUM_THREADS=count, MKL_NUM_THREADS=count, OPENBLAS_NUM_THREADS=count, TESSERA_NUM_THREADS=count)
+    result.update(OMP_NUM_THREADS=count, MKL_NUM_THREADS=count, OPENBLAS_NUM_THREADS=count, TESSERA_THREADS=count)
     result.update(_EXTRA.get(name, dict)())
     return result
 
