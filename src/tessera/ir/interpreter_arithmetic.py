@@ -54,9 +54,8 @@ def _constant(op: arith.ConstantOp) -> Tensor:
         raise IRError(f"the interpreter does not know the constant {value}")
     # In double precision or int64 first: torch has no conversion of Python numbers to every narrow type.
     wide = torch.float64 if dtype.is_floating_point else torch.int64
-    elements = torch.tensor(list(value.get_values()), dtype=wide).to(dtype)
-    shape = op.result.type.get_shape()
-    return elements.expand(shape).clone() if value.is_splat() else elements.reshape(shape)
+    elements = torch.tensor(list(value.get_values()), dtype=wide)
+    return elements.reshape(op.result.type.get_shape()).to(dtype)
 
 
 def _unsigned(value: Tensor) -> Tensor:
