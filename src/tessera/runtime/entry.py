@@ -2,7 +2,7 @@
 
 A generic loop over slots and results costs more than the rest of the call, so a straight-line function is generated,
 once per pattern of slots and outputs (plans of the same program share it), the way `dataclasses` generates
-`__init__`. For a plan that reads leaves 0 and 1, a float scalar, and has one result, it reads:
+`__init__`. For a plan that reads leaves 0 and 1 and has one result, it reads:
 
     def run(leaves):
         try:
@@ -10,74 +10,69 @@ once per pattern of slots and outputs (plans of the same program share it), the 
         except IndexError:
             frame = new_frame()
         result0 = allocate(size0)
-        pack(frame.memory, 40, leaves[0].address, leaves[1].address, single(leaves[2].value), result0.address)
+        pack(frame.memory, 40, leaves[0].address, leaves[1].address, result0.address)
         call(frame.address)
         push(frame)
-        return (make0(result0),)
+        return (Leaf(structure0, result0.address, result0),)
 
 A frame that an exception keeps from being pushed back is simply freed with it.
 """
 
 from __future__ import annotations
 
-import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
+
+from tessera.lazy.leaf import Leaf
+from tessera.lazy.structure import Structure
 
 FRAME_TABLE_OFFSET: Final = 40
 """Byte offset of the address table within a frame: it follows the five words of the header (`runtime/native.py`)."""
 
-_FORMATS: Final = {"address": "q", "result": "q", "arena": "q", "i64": "q", "f64": "d", "f32": "f4x"}
+_SLOT_VALUES: Final = {"leaf": "leaves[{0}].address", "result": "result{0}.address", "arena": "arena.address"}
 
 Pattern = tuple[tuple[str, int], ...]
-Entry = Callable[[Any], tuple[Any, ...]]
-
-
-def single(value: float) -> float:
-    """`value` rounded to single precision, infinite when it is beyond its range (struct would refuse it)."""
-    return ctypes.c_float(value).value
+Entry = Callable[[Sequence[Leaf]], tuple[Leaf, ...]]
 
 
 def make_entry(
     *,
     slots: Pattern,
     results: tuple[int, ...],
-    outputs: tuple[tuple[int, Callable[[Any], Any] | None], ...],
+    outputs: tuple[tuple[int, Structure | None], ...],
     arena_bytes: int,
     frames: list[Any],
     new_frame: Callable[[], Any],
     allocate: Callable[[int], Any],
     call: Callable[[int], None],
 ) -> Entry:
-    """The run function of one plan. `slots` are (kind, index) as in `plan.Slot`; an output without a function is a
+    """The run function of one plan. `slots` are (kind, index) as in `plan.Slot`; an output without a structure is a
     leaf.
     """
-    pattern = tuple((index, make is not None) for index, make in outputs)
-    factory, table = _factory(slots, len(results), pattern, bool(arena_bytes))
-    makers = tuple(make for _, make in outputs)
-    entry: Entry = factory(
-        frames.pop, frames.append, new_frame, allocate, table.pack_into, call, results, makers, arena_bytes
-    )
-    return entry
+    pattern = tuple((index, structure is not None) for index, structure in outputs)
+    factory = _factory(slots, len(results), pattern, bool(arena_bytes))
+    structures = tuple(structure for _, structure in outputs)
+    pack = struct.Struct(f"<{len(slots)}Q").pack_into
+    return factory(frames.pop, frames.append, new_frame, allocate, pack, call, results, structures, arena_bytes)
 
 
 @lru_cache(maxsize=1024)
 def _factory(
     slots: Pattern, results: int, outputs: tuple[tuple[int, bool], ...], has_arena: bool
-) -> tuple[Callable[..., Entry], struct.Struct]:
-    namespace: dict[str, Any] = {"single": single}
+) -> Callable[..., Entry]:
+    namespace: dict[str, Any] = {"Leaf": Leaf}
     exec(compile(source(slots, results, outputs, has_arena), "<tessera plan entry>", "exec"), namespace)
     factory: Callable[..., Entry] = namespace["factory"]
-    return factory, struct.Struct("<" + "".join(_FORMATS[kind] for kind, _ in slots))
+    return factory
 
 
 def source(slots: Pattern, results: int, outputs: tuple[tuple[int, bool], ...], has_arena: bool) -> str:
     """The Python text of the factory that makes a run function."""
-    lines = ["def factory(pop, push, new_frame, allocate, pack, call, sizes, makers, arena_size):"]
+    lines = ["def factory(pop, push, new_frame, allocate, pack, call, sizes, structures, arena_size):"]
     lines += [f"    size{index} = sizes[{index}]" for index in range(results)]
-    lines += [f"    make{position} = makers[{position}]" for position, (_, made) in enumerate(outputs) if made]
+    lines += [f"    structure{position} = structures[{position}]" for position in range(len(outputs))]
     lines += [
         "    def run(leaves):",
         "        try:",
@@ -88,9 +83,9 @@ def source(slots: Pattern, results: int, outputs: tuple[tuple[int, bool], ...], 
     lines += [f"        result{index} = allocate(size{index})" for index in range(results)]
     if has_arena:
         lines.append("        arena = allocate(arena_size)")
-    values = "".join(f", {_value(kind, index)}" for kind, index in slots)
+    values = "".join(f", {_SLOT_VALUES[kind].format(index)}" for kind, index in slots)
     returned = "".join(
-        f"make{position}(result{index}), " if made else f"leaves[{index}], "
+        f"Leaf(structure{position}, result{index}.address, result{index}), " if made else f"leaves[{index}], "
         for position, (index, made) in enumerate(outputs)
     )
     lines += [
@@ -101,18 +96,3 @@ def source(slots: Pattern, results: int, outputs: tuple[tuple[int, bool], ...], 
         "    return run",
     ]
     return "\n".join(lines)
-
-
-def _value(kind: str, index: int) -> str:
-    match kind:
-        case "address":
-            return f"leaves[{index}].address"
-        case "result":
-            return f"result{index}.address"
-        case "arena":
-            return "arena.address"
-        case "f32":
-            return f"single(leaves[{index}].value)"
-        case "f64" | "i64":
-            return f"leaves[{index}].value"
-    raise ValueError(f"no such kind of slot: {kind}")

@@ -16,8 +16,10 @@ import itertools
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
+from tessera.lazy.leaf import Leaf
+from tessera.lazy.structure import Structure
 from tessera.profiling import facts as step_facts
 from tessera.profiling import recorder
 from tessera.profiling.schema import StepFacts
@@ -26,7 +28,7 @@ from tessera.runtime.buffers import Buffer
 from tessera.runtime.entry import make_entry
 from tessera.runtime.liveness import round_up
 
-SlotKind = Literal["address", "f32", "f64", "i64", "result", "arena"]
+SlotKind = Literal["leaf", "result", "arena"]
 
 _WORD: Final = 8
 _plan_numbers = itertools.count(1)
@@ -53,8 +55,8 @@ class Step:
 class Slot:
     """What one slot of the address table holds in a call.
 
-    `address`: the address of leaf `index`. `f32`, `f64`, `i64`: the value of scalar leaf `index`. `result`: the
-    address of result buffer `index`. `arena`: the base of the temporaries' arena (descriptors hold the offsets).
+    `leaf`: the word of leaf `index` (an address, or a scalar's bits). `result`: the address of result buffer `index`.
+    `arena`: the base of the temporaries' arena (descriptors hold the offsets).
     """
 
     kind: SlotKind
@@ -63,17 +65,12 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One result of the plan: `make(buffer)` of result buffer `index` or, with `from_leaf`, leaf `index` of the call
-    itself.
+    """One result of the plan: result buffer `index` read as `structure` (a buffer structure) or, where that is None,
+    leaf `index` of the call itself.
     """
 
     index: int
-    make: Callable[[Buffer], Any] | None = None
-    from_leaf: bool = False
-
-    def __post_init__(self) -> None:
-        if (self.make is None) != self.from_leaf:
-            raise ValueError("an output is made from a result buffer, or it is a leaf of the call")
+    structure: Structure | None
 
 
 class Frame:
@@ -91,9 +88,8 @@ class Frame:
 class BoundPlan:
     """A plan that `run(leaves)` executes. Thread-safe; the GIL is released while kernels run.
 
-    `run` takes the leaves of the structure (anything with `.address`, and `.value` for scalars) and gives a tuple
-    with one object per `Output`. It raises MemoryLimitError when the results do not fit the allocator's limit, and
-    nothing else.
+    `run` takes the leaves of the structure, checked by the caller, and gives one leaf per `Output`. It raises
+    MemoryLimitError (E_MEMORY_LIMIT) when results or temporaries do not fit the allocator's limit, and nothing else.
     """
 
     __slots__ = (
@@ -129,10 +125,10 @@ class BoundPlan:
         self._frames: list[Frame] = []
         step_facts.register_plan(self.number, facts)
         buffers.shared().register(self)
-        self.run: Callable[[Sequence[Any]], tuple[Any, ...]] = make_entry(
+        self.run: Callable[[Sequence[Leaf]], tuple[Leaf, ...]] = make_entry(
             slots=tuple((slot.kind, slot.index) for slot in slots),
             results=tuple(results),
-            outputs=tuple((output.index, output.make) for output in outputs),
+            outputs=tuple((output.index, output.structure) for output in outputs),
             arena_bytes=arena_bytes,
             frames=self._frames,
             new_frame=self._new_frame,
