@@ -243,7 +243,7 @@ def targets() -> tuple[Target, ...]:
             lambda square: 1 / _erf_over_x(square),
             mpf(0),
             mpf(1),
-            6,
+            5,
         ),
         Target(
             "ERF_FAR_F32",

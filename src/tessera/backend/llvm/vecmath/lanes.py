@@ -35,19 +35,21 @@ class Emitter(Protocol):
 
 @dataclass(frozen=True)
 class FloatFormat:
-    """An IEEE format in LLVM's words. `shifter` is 1.5 * 2^(mantissa bits): adding it leaves an integer in the low bits."""
+    """An IEEE format in LLVM's words.
+
+    `shifter` is 1.5 * 2^mantissa_bits: a number added to it is rounded to an integer, which stands in the low bits.
+    """
 
     scalar: str
     integer: str
     mantissa_bits: int
     bias: int
     shifter: float
-    shifter_bits: int
 
 
 FORMATS: dict[FloatType, FloatFormat] = {
-    "f32": FloatFormat("float", "i32", 23, 127, float(3 << 22), 0x4B400000),
-    "f64": FloatFormat("double", "i64", 52, 1023, float(3 << 51), 0x4338000000000000),
+    "f32": FloatFormat("float", "i32", 23, 127, float(3 << 22)),
+    "f64": FloatFormat("double", "i64", 52, 1023, float(3 << 51)),
 }
 
 

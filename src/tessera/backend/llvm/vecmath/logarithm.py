@@ -1,8 +1,8 @@
 """log, log1p and pow.
 
-Sources: splitting at sqrt(1/2) by adding to the bit pattern, and the special cases, follow C99 Annex F.9 and the method
-of Tang, "Table-driven implementation of the logarithm function" (ACM TOMS 16, 1990) without its table; the correction in
-`log1p` is Kahan's (HP-15C Advanced Functions Handbook, 1982). The polynomials are our own.
+Sources: the reduction to [sqrt(1/2), sqrt(2)] is Cody and Waite's, Software Manual for the Elementary Functions (1980),
+chapter 5; the special cases are those of C99 Annex F.9; the correction in `log1p` is Kahan's (HP-15C Advanced Functions
+Handbook, 1982). The polynomials are our own.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def _split(on: Lanes, x: str) -> tuple[str, str]:
     # The biased exponent in the low bits of 2^width is the number 2^width + exponent.
     magic = 2.0**width
     exponent = on.on_bits("or", on.on_bits("lshr", moved, width), (on.format.bias + width) << width)
-    offset = on.select(
-        denormal, on.constant(magic + on.format.bias + width), on.constant(magic + on.format.bias)
-    )
+    offset = on.select(denormal, on.constant(magic + on.format.bias + width), on.constant(magic + on.format.bias))
     return on.sub(on.from_bits(exponent), offset), f
 
 

@@ -1,0 +1,115 @@
+"""fp32 functions, for AVX-512, AVX2 and one lane: error bounds over the whole range, and the special cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tessera.backend.llvm.vecmath import FUNCTIONS, expand
+from tests.unit.vecmath.accuracy import agree_outside_range, every_exponent, largest_error_ulp, neighbourhood
+from tests.unit.vecmath.harness import Cpu, TextEmitter, native
+
+Doubles = npt.NDArray[np.float64]
+
+WIDTHS = pytest.mark.parametrize(
+    ("lanes", "avx512"),
+    [(16, True), (8, False), (1, False), (32, True)],
+    ids=["avx512", "avx2", "scalar", "two-registers"],
+)
+
+
+def _erf(x: Doubles) -> Doubles:
+    return np.array([math.erf(value) for value in x])
+
+
+def _sigmoid(x: Doubles) -> Doubles:
+    return 1 / (1 + np.exp(-x))
+
+
+REFERENCES: dict[str, tuple[Callable[[Doubles], Doubles], float]] = {
+    "erf": (_erf, 2.0),
+    "exp": (np.exp, 1.0),
+    "exp2": (np.exp2, 1.25),
+    "expm1": (np.expm1, 1.5),
+    "log": (np.log, 1.0),
+    "log1p": (np.log1p, 1.6),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5),
+    "sqrt": (np.sqrt, 0.5),
+    "tanh": (np.tanh, 1.6),
+}
+# Where a branch or a range ends: overflow, underflow, the switch between two polynomials, saturation.
+BOUNDARIES = [
+    1e-45, 1e-38, 0.34657, 0.625, 0.70710677, 1.0, 1.4142135, 3.93, 9.02, 20.0, 88.722839, 128.0,
+    -0.34657, -0.625, -1.0, -3.93, -9.02, -17.33, -87.336544, -103.97208, -126.0, -149.0, -150.0,
+]  # fmt: skip
+
+
+@WIDTHS
+@pytest.mark.parametrize("function", sorted(REFERENCES))
+def test_error_is_bounded_over_all_exponents(function: str, lanes: int, avx512: bool) -> None:
+    reference, bound = REFERENCES[function]
+    x = np.concatenate([every_exponent(), neighbourhood(BOUNDARIES, width=200)])
+    got = native(function, 1, lanes, avx512=avx512)(x)
+    with np.errstate(all="ignore"):
+        expected = reference(x.astype(np.float64))
+    assert agree_outside_range(got, expected)
+    assert largest_error_ulp(got, expected) <= bound
+
+
+@WIDTHS
+def test_sigmoid_is_exact_to_3_ulp_until_it_underflows(lanes: int, avx512: bool) -> None:
+    x = every_exponent()
+    got = native("sigmoid", 1, lanes, avx512=avx512)(x)
+    with np.errstate(all="ignore"):
+        expected = _sigmoid(x.astype(np.float64))
+    inside = ~(x < -88.0)
+    assert agree_outside_range(got[inside], expected[inside])
+    assert largest_error_ulp(got[inside], expected[inside]) <= 3.0
+    assert np.all(np.abs(got[~inside] - expected[~inside]) < 1e-38)
+
+
+@WIDTHS
+@pytest.mark.parametrize("function", ["erf", "expm1", "log1p", "sqrt", "tanh"])
+def test_odd_functions_keep_the_sign_of_zero_and_denormals(function: str, lanes: int, avx512: bool) -> None:
+    x = np.array([0.0, -0.0, 1e-45, 1e-40, 1.1e-38], np.float32)
+    got = native(function, 1, lanes, avx512=avx512)(x)
+    assert np.array_equal(np.signbit(got), np.signbit(x))
+    assert got[0] == got[1] == 0.0
+    if function not in ("erf", "sqrt"):
+        assert np.array_equal(got, x)
+
+
+@WIDTHS
+def test_exp_underflows_gradually(lanes: int, avx512: bool) -> None:
+    x = np.linspace(-104.5, -87.0, 4001, dtype=np.float32)
+    got = native("exp", 1, lanes, avx512=avx512)(x)
+    expected = np.exp(x.astype(np.float64)).astype(np.float32)
+    spacing = np.maximum(np.spacing(expected), np.float32(2.0**-149))
+    assert np.all(np.abs(got.astype(np.float64) - expected) <= spacing)
+    assert np.count_nonzero((got > 0) & (got < 2.0**-126)) > 3000
+    assert got[0] == 0.0
+
+
+def test_saturating_functions_never_pass_one() -> None:
+    x = neighbourhood([0.99, 1.0, 3.0, 3.93, 8.0, 9.02, 1e5], width=20_000)
+    for function in ("erf", "tanh", "sigmoid"):
+        got = native(function, 1)(x)
+        assert np.all(got <= 1.0)
+        assert got.max() == 1.0
+
+
+def test_sixteen_lanes_with_avx512_give_the_bits_that_eight_give_without() -> None:
+    x = every_exponent(9973)
+    for function in sorted(REFERENCES):
+        wide, narrow = native(function, 1, 16, avx512=True)(x), native(function, 1, 8, avx512=False)(x)
+        assert np.array_equal(wide, narrow, equal_nan=True), function
+
+
+def test_unknown_function_is_a_key_error() -> None:
+    assert "cosh" not in FUNCTIONS
+    with pytest.raises(KeyError, match="cosh"):
+        expand("cosh", ["%x"], TextEmitter(Cpu(True)), 16, "f32")
