@@ -24,41 +24,28 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-from tessera.dtypes import DType, dtype_of
-from tessera.errors import IRError
-
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | Attribute"
 """What an attribute may be written as in Python."""
 
-_ELEMENTS: dict[str, Attribute] = {
-    "f64": Float64Type(),
-    "f32": Float32Type(),
+ELEMENT_TYPES: dict[str, Attribute] = {
+    "fp64": Float64Type(),
+    "fp32": Float32Type(),
     "bf16": BFloat16Type(),
-    "f16": Float16Type(),
-    "f8E4M3FN": Float8E4M3FNType(),
-    "f8E5M2": Float8E5M2Type(),
-    "i64": IntegerType(64),
-    "i32": IntegerType(32),
-    "i8": IntegerType(8),
-    "i1": IntegerType(1),
+    "fp16": Float16Type(),
+    "fp8_e4m3": Float8E4M3FNType(),
+    "fp8_e5m2": Float8E5M2Type(),
+    "int64": IntegerType(64),
+    "int32": IntegerType(32),
+    "int8": IntegerType(8),
+    "bool": IntegerType(1),
 }
-_DTYPES: dict[Attribute, DType] = {element: dtype_of(name) for name, element in _ELEMENTS.items()}
+"""The element type of each dtype, by the dtype's name. (`tf32` is a math mode: its elements are fp32.)"""
 
-BOOLEAN = _ELEMENTS["i1"]
-INT64 = _ELEMENTS["i64"]
+DTYPE_NAMES: dict[Attribute, str] = {element: name for name, element in ELEMENT_TYPES.items()}
+"""The inverse of `ELEMENT_TYPES`."""
 
-
-def element_type(dtype: DType) -> Attribute:
-    """The element type that tensors of `dtype` have; that of `tf32`, a math mode, is f32."""
-    return _ELEMENTS[dtype.mlir]
-
-
-def element_dtype(element: Attribute) -> DType:
-    """The dtype of an element type; raises `IRError` when no dtype has it."""
-    dtype = _DTYPES.get(element)
-    if dtype is None:
-        raise IRError(f"no dtype has the element type {element}")
-    return dtype
+BOOLEAN = ELEMENT_TYPES["bool"]
+INT64 = ELEMENT_TYPES["int64"]
 
 
 @lru_cache(maxsize=4096)

@@ -98,10 +98,9 @@ _FORMS: dict[str, OperatorForm] = {
     "matmul": OperatorForm(_BINARY, rules.contraction, optional=_MATRIX),
     "gemm": OperatorForm((2, 3), rules.gemm, optional={"alpha": float, "beta": float, **_MATRIX}),
     **_each("add sub mul div pow minimum maximum", OperatorForm(_BINARY, rules.arithmetic)),
-    **_each("neg abs relu", OperatorForm(_UNARY, rules.arithmetic)),
+    **_each("neg abs relu clamp", OperatorForm(_UNARY, rules.arithmetic)),
     **_each("exp log sqrt rsqrt tanh sigmoid erf silu", OperatorForm(_UNARY, rules.floating)),
     "gelu": OperatorForm(_UNARY, rules.floating, optional={"approximate": str}),
-    "clamp": OperatorForm(_UNARY, rules.clamp),
     "where": OperatorForm(_TERNARY, rules.where),
     "cast": OperatorForm(_UNARY, rules.cast_elements),
     **_each("eq ne lt le gt ge", OperatorForm(_BINARY, rules.comparison)),
@@ -118,7 +117,7 @@ _FORMS: dict[str, OperatorForm] = {
     "transpose": OperatorForm(_UNARY, rules.transpose, {"permutation": tuple}),
     "broadcast_to": OperatorForm(_UNARY, rules.broadcast_to),
     "concat": OperatorForm((1, UNBOUNDED), rules.concat, {"axis": int}),
-    "slice": OperatorForm(_UNARY, rules.slice_, {"starts": tuple, "steps": tuple}),
+    "slice": OperatorForm(_UNARY, rules.slice_, optional={"starts": tuple, "steps": tuple}),
     "constant": OperatorForm((0, 0), rules.constant, {"value": object}),
 }
 

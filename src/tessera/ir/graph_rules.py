@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn, cast
 
-from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, IntegerType, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, FloatAttr, IntegerAttr, IntegerType, TensorType
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
@@ -135,13 +135,6 @@ def logical(op: Operation) -> None:
     _expect_element(op, BOOLEAN)
 
 
-def clamp(op: Operation) -> None:
-    """As `arithmetic`, with at least one of the bounds `minimum` and `maximum`."""
-    arithmetic(op)
-    if not op.attributes.keys() & {"minimum", "maximum"}:
-        fail(op, "clamp needs an attribute minimum or maximum")
-
-
 def where(op: Operation) -> None:
     """An i1 condition and two operands of one element type, all broadcast together."""
     _expect_broadcast(op)
@@ -159,24 +152,32 @@ def cast_elements(op: Operation) -> None:
 
 
 def contraction(op: Operation) -> None:
-    """`[..., M, K] @ [..., K, N] -> [..., M, N]`; the flags `transpose_a`, `transpose_b` swap an operand's last two."""
+    """`[..., M, K] @ [..., K, N] -> [..., M, N]`; the flags `transpose_a`, `transpose_b` swap an operand's last two.
+
+    As in torch, an operand of one dimension is a row (first) or a column (second) whose dimension of 1 is then dropped.
+    """
     a, b = (tensor.get_shape() for tensor in operand_types(op)[:2])
-    if len(a) < 2 or len(b) < 2:
-        fail(op, "operands need at least two dimensions")
-    m, k = (a[-1], a[-2]) if _flag(op, "transpose_a") else (a[-2], a[-1])
-    k_b, n = (b[-1], b[-2]) if _flag(op, "transpose_b") else (b[-2], b[-1])
+    if not a or not b:
+        fail(op, "operands need at least one dimension")
+    *batch_a, m, k = _swapped(a, _flag(op, "transpose_a")) if len(a) > 1 else (1, *a)
+    *batch_b, k_b, n = _swapped(b, _flag(op, "transpose_b")) if len(b) > 1 else (*b, 1)
     if not compatible(k, k_b):
         fail(op, f"contracted extents {k} and {k_b} differ")
-    batch = broadcast_shapes([a[:-2], b[:-2]])
+    batch = broadcast_shapes([tuple(batch_a), tuple(batch_b)])
     if batch is None:
         fail(op, "the batch dimensions do not broadcast")
-    _expect_matrix(op, (*batch, m, n))
+    matrix = ((m,) if len(a) > 1 else ()) + ((n,) if len(b) > 1 else ())
+    _expect_extents(op, (*batch, *matrix))
     if len({is_float(tensor.element_type) for tensor in (*operand_types(op), result_type(op))}) != 1:
         fail(op, "floating-point and integer elements do not mix; insert a cast")
 
 
-def _expect_matrix(op: Operation, expected: Shape) -> None:
-    # M and N do not broadcast, so an extent of 1 there may or may not be known in the type.
+def _swapped(shape: Shape, swap: bool) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2]) if swap else shape
+
+
+def _expect_extents(op: Operation, expected: Shape) -> None:
+    # These dimensions do not broadcast, so an extent of 1 there may or may not be known in the type.
     actual = result_type(op).get_shape()
     fits = len(actual) == len(expected) and all(compatible(a, b) for a, b in zip(expected, actual, strict=True))
     if not fits:
@@ -300,33 +301,41 @@ def concat(op: Operation) -> None:
                 expected[dim] = extent
     along = [shape[axis] for shape in shapes]
     expected[axis] = DYNAMIC_INDEX if DYNAMIC_INDEX in along else sum(along)
-    _expect_matrix(op, tuple(expected))
+    _expect_extents(op, tuple(expected))
     _expect_element(op, _expect_one_element(op))
 
 
 def slice_(op: Operation) -> None:
-    """Elements `starts[d] + i * steps[d]` along each dimension; the result's extents say how many."""
+    """Elements `starts[d] + i * steps[d]` along each dimension; the result's extents say how many.
+
+    Without `starts` and `steps` both are run-time values that the plan knows.
+    """
     before = operand_types(op)[0]
     after = result_type(op).get_shape()
-    starts, steps = _integers(op, "starts"), _integers(op, "steps")
-    if not len(starts) == len(steps) == len(after) == before.get_num_dims():
-        fail(op, f"starts {list(starts)} and steps {list(steps)} need one entry per dimension")
-    if any(step == 0 for step in steps):
+    rank = before.get_num_dims()
+    _expect_element(op, before.element_type)
+    starts = _integers(op, "starts") if "starts" in op.attributes else None
+    steps = _integers(op, "steps") if "steps" in op.attributes else None
+    if any(values is not None and len(values) != rank for values in (after, starts, steps)):
+        fail(op, f"starts, steps and the result need one entry for each of the {rank} dimensions")
+    if starts is None or steps is None:
+        return
+    if 0 in steps:
         fail(op, "a step of 0")
     for start, step, size, extent in zip(starts, steps, after, before.get_shape(), strict=True):
         if DYNAMIC_INDEX not in (size, extent) and size and not (0 <= start < extent > start + step * (size - 1) >= 0):
             fail(op, f"{size} elements from {start} by {step} leave the extent {extent}")
-    _expect_element(op, before.element_type)
 
 
 def constant(op: Operation) -> None:
-    """A literal `value` spread over the result's shape."""
-    if op.operands:
-        fail(op, "a constant takes no operand")
+    """A literal `value` spread over the result's shape: a number of the element's kind, or a dense literal."""
     value, element = op.attributes["value"], result_type(op).element_type
-    literal = getattr(value, "type", None)
-    shaped = isinstance(literal, TensorType)
-    if (literal != result_type(op)) if shaped else (literal != element):
-        fail(op, f"value of type {literal}")
-    if not isinstance(element, IntegerType) and not is_float(element):
-        fail(op, f"no constants of {element}")
+    match value:
+        case FloatAttr():
+            fits = is_float(element)
+        case IntegerAttr():
+            fits = isinstance(element, IntegerType) and (value.type == BOOLEAN) == (element == BOOLEAN)
+        case _:
+            fits = getattr(value, "type", None) == result_type(op)
+    if not fits:
+        fail(op, f"the value {value} is no {element}")

@@ -19,7 +19,8 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation
 
 from tessera.errors import IRError
-from tessera.ir.attributes import INT64, element_dtype
+from tessera.ir.attributes import INT64
+from tessera.ir.interpreter_memory import torch_dtype
 
 Function: TypeAlias = "Callable[..., torch.Tensor]"
 Tensor = torch.Tensor
@@ -43,7 +44,7 @@ def _plain(function: Function) -> Function:
 def _element(kind: Attribute) -> torch.dtype:
     """The torch dtype of a tile's or scalar's type; `index` is int64."""
     element = kind.element_type if isinstance(kind, VectorType) else kind
-    return element_dtype(INT64 if isinstance(element, IndexType) else element).torch
+    return torch_dtype(INT64 if isinstance(element, IndexType) else element)
 
 
 def _constant(op: arith.ConstantOp) -> Tensor:

@@ -9,13 +9,18 @@ import torch
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute
 
+from tessera.dtypes import dtype_of
+from tessera.errors import IRError
 from tessera.ir import tile
-from tessera.ir.attributes import element_dtype
+from tessera.ir.attributes import DTYPE_NAMES
 
 
 def torch_dtype(element: Attribute) -> torch.dtype:
     """The torch dtype of an element type; `IRError` when there is none."""
-    return element_dtype(element).torch
+    name = DTYPE_NAMES.get(element)
+    if name is None:
+        raise IRError(f"no dtype has the element type {element}")
+    return dtype_of(name).torch
 
 
 def allocate(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
