@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -144,6 +144,7 @@ def _family(
     return f"{readable}-{_digest([signature, dtypes, details, arch, threads])}"
 
 
+@cache
 def _version(distribution: str) -> str:
     try:
         return metadata.version(distribution)
@@ -151,6 +152,7 @@ def _version(distribution: str) -> str:
         return "unknown"
 
 
+@cache
 def _clocks() -> str:
     """The frequency governor where the kernel tells; a winner found under another one may not be the best."""
     try:

@@ -24,19 +24,25 @@ START_LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is spent on timing: rounds over all candidates, seconds a sample, and the factor by which a candidate
-    may lag behind the best after two rounds before it is timed no further."""
+    """How much is spent on timing.
+
+    `rounds` over all candidates, `sample_s` seconds a sample; a candidate that lags behind the best by a factor of more
+    than `lag` after two rounds, or that has taken `limit_s` seconds in two samples or more, is timed no further.
+    """
 
     rounds: int
     sample_s: float
     lag: float
+    limit_s: float
 
 
-SCREEN = Effort(rounds=5, sample_s=2e-3, lag=1.3)
-FINAL = Effort(rounds=15, sample_s=5e-3, lag=1.15)
+SCREEN = Effort(rounds=5, sample_s=2e-3, lag=1.3, limit_s=0.2)
+FINAL = Effort(rounds=15, sample_s=5e-3, lag=1.15, limit_s=1.0)
 
 _EXTRA_ROUNDS = 2
 """Contended samples are taken again, in at most this many times as many rounds."""
+
+_LEAST_ROUNDS = 2
 
 _ENOUGH = 3
 """With fewer uncontended samples than this the contended ones count as well."""
@@ -83,6 +89,7 @@ class _Running:
     generation: int = 0
     clean: list[float] = field(default_factory=list)
     disturbed: list[float] = field(default_factory=list)
+    spent_s: float = 0.0
 
     @property
     def best(self) -> float:
@@ -155,6 +162,7 @@ class SubprocessMeasurer:
         if isinstance(reply, Loaded):
             return reply
         assert isinstance(reply, Sample)
+        candidate.spent_s += reply.seconds * reply.calls
         (candidate.disturbed if reply.contended else candidate.clean).append(reply.seconds)
         return None
 
@@ -202,10 +210,14 @@ class SubprocessMeasurer:
 
 
 def _due(running: list[_Running], round_number: int, effort: Effort) -> list[_Running]:
-    """The candidates to time in this round: those short of clean samples that have not fallen hopelessly behind."""
+    """The candidates to time in this round."""
+    if round_number < _LEAST_ROUNDS:
+        return list(running)
     best = min((candidate.best for candidate in running), default=0.0)
     return [
         candidate
         for candidate in running
-        if len(candidate.clean) < effort.rounds and (round_number < 2 or candidate.best <= effort.lag * best)
+        if len(candidate.clean) < effort.rounds
+        and candidate.best <= effort.lag * best
+        and candidate.spent_s < effort.limit_s
     ]

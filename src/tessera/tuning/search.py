@@ -14,17 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from tessera.errors import TuneFailedError, TuneSpaceEmptyError
+from tessera.errors import TuneFailedError
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.interfaces import SearchSpace
 from tessera.tuning.measurement import FINAL, SCREEN, Effort
+from tessera.tuning.ranking import Predict, ranked
 from tessera.tuning.trial import Timing, Trial
 
 Evaluate: TypeAlias = Callable[[Sequence[Schedule], Effort], Sequence[Trial]]
-Predict: TypeAlias = Callable[[Schedule], float]
-
-ENUMERATED = 20_000
-"""Spaces up to this size are ranked in full; of a larger one, this many leading and as many drawn schedules are."""
 
 TIE = 0.01
 """Schedules this close to the best are as good as it: the model's favourite among them wins, so that two tunings
@@ -55,27 +52,6 @@ class SearchResult:
     best: Trial
     trials: tuple[Trial, ...]
     reason: str
-
-
-def ranked(space: SearchSpace, predict: Predict, seed: int = 0) -> list[tuple[float, Schedule]]:
-    """(predicted seconds, schedule) of the legal schedules, fastest first, equal ones by their text.
-
-    Raises E_TUNE_SPACE_EMPTY, with the rules that dropped them all.
-    """
-    candidates = iter(space.candidates())
-    schedules = list(itertools.islice(candidates, ENUMERATED))
-    if not schedules:
-        raise TuneSpaceEmptyError("no schedule of this space is legal", hints=space.why_empty())
-    if next(candidates, None) is not None:
-        generator = random.Random(seed)
-        schedules += [space.draw(generator) for _ in range(ENUMERATED)]
-    if not space.violations(space.default):
-        schedules.append(space.default)
-    return sorted(((predict(schedule), schedule) for schedule in dict.fromkeys(schedules)), key=_canonical)
-
-
-def _canonical(item: tuple[float, Schedule]) -> tuple[float, str]:
-    return item[0], str(item[1])
 
 
 def search(
@@ -123,8 +99,9 @@ class _Search:
         while queue and len(self.tried) < share and not self._spent():
             if self._hopeless(queue[0]):
                 return
-            batch, queue = queue[: self.limits.batch], queue[self.limits.batch :]
-            self._try(batch[: share - len(self.tried)])
+            size = min(self._batch(), share - len(self.tried))
+            self._try(queue[:size])
+            queue = queue[size:]
 
     def _hopeless(self, schedule: Schedule) -> bool:
         """Whether a schedule would not gain even if the model errs in its favour as far as it ever did here."""
@@ -140,7 +117,7 @@ class _Search:
         generator = random.Random(0)
         while True:
             fresh = [trial for trial in self._succeeded() if trial.schedule not in begun]
-            start = min(fresh, key=self._order).schedule if fresh else self.space.draw(generator)
+            start = min(fresh, key=self._order).schedule if fresh else generator.choice(self.ranking)[1]
             begun |= {start, *self.space.neighbours(start)}
             yield start
 
@@ -152,8 +129,9 @@ class _Search:
             fresh = [schedule for schedule in self.space.neighbours(here) if schedule not in self.tried]
             fresh.sort(key=lambda schedule: (self._predict(schedule), str(schedule)))
             while fresh and not self._spent():
-                batch, fresh = fresh[: self.limits.batch], fresh[self.limits.batch :]
-                self._try(batch)
+                size = self._batch()
+                self._try(fresh[:size])
+                fresh = fresh[size:]
             around = [self.tried[schedule] for schedule in self.space.neighbours(here) if schedule in self.tried]
             up = min((trial for trial in around if trial.outcome == "ok"), key=self._order, default=None)
             if up is None or up.seconds >= self.tried[here].seconds * (1 - _SMALL_GAIN):
@@ -179,6 +157,14 @@ class _Search:
         return min(ties, key=lambda trial: (self._predict(trial.schedule), str(trial.schedule)))
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
+
+    def _batch(self) -> int:
+        """How many schedules to time at once: fewer where the budget would not last for a full batch."""
+        if not self.tried:
+            return self.limits.batch
+        elapsed = self.clock() - self.begin
+        affordable = (self.limits.budget_s - elapsed) * len(self.tried) / elapsed if elapsed > 0 else self.limits.batch
+        return max(1, min(self.limits.batch, int(affordable)))
 
     def _try(self, schedules: Sequence[Schedule]) -> None:
         """Times schedules against the best so far, so that a machine that has become slower or faster meanwhile

@@ -12,7 +12,8 @@ from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Provenance
 from tessera.tuning.interfaces import Progress, ProgressHook, TuningProblem
 from tessera.tuning.measurement import Effort, Measurer
-from tessera.tuning.search import SearchLimits, SearchResult, ranked, search
+from tessera.tuning.ranking import ranked
+from tessera.tuning.search import SearchLimits, SearchResult, search
 from tessera.tuning.trial import Trial
 from tessera.tuning.workload import Case
 

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera.scheduling.schedule import Schedule
+from tessera.tuning.database import TuningDatabase
+from tessera.tuning.entry import VERSION, dump
+from tessera.tuning.layer import Layer
+from tessera.tuning.trial import Trial
+from tests.unit.tuning.support import MATMUL, OPTIMUM, entry, shaped, timing
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> TuningDatabase:
+    return TuningDatabase(tmp_path / "user", shipped=None)
+
+
+def again(database: TuningDatabase) -> TuningDatabase:
+    """The same folder as another process would see it."""
+    return TuningDatabase(database.user.root, shipped=None)
+
+
+def test_winner_is_found_by_another_process(database: TuningDatabase) -> None:
+    assert database.lookup(MATMUL) is None
+    assert database.put(entry())
+    found = again(database).lookup(MATMUL)
+    assert found is not None
+    assert (found.entry, found.layer) == (entry(), "user")
+
+
+def test_entry_file_is_one_readable_json_object(database: TuningDatabase) -> None:
+    database.put(entry())
+    record = json.loads(database.user.path(MATMUL, "measured").read_text())
+    assert record["best"] == "tile=(12,32), kc=256, prefetch=True"
+    assert record["version"] == VERSION
+    assert record["provenance"]["torch"] == "2.13.0"
+
+
+def test_later_winner_replaces_the_earlier(database: TuningDatabase) -> None:
+    other = again(database)
+    database.put(entry(kc=128))
+    assert other.lookup(MATMUL) is not None
+    database.put(entry(kc=512))
+    for view in (database, other, again(database)):
+        found = view.lookup(MATMUL)
+        assert found is not None
+        assert found.entry.schedule["kc"] == 512
+
+
+def test_a_guess_never_hides_a_measurement(database: TuningDatabase) -> None:
+    database.put(entry(kc=128))
+    database.put(entry(None, kc=512))
+    found = again(database).lookup(MATMUL)
+    assert found is not None
+    assert found.entry.origin == "measured"
+
+
+def test_layers_go_user_site_shipped_but_measured_first(tmp_path: Path) -> None:
+    for name, kc in (("shipped", 128), ("site", 256), ("user", 512)):
+        TuningDatabase(tmp_path / name, shipped=None).put(entry(kc=kc))
+        database = TuningDatabase(tmp_path / "user", (tmp_path / "site",), tmp_path / "shipped")
+        found = database.lookup(MATMUL)
+        assert found is not None
+        assert (found.layer, found.entry.schedule["kc"]) == (name, kc)
+    guess = entry(None, shaped(1, 1, 1))
+    TuningDatabase(tmp_path / "user", shipped=None).put(guess)
+    TuningDatabase(tmp_path / "site", shipped=None).put(entry(identity=shaped(1, 1, 1)))
+    found = database.lookup(shaped(1, 1, 1))
+    assert found is not None
+    assert found.layer == "site"
+
+
+def test_mismatch_in_any_field_is_a_miss_that_names_it(database: TuningDatabase) -> None:
+    database.put(entry())
+    asked = replace(MATMUL, threads=1, math="tf32")
+    assert database.lookup(asked) is None
+    miss = database.explain_miss(asked)
+    assert miss.differences == {"math": ("tf32", "ieee"), "threads": (1, 2)}
+    assert "threads is 2, not 1" in str(miss)
+
+
+def test_miss_prefers_the_same_operator(database: TuningDatabase) -> None:
+    database.put(entry(identity=replace(MATMUL, operator="softmax")))
+    database.put(entry(identity=replace(MATMUL, arch="zen4", threads=8)))
+    assert set(database.explain_miss(MATMUL).differences) == {"arch", "threads"}
+
+
+def test_miss_in_an_empty_cache_says_so(database: TuningDatabase) -> None:
+    assert "empty" in str(database.explain_miss(MATMUL))
+
+
+def test_nearest_is_by_log_distance_within_the_family(database: TuningDatabase) -> None:
+    for m, kc in ((128, 64), (768, 128), (4096, 512)):
+        database.put(entry(identity=shaped(m, 1024, 1024), kc=kc))
+    database.put(entry(identity=replace(MATMUL, threads=1)))
+    nearest = again(database).nearest(MATMUL)
+    assert nearest is not None
+    assert nearest.entry.schedule["kc"] == 128
+    assert nearest.distance == pytest.approx(0.415, abs=0.001)
+    assert database.nearest(shaped(1, 1024, 1024)) is None
+    assert database.nearest(shaped(1024, 1024)) is None
+
+
+def test_merge_keeps_the_faster_measured_one(database: TuningDatabase) -> None:
+    database.put(entry(2e-3, kc=128))
+    faster, slower, guess = entry(1e-3, kc=256), entry(3e-3, kc=512), entry(None, kc=64)
+    assert database.merge([slower, guess]) == ([], [slower, guess])
+    assert database.merge([faster]) == ([faster], [])
+    found = database.lookup(MATMUL)
+    assert found is not None
+    assert found.entry == faster
+
+
+def test_trials_are_logged_and_read_back(database: TuningDatabase) -> None:
+    ok = Trial(OPTIMUM, "ok", timing(1e-3), predicted_s=2e-3)
+    crash = Trial(OPTIMUM.replace(kc=64), "crashed", detail="killed by SIGSEGV")
+    assert database.log(MATMUL, [ok], {"run": 1})
+    assert database.log(MATMUL, [crash], {"run": 2})
+    database.log(shaped(1024, 1024, 10240), [ok], {})
+    first, second = database.trials(MATMUL)
+    assert Schedule.from_json(first["schedule"]) == OPTIMUM
+    assert first["median_s"] == 1e-3
+    assert (second["outcome"], second["detail"], second["run"]) == ("crashed", "killed by SIGSEGV", 2)
+
+
+def test_a_line_cut_short_costs_only_itself(database: TuningDatabase) -> None:
+    trial = Trial(OPTIMUM, "ok", timing(1e-3))
+    database.log(MATMUL, [trial], {"run": 1})
+    (log,) = database.user.root.glob("v1/*/*.jsonl")
+    with log.open("a") as stream:
+        stream.write('{"schedule": {"ti\n')
+    database.log(MATMUL, [trial], {"run": 2})
+    assert [record["run"] for record in database.trials(MATMUL)] == [1, 2]
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from tessera.tuning.database import TuningDatabase
+from tessera.tuning.trial import Trial
+from tests.unit.tuning.support import MATMUL, OPTIMUM, entry, shaped, timing
+database, writer = TuningDatabase(Path(sys.argv[1]), shipped=None), int(sys.argv[2])
+for turn in range(40):
+    assert database.put(entry(1e-3 + writer * 1e-6, kc=(64, 128)[writer]))
+    assert database.put(entry(identity=shaped(writer + 1, turn + 1, 64)))
+    assert database.log(MATMUL, [Trial(OPTIMUM, "ok", timing(1e-3), detail="x" * 300)] * 3, {"writer": writer})
+    found = database.lookup(MATMUL)
+    assert found is not None and found.layer == "user"
+    assert not database.problems
+"""
+
+
+def test_two_processes_write_at_once_and_lose_nothing(database: TuningDatabase) -> None:
+    root = Path(__file__).parents[3]
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(database.user.root), str(n)], cwd=root, env=_environment(root)
+        )
+        for n in (0, 1)
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    found = database.lookup(MATMUL)
+    assert found is not None
+    assert found.entry in (entry(1e-3, kc=64), entry(1e-3 + 1e-6, kc=128))
+    assert len(list(database.entries())) == 1 + 2 * 40
+    logged = [record["writer"] for record in database.trials(MATMUL)]
+    assert (logged.count(0), logged.count(1)) == (120, 120)
+    assert not list(database.user.root.rglob("*.tmp"))
+
+
+def _environment(root: Path) -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
+
+
+def test_reading_follows_a_changed_folder_without_rereading_the_rest(
+    database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for m in range(1, 6):
+        database.put(entry(identity=shaped(m, 1, 1)))
+    view = Layer("user", database.user.root, lambda problem: pytest.fail(str(problem)))
+    assert view.get(shaped(1, 1, 1), "measured") is not None
+    read: list[str] = []
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or original(path))
+    database.put(entry(identity=shaped(6, 1, 1)))
+    read.clear()
+    assert view.get(shaped(6, 1, 1), "measured") is not None
+    assert read == ["6x1x1.json"]
+
+
+def test_shipped_folder_holds_only_readable_entries() -> None:
+    from tessera.tuning.database import SHIPPED
+
+    problems: list[Exception] = []
+    entries = list(Layer("shipped", SHIPPED, problems.append).entries())
+    assert not problems
+    assert len(entries) == len(list(SHIPPED.rglob("*.json")))
+
+
+def test_dump_is_stable() -> None:
+    assert dump(entry().to_json()) == dump(entry().to_json())
