@@ -1,0 +1,97 @@
+"""`tessera opt`: runs passes on a file of IR, and prints it or what a backend makes of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera import target as targets
+from tessera.errors import ArgumentError
+from tessera.ir.parsing import parse, print_module
+from tessera.ir.passes import IR_PASSES, Pass, PassPipeline
+
+PASSES: Mapping[str, str] = {**IR_PASSES}
+"""Every pass that a pipeline may name: name -> "module:Class"."""
+
+
+class Emission(StrEnum):
+    """What is written at the end: the IR, what the CPU backend makes of it, or Triton's source."""
+
+    IR = "ir"
+    LLVM = "llvm"
+    ASM = "asm"
+    OBJECT = "object"
+    TRITON = "triton"
+
+
+def opt(
+    file: Annotated[
+        Path,
+        typer.Argument(help="A file of IR; - is the standard input.", exists=True, dir_okay=False, allow_dash=True),
+    ] = Path("-"),
+    pass_pipeline: Annotated[
+        str, typer.Option(help="Passes in order, such as strip-names,verify. Options: name{option=1 other=2,3}.")
+    ] = "",
+    emit: Annotated[Emission, typer.Option(help="What to write; all but ir take Tile IR.")] = Emission.IR,
+    gpu: Annotated[str, typer.Option(help=f"The GPU that --emit=triton is for: {', '.join(targets.GPUS)}.")] = "h100",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to; - is the standard output.")] = Path("-"),
+    print_after_each: Annotated[bool, typer.Option(help="Print the module after each pass, to stderr.")] = False,
+) -> None:
+    """Run passes on a file of IR, and print it or what a backend makes of it.
+
+    The module is verified when it is read and after every pass.
+    """
+    module = _read(file)
+    PassPipeline.parse(pass_pipeline, PASSES).run(module, _print_to_stderr if print_after_each else None)
+    _write(_emission(module, emit, gpu), output)
+
+
+def _read(file: Path) -> ModuleOp:
+    if str(file) == "-":
+        return parse(sys.stdin.read(), "<stdin>")
+    try:
+        return parse(file.read_text(), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArgumentError(f"{file} cannot be read: {error}") from error
+
+
+def _print_to_stderr(step: Pass, module: ModuleOp) -> None:
+    print(f"// after {step}\n{print_module(module)}", file=sys.stderr, end="")
+
+
+def _emission(module: ModuleOp, emit: Emission, gpu: str) -> str | bytes:
+    if emit is Emission.IR:
+        return print_module(module)
+    if emit is Emission.TRITON:
+        from tessera.backend.triton import TritonBackend
+
+        return TritonBackend().emit(module, targets.gpu(gpu), "source")
+    from tessera.backend.llvm import LLVMBackend
+
+    backend, machine = LLVMBackend(), targets.detect()
+    if emit is Emission.OBJECT:
+        # The object with its entry name and argument table: what `tessera run` reads.
+        return backend.compile(module, machine).to_bytes()
+    return backend.emit(module, machine, "source" if emit is Emission.LLVM else "asm")
+
+
+def _write(result: str | bytes, output: Path) -> None:
+    data = result.encode() if isinstance(result, str) else result
+    if str(output) == "-":
+        if isinstance(result, bytes) and sys.stdout.isatty():
+            raise ArgumentError(
+                "an object is not for a terminal", hints=("name a file with -o, or pipe to tessera run",)
+            )
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return
+    try:
+        output.write_bytes(data)
+    except OSError as error:
+        raise ArgumentError(f"{output} cannot be written: {error}") from error
