@@ -37,9 +37,17 @@ def test_a_call_sets_the_policy_from_there_on() -> None:
 
 def test_a_block_restores_what_was_in_force_even_after_an_error() -> None:
     policy("deterministic", tf32=True)
-    with pytest.raises(ZeroDivisionError), policy("strict") as chosen:
-        assert current_policy() is chosen == Policy("strict")
-        raise ZeroDivisionError
+    chosen = None
+
+    def fail() -> None:
+        nonlocal chosen
+        with policy("strict") as chosen:
+            assert current_policy() == Policy("strict")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert chosen == Policy("strict")
     assert current_policy() == Policy("deterministic", tf32=True)
 
 
@@ -70,7 +78,7 @@ def test_asyncio_tasks_do_not_see_each_others_policy() -> None:
             return current_policy().mode
 
     async def both() -> list[str]:
-        return await asyncio.gather(task("strict"), task("deterministic"))
+        return list(await asyncio.gather(task("strict"), task("deterministic")))
 
     assert asyncio.run(both()) == ["strict", "deterministic"]
 
