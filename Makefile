@@ -1,0 +1,55 @@
+# make quickstart   install into .venv, then tune, check and run real kernels on this machine
+# make test         install, check, run all tests
+# make check        lint, format, types
+# make bench        compare with other libraries; SUITE=gemm THREADS=1 narrow it
+# make docs         run the snippets of README.md and docs/
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SOURCES := $(wildcard src tests bench examples tools)
+SUITE ?= all
+
+# The first Python of a fitting version that really starts: a version manager's shim may stand for one that it does not have.
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
+PYTHON ?= $(shell for python in python3.11 python3.12 python3 python; do \
+	if $$python -c '$(FITS)' >/dev/null 2>&1; then echo $$python; break; fi; done)
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: quickstart test check format bench docs setup clean
+.DEFAULT_GOAL := test
+
+quickstart: setup
+	$(BIN)/tessera quickstart
+
+test: setup check
+	$(BIN)/python -m pytest -q
+
+check: setup
+	$(BIN)/ruff check --quiet $(SOURCES)
+	$(BIN)/ruff format --check --quiet $(SOURCES)
+	$(BIN)/mypy --no-error-summary $(SOURCES)
+
+format: setup
+	$(BIN)/ruff check --quiet --fix $(SOURCES)
+	$(BIN)/ruff format --quiet $(SOURCES)
+
+bench: setup
+	$(BIN)/python -m bench $(SUITE) $(if $(THREADS),--threads $(THREADS))
+
+docs: setup
+	$(BIN)/python -m pytest -q tests/docs
+
+setup: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or 3.12 found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) setuptools
+	$(PIP) torch==2.13.0
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info

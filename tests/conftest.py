@@ -1,0 +1,55 @@
+"""What all tests share: caches apart from the user's, and golden files that can be rewritten."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+
+from tessera import settings
+
+hypothesis_settings.register_profile("tessera", deadline=None, max_examples=40, derandomize=True)
+hypothesis_settings.load_profile("tessera")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-goldens", action="store_true", help="rewrite golden files instead of comparing with them"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Before anything reads the settings, and inherited by the processes that tests start.
+    for name in [name for name in os.environ if name.startswith("TESSERA_")]:
+        del os.environ[name]
+    folder = tempfile.TemporaryDirectory(prefix="tessera-tests-")
+    config.add_cleanup(folder.cleanup)
+    os.environ["TESSERA_CACHE_DIR"] = folder.name
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder for all caches of one test, in this process and in those it starts."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(folder))
+    with settings.override(cache_dir=folder):
+        yield folder
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(text, name)` compares a text with the file `goldens/name` beside the test, or rewrites that file."""
+
+    def compare(text: str, name: str) -> None:
+        path = Path(request.path).parent / "goldens" / name
+        if request.config.getoption("--update-goldens"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} does not exist: run pytest --update-goldens"
+        assert text == path.read_text(), f"{path} differs: look at the difference, then run pytest --update-goldens"
+
+    return compare

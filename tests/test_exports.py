@@ -1,0 +1,72 @@
+"""The package's public face: `__all__` of `tessera` and of its doors holds what docs/api.md documents, and no more.
+
+`pytest tests/test_exports.py --update-goldens` rewrites docs/api.md after a name was added.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+
+import pytest
+
+from tests.test_layers import LAYERS, SOURCE
+
+PAGE = SOURCE.parent / "docs" / "api.md"
+
+HEADING = """# The public names
+
+What users import, module by module; everything else may change without notice. This page is made from the docstrings
+(`pytest tests/test_exports.py --update-goldens`), and a test keeps the two equal.
+"""
+
+
+def doors() -> list[str]:
+    """The package and those of its top-level modules that users import."""
+    rooms = {room for layer in LAYERS for room in layer}
+    modules = sorted(path.stem for path in (SOURCE / "tessera").glob("*.py") if not path.stem.startswith("__"))
+    return ["tessera", *(f"tessera.{name}" for name in modules if name not in rooms)]
+
+
+def summary(value: object) -> str:
+    """The first sentence of a name's docstring; for a plain value, what it is."""
+    if isinstance(value, types.ModuleType | type) or inspect.isroutine(value) or "__doc__" in vars(type(value)):
+        text = inspect.getdoc(value) or ""
+        return text.split("\n\n", 1)[0].replace("\n", " ").split(". ", 1)[0].rstrip(".:")
+    return f"a value of type `{type(value).__name__}`"
+
+
+def page() -> str:
+    """docs/api.md as the package's docstrings say it."""
+    sections = []
+    for door in doors():
+        module = importlib.import_module(door)
+        names = (f"| `{name}` | {summary(getattr(module, name))} |" for name in sorted(module.__all__, key=str.lower))
+        sections.append("\n".join([f"## {door}", "", f"{summary(module)}.", "", "| name | |", "| --- | --- |", *names]))
+    return "\n\n".join([HEADING.rstrip(), *sections]) + "\n"
+
+
+@pytest.mark.parametrize("door", doors())
+def test_a_door_exports_names_that_exist_once(door: str) -> None:
+    module = importlib.import_module(door)
+    exported = list(module.__all__)
+    assert len(exported) == len(set(exported))
+    assert [name for name in exported if not hasattr(module, name)] == []
+
+
+@pytest.mark.parametrize("door", doors())
+def test_a_door_defines_no_public_name_beyond_its_exports(door: str) -> None:
+    module = importlib.import_module(door)
+    defined = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == door
+    }
+    assert defined - set(module.__all__) == set()
+
+
+def test_exports_are_the_documented_names(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-goldens"):
+        PAGE.write_text(page())
+    assert page() == PAGE.read_text(), "docs/api.md is out of date: run pytest tests/test_exports.py --update-goldens"

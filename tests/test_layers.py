@@ -1,0 +1,126 @@
+"""Layers import downwards only, and `import tessera` loads no heavy library (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+
+LAYERS = (
+    ("errors",),
+    ("dtypes", "settings", "target"),
+    ("lazy", "ir"),
+    ("ops",),
+    ("rewrite",),
+    ("scheduling",),
+    ("backend",),
+    ("profiling",),
+    ("runtime",),
+    ("tuning",),
+    ("sharding",),
+    ("compiler",),
+    ("handle",),
+    ("integrations",),
+)
+"""Lowest first. All other modules are doors: they stand above these, and `cli` above all."""
+
+HEAVY = ("xdsl", "llvmlite", "polars", "rich", "typer", "matplotlib")
+
+
+def level(room: str) -> int:
+    """The height of a top-level module or package of tessera."""
+    if room == "cli":
+        return len(LAYERS) + 1
+    return next((height for height, rooms in enumerate(LAYERS) if room in rooms), len(LAYERS))
+
+
+def room_of(module: str) -> str:
+    """The top-level name below tessera: that of `tessera.ir.tile` is `ir`.
+
+    The package itself and `__main__` may import all, as the command line may.
+    """
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] not in ("__init__", "__main__") else "cli"
+
+
+def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import of tessera in a module, those inside functions included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                keep = len(parts) - node.level + is_package
+                base = ".".join([*parts[:keep], *([base] if base else [])])
+            # In `from tessera import x`, x is what is imported; elsewhere the module is enough.
+            yield from ((node.lineno, f"{base}.{alias.name}" if base == "tessera" else base) for alias in node.names)
+
+
+def violations(source: Path) -> list[str]:
+    """Every import that goes upwards in the package `tessera` of a folder, as "file:line: what imports what"."""
+    found = []
+    for path in sorted((source / "tessera").rglob("*.py")):
+        relative = path.relative_to(source)
+        module = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
+        here = room_of(module)
+        for line, name in imported(ast.parse(path.read_text()), module, path.name == "__init__.py"):
+            there = room_of(name)
+            if name.split(".")[0] == "tessera" and here != "cli" and level(there) > level(here):
+                found.append(f"{relative}:{line}: {here} imports {there}, which stands above it")
+    return found
+
+
+def test_imports_go_downwards() -> None:
+    assert violations(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from tessera.compiler import pipeline",
+        "from tessera import compiler",
+        "import tessera.compiler.pipeline as p",
+        "from ..compiler import pipeline",
+        "from .. import compiler",
+        "def late():\n    from tessera.op import matmul",
+    ],
+)
+def test_an_upward_import_is_found(tmp_path: Path, statement: str) -> None:
+    package = tmp_path / "tessera" / "lazy"
+    package.mkdir(parents=True)
+    (package / "node.py").write_text(f"from tessera import dtypes\n{statement}\n")
+
+    (found,) = violations(tmp_path)
+
+    line = 3 if statement.startswith("def") else 2
+    room = "op" if "tessera.op" in statement else "compiler"
+    assert found == f"tessera/lazy/node.py:{line}: lazy imports {room}, which stands above it"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["from tessera.errors import IRError", "from . import leaf", "import torch", "from tessera.ir import tile"],
+)
+def test_a_downward_import_is_none(tmp_path: Path, statement: str) -> None:
+    package = tmp_path / "tessera" / "lazy"
+    package.mkdir(parents=True)
+    (package / "node.py").write_text(statement)
+
+    assert violations(tmp_path) == []
+
+
+def test_importing_tessera_loads_no_heavy_library() -> None:
+    # torch comes first: what it loads is none of Tessera's doing.
+    program = "import sys, torch; before = set(sys.modules); import tessera; print(*sys.modules.keys() - before)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=SOURCE)
+    loaded = set(done.stdout.split())
+    assert "tessera" in loaded
+    assert loaded & set(HEAVY) == set()

@@ -1,0 +1,68 @@
+"""A wheel built from the sources, installed elsewhere, works there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+
+SMOKE = """
+import pathlib, sys
+import numpy, torch
+import tessera
+from tessera import op
+from importlib import metadata
+
+a, b = torch.randn(5, 7), torch.randn(7, 3)
+difference = op.matmul(a, b).torch() - a @ b
+assert difference.abs().max() < 1e-5, difference
+assert metadata.version("tessera") == sys.argv[1]
+print(pathlib.Path(tessera.__file__).parent)
+"""
+
+
+def run(*command: str, environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT.anchor, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    # A copy, so that the build leaves nothing in the sources and takes nothing that an earlier build left there.
+    sources = folder / "sources"
+    shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, sources)
+    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(sources))
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"tessera", "tessera-0.1.0.dist-info"}
+    assert {"tessera/__init__.py", "tessera/py.typed", "tessera-0.1.0.dist-info/licenses/LICENSE"} <= set(names)
+    packaged = {name for name in names if name.endswith(".py")}
+    assert packaged == {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tessera").rglob("*.py")}
+
+
+def test_the_installed_wheel_computes(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    run(*PIP, "install", "--no-deps", "--target", str(site), str(wheel))
+    environment = {**os.environ, "PYTHONPATH": str(site), "HOME": str(tmp_path)}
+
+    place = run(sys.executable, "-c", SMOKE, "0.1.0", environment=environment)
+    assert Path(place.strip()) == site / "tessera"
+
+    version = run(str(site / "bin" / "tessera"), "--version", environment=environment)
+    assert version.strip() == "tessera 0.1.0"
