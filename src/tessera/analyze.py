@@ -7,22 +7,22 @@ analyze.roofline(trace="trace.json", output="roofline.png")
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.errors import ArgumentError
-from tessera.target import Ceilings, gpu
+from tessera.profiling.roofline import Bound, bound
+from tessera.profiling.schema import Record, StepFacts
+from tessera.target import Ceilings, Target, gpu
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Bound", "Roofline", "RooflinePoint", "roofline"]
-
-_MAIN_MEMORY = ("DRAM", "HBM")
-_ACCESS_ORDER = ("copy", "read")
-"""Which measured access stands for a level's bandwidth: a copy, since kernels read and write, where there is one."""
+__all__ = ["Bound", "Roofline", "RooflinePoint", "bandwidth", "machine", "point_of", "read_points", "roofline"]
 
 _COLORS = ("#1b6ca8", "#c8553d", "#3c8d53", "#7d5ba6", "#8d6e3c", "#5f6b7a")
 _MARKERS = "osD^vP"
@@ -60,39 +60,26 @@ class RooflinePoint:
 
 
 @dataclass(frozen=True)
-class Bound:
-    """The least seconds that a kernel can take, and the resource that sets it: "compute" or a memory level's name."""
-
-    seconds: float
-    resource: str
-
-
-@dataclass(frozen=True)
 class Roofline:
-    """Kernels held against a device's ceilings.
+    """Kernels held against the ceilings of a device; the model is `tessera.profiling.roofline`'s.
 
-    The model: a kernel takes at least as long as its arithmetic at the peak of its dtype and as its bytes at the main
-    memory's bandwidth. Source: Williams, Waterman, Patterson, "Roofline: an insightful visual performance model for
-    multicore architectures", Communications of the ACM 52(4), 2009.
+    `target` has ceilings, else the bounds are None.
     """
 
     points: tuple[RooflinePoint, ...]
-    ceilings: Ceilings
+    target: Target
 
     def bound(self, point: RooflinePoint) -> Bound | None:
-        """The bound of one kernel; None when the ceilings do not know its dtype and number of workers."""
-        peak = self.ceilings.flop_per_s(point.dtype, point.workers)
-        memory = main_memory(self.ceilings, point.workers)
-        if peak is None or memory is None:
+        """The least seconds that the ceilings allow and the resource that sets them; None where none were measured."""
+        if self.target.ceilings is None:
             return None
-        level, bandwidth = memory
-        arithmetic, traffic = point.flops / peak, point.bytes / bandwidth
-        return Bound(arithmetic, "compute") if arithmetic >= traffic else Bound(traffic, level)
+        facts = StepFacts(point.name, point.name, point.flops, point.bytes, point.dtype)
+        return bound(facts, point.workers, self.target.ceilings, self.target.memory)
 
     def efficiency_pct(self, point: RooflinePoint) -> float | None:
-        """The bound's share of the kernel's time, 0 to 100; above 100 for data that stayed in a cache."""
-        bound = self.bound(point)
-        return None if bound is None else 100.0 * bound.seconds / point.seconds
+        """The bound's share of the kernel's time, 0 to 100."""
+        least = self.bound(point)
+        return None if least is None else 100.0 * least.seconds / point.seconds
 
     def save(self, path: str | Path) -> Path:
         """Draws the picture, in the format that the name's ending says, and returns its path."""
@@ -105,21 +92,11 @@ class Roofline:
         return target
 
 
-def main_memory(ceilings: Ceilings, workers: int) -> tuple[str, float] | None:
-    """The main memory's name and its bandwidth for `workers`, byte/s; None when it was not measured for that many."""
-    for level in _MAIN_MEMORY:
-        for access in _ACCESS_ORDER:
-            found = ceilings.byte_per_s(level, workers, access)
-            if found is not None:
-                return level, found
-    return None
-
-
 def roofline(
     trace: str | Path,
     arch: str | None = None,
     output: str | Path | None = None,
-    ceilings: Ceilings | None = None,
+    target: Target | None = None,
 ) -> Roofline:
     """The roofline of the kernels in a Chrome trace that `profiler.timeline` wrote.
 
@@ -127,7 +104,7 @@ def roofline(
         trace: the trace file.
         arch: a GPU by name, whose data sheet gives the ceilings; None means this machine's CPU, measured.
         output: where to draw the picture; nothing is drawn without it.
-        ceilings: the ceilings to hold the kernels against, instead of looking them up.
+        target: a device with ceilings, instead of looking one up.
 
     Raises:
         ArgumentError: the file is no trace, holds no kernel with a count of operations, or the device has no ceilings.
@@ -136,14 +113,22 @@ def roofline(
     if not points:
         hints = ["record it with profiler.session() and write it with profiler.timeline(path)"]
         raise ArgumentError(f"{trace} holds no kernel with operations, bytes and a duration", hints=hints)
-    result = Roofline(tuple(points), ceilings or _ceilings(arch))
+    result = Roofline(tuple(points), target or _target(arch))
     if output is not None:
         result.save(output)
     return result
 
 
+def point_of(record: Record) -> RooflinePoint | None:
+    """The point of one profile record; None for records that are no kernel, or whose work is unknown."""
+    if record.kind != "kernel" or not record.flops or not record.bytes or not record.duration_us:
+        return None
+    seconds = 1e-6 * record.duration_us
+    return RooflinePoint(record.operator, record.flops, record.bytes, seconds, record.dtype, record.workers)
+
+
 def read_points(trace: str | Path) -> list[RooflinePoint]:
-    """The kernels of a Chrome trace, each name and shape once with the median of its durations.
+    """The kernels of a Chrome trace, one point per kernel and work with the median of its durations.
 
     Raises:
         ArgumentError: the file is no Chrome trace.
@@ -152,73 +137,107 @@ def read_points(trace: str | Path) -> list[RooflinePoint]:
         events = json.loads(Path(trace).read_text())["traceEvents"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{trace} is no Chrome trace: {type(error).__name__} {error}") from error
-    groups: dict[tuple[Any, ...], list[float]] = {}
-    for event in events:
-        key = _kernel_key(event)
-        if key is not None:
-            groups.setdefault(key, []).append(float(event["dur"]) * 1e-6)
-    return [
-        RooflinePoint(name, flops, size, sorted(seconds)[len(seconds) // 2], dtype, workers)
-        for (name, flops, size, dtype, workers), seconds in groups.items()
-    ]
+    return _median_points(point for event in events if (point := _point_of_event(event)) is not None)
 
 
-def _kernel_key(event: Mapping[str, Any]) -> tuple[str, float, float, str, int] | None:
-    """What tells kernels of a trace apart; None for events that are no kernel with counts."""
+def _point_of_event(event: Mapping[str, Any]) -> RooflinePoint | None:
     counts = event.get("args", {})
     if event.get("ph") != "X" or not event.get("dur") or not counts.get("flops") or not counts.get("bytes"):
         return None
-    name = str(counts.get("operator") or event["name"])
-    return name, float(counts["flops"]), float(counts["bytes"]), str(counts["dtype"]), int(counts.get("workers", 1))
+    return RooflinePoint(
+        name=str(counts.get("operator") or event["name"]),
+        flops=float(counts["flops"]),
+        bytes=float(counts["bytes"]),
+        seconds=1e-6 * float(event["dur"]),
+        dtype=str(counts.get("dtype", "")),
+        workers=int(counts.get("workers", 1)),
+    )
 
 
-def _ceilings(arch: str | None) -> Ceilings:
+def _median_points(points: Iterable[RooflinePoint]) -> list[RooflinePoint]:
+    groups: dict[RooflinePoint, list[float]] = {}
+    for point in points:
+        groups.setdefault(replace(point, seconds=0.0), []).append(point.seconds)
+    return [replace(point, seconds=statistics.median(seconds)) for point, seconds in groups.items()]
+
+
+def _target(arch: str | None) -> Target:
     if arch is not None:
-        found = gpu(arch).ceilings
-        if found is None:
+        found = gpu(arch)
+        if found.ceilings is None:
             raise ArgumentError(f"no ceilings are known for {arch}")
         return found
-    from tessera.backend.llvm import ceilings as measured
+    return machine()
 
-    return measured.ceilings()
+
+def machine() -> Target:
+    """This machine's CPU with its ceilings: remembered ones, else measured now, which takes some seconds."""
+    from tessera.backend.llvm import ceilings
+
+    return ceilings.measured_target()
+
+
+def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
+    """A memory level's highest ceiling for `workers`, byte/s, which is what bounds are computed from.
+
+    Raises ValueError where there is none.
+    """
+    return max(row.byte_per_s for row in ceilings.memory if (row.level, row.workers) == (level, workers))
 
 
 def _draw(axes: Axes, model: Roofline) -> None:
-    workers = max((point.workers for point in model.points), default=max(model.ceilings.worker_counts(), default=1))
+    ceilings = model.target.ceilings
+    counts = [point.workers for point in model.points] or list(ceilings.worker_counts() if ceilings else ())
+    workers = max(counts, default=1)
     intensities = [point.intensity for point in model.points] or [1.0]
-    left, right = min(0.05, *intensities) / 2, max(100.0, *intensities) * 4
-    _draw_roofs(axes, model.ceilings, workers, (left, right))
+    span = min(0.05, *intensities) / 2, max(100.0, *intensities) * 4
+    if ceilings is not None:
+        _draw_roofs(axes, ceilings, workers, span)
     _draw_points(axes, model)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(left, right)
-    axes.set_xlabel("operational intensity, FLOP per byte of main memory")
+    axes.set_xlim(*span)
+    axes.set_xlabel("operational intensity, FLOP per byte")
     axes.set_ylabel("GFLOP/s")
-    axes.set_title(f"{model.ceilings.name}, {workers} thread{'s' if workers > 1 else ''}", fontsize=11, loc="left")
+    axes.set_title(f"{model.target.name}, {workers} worker{'s' if workers > 1 else ''}", fontsize=11, loc="left")
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8, frameon=False, loc="lower right")
 
 
 def _draw_roofs(axes: Axes, ceilings: Ceilings, workers: int, span: tuple[float, float]) -> None:
-    """One roof per dtype: the memory's slope up to the ridge, the dtype's peak beyond it."""
-    memory = main_memory(ceilings, workers)
-    if memory is None:
+    """A slope per memory level up to the highest peak, and a flat roof per dtype from the nearest level's slope on."""
+    levels = dict.fromkeys(row.level for row in ceilings.memory if row.workers == workers)
+    slopes = {level: bandwidth(ceilings, level, workers) for level in levels}
+    peaks = {row.dtype: row.flop_per_s for row in ceilings.compute if row.workers == workers}
+    if not slopes or not peaks:
         return
-    level, bandwidth = memory
-    peaks = sorted((row.flop_per_s, row.dtype) for row in ceilings.compute if row.workers == workers)
-    for index, (peak, dtype) in enumerate(peaks):
-        ridge = peak / bandwidth
-        corners = [span[0], ridge, span[1]]
-        heights = [span[0] * bandwidth / 1e9, peak / 1e9, peak / 1e9]
-        axes.plot(corners, heights, color=_ROOF, linewidth=1.4, zorder=1 + index)
-        _label_roof(axes, f"{dtype}: {peak / 1e9:,.0f} GFLOP/s", (span[1], peak / 1e9), (-4, 4))
-    _label_roof(axes, f"{level}: {bandwidth / 1e9:,.1f} GB/s", (1.0, bandwidth / 1e9), (-6, 6))
+    highest, widest = max(peaks.values()), max(slopes.values())
+    for level, slope in slopes.items():
+        outermost = level == list(slopes)[-1]
+        ends = [span[0], highest / slope]
+        heights = [x * slope / 1e9 for x in ends]
+        axes.plot(ends, heights, color=_ROOF, linewidth=1.5 if outermost else 0.6, zorder=1)
+        _label_slope(axes, f"{level} {slope / 1e9:,.0f} GB/s", 1.15 * span[0], slope / 1e9)
+    for dtype, peak in peaks.items():
+        axes.plot([peak / widest, span[1]], [peak / 1e9] * 2, color=_ROOF, linewidth=1.5, zorder=1)
+        label = f"{dtype} {peak / 1e9:,.0f} GFLOP/s"
+        axes.text(span[1] / 1.15, 1.04 * peak / 1e9, label, fontsize=7.5, color=_ROOF, ha="right")
 
 
-def _label_roof(axes: Axes, text: str, place: tuple[float, float], offset: tuple[int, int]) -> None:
-    style = {"textcoords": "offset points", "fontsize": 8, "color": _ROOF, "ha": "right"}
-    axes.annotate(text, place, offset, **style)
+def _label_slope(axes: Axes, text: str, x: float, slope: float) -> None:
+    """Writes along the line y = slope * x, above it, beginning at x."""
+    angle = math.degrees(math.atan(slope))
+    axes.text(
+        x,
+        1.12 * slope * x,
+        text,
+        rotation=angle,
+        rotation_mode="anchor",
+        transform_rotates_text=True,
+        fontsize=7.5,
+        color=_ROOF,
+    )
 
 
 def _draw_points(axes: Axes, model: Roofline) -> None:

@@ -1,0 +1,219 @@
+"""`tessera quickstart`: four real kernels, tuned, checked and compared on this machine, and a real program.
+
+It ends with three files in the current folder: trace.json (for https://ui.perfetto.dev), summary.csv and roofline.png.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import tessera
+from tessera import analyze, autotune, profile, profiler
+from tessera.analyze import Roofline, RooflinePoint
+from tessera.cli.quickstart_kernels import TOLERANCE, Kernel, kernels
+from tessera.target import Target
+from tessera.tuning.clock import ContentionMeter, time_batch
+from tessera.tuning.config import Config
+from tessera.tuning.interfaces import Progress as TuningProgress
+
+TUNING_S = 5.0
+"""Seconds to tune one kernel: eight of them leave the whole run below 90 s on two cores."""
+
+COMPARISON_S = 1.0
+BATCH_S = 2e-3
+SETTLE_S = 0.01
+"""Pause before a batch: torch's idle threads spin for some milliseconds and would slow the next call."""
+
+TRACED_CALLS = 5
+FEWEST_QUIET = 3
+
+_EXAMPLE = Path(tessera.__file__).resolve().parents[2] / "examples" / "digits.py"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One kernel's row: its schedule, torch's median seconds, the error, and Tessera's median with the work done."""
+
+    kernel: Kernel
+    config: Config
+    torch_seconds: float
+    error: float
+    point: RooflinePoint
+
+    @property
+    def right(self) -> bool:
+        """Whether the error is within the tolerance; a NaN is not."""
+        return self.error <= TOLERANCE[self.kernel.dtype]
+
+
+def quickstart(
+    folder: Annotated[Path, typer.Option(help="Where to write trace.json, summary.csv and roofline.png.")] = Path(),
+    budget: Annotated[float, typer.Option(help="Seconds to tune one kernel.", min=0.1)] = TUNING_S,
+) -> None:
+    """Tune and check four real kernels on this machine, run a real program, write a trace and a picture.
+
+    The exit status is 1 when a result differs from its float64 reference.
+    """
+    console = Console()
+    begin = time.perf_counter()
+    machine = describe(console)
+    work = kernels()
+    configs = tune(work, budget, console)
+    results = measure(work, configs, folder, console)
+    model = Roofline(tuple(result.point for result in results), machine)
+    console.print(table(results, model))
+    run_example(console)
+    picture = model.save(folder / "roofline.png")
+    for path, meaning in (
+        (folder / "trace.json", "timeline; open it at https://ui.perfetto.dev"),
+        (folder / "summary.csv", "one row per operator"),
+        (picture, "the kernels against this machine's ceilings"),
+    ):
+        console.print(f"wrote {path}: {meaning}", highlight=False)
+    console.print(f"took {time.perf_counter() - begin:.0f} s", highlight=False)
+    if not all(result.right for result in results):
+        raise typer.Exit(1)
+
+
+def describe(console: Console) -> Target:
+    """Prints the machine and its ceilings, measured now or before, and gives both back."""
+    with console.status("measuring what this machine can do"):
+        machine = analyze.machine()
+    threads = torch.get_num_threads()
+    console.print(f"[bold]{machine.name}[/], {machine.arch}, {machine.cores} cores, {threads} threads", highlight=False)
+    ceilings = machine.ceilings
+    if ceilings is None:
+        return machine
+    peaks = [f"{row.dtype} {row.flop_per_s / 1e9:,.0f} GFLOP/s" for row in ceilings.compute if row.workers == threads]
+    levels = dict.fromkeys(row.level for row in ceilings.memory if row.workers == threads)
+    bandwidths = [f"{level} {analyze.bandwidth(ceilings, level, threads) / 1e9:,.0f} GB/s" for level in levels]
+    console.print(f"ceilings, {ceilings.source}: {', '.join(peaks + bandwidths)}", highlight=False)
+    return machine
+
+
+def tune(work: Sequence[Kernel], budget_s: float, console: Console) -> list[Config]:
+    """Tunes every kernel under a progress bar and says how many schedules the cache already had."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[best]}"), TimeElapsedColumn())
+    configs: list[Config] = []
+    with Progress(*columns, console=console, transient=True) as bar:
+        total = bar.add_task("tuning", total=len(work), best="")
+        for kernel in work:
+            task = bar.add_task(kernel.label, total=None, best="")
+
+            def advance(progress: TuningProgress, task: int = task) -> None:
+                best = f"best {1e3 * progress.best_s:.3f} ms" if progress.best_s < float("inf") else ""
+                bar.update(task, completed=progress.done, total=progress.limit, best=best)  # type: ignore[arg-type]
+
+            configs.append(
+                autotune(kernel.subject, kernel.shapes, kernel.dtype, "on_device", budget_s=budget_s, progress=advance)
+            )
+            bar.remove_task(task)
+            bar.advance(total)
+    cached = sum(config.source == "cache" for config in configs)
+    where = autotune.status().folder
+    if cached == len(configs):
+        console.print(f"all {cached} schedules came from the cache at {where}: nothing was tuned", highlight=False)
+    else:
+        console.print(f"tuned {len(configs) - cached} kernels, {cached} from the cache at {where}", highlight=False)
+    return configs
+
+
+def measure(work: Sequence[Kernel], configs: Sequence[Config], folder: Path, console: Console) -> list[Result]:
+    """Checks the kernels, times them against torch, profiles them, and writes the trace and the summary."""
+    checked = []
+    for kernel in work:
+        with console.status(f"checking and timing {kernel.label}"):
+            checked.append((kernel.error(), compare({"tessera": kernel.run, "torch": kernel.run_torch})))
+    results = []
+    profiled = trace(work, folder)
+    for kernel, config, (error, medians) in zip(work, configs, checked, strict=True):
+        point = replace(profiled[kernel.label], name=kernel.name, seconds=medians["tessera"])
+        results.append(Result(kernel, config, medians["torch"], error, point))
+    return results
+
+
+def trace(work: Sequence[Kernel], folder: Path) -> dict[str, RooflinePoint]:
+    """Profiles a few calls of each kernel, writes trace.json and summary.csv; gives the kernels' counts by label."""
+    with profiler.session() as session:
+        for kernel in work:
+            with profiler.region(kernel.label):
+                for _ in range(TRACED_CALLS):
+                    kernel.run()
+    profiler.timeline(folder / "trace.json")
+    profile.summary(folder / "summary.csv").export(session)
+    points = ((record.region, analyze.point_of(record)) for record in session.records())
+    return {region: point for region, point in points if point is not None}
+
+
+def compare(calls: Mapping[str, Callable[[], object]], seconds: float = COMPARISON_S) -> dict[str, float]:
+    """The median seconds of each call. The calls take turns; samples taken while others wanted the CPU are dropped."""
+    meter = ContentionMeter()
+    quiet: dict[str, list[float]] = {name: [] for name in calls}
+    every: dict[str, list[float]] = {name: [] for name in calls}
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds or len(next(iter(every.values()))) < FEWEST_QUIET:
+        for name, call in calls.items():
+            time.sleep(SETTLE_S)
+            sample = time_batch(_without_result(call), BATCH_S, meter)
+            every[name].append(sample.seconds)
+            if not sample.contended:
+                quiet[name].append(sample.seconds)
+    return {name: statistics.median(quiet[name] if len(quiet[name]) >= FEWEST_QUIET else every[name]) for name in calls}
+
+
+def _without_result(call: Callable[[], object]) -> Callable[[], None]:
+    def run() -> None:
+        call()
+
+    return run
+
+
+def table(results: Sequence[Result], model: Roofline) -> Table:
+    """The one table: time, rate, share of the bound, what binds, ratio to torch, error."""
+    shown = Table(title="Tessera on this machine", title_justify="left")
+    shown.add_column("kernel")
+    for column in ("time", "rate", "% of bound", "bound by", "torch's time / ours", "error", "right"):
+        shown.add_column(column, justify="right")
+    for result in results:
+        kernel, point = result.kernel, result.point
+        rate = f"{point.flop_per_s / 1e9:.1f} GFLOP/s" if kernel.is_product else f"{point.byte_per_s / 1e9:.1f} GB/s"
+        bound, share = model.bound(point), model.efficiency_pct(point)
+        shown.add_row(
+            kernel.label,
+            f"{1e3 * point.seconds:.3f} ms",
+            rate,
+            "" if share is None else f"{share:.0f}",
+            "" if bound is None else bound.binding,
+            f"{result.torch_seconds / point.seconds:.2f}",
+            f"{result.error:.0e}",
+            "yes" if result.right else "NO",
+        )
+    return shown
+
+
+def run_example(console: Console) -> None:
+    """Runs examples/digits.py; says why when it cannot: it is not part of the installed package."""
+    if not _EXAMPLE.exists():
+        console.print("digits: not run, examples/digits.py is part of the repository only", highlight=False)
+        return
+    if importlib.util.find_spec("sklearn") is None:
+        console.print("digits: not run, it needs scikit-learn: python -m pip install scikit-learn", highlight=False)
+        return
+    specification = importlib.util.spec_from_file_location("digits", _EXAMPLE)
+    assert specification is not None
+    assert specification.loader is not None
+    digits = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(digits)
+    digits.main(lambda line: console.print(line, highlight=False))
