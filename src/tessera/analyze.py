@@ -134,10 +134,10 @@ def read_points(trace: str | Path) -> list[RooflinePoint]:
         ArgumentError: the file is no Chrome trace.
     """
     try:
-        events = json.loads(Path(trace).read_text())["traceEvents"]
+        events = list(json.loads(Path(trace).read_text())["traceEvents"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArgumentError(f"{trace} is no Chrome trace: {type(error).__name__} {error}") from error
-    return _median_points(point for event in events if (point := _point_of_event(event)) is not None)
+    return _median_points(point for event in events if (point := _point_of_event(event)))
 
 
 def _point_of_event(event: Mapping[str, Any]) -> RooflinePoint | None:

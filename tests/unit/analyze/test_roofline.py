@@ -1,0 +1,124 @@
+"""Points, bounds and the picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera import analyze
+from tessera.analyze import Roofline, RooflinePoint
+from tessera.errors import ArgumentError
+from tessera.profiling.schema import Record
+from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
+
+CEILINGS = Ceilings(
+    arch="test",
+    name="a machine",
+    source="measured",
+    compute=(ComputeCeiling("fp32", 2, 200e9), ComputeCeiling("bf16", 2, 400e9)),
+    memory=(MemoryCeiling("L2", 2, 300e9), MemoryCeiling("DRAM", 2, 20e9), MemoryCeiling("DRAM", 2, 25e9, "copy")),
+)
+TARGET = Target(
+    kind="cpu",
+    arch="test",
+    name="a machine",
+    features=frozenset(),
+    vector_bits=512,
+    vector_registers=32,
+    cores=2,
+    processors=2,
+    memory=(MemoryLevel("L2", 1 << 20, 64, 1), MemoryLevel("DRAM", 1 << 34, 64, 2)),
+    ceilings=CEILINGS,
+)
+PRODUCT = RooflinePoint("matmul", flops=2e9, bytes=12e6, seconds=0.0125, dtype="fp32", workers=2)
+COPY = RooflinePoint("softmax", flops=1e8, bytes=1e8, seconds=0.008, dtype="fp32", workers=2)
+
+
+def event(**changes: Any) -> dict[str, Any]:
+    counts = {"operator": "matmul", "flops": 2e9, "bytes": 12e6, "dtype": "fp32", "workers": 2}
+    return {"ph": "X", "name": "kernel_0", "ts": 0.0, "dur": 12500.0, "args": counts, **changes}
+
+
+def write_trace(folder: Path, *events: dict[str, Any]) -> Path:
+    path = folder / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def test_arithmetic_binds_a_product_and_memory_a_copy() -> None:
+    model = Roofline((PRODUCT, COPY), TARGET)
+    product, copy = model.bound(PRODUCT), model.bound(COPY)
+    assert product is not None
+    assert copy is not None
+    assert (product.binding, product.seconds) == ("compute", pytest.approx(0.01))
+    assert (copy.binding, copy.seconds) == ("DRAM", pytest.approx(0.004))
+    assert model.efficiency_pct(PRODUCT) == pytest.approx(80.0)
+    assert model.efficiency_pct(COPY) == pytest.approx(50.0)
+
+
+def test_without_ceilings_there_is_no_bound() -> None:
+    bare = Target(**{**vars(TARGET), "ceilings": None})
+    assert Roofline((PRODUCT,), bare).efficiency_pct(PRODUCT) is None
+
+
+def test_rates_are_work_over_time() -> None:
+    assert PRODUCT.flop_per_s == pytest.approx(160e9)
+    assert COPY.byte_per_s == pytest.approx(12.5e9)
+    assert COPY.intensity == pytest.approx(1.0)
+
+
+def test_a_trace_gives_one_point_per_kernel_with_the_median_time(tmp_path: Path) -> None:
+    slow, slower = event(dur=20000.0), event(dur=90000.0)
+    region = {"ph": "X", "name": "forward", "dur": 5.0, "args": {}}
+    (point,) = analyze.read_points(write_trace(tmp_path, region, event(), slower, slow))
+    assert point == RooflinePoint("matmul", 2e9, 12e6, 0.02, "fp32", 2)
+
+
+def test_a_record_of_a_kernel_is_a_point_and_a_region_is_none() -> None:
+    kernel = Record("kernel", "k", 0, 10.0, 30.0, operator="exp", workers=2, flops=8.0, bytes=64.0, dtype="fp32")
+    point = analyze.point_of(kernel)
+    assert point is not None
+    assert (point.name, point.flops, point.bytes, point.workers) == ("exp", 8.0, 64.0, 2)
+    assert point.seconds == pytest.approx(20e-6)
+    assert analyze.point_of(Record("region", "forward", 0, 0.0, 5.0)) is None
+
+
+def test_the_picture_is_written_where_asked(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path, event())
+    model = analyze.roofline(trace, target=TARGET, output=tmp_path / "roofline.png")
+    assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
+    assert [point.name for point in model.points] == ["matmul"]
+
+
+def test_the_picture_names_kernels_ceilings_and_efficiency(tmp_path: Path) -> None:
+    text = Roofline((PRODUCT, COPY), TARGET).save(tmp_path / "roofline.svg").read_text()
+    for label in ("matmul fp32, 80 %", "softmax fp32, 50 %", "fp32 200 GFLOP/s", "DRAM 25 GB/s", "a machine, 2 workers"):
+        assert label in text
+
+
+def test_a_gpu_by_name_is_held_against_its_data_sheet(tmp_path: Path) -> None:
+    model = analyze.roofline(write_trace(tmp_path, event()), arch="sm90")
+    assert model.target.arch == "sm_90"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"traceEvents": 3}'])
+def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(content)
+    with pytest.raises(ArgumentError, match=r"trace\.json"):
+        analyze.roofline(path, target=TARGET)
+
+
+def test_a_trace_without_kernels_says_how_to_record_one(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="holds no kernel") as failure:
+        analyze.roofline(write_trace(tmp_path), target=TARGET)
+    assert "profiler.session()" in str(failure.value)
+
+
+def test_a_bandwidth_is_the_highest_of_a_levels_accesses() -> None:
+    assert analyze.bandwidth(CEILINGS, "DRAM", 2) == 25e9
+    with pytest.raises(ValueError, match="empty"):
+        analyze.bandwidth(CEILINGS, "DRAM", 1)
