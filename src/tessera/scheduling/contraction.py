@@ -231,9 +231,14 @@ class _ContractionLowering:
         rows = -(-self.mc // self.mr) * self.mr
         stride = kc + A_PADDING * (2 if self.pairs else 1)
         kind = buffer_type(self.element, [stride, 1], [rows, stride])
-        with builder.stage((height, depth), "rows", "L2", (rows, kc), kind) as stage:
+        # Whole register tiles: the rows that the last one lacks read as zero.
+        whole = builder.mul(
+            builder.floor_div(builder.add(height, builder.index(self.mr - 1)), builder.index(self.mr)),
+            builder.index(self.mr),
+        )
+        with builder.stage((whole, depth), "rows", "L2", (rows, kc), kind) as stage:
             at = {"m": builder.add(ic, stage.row), "k": builder.add(pc, stage.column)}
-            writer = self._writer({"m": 1, "k": lanes}, at, {"m": True, "k": False})
+            writer = self._writer({"m": 1, "k": lanes}, at, {"m": False, "k": False})
             stage.tile = writer.write(value, (1, lanes))
         return _Operand(value, self.element, stage.buffer, 0)
 

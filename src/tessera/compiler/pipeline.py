@@ -1,0 +1,72 @@
+"""The way from lazy tensors to results: one readable list of passes, the plan cache, and the evaluator that uses both."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cache
+
+from tessera import settings, target
+from tessera.backend.llvm import LLVMBackend
+from tessera.compiler.binding import bind
+from tessera.compiler.graph import build_graph
+from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.program import Program, read_program
+from tessera.lazy.node import Node, joined
+from tessera.lazy.structure import Structure
+from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.rewrite.fusion import fuse_function
+
+_lock = threading.RLock()
+_bound: OrderedDict[Structure, None] = OrderedDict()
+
+
+@cache
+def kernel_compiler() -> KernelCompiler:
+    """The compiler for this machine's CPU. Raises UnsupportedTargetError where kernels cannot be generated for it."""
+    machine = target.detect()
+    machine.require_supported()
+    return KernelCompiler(machine, LLVMBackend())
+
+
+def program_of(form: SymbolicForm) -> Program:
+    """The program of a form: built, rewritten and fused once."""
+    if form.program is None:
+        graph = build_graph(form)
+        (function,) = graph.module.ops
+        fuse_function(function)  # type: ignore[arg-type]
+        form.program = read_program(graph.module, graph.leaves, graph.extents)
+    program = form.program
+    assert isinstance(program, Program)
+    return program
+
+
+def plan(structure: Structure) -> None:
+    """Gives `structure` a plan. The plan cache is bounded: the plan that was bound longest ago goes first."""
+    with _lock:
+        if structure.plan is not None:
+            return
+        structure.plan = bind(program_of(symbolic_form(structure)), structure, kernel_compiler())
+        _bound[structure] = None
+        while len(_bound) > settings.current().plan_cache_size:
+            oldest, _ = _bound.popitem(last=False)
+            oldest.plan = None
+
+
+def forget_plans() -> None:
+    """Empties the plan cache: schedules are chosen anew from the next evaluation on."""
+    with _lock:
+        for structure in _bound:
+            structure.plan = None
+        _bound.clear()
+
+
+def evaluate(nodes: Sequence[Node]) -> None:
+    """The evaluator that the lazy layer calls for nodes without a plan."""
+    structure, leaves = nodes[0].state if len(nodes) == 1 else joined(nodes)
+    plan(structure)
+    bound = structure.plan
+    assert bound is not None
+    for node, leaf in zip(nodes, bound.run(leaves), strict=True):
+        node.store(leaf)

@@ -1,0 +1,217 @@
+"""Programs: what is left of a fused module for binding, as plain Python (no IR is walked when shapes change)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, BlockArgument, SSAValue
+
+from tessera.compiler.graph import Place
+from tessera.dtypes import DType, dtype_of
+from tessera.ir import schedule as schedule_ir
+from tessera.ir.attributes import DTYPE_NAMES
+from tessera.ir.graph import GraphOperation
+from tessera.rewrite.groups import CONTRACTIONS, REDUCTIONS, ROWS, dims_of
+
+Alignment = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """A tensor of the program: dtype and the names of its extents ("1" where static)."""
+
+    dtype: DType
+    dims: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class KernelItem:
+    """One kernel of a program.
+
+    `inputs`, `outputs` are value numbers. `domain` names the iteration extents; a contraction's ends in m, n, k, of which k is
+    not a dimension of the result. `loads` are the arrays that the kernel reads, as (index into `inputs`, alignment over
+    the domain); an input that is read under two alignments is two arrays. `stores` are the alignments of the outputs.
+    `variants` caches what has been compiled.
+    """
+
+    operation: schedule_ir.KernelOp
+    name: str
+    family: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    domain: tuple[str, ...]
+    reduced: tuple[int, int] | None
+    loads: tuple[tuple[int, Alignment], ...]
+    stores: tuple[Alignment, ...]
+    variants: dict[object, object] = field(default_factory=dict)
+
+    @property
+    def anchor(self) -> GraphOperation | None:
+        """The matrix product of a contraction."""
+        return _anchor(self.operation)
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutItem:
+    """A view or a copy: the operator, its inputs and output, and the structure's node that holds its extents."""
+
+    operator: str
+    inputs: tuple[int, ...]
+    output: int
+    node: int
+    attributes: Mapping[str, object]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A fused function: `values[i]` for `i < len(leaves)` are arguments; `leaves[i]` is the form's node of argument i."""
+
+    module: ModuleOp
+    leaves: tuple[int, ...]
+    extents: Mapping[str, Place]
+    values: tuple[ValueInfo, ...]
+    items: tuple[KernelItem | LayoutItem, ...]
+    roots: tuple[int, ...]
+
+
+def read_program(module: ModuleOp, leaves: tuple[int, ...], extents: Mapping[str, Place]) -> Program:
+    """The program of a module in which `fuse-kernels` has run."""
+    (function,) = (op for op in module.ops if isinstance(op, FuncOp))
+    numbers: dict[SSAValue, int] = {}
+    values: list[ValueInfo] = []
+    items: list[KernelItem | LayoutItem] = []
+
+    def number(value: SSAValue, dims: tuple[str, ...]) -> int:
+        assert isinstance(value.type, TensorType)
+        numbers[value] = len(values)
+        values.append(ValueInfo(dtype_of(DTYPE_NAMES[value.type.element_type]), dims))
+        return numbers[value]
+
+    for argument in function.body.block.args:
+        number(argument, dims_of(argument))
+    roots: tuple[int, ...] = ()
+    for operation in function.body.block.ops:
+        if isinstance(operation, ReturnOp):
+            roots = tuple(numbers[value] for value in operation.operands)
+        elif isinstance(operation, schedule_ir.KernelOp):
+            items.append(_kernel_item(operation, numbers, number))
+        elif isinstance(operation, GraphOperation):
+            inputs = tuple(numbers[value] for value in operation.inputs)
+            node = operation.attributes.get("node")
+            output = number(operation.result, dims_of(operation.result))
+            items.append(
+                LayoutItem(
+                    operation.operator,
+                    inputs,
+                    output,
+                    -1 if node is None else node.value.data,  # type: ignore[attr-defined]
+                    {name: operation.attribute(name) for name in operation.attributes if name not in ("node", "dims")},
+                )
+            )
+    return Program(module, leaves, extents, tuple(values), tuple(items), roots)
+
+
+def _kernel_item(
+    operation: schedule_ir.KernelOp, numbers: dict[SSAValue, int], number: Callable[[SSAValue, tuple[str, ...]], int]
+) -> KernelItem:
+    result_dims = _dims_lists(operation.attributes["result_dims"])
+    (domain,) = _dims_lists(ArrayAttr([operation.attributes["domain"]]))
+    reduced = operation.attributes.get("reduced")
+    body = operation.body.block
+    alignments = align_region(operation)
+    loads = dict.fromkeys(
+        (argument.index, alignment)
+        for argument in body.args
+        for alignment in alignments.uses.get(argument, ())
+    )
+    last = body.last_op
+    assert last is not None
+    anchor = _anchor(operation)
+    if anchor is not None:
+        inner = -2 if anchor.attribute("transpose_a", False) else -1
+        argument_dims = _dims_lists(operation.attributes["argument_dims"])
+        domain = (*domain, _operand_dims(anchor.inputs[0], argument_dims)[inner])
+    return KernelItem(
+        operation,
+        operation.sym_name.data,
+        operation.family.data,
+        tuple(numbers[value] for value in operation.inputs),
+        tuple(number(value, dims) for value, dims in zip(operation.outputs, result_dims, strict=True)),
+        domain,
+        None if reduced is None else tuple(axis.value.data for axis in reduced),  # type: ignore[attr-defined]
+        tuple(loads),
+        tuple(alignments.results[value] for value in last.operands),
+    )
+
+
+def _dims_lists(attribute: Attribute) -> list[tuple[str, ...]]:
+    assert isinstance(attribute, ArrayAttr)
+    return [tuple(name.data for name in dims) for dims in attribute]  # type: ignore[union-attr]
+
+
+def _operand_dims(value: SSAValue, argument_dims: list[tuple[str, ...]]) -> tuple[str, ...]:
+    if isinstance(value, BlockArgument):
+        return argument_dims[value.index]
+    return dims_of(value)
+
+
+def _anchor(operation: schedule_ir.KernelOp) -> GraphOperation | None:
+    for op in operation.body.block.ops:
+        if isinstance(op, GraphOperation) and op.operator in CONTRACTIONS:
+            return op
+    return None
+
+
+@dataclass(frozen=True)
+class Alignments:
+    """How the values of a kernel's region lie over its domain: of each result one way, of each argument each way it is used."""
+
+    results: dict[SSAValue, Alignment]
+    uses: dict[SSAValue, tuple[Alignment, ...]]
+    operands: dict[tuple[GraphOperation, int], Alignment]
+
+
+def align_region(operation: schedule_ir.KernelOp) -> Alignments:
+    """Alignments of all values of a kernel's region, from the `mapping` attributes that fusion left on it."""
+    results: dict[SSAValue, Alignment] = {}
+    uses: dict[SSAValue, list[Alignment]] = {}
+    operands: dict[tuple[GraphOperation, int], Alignment] = {}
+    rank = len(operation.attributes["domain"])  # type: ignore[arg-type]
+    for op in reversed(list(operation.body.block.ops)):
+        if not isinstance(op, GraphOperation) or op.operator == "constant":
+            continue
+        mapping = op.attribute("mapping")
+        if mapping is not None:
+            results[op.result] = tuple(None if axis < 0 else axis for axis in mapping)  # type: ignore[union-attr]
+        for index, operand in enumerate(op.inputs):
+            alignment = _operand_alignment(op, index, results[op.result], rank)
+            operands[op, index] = alignment
+            if isinstance(operand, BlockArgument):
+                known = uses.setdefault(operand, [])
+                if alignment not in known:
+                    known.append(alignment)
+            elif operand not in results:
+                # A prologue: it has no place in the result's domain, its consumer decides.
+                results[operand] = alignment
+    return Alignments(results, {value: tuple(found) for value, found in uses.items()}, operands)
+
+
+def _operand_alignment(op: GraphOperation, index: int, result: Alignment, rank: int) -> Alignment:
+    operand = op.inputs[index].type
+    assert isinstance(operand, TensorType)
+    shape = operand.get_shape()
+    if op.operator in CONTRACTIONS and index < 2:
+        batch = tuple(range(rank - len(shape), rank - 2)) if len(shape) > 2 else ()
+        inner = (rank - 2, rank) if index == 0 else (rank, rank - 1)
+        flip = op.attribute("transpose_a" if index == 0 else "transpose_b", False)
+        full: Alignment = (*batch, *(inner[::-1] if flip else inner))
+    elif op.operator in REDUCTIONS or (op.operator in ROWS and index == 0):
+        full = tuple(range(rank))
+    elif op.operator in ROWS:
+        full = tuple(range(rank - len(shape), rank))
+    else:
+        full = result[len(result) - len(shape) :]
+    return tuple(None if extent == 1 else axis for axis, extent in zip(full, shape, strict=True))

@@ -1,0 +1,155 @@
+"""From a kernel of a program and a layout pattern to the specification that the lowerings take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import BlockArgument, SSAValue
+
+from tessera.compiler.program import Alignment, KernelItem, align_region
+from tessera.dtypes import DType, accumulator, dtype_of
+from tessera.ir.attributes import DTYPE_NAMES
+from tessera.ir.graph import GraphOperation
+from tessera.ops import OPERATORS
+from tessera.scheduling.expression import Recorder, Value
+from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec, Output
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What a kernel is generated for, beside its operations: its arguments as they walk the merged axes.
+
+    `outer` are the outer (or batch) axes; `reduced`, `lanes` as in `MapReduceSpec`; `one_block` as in `ContractionSpec`.
+    """
+
+    arguments: tuple[Argument, ...]
+    outer: tuple[str, ...]
+    reduced: str | None
+    lanes: str
+    one_block: bool
+
+
+def dtype_of_value(value: SSAValue) -> DType:
+    """The dtype of a Graph IR value."""
+    assert isinstance(value.type, TensorType)
+    return dtype_of(DTYPE_NAMES[value.type.element_type])
+
+
+class _RegionReader:
+    """Runs the tile bodies of a kernel's operations against a recorder."""
+
+    def __init__(self, item: KernelItem, pattern: Pattern, recorder: Recorder) -> None:
+        self.item, self.pattern, self.recorder = item, pattern, recorder
+        self.alignments = align_region(item.operation)
+        self.arguments = {load: index for index, load in enumerate(item.loads)}
+        self.values: dict[SSAValue, Value] = {}
+
+    def operand(self, operation: GraphOperation, index: int) -> Value:
+        """The value of an operand, in the dtype that arithmetic on it is done in."""
+        value = operation.inputs[index]
+        if isinstance(value, BlockArgument):
+            alignment = self.alignments.operands[operation, index]
+            raw = self._load(value, alignment)
+        else:
+            raw = self.values[value]
+        return self.recorder.cast(raw, accumulator(raw.dtype))
+
+    def _load(self, value: BlockArgument, alignment: Alignment) -> Value:
+        position = self.arguments[value.index, alignment]
+        argument = self.pattern.arguments[position]
+        if argument.is_scalar:
+            return self.recorder.scalar(position, argument.dtype)
+        return self.recorder.load(position, argument.dtype, argument.axes)
+
+    def run(self, operation: GraphOperation) -> None:
+        """Records one operation."""
+        if operation.operator == "constant":
+            dtype = accumulator(dtype_of_value(operation.result))
+            number = operation.attribute("value")
+            assert isinstance(number, bool | int | float)
+            self.values[operation.result] = self.recorder.constant(number, dtype)
+            return
+        operator = OPERATORS[operation.operator]
+        attributes = {
+            name: _attribute(name, operation.attribute(name, default)) for name, default in operator.attributes.items()
+        }
+        operands = [self.operand(operation, index) for index in range(len(operation.inputs))]
+        self.values[operation.result] = operator.body(self.recorder, *operands, **attributes)
+
+    def outputs(self) -> tuple[Output, ...]:
+        """The kernel's results, cast to the dtypes that they are stored in."""
+        last = self.item.operation.body.block.last_op
+        assert last is not None
+        first = len(self.item.loads)
+        return tuple(
+            Output(first + index, self.recorder.cast(self.values[value], dtype_of_value(value)))
+            for index, value in enumerate(last.operands)
+        )
+
+
+def _attribute(name: str, value: object) -> object:
+    return dtype_of(value) if name == "dtype" and isinstance(value, str) else value
+
+
+def map_reduce_spec(item: KernelItem, pattern: Pattern) -> MapReduceSpec:
+    """The specification of a map or reduction kernel."""
+    recorder = Recorder(pattern.reduced)
+    reader = _RegionReader(item, pattern, recorder)
+    for operation in _graph_operations(item):
+        reader.run(operation)
+    return MapReduceSpec(
+        item.name, pattern.arguments, pattern.outer, pattern.reduced, pattern.lanes, reader.outputs()
+    )
+
+
+def contraction_spec(item: KernelItem, pattern: Pattern) -> ContractionSpec:
+    """The specification of a matrix product with its prologues and epilogues."""
+    recorder = _ContractionRecorder(pattern.outer)
+    reader = _RegionReader(item, pattern, recorder)
+    for operation in _graph_operations(item):
+        reader.run(operation)
+    assert recorder.a is not None and recorder.b is not None and recorder.accumulator is not None
+    return ContractionSpec(
+        item.name,
+        pattern.arguments,
+        pattern.outer,
+        recorder.a,
+        recorder.b,
+        recorder.accumulator,
+        reader.outputs(),
+        pattern.one_block,
+    )
+
+
+class _ContractionRecorder(Recorder):
+    """A recorder that notes the operands of the one matrix product."""
+
+    def __init__(self, batch: Sequence[str]) -> None:
+        super().__init__(None)
+        self.batch = batch
+        self.a: Value | None = None
+        self.b: Value | None = None
+        self.accumulator: Value | None = None
+
+    def contract(self, a: Value, b: Value) -> Value:
+        """The register tile of the product."""
+        self.a, self.b = a, b
+        self.accumulator = self.make("accumulator", (), (), a.dtype, (*self.batch, "m", "n"))
+        return self.accumulator
+
+
+def _graph_operations(item: KernelItem) -> list[GraphOperation]:
+    """The region's operations; what feeds the matrix product comes first, whatever the order of fusion was."""
+    operations = [op for op in item.operation.body.block.ops if isinstance(op, GraphOperation)]
+    ready: set[SSAValue] = set()
+    ordered: list[GraphOperation] = []
+    while operations:
+        now = [op for op in operations if all(isinstance(v, BlockArgument) or v in ready for v in op.inputs)]
+        ordered += now
+        ready.update(op.result for op in now)
+        operations = [op for op in operations if op not in now]
+    return ordered
+
+

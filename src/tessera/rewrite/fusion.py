@@ -1,0 +1,145 @@
+"""Fusion, second half: each group becomes one `tessera.schedule.kernel` (layout operations stay as they are).
+
+    %0 = graph.matmul(%A, %B)                 %2 = schedule.kernel(%A, %B, %bias) ({
+    %1 = graph.add(%0, %bias)          ->        %0 = graph.matmul, graph.add, graph.gelu; schedule.yield
+    %2 = graph.gelu(%1)                       }) {family = "contraction"}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
+
+from tessera.ir import schedule as schedule_ir
+from tessera.ir.attributes import dimension_names, to_attribute
+from tessera.ir.graph import GraphOperation
+from tessera.rewrite.groups import Group, Partition, dims_of
+
+UNLIMITED = 1 << 30
+
+
+@dataclass(frozen=True)
+class FuseKernels:
+    """Pass `fuse-kernels{limit=N}`: groups graph operations into schedule kernels of at most N operations."""
+
+    name = "fuse-kernels"
+    limit: int = UNLIMITED
+
+    def apply(self, module: ModuleOp) -> None:
+        """Rewrites every function of the module."""
+        for function in module.ops:
+            if isinstance(function, FuncOp):
+                fuse_function(function, self.limit)
+
+
+def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> None:
+    """Replaces the graph operations of `function` by schedule kernels, in an order that respects their dependences."""
+    block = function.body.block
+    terminator = block.last_op
+    assert isinstance(terminator, ReturnOp)
+    partition = Partition(list(block.ops), limit)
+    replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
+    for number, group in enumerate(_ordered(partition.groups)):
+        if group.kind == "layout":
+            (operation,) = group.operations
+            operation.detach()
+            block.insert_op_before(operation, terminator)
+            for index, operand in enumerate(operation.operands):
+                operation.operands[index] = replaced[operand]
+            replaced[operation.result] = operation.result
+            continue
+        kernel, results = _kernel(group, number, partition, replaced)
+        block.insert_op_before(kernel, terminator)
+        replaced.update(zip(results, kernel.results, strict=True))
+    for index, operand in enumerate(terminator.operands):
+        terminator.operands[index] = replaced[operand]
+    replacements = {result.owner for result in replaced.values()} | {terminator}
+    for operation in reversed(list(block.ops)):
+        if isinstance(operation, GraphOperation) and operation not in replacements:
+            operation.detach()
+            operation.erase(safe_erase=False)
+
+
+def _ordered(groups: list[Group]) -> list[Group]:
+    """Topological order by dependences, stable otherwise."""
+    ordered: list[Group] = []
+    done: set[Group] = set()
+
+    def visit(group: Group) -> None:
+        if group in done:
+            return
+        done.add(group)
+        for other in groups:
+            if other in group.depends:
+                visit(other)
+        ordered.append(group)
+
+    for group in groups:
+        visit(group)
+    return ordered
+
+
+def _kernel(
+    group: Group, number: int, partition: Partition, replaced: dict[SSAValue, SSAValue]
+) -> tuple[schedule_ir.KernelOp, list[SSAValue]]:
+    made = {operation.result for operation in group.operations}
+    used = list(dict.fromkeys(v for op in group.operations for v in op.inputs if v not in made))
+    inputs = [value for value in used if not _is_constant(value)]
+    members = set(group.operations)
+    results = [
+        operation.result
+        for operation in group.operations
+        if operation.result in partition.outputs or any(use.operation not in members for use in operation.result.uses)
+    ]
+    body = Block(arg_types=[value.type for value in inputs])
+    inside: dict[SSAValue, SSAValue] = dict(zip(inputs, body.args, strict=True))
+    for value in used:
+        if _is_constant(value):
+            copy = value.owner.clone()  # type: ignore[union-attr]
+            body.add_op(copy)
+            inside[value] = copy.results[0]
+    for operation in group.operations:
+        copy = operation.clone(inside)
+        if operation.result in group.mapping:
+            # How the result lies over the domain, for the lowering; -1 where its extent is 1.
+            copy.attributes["mapping"] = to_attribute(
+                tuple(-1 if axis is None else axis for axis in group.mapping[operation.result])
+            )
+        body.add_op(copy)
+    body.add_op(schedule_ir.YieldOp.create(operands=[inside[value] for value in results]))
+    attributes = {
+        "sym_name": StringAttr(_kernel_name(group, number)),
+        "family": StringAttr(_family(group)),
+        "argument_dims": ArrayAttr([dimension_names(dims_of(value)) for value in inputs]),
+        "result_dims": ArrayAttr([dimension_names(dims_of(value)) for value in results]),
+        "domain": dimension_names(group.domain),
+    }
+    if group.reduced is not None:
+        attributes["reduced"] = ArrayAttr([schedule_ir.IntegerAttr(axis, 64) for axis in group.reduced])
+    kernel = schedule_ir.KernelOp.create(
+        operands=[replaced[value] for value in inputs],
+        result_types=[value.type for value in results],
+        attributes=attributes,
+        regions=[Region(body)],
+    )
+    return kernel, results
+
+
+def _is_constant(value: SSAValue) -> bool:
+    return isinstance(value.owner, GraphOperation) and value.owner.operator == "constant"
+
+
+def _family(group: Group) -> str:
+    if group.kind == "contraction":
+        return "contraction"
+    if group.reduced is not None and group.reduced[1] < len(group.domain):
+        return "column"
+    return "row"
+
+
+def _kernel_name(group: Group, number: int) -> str:
+    names = [operation.operator for operation in group.operations]
+    return "_".join((names if len(names) <= 4 else [*names[:3], f"{len(names) - 3}_more"])) + f"_{number}"
