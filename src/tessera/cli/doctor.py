@@ -190,6 +190,6 @@ def size(count: int) -> str:
     value = float(count)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
-            return f"{value:.3g} {unit}"
+            return f"{value:.4g} {unit}"
         value /= 1024
-    return f"{value:.3g} GiB" if value < 1024 else f"{value / 1024:.3g} TiB"
+    return f"{value:.4g} GiB" if value < 1024 else f"{value / 1024:.4g} TiB"

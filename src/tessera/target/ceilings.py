@@ -101,8 +101,14 @@ def _text(value: Any) -> str:
 def _rows(kind: type[_Row], records: Iterable[dict[str, Any]]) -> tuple[_Row, ...]:
     rows = tuple(kind(**record) for record in records)
     for row in rows:
-        values = [getattr(row, field.name) for field in fields(row)]
-        numbers = [value for value in values if not isinstance(value, str)]
-        if not all(isinstance(number, int | float) and 0 < number < math.inf for number in numbers):
-            raise ValueError(f"{row} is no ceiling")
+        for field in fields(row):
+            value = getattr(row, field.name)
+            # Annotations are texts here, as the module postpones their evaluation.
+            fits = isinstance(value, str) if field.type == "str" else _is_positive(value)
+            if not fits:
+                raise ValueError(f"{row} is no ceiling: {field.name}")
     return rows
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
