@@ -57,9 +57,8 @@ def of_plan(plan_id: int) -> Sequence[StepFacts]:
     return steps() if callable(steps) else steps
 
 
-def of_step(plan_id: int, step_id: int) -> StepFacts:
-    """The facts of one step; when nobody registered any, a label of numbers and no counts."""
-    steps = of_plan(plan_id)
+def choose(steps: Sequence[StepFacts], plan_id: int, step_id: int) -> StepFacts:
+    """The facts of one step among its plan's; when nobody registered any, a label of numbers and no counts."""
     if step_id < len(steps):
         return steps[step_id]
     label = f"plan {plan_id} step {step_id}"

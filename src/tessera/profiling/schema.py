@@ -1,6 +1,6 @@
 """What a profile holds: the native record, the facts about a step, and the portable record that users read.
 
-Native record, 64 bytes, written by the driver (`runtime/driver_ir.py`), one per step that ran:
+Native record, 64 bytes, written by the driver (`backend/llvm/driver_ir.py`), one per step that ran:
 
 | word | field | meaning |
 | --- | --- | --- |

@@ -1,6 +1,7 @@
 """The native driver: runs all steps of a bound plan in one call, outside the GIL.
 
-It is generated once as LLVM IR text (`driver_ir.py`), and its object is kept on disk. All fields are 8 bytes wide.
+It is generated once as LLVM IR text (`backend/llvm/driver_ir.py`), and its object is kept on disk. All fields are 8
+bytes wide.
 
 Frame, the argument of `tessera_run`:
 
@@ -40,9 +41,9 @@ from functools import cache
 
 from tessera import settings
 from tessera.backend.llvm import openmp
+from tessera.backend.llvm.driver_ir import driver_text
 from tessera.backend.llvm.library import NativeLibrary, cached_library
 from tessera.profiling import recorder
-from tessera.runtime.driver_ir import driver_text
 
 FRAME_WORDS = 5
 STEP_WORDS = 8

@@ -1,0 +1,105 @@
+"""One row per operator: the numbers behind the report and the summary file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy
+
+from tessera.profiling.roofline import bound
+from tessera.profiling.schema import RECORD_FIELDS, StepFacts
+from tessera.profiling.sessions import Session
+from tessera.target import Ceilings, MemoryLevel
+
+_COLUMNS: Final = [RECORD_FIELDS.index(name) for name in ("plan", "step", "workers")]
+_START: Final = RECORD_FIELDS.index("start")
+_END: Final = RECORD_FIELDS.index("end")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """All kernels of one operator label and element type. Work and latency are means per kernel.
+
+    `efficiency_pct` is the time that the measured ceilings allow over the time taken, 0-100; `binding` what sets that
+    bound. Both are None where a kernel's ceilings were not measured or its work is not known.
+    """
+
+    operator: str
+    dtype: str
+    calls: int
+    total_ms: float
+    latency_ms: float
+    fastest_ms: float
+    gflop: float
+    gflop_per_s: float
+    bandwidth_gbps: float
+    efficiency_pct: float | None
+    binding: str | None
+
+
+@dataclass(slots=True)
+class _Sums:
+    calls: int = 0
+    seconds: float = 0.0
+    fastest: float = float("inf")
+    flops: float = 0.0
+    bytes: float = 0.0
+    bound_seconds: float | None = 0.0
+    bindings: dict[str, float] | None = None
+
+
+def by_operator(session: Session, ceilings: Ceilings | None, levels: Sequence[MemoryLevel] = ()) -> list[OperatorRow]:
+    """Rows in order of each operator's first kernel. `ceilings` None: efficiencies are None."""
+    rows = session.kernel_rows()
+    if not len(rows):
+        return []
+    kinds, first, inverse = numpy.unique(rows[:, _COLUMNS], axis=0, return_index=True, return_inverse=True)
+    seconds = (rows[:, _END] - rows[:, _START]) / 1e9
+    sums: dict[tuple[str, str], _Sums] = {}
+    for index in numpy.argsort(first).tolist():
+        plan, step, workers = kinds[index].tolist()
+        facts = session.step_facts(plan, step)
+        taken = seconds[inverse.reshape(-1) == index]
+        into = sums.setdefault((facts.operator, facts.dtype), _Sums(bindings={}))
+        _add(into, facts, len(taken), float(taken.sum()), float(taken.min()))
+        _add_bound(into, facts, len(taken), workers, ceilings, levels)
+    return [_row(operator, dtype, each) for (operator, dtype), each in sums.items()]
+
+
+def _add(into: _Sums, facts: StepFacts, calls: int, seconds: float, fastest: float) -> None:
+    into.calls += calls
+    into.seconds += seconds
+    into.fastest = min(into.fastest, fastest)
+    into.flops += calls * facts.flops
+    into.bytes += calls * facts.bytes
+
+
+def _add_bound(
+    into: _Sums, facts: StepFacts, calls: int, workers: int, ceilings: Ceilings | None, levels: Sequence[MemoryLevel]
+) -> None:
+    found = bound(facts, workers, ceilings, levels) if ceilings is not None else None
+    if found is None or into.bound_seconds is None or into.bindings is None:
+        into.bound_seconds = None
+        return
+    into.bound_seconds += calls * found.seconds
+    into.bindings[found.binding] = into.bindings.get(found.binding, 0.0) + calls * found.seconds
+
+
+def _row(operator: str, dtype: str, sums: _Sums) -> OperatorRow:
+    bindings = sums.bindings if sums.bound_seconds is not None else None
+    seconds = max(sums.seconds, 1e-12)  # the clock may show no time at all for a kernel of a few nanoseconds
+    return OperatorRow(
+        operator=operator,
+        dtype=dtype,
+        calls=sums.calls,
+        total_ms=1e3 * sums.seconds,
+        latency_ms=1e3 * sums.seconds / sums.calls,
+        fastest_ms=1e3 * sums.fastest,
+        gflop=sums.flops / sums.calls / 1e9,
+        gflop_per_s=sums.flops / seconds / 1e9,
+        bandwidth_gbps=sums.bytes / seconds / 1e9,
+        efficiency_pct=100 * sums.bound_seconds / seconds if sums.bound_seconds is not None else None,
+        binding=max(bindings, key=lambda name: bindings[name]) if bindings else None,
+    )

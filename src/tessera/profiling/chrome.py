@@ -1,0 +1,136 @@
+"""The timeline file, in Chrome's trace event format, which Perfetto and chrome://tracing open.
+
+Source: "Trace Event Format" (Google, 2016). `traceEvents` is the first key, so that a reader can stream it. Slices on
+one track nest or are disjoint, since Perfetto silently drops slices that cross. `otherData` says how many kernels
+were launched, recorded and dropped, and why counters are missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tessera.errors import ProfileError
+from tessera.profiling.regions import Slice, nest
+from tessera.profiling.schema import CAPABILITIES, PCT_NOTE, Record
+from tessera.profiling.sessions import Session
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChromeExporter:
+    """Writes a session as a Chrome trace."""
+
+    path: Path
+
+    def export(self, session: Session) -> Path:
+        """Writes the file and gives its path. Raises ProfileError when it cannot be written."""
+        try:
+            with self.path.open("w") as file:
+                file.writelines(text(session))
+        except OSError as error:
+            raise ProfileError(f"the timeline could not be written to {self.path}: {error.strerror}") from error
+        return self.path
+
+
+def text(session: Session) -> Iterator[str]:
+    """The file's text in pieces."""
+    records = session.records()
+    slices, largest = _slices(records)
+    yield '{"traceEvents": [\n'
+    separator = ""
+    for event in [*_names(records), *slices, *_instants(records)]:
+        yield separator + json.dumps(event)
+        separator = ",\n"
+    rest = json.dumps({"displayTimeUnit": "ns", "otherData": metadata(session, largest)}, indent=1)
+    yield "\n],\n" + rest[1:].lstrip()
+
+
+def metadata(session: Session, largest_shift_ns: int) -> Event:
+    """What the file says about itself."""
+    return {
+        "launched": session.launched,
+        "recorded": session.recorded,
+        "dropped": session.dropped,
+        "dropped_reasons": {"overwritten": session.overwritten, "unfinished": session.unfinished},
+        "percentages": PCT_NOTE,
+        "largest_edge_shift_us": largest_shift_ns / 1000,
+        "activities": list(session.activities),
+        "unavailable": {**session.capability, **CAPABILITIES},
+    }
+
+
+def _slices(records: Iterable[Record]) -> tuple[list[Event], int]:
+    """Kernels and regions, thread by thread, nested; and the largest shift of an edge in nanoseconds."""
+    tracks: dict[int, list[Slice]] = {}
+    for record in records:
+        if record.kind in ("kernel", "region"):
+            edges = round(record.start_us * 1000), round(record.end_us * 1000)
+            tracks.setdefault(record.thread_id, []).append(Slice(*edges, record))
+    events: list[Event] = []
+    largest = 0
+    for thread, slices in tracks.items():
+        nested, shift = nest(slices)
+        largest = max(largest, shift)
+        events.extend(_slice_event(each, thread) for each in nested)
+    return events, largest
+
+
+def _slice_event(each: Slice, thread: int) -> Event:
+    record = each.payload
+    event: Event = {
+        "name": record.operator or record.kernel_name,
+        "ph": "X",
+        "ts": each.start_ns / 1000,
+        "dur": (each.end_ns - each.start_ns) / 1000,
+        "pid": os.getpid(),
+        "tid": thread,
+        "cat": record.kind,
+    }
+    if record.kind == "kernel":
+        event["args"] = _kernel_arguments(record)
+    return event
+
+
+def _kernel_arguments(record: Record) -> Event:
+    seconds = record.duration_us / 1e6
+    arguments: Event = {
+        "kernel": record.kernel_name,
+        "workers": record.workers,
+        "region": record.region,
+        "dtype": record.dtype,
+        "schedule": record.schedule,
+        "fused": list(record.fused),
+        "flops": record.flops,
+        "bytes": record.bytes,
+    }
+    if seconds > 0 and record.flops is not None and record.bytes is not None:
+        arguments["gflop_per_s"] = record.flops / seconds / 1e9
+        arguments["bandwidth_gbps"] = record.bytes / seconds / 1e9
+    if record.shapes:
+        arguments["shapes"] = [list(shape) for shape in record.shapes]
+    return arguments
+
+
+def _instants(records: Iterable[Record]) -> Iterator[Event]:
+    for record in records:
+        common: Event = {"name": record.kernel_name, "ts": record.start_us, "pid": os.getpid(), "cat": record.kind}
+        if record.kind == "mark":
+            yield {**common, "ph": "i", "s": "t", "tid": record.thread_id}
+        elif record.kind == "counter":
+            yield {**common, "ph": "C", "args": {record.unit or "value": record.value}}
+
+
+def _names(records: Iterable[Record]) -> Iterator[Event]:
+    """Names of the process and of its threads."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    yield {"name": "process_name", "ph": "M", "pid": os.getpid(), "args": {"name": f"tessera {os.getpid()}"}}
+    for thread in sorted({record.thread_id for record in records if record.kind != "counter"}):
+        label = names.get(thread, f"thread {thread}")
+        yield {"name": "thread_name", "ph": "M", "pid": os.getpid(), "tid": thread, "args": {"name": label}}

@@ -1,0 +1,63 @@
+"""The table that `session.report()` prints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from tessera.backend.llvm import ceilings
+from tessera.profiling.aggregate import OperatorRow, by_operator
+from tessera.profiling.sessions import Session
+from tessera.target import detect
+
+HEADINGS: Final = ("Op", "Latency(ms)", "FLOPs(G)", "Bandwidth(GB/s)", "Efficiency(%)")
+NOT_MEASURED: Final = "not measured"
+
+
+def operator_rows(session: Session) -> list[OperatorRow]:
+    """The rows of the report, measured against this machine's stored ceilings where there are any."""
+    return by_operator(session, ceilings.stored(), detect().memory)
+
+
+def cells(row: OperatorRow) -> tuple[str, ...]:
+    """One line of the table. Latency and work are means per kernel; an operator that ran more than once says how
+    often.
+    """
+    label = row.operator if row.calls == 1 else f"{row.operator} x {row.calls}"
+    efficiency = NOT_MEASURED if row.efficiency_pct is None else f"{row.efficiency_pct:.0f}"
+    return label, significant(row.latency_ms), significant(row.gflop), significant(row.bandwidth_gbps), efficiency
+
+
+def significant(value: float) -> str:
+    """`value` in plain decimals with about three significant digits."""
+    if value == 0:
+        return "0"
+    decimals = next((n for n in range(7) if abs(value) >= 10 ** (2 - n)), 7)
+    return f"{value:.{decimals}f}"
+
+
+def render(session: Session) -> Table:
+    """The report as a rich table."""
+    table = Table()
+    for heading in HEADINGS:
+        table.add_column(heading, justify="left" if heading == "Op" else "right")
+    rows = operator_rows(session)
+    for row in rows:
+        table.add_row(*cells(row))
+    notes = []
+    if any(row.efficiency_pct is None for row in rows):
+        notes.append("efficiency: this machine's ceilings are not measured yet; `tessera quickstart` measures them")
+    if session.dropped:
+        notes.append(
+            f"{session.launched} kernels ran, {session.recorded} are recorded: {session.overwritten} were overwritten "
+            f"(raise TESSERA_PROFILE_RECORDS), {session.unfinished} were not finished"
+        )
+    table.caption = "\n".join(notes) or None
+    return table
+
+
+def print_report(session: Session) -> None:
+    """Prints the table to the standard output."""
+    Console().print(render(session))

@@ -1,0 +1,55 @@
+"""The bound that a measured time is compared with: the slowest of arithmetic and memory at the measured ceilings.
+
+Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures" (CACM
+52, 2009). The memory level is the nearest one that holds all bytes the step touches, since a working set that stays
+in a cache is not bound by DRAM; arithmetic that has no ceiling (integers, comparisons) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.profiling.schema import StepFacts
+from tessera.target import Ceilings, MemoryLevel
+
+ACCESSES = ("read", "copy", "copy_nt")
+"""Traffic that kernels make: reads, or reads with writes. The best of them is the bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least time in seconds that the ceilings allow, and what sets it: "compute", "L1", "L2", "L3" or "DRAM"."""
+
+    seconds: float
+    binding: str
+
+
+def bound(facts: StepFacts, workers: int, ceilings: Ceilings, levels: Sequence[MemoryLevel]) -> Bound | None:
+    """The bound of one step on `workers` threads, None where no ceiling for that many was measured."""
+    terms: list[Bound] = []
+    peak = ceilings.flop_per_s(_arithmetic(facts.dtype, ceilings, workers), workers)
+    if peak is not None and facts.flops:
+        terms.append(Bound(facts.flops / peak, "compute"))
+    level = _holding_level(facts.bytes, workers, levels)
+    bandwidths = [ceilings.byte_per_s(level, workers, access) for access in ACCESSES]
+    measured = [bandwidth for bandwidth in bandwidths if bandwidth is not None]
+    if measured and facts.bytes:
+        terms.append(Bound(facts.bytes / max(measured), level))
+    return max(terms, key=lambda term: term.seconds, default=None)
+
+
+def _arithmetic(dtype: str, ceilings: Ceilings, workers: int) -> str:
+    """The dtype whose peak applies: 16-bit floats without arithmetic of their own are computed in fp32."""
+    if dtype in ("bf16", "fp16") and ceilings.flop_per_s(dtype, workers) is None:
+        return "fp32"
+    return dtype
+
+
+def _holding_level(nbytes: float, workers: int, levels: Sequence[MemoryLevel]) -> str:
+    """The nearest level whose instances behind `workers` cores hold `nbytes` together."""
+    for level in levels:
+        instances = max(1, -(-workers // level.shared_by))
+        if level.size_bytes and nbytes <= level.size_bytes * instances:
+            return level.name
+    return levels[-1].name if levels else "DRAM"
