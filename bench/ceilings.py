@@ -1,31 +1,24 @@
-"""What the machine can do, measured by Tessera's own ceiling kernels, and the bound that follows for a case."""
+"""The roofline bound of a case, from the ceilings Tessera measures on this machine. Runs inside worker processes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from bench.cases import Case
-from bench.environments import NotMeasuredError
 
 
 @dataclass(frozen=True)
-class Ceilings:
-    """Measured peaks of one thread count: FLOP/s by dtype name, and bytes/s copied from and to memory."""
+class CaseBound:
+    """The least seconds a case can take, and what sets them: "compute" or a memory level."""
 
-    flops: dict[str, float]
-    bandwidth: float
-
-
-def measure(threads: int) -> Ceilings:
-    """Runs the ceiling kernels with `threads` threads. Raises `NotMeasuredError` when there are none for this CPU."""
-    raise NotMeasuredError("Tessera's ceiling kernels are not there")
+    seconds: float
+    binds: str
 
 
-def bound(case: Case, ceilings: Ceilings) -> tuple[float, str]:
-    """The least seconds `case` can take by the roofline model, and which resource sets it.
+def case_bound(case: Case, threads: int) -> CaseBound | None:
+    """The bound of `case` on `threads` threads; None where the ceilings for that many were not measured."""
+    from tessera.analyze import Roofline, RooflinePoint, machine
 
-    Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009: the slower of arithmetic and memory traffic.
-    """
-    arithmetic = case.flops / ceilings.flops[case.dtype]
-    memory = case.bytes / ceilings.bandwidth
-    return (arithmetic, "compute") if arithmetic >= memory else (memory, "memory")
+    point = RooflinePoint(case.operation, case.flops, case.bytes, 1.0, case.dtype, threads)
+    found = Roofline((point,), machine()).bound(point)
+    return None if found is None else CaseBound(found.seconds, found.binding)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from bench.cases import Case
-from bench.ceilings import Ceilings, bound
+from bench.ceilings import CaseBound
 from bench.environments import NotMeasuredError
 from bench.pool import Pool, RemoteCall, prepare
 from bench.results import CaseResult, Goal, Measurement, Memory, Role
@@ -40,12 +40,13 @@ class _Guarded:
         return Batch(float("nan"), contended=True)
 
 
-def measure_ceilings(pool: Pool) -> Ceilings | None:
-    """The machine's peaks for the pool's thread count; None when they cannot be measured."""
+def bound(pool: Pool, case: Case) -> CaseBound | None:
+    """The roofline bound of `case` for the pool's thread count; None when it cannot be measured."""
     try:
-        return Ceilings(**pool.process("tessera").ask(do="ceilings"))
+        found = pool.process("tessera").ask(do="bound", case=asdict(case))
     except NotMeasuredError:
         return None
+    return CaseBound(**found) if found else None
 
 
 def contest(
@@ -54,7 +55,6 @@ def contest(
     contenders: Sequence[Contender],
     *,
     goals: tuple[Goal, ...],
-    ceilings: Ceilings | None,
     budget: Budget,
 ) -> CaseResult:
     """Prepares, checks and times `contenders` on `case`; whoever cannot run is listed with the reason."""
@@ -74,8 +74,17 @@ def contest(
         why = reasons.get(contender.name) if guarded is None else guarded.reason
         measurements.append(_measurement(contender, guarded, samples.get(contender.name), why))
     pool.drop()
-    limit, binds = bound(case, ceilings) if ceilings else (None, None)
-    return CaseResult(case.label, pool.threads, case.flops, case.bytes, limit, binds, tuple(measurements), goals)
+    least = bound(pool, case)
+    return CaseResult(
+        case.label,
+        pool.threads,
+        case.flops,
+        case.bytes,
+        least.seconds if least else None,
+        least.binds if least else None,
+        tuple(measurements),
+        goals,
+    )
 
 
 def _measurement(

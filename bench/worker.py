@@ -1,9 +1,9 @@
 """A contender's process: reads requests, one JSON object a line, and answers each with one line.
 
-Requests: ``prepare`` {contender, builder, case} builds a call and checks its result, ``batch`` {contender} times one
-batch of it, ``drop`` forgets all calls and inputs, ``micro`` {name, ...} prepares a call of `bench.micro`, ``ceilings``
-measures the machine. An answer is the result, or ``{"not_measured": reason}``. An error ends the process: the parent
-reports its last words as the reason.
+Requests: ``prepare`` {contender, builder, case} builds a call and checks its result; ``batch`` {contender} times one
+batch of it; ``drop`` forgets all calls and inputs; ``micro`` {contender, name} prepares a call of `bench.micro`;
+``bound`` {case} gives the roofline bound. An answer is the result, or ``{"not_measured": reason}``. An error ends the
+process: the parent reports its last words as the reason.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Worker:
             "batch": self.batch,
             "drop": self.drop,
             "micro": self.micro,
-            "ceilings": self.ceilings,
+            "bound": self.bound,
         }
         fields = dict(request)
         return handlers[fields.pop("do")](**fields)
 
     def prepare(self, contender: str, builder: str, case: dict[str, Any]) -> Answer:
         """Builds the call, compares its result with float64, and finds how many calls make a batch."""
-        problem = Case(case["operation"], tuple(case["shape"]), case["dtype"])
+        problem = _case(case)
         if self.inputs is None or self.inputs[0] != problem:
             self.inputs = (problem, make_inputs(problem))
         inputs = self.inputs[1]
@@ -79,11 +79,16 @@ class Worker:
         gc.collect()
         return {}
 
-    def ceilings(self) -> Answer:
-        """What the machine can do, as `bench.ceilings` measures it."""
-        from bench.ceilings import measure
+    def bound(self, case: dict[str, Any]) -> Answer:
+        """The roofline bound of a case; empty where there is none."""
+        from bench.ceilings import case_bound
 
-        return asdict(measure(self.threads))
+        found = case_bound(_case(case), self.threads)
+        return {} if found is None else asdict(found)
+
+
+def _case(fields: dict[str, Any]) -> Case:
+    return Case(fields["operation"], tuple(fields["shape"]), fields["dtype"])
 
 
 def _builder(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bench.cases import Case
-from bench.contest import Contender, contest, measure_ceilings
+from bench.contest import Contender, contest
 from bench.pool import Pool
 from bench.results import Goal, SuiteResult
 from bench.timing import Budget
@@ -38,8 +38,7 @@ def run_cases(
 ) -> SuiteResult:
     """Holds one contest per case."""
     result = SuiteResult(name, pool.threads)
-    ceilings = measure_ceilings(pool)
     for index, (case, goals) in enumerate(cases):
         progress(f"{name}, {pool.threads} threads, {index + 1} of {len(cases)}: {case.label}")
-        result.cases.append(contest(pool, case, contenders, goals=goals, ceilings=ceilings, budget=budget))
+        result.cases.append(contest(pool, case, contenders, goals=goals, budget=budget))
     return result

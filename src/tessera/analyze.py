@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.errors import ArgumentError
 from tessera.profiling.roofline import Bound, bound
 from tessera.profiling.schema import Record, StepFacts
-from tessera.target import Ceilings, Target, gpu
+from tessera.target import Ceilings, Target, detect, gpu
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ def _point_of_event(event: Mapping[str, Any]) -> RooflinePoint | None:
     if event.get("ph") != "X" or not event.get("dur") or not counts.get("flops") or not counts.get("bytes"):
         return None
     return RooflinePoint(
-        name=str(counts.get("operator") or event["name"]),
+        name=str(event["name"]),
         flops=float(counts["flops"]),
         bytes=float(counts["bytes"]),
         seconds=1e-6 * float(event["dur"]),
@@ -171,10 +171,10 @@ def _target(arch: str | None) -> Target:
 
 
 def machine() -> Target:
-    """This machine's CPU with its ceilings: remembered ones, else measured now, which takes some seconds."""
+    """This machine's CPU with its ceilings: remembered ones, else measured now, which takes two seconds or so."""
     from tessera.backend.llvm import ceilings
 
-    return ceilings.measured_target()
+    return detect().with_ceilings(ceilings.measured())
 
 
 def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:

@@ -38,8 +38,8 @@ COPY = RooflinePoint("softmax", flops=1e8, bytes=1e8, seconds=0.008, dtype="fp32
 
 
 def event(**changes: Any) -> dict[str, Any]:
-    counts = {"operator": "matmul", "flops": 2e9, "bytes": 12e6, "dtype": "fp32", "workers": 2}
-    return {"ph": "X", "name": "kernel_0", "ts": 0.0, "dur": 12500.0, "args": counts, **changes}
+    counts = {"flops": 2e9, "bytes": 12e6, "dtype": "fp32", "workers": 2}
+    return {"ph": "X", "name": "matmul", "ts": 0.0, "dur": 12500.0, "args": counts, **changes}
 
 
 def write_trace(folder: Path, *events: dict[str, Any]) -> Path:
@@ -95,7 +95,13 @@ def test_the_picture_is_written_where_asked(tmp_path: Path) -> None:
 
 def test_the_picture_names_kernels_ceilings_and_efficiency(tmp_path: Path) -> None:
     text = Roofline((PRODUCT, COPY), TARGET).save(tmp_path / "roofline.svg").read_text()
-    for label in ("matmul fp32, 80 %", "softmax fp32, 50 %", "fp32 200 GFLOP/s", "DRAM 25 GB/s", "a machine, 2 workers"):
+    for label in (
+        "matmul fp32, 80 %",
+        "softmax fp32, 50 %",
+        "fp32 200 GFLOP/s",
+        "DRAM 25 GB/s",
+        "a machine, 2 workers",
+    ):
         assert label in text
 
 

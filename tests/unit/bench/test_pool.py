@@ -51,7 +51,7 @@ def test_a_contest_lists_every_contender(pool: Pool) -> None:
         Contender("none", "torch", "mkl_packed", "library"),
     ]
     problem = Case("matmul", (32, 32, 32), "bf16")
-    found = contest(pool, problem, contenders, goals=(goal,), ceilings=None, budget=SHORT)
+    found = contest(pool, problem, contenders, goals=(goal,), budget=SHORT)
     eager, absent = found.measurements
     assert eager.seconds is not None
     assert absent.seconds is None
