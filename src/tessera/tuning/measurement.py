@@ -126,6 +126,8 @@ class SubprocessMeasurer:
             raise
 
     def _measure(self, cases: Sequence[tuple[Schedule, Case]], effort: Effort) -> list[Trial]:
+        if self._worker is not None and not self._worker.alive:
+            self.close()  # it was killed while it had nothing to do: no candidate is to blame
         trials: dict[int, Trial] = {}
         running = [_Running(number, schedule, case) for number, (schedule, case) in enumerate(cases)]
         for candidate in tuple(running):
@@ -139,6 +141,11 @@ class SubprocessMeasurer:
             self._ask(Unload(), START_LIMIT_S)
             self._generation += 1
         return [trials[number] for number in range(len(cases))]
+
+    @property
+    def worker_pid(self) -> int | None:
+        """The process id of the worker, None while there is none."""
+        return self._worker.pid if self._worker is not None else None
 
     def close(self) -> None:
         """Ends the worker; the next measurement starts another."""

@@ -59,6 +59,11 @@ class WorkerProcess:
         """The worker's process id."""
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether the worker still runs."""
+        return self._process.poll() is None
+
     def ask(self, request: Request, limit_s: float) -> Reply:
         """Sends a request and waits for its answer; raises WorkerDiedError or, after `limit_s` seconds,
         WorkerTimeoutError.

@@ -1,4 +1,4 @@
-"""Shared by the tuning tests: a small space, identities, and a synthetic table made from a formula (no measurements)."""
+"""Shared by the tuning tests: a small space, identities, and a synthetic table from a formula (no measurements)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tessera.scheduling.schedule import Schedule
-from tessera.tuning.database import TuningDatabase
+from tessera.tuning.database import SHIPPED, TuningDatabase
 from tessera.tuning.entry import VERSION, dump
 from tessera.tuning.layer import Layer
 from tessera.tuning.trial import Trial
@@ -175,8 +176,6 @@ def test_two_processes_write_at_once_and_lose_nothing(database: TuningDatabase) 
 
 
 def _environment(root: Path) -> dict[str, str]:
-    import os
-
     return {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
 
 
@@ -189,7 +188,12 @@ def test_reading_follows_a_changed_folder_without_rereading_the_rest(
     assert view.get(shaped(1, 1, 1), "measured") is not None
     read: list[str] = []
     original = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or original(path))
+
+    def noted(path: Path) -> bytes:
+        read.append(path.name)
+        return original(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
     database.put(entry(identity=shaped(6, 1, 1)))
     read.clear()
     assert view.get(shaped(6, 1, 1), "measured") is not None
@@ -197,8 +201,6 @@ def test_reading_follows_a_changed_folder_without_rereading_the_rest(
 
 
 def test_shipped_folder_holds_only_readable_entries() -> None:
-    from tessera.tuning.database import SHIPPED
-
     problems: list[Exception] = []
     entries = list(Layer("shipped", SHIPPED, problems.append).entries())
     assert not problems

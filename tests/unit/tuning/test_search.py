@@ -1,0 +1,185 @@
+"""Search on synthetic tables: times come from formulas in `support`, no machine is involved."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+
+from tessera.errors import TuneFailedError, TuneSpaceEmptyError
+from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.schedule import Schedule
+from tessera.tuning.measurement import FINAL, Effort, ReplayMeasurer
+from tessera.tuning.ranking import ENUMERATED, ranked
+from tessera.tuning.search import Evaluate, SearchLimits, SearchResult, search
+from tessera.tuning.trial import Outcome, Timing, Trial
+from tests.unit.tuning.support import OPTIMUM, SPACE, misled_seconds, synthetic_seconds, synthetic_table, timing
+
+
+def replay(table: Mapping[Schedule, Timing | Outcome]) -> Evaluate:
+    measurer = ReplayMeasurer(table)
+    return lambda schedules, effort: measurer.measure([(schedule, None) for schedule in schedules], effort)
+
+
+def run(
+    table: Mapping[Schedule, Timing | Outcome] | None = None,
+    predict: Callable[[Schedule], float] = synthetic_seconds,
+    **limits: float,
+) -> SearchResult:
+    evaluate = replay(table if table is not None else synthetic_table())
+    return search(SPACE, predict, evaluate, SearchLimits(**limits), clock=lambda: 0.0)  # type: ignore[arg-type]
+
+
+def test_ranking_is_by_prediction_and_legal() -> None:
+    order = ranked(SPACE, synthetic_seconds)
+    assert order[0] == (synthetic_seconds(OPTIMUM), OPTIMUM)
+    assert [seconds for seconds, _ in order] == sorted(seconds for seconds, _ in order)
+    assert {schedule for _, schedule in order} == set(SPACE.candidates())
+
+
+def test_ties_of_the_model_are_ranked_by_text() -> None:
+    order = [str(schedule) for _, schedule in ranked(SPACE, lambda _: 1.0)]
+    assert order == sorted(order)
+
+
+def test_large_space_is_searched_by_the_model() -> None:
+    knobs = tuple(Knob(f"k{i}", tuple(range(8)), "a digit") for i in range(6))
+    space = Space(knobs, (), None, Schedule({knob.name: 0 for knob in knobs}))
+    asked: set[Schedule] = set()
+
+    def predict(schedule: Schedule) -> float:
+        asked.add(schedule)
+        return 1.0 + sum((schedule.integer(f"k{i}") - i) ** 2 for i in range(6))
+
+    best = ranked(space, predict)[0][1]
+    assert best == Schedule({f"k{i}": i for i in range(6)})
+    assert len(asked) < ENUMERATED
+
+
+def test_empty_space_says_which_rule_empties_it() -> None:
+    never: Rule[None] = Rule("never", "for the test", lambda schedule, problem: False)
+    with pytest.raises(TuneSpaceEmptyError, match="never rejects 2 of 2"):
+        ranked(Space((Knob("a", (1, 2), ""),), (never,), None, Schedule(a=1)), synthetic_seconds)
+
+
+def test_good_model_finds_the_best_in_few_trials() -> None:
+    result = run()
+    assert result.best.schedule == OPTIMUM
+    assert len(result.trials) <= 24
+
+
+def test_misled_model_still_finds_the_best_by_climbing() -> None:
+    result = run(predict=misled_seconds, max_trials=40)
+    assert result.best.schedule == OPTIMUM
+
+
+def test_climbing_beats_ranking_alone() -> None:
+    order = [schedule for _, schedule in ranked(SPACE, misled_seconds)]
+    result = run(predict=misled_seconds, max_trials=16)
+    assert order.index(OPTIMUM) > 16, "ranking alone would not have met it"
+    assert result.best.schedule == OPTIMUM
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 13])
+def test_trials_are_limited_and_the_reason_named(limit: int) -> None:
+    result = run(predict=misled_seconds, max_trials=limit)
+    assert len(result.trials) == limit
+    assert str(limit) in result.reason
+    assert result.best.seconds == pytest.approx(min(trial.seconds for trial in result.trials), rel=0.01)
+
+
+def test_budget_ends_the_search() -> None:
+    ticks: Iterator[int] = iter(range(10**6))
+    limits = SearchLimits(budget_s=10.0)
+    result = search(SPACE, misled_seconds, replay(synthetic_table()), limits, clock=lambda: next(ticks))
+    assert "10 s" in result.reason
+    assert len(result.trials) < 40
+
+
+def test_model_that_promises_no_gain_ends_enumeration() -> None:
+    assert len(run(climbs=0, batch=4).trials) == 4, "the model was exact: what it ranks lower is slower"
+    assert len(run(predict=misled_seconds, climbs=0, batch=4).trials) > 4, "the model errs: its order is not trusted"
+
+
+def test_two_tunings_agree_within_noise() -> None:
+    winners = set()
+    for seed in range(12):
+        generator = random.Random(seed)
+        jitter = {schedule: generator.uniform(0.998, 1.002) for schedule in SPACE.candidates()}
+        table = {schedule: timing(synthetic_seconds(schedule) * jitter[schedule]) for schedule in jitter}
+        near = OPTIMUM.replace(kc=512)
+        table[near] = timing(1e-3 * jitter[near])
+        winners.add(run(table).best.schedule)
+    assert winners == {OPTIMUM}
+
+
+def test_failures_are_trials_and_never_win() -> None:
+    table: dict[Schedule, Timing | Outcome] = dict(synthetic_table())
+    bad: tuple[Outcome, ...] = ("crashed", "timeout", "wrong", "compile_error", "out_of_memory")
+    leaders = [schedule for _, schedule in ranked(SPACE, synthetic_seconds)][:5]
+    table |= dict(zip(leaders, bad, strict=True))
+    result = run(table)
+    assert {trial.outcome for trial in result.trials} == {"ok", *bad}
+    assert result.best.schedule not in leaders
+    assert result.best.timing is not None
+
+
+def test_default_that_fails_does_not_stop_the_search() -> None:
+    table: dict[Schedule, Timing | Outcome] = dict(synthetic_table())
+    table[SPACE.default] = "crashed"
+    assert run(table).best.schedule == OPTIMUM
+
+
+def test_nothing_that_runs_is_an_error_that_counts_outcomes() -> None:
+    with pytest.raises(TuneFailedError, match="ended as crashed"):
+        run(dict.fromkeys(SPACE.candidates(), "crashed"))
+
+
+def test_machine_that_slows_down_meanwhile_misleads_nobody() -> None:
+    table = synthetic_table()
+    calls = 0
+
+    def evaluate(schedules: Sequence[Schedule], effort: Effort) -> list[Trial]:
+        nonlocal calls
+        calls += 1
+        return [Trial(schedule, "ok", table[schedule].scaled(1.2**calls)) for schedule in schedules]
+
+    result = search(SPACE, misled_seconds, evaluate, SearchLimits(max_trials=40), clock=lambda: 0.0)
+    assert result.best.schedule == OPTIMUM
+
+
+def test_leader_that_fails_in_the_finals_loses() -> None:
+    table = synthetic_table()
+
+    def evaluate(schedules: Sequence[Schedule], effort: Effort) -> list[Trial]:
+        return [
+            Trial(schedule, "crashed")
+            if effort is FINAL and schedule == OPTIMUM
+            else Trial(schedule, "ok", table[schedule])
+            for schedule in schedules
+        ]
+
+    near = OPTIMUM.replace(prefetch=False)
+    table[near] = timing(1.01e-3)
+    result = search(SPACE, synthetic_seconds, evaluate, SearchLimits(), clock=lambda: 0.0)
+    assert result.best.schedule == near
+
+
+def test_trials_carry_the_prediction() -> None:
+    assert all(trial.predicted_s == synthetic_seconds(trial.schedule) for trial in run().trials)
+
+
+def test_interval_narrows_with_samples() -> None:
+    generator = random.Random(0)
+    samples = [1.0 + generator.random() * 0.1 for _ in range(100)]
+    few, many = Timing.of(samples[:5]), Timing.of(samples)
+    assert many.low_s <= many.median_s <= many.high_s
+    assert many.noise < few.noise
+
+
+def test_interval_covers_the_true_median_as_often_as_it_says() -> None:
+    generator = random.Random(1)
+    draws = [Timing.of([generator.expovariate(1.0) for _ in range(41)]) for _ in range(600)]
+    covered = sum(draw.low_s <= 0.6931 <= draw.high_s for draw in draws)
+    assert covered / 600 > 0.93
