@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tessera.errors import TesseraError
@@ -76,7 +77,7 @@ class _Evaluation:
         trials = []
         for schedule, case in built.items():
             failed = Trial(schedule, "compile_error", detail=case) if isinstance(case, str) else None
-            trials.append(failed or measured[schedule])
+            trials.append(replace(failed or measured[schedule], predicted_s=self._problem.predict(schedule)))
         self._database.log(self._problem.identity, trials, self._context)
         self._tell(trials)
         return trials

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from string import Template
 
-from tessera.backend.contract import KernelObject
+from llvmlite.binding import get_host_cpu_name
+
+from tessera.backend.contract import KernelObject, Parameter
 from tessera.backend.llvm.library import compile_text
 from tessera.tuning.checking import FullReference, check_output
 from tessera.tuning.workload import Case, Launch, OperandSpec, Workload, materialize
@@ -54,7 +56,17 @@ _CRASH = "%wild = inttoptr i64 8 to ptr\n  store volatile i32 0, ptr %wild\n  re
 def scale(factor: str = "2.0", before: str = "", after: str = "ret void") -> bytes:
     """A kernel that writes `factor * in` to `out`, with instructions before and after its loop."""
     text = _SCALE.substitute(factor=factor, before=before, after=after)
-    return KernelObject(entry="kernel", code=compile_text(text), workspace_bytes=128).to_bytes()
+    vector = Parameter("f32", (None,), (None,))
+    kernel = KernelObject(
+        code=compile_text(text),
+        entry="kernel",
+        workspace_bytes=128,
+        parameters=(vector, vector),
+        outputs=(1,),
+        arch=get_host_cpu_name(),
+        features=(),
+    )
+    return kernel.to_bytes()
 
 
 def crashing() -> bytes:

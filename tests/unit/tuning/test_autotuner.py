@@ -207,6 +207,7 @@ def test_every_trial_is_logged() -> None:
         str(trial.schedule) for trial in config.trials
     }
     assert all(record["provenance"]["generator"] == "gen1" for record in logged)
+    assert all(record["predicted_s"] > 0 for record in logged)
 
 
 def test_progress_counts_each_schedule_once() -> None:
