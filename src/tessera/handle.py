@@ -1,0 +1,321 @@
+"""`Tensor`: the lazy handle that operators give and users hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy
+import torch
+
+from tessera.dtypes import bf16, dtype_of
+from tessera.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    InPlaceError,
+    NoSubjectError,
+    TorchFunctionError,
+    ValueControlFlowError,
+)
+from tessera.lazy import evaluation
+from tessera.lazy.conversion import NotATensorError, beside
+from tessera.lazy.evaluation import check_versions
+from tessera.lazy.export import to_torch
+from tessera.lazy.leaf import Placeholder
+from tessera.lazy.node import leaf_node, use_node_class
+from tessera.lazy.printing import expression
+from tessera.lazy.sources import from_torch
+from tessera.lazy.structure import Shape, contiguous_strides
+from tessera.ops import products, views
+from tessera.ops.algebra import Algebra, call
+from tessera.ops.outputs import evaluate_into
+
+Array: TypeAlias = numpy.ndarray[Any, Any]
+Device: TypeAlias = torch.device
+TorchTensor: TypeAlias = torch.Tensor
+Output: TypeAlias = torch.Tensor | Array
+
+MOST_PRINTED: Final = 1 << 20
+"""Elements of the largest tensor whose values `repr` shows."""
+
+_inspector: Callable[[Tensor, str], str] | None = None
+
+
+def set_inspector(inspector: Callable[[Tensor, str], str]) -> None:
+    """Installs what `Tensor.inspect` calls: `(tensor, level)` to the text of that level."""
+    global _inspector  # noqa: PLW0603  (one compiler per process)
+    _inspector = inspector
+
+
+def _no_in_place(self: Tensor, other: object) -> NoReturn:
+    raise InPlaceError("tensors are immutable", hints=["write x = x + y for x += y"])
+
+
+class Tensor(Algebra):
+    """A tensor that is computed when its values are asked for.
+
+    Operators on it make expressions; `eval()`, `torch()`, `numpy()`, `item()` and printing values compute. Results are
+    immutable: `torch()` and `numpy()` share their memory, and writing there changes what later expressions read.
+    """
+
+    __slots__ = ()
+
+    # -- evaluation ---------------------------------------------------------------------------------------------------
+
+    def eval(self, out: Output | None = None) -> Tensor:
+        """Computes the values, once, and gives the tensor itself. With `out`, into that memory, of the same shape
+        and dtype.
+
+        Raises InputMutatedError (E_INPUT_MUTATED) where a torch input was written to since it was used.
+        """
+        if out is not None:
+            evaluate_into(self, out)
+            return self
+        structure, leaves = self.state
+        plan = structure.plan
+        if plan is None:
+            evaluation.evaluate((self,))
+            return self
+        for leaf in leaves:
+            if leaf.version is not None and leaf.owner._version != leaf.version:
+                check_versions(leaves)
+        (result,) = plan.run(leaves)
+        self.state = (result.structure, (result,))
+        return self
+
+    def torch(self) -> TorchTensor:
+        """The values as a torch tensor that shares the memory."""
+        return to_torch(self.eval().state[1][0])
+
+    def numpy(self) -> Array:
+        """The values as a numpy array that shares the memory. Raises DTypeError for bf16, which numpy does not have."""
+        if self.dtype is bf16:
+            raise DTypeError("numpy has no bf16", hints=['.to("fp32").numpy()', "or .torch()"])
+        return self.torch().numpy()
+
+    def item(self) -> bool | int | float:
+        """The value of a tensor of one element, as a Python number. Raises ArgumentError for more elements, or none."""
+        if self.size != 1:
+            raise ArgumentError(f"item() of a tensor of shape {self.shape}")
+        value: bool | int | float = self.torch().item()
+        return value
+
+    def tolist(self) -> Any:
+        """The values as nested lists."""
+        return self.torch().tolist()
+
+    def to(self, target: object) -> Tensor:
+        """The tensor in another dtype, or on a device ("cpu"). Raises DTypeError or DeviceError for what there is
+        not.
+        """
+        if isinstance(target, torch.device) or (isinstance(target, str) and target.split(":")[0] in _DEVICES):
+            check_device(target)
+            return self
+        dtype = dtype_of(target)
+        result: Tensor = self if dtype is self.dtype else call("cast", self, dtype=dtype)
+        return result
+
+    def inspect(self, level: str) -> str:
+        """The text of a level of the compiler for this expression: "graph", "schedule", "tile" or "target"."""
+        if _inspector is None:
+            raise NoSubjectError("no compiler is installed that could be inspected", hints=["import tessera"])
+        return _inspector(self, level)
+
+    # -- properties ---------------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> Device:
+        """Where the values lie."""
+        return _CPU
+
+    @property
+    def strides(self) -> Shape:
+        """Strides in elements; a pending result will be contiguous."""
+        structure = self.state[0]
+        return structure.strides if structure.kind == "buffer" else contiguous_strides(structure.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.state[0].shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        count = 1
+        for extent in self.state[0].shape:
+            count *= extent
+        return count
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802  (the name all array libraries use)
+        """The tensor with its dimensions reversed."""
+        return self.transpose(range(self.ndim - 1, -1, -1))
+
+    # -- layout
+    # ---------------------------------------------------------------------------------------------------------
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements under another shape, given as integers or one sequence; one extent may be -1."""
+        result: Tensor = views.reshape(self, _integers(shape))
+        return result
+
+    def transpose(self, *permutation: Any) -> Tensor:
+        """Dimension `d` of the result is dimension `permutation[d]`; without arguments the last two are exchanged."""
+        result: Tensor = views.transpose(self, _integers(permutation)) if permutation else views.swapped(self)
+        return result
+
+    def broadcast_to(self, *shape: Any) -> Tensor:
+        """The tensor repeated to `shape`."""
+        result: Tensor = views.broadcast_to(self, _integers(shape))
+        return result
+
+    def __getitem__(self, index: Any) -> Tensor:
+        result: Tensor = views.indexed(self, index)
+        return result
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[place] for place in range(len(self)))
+
+    def __matmul__(self, other: object) -> Tensor:
+        try:
+            result: Tensor = products.matmul(self, other if isinstance(other, Algebra) else beside(other, self))
+        except NotATensorError:
+            return NotImplemented
+        return result
+
+    def __rmatmul__(self, other: object) -> Tensor:
+        try:
+            result: Tensor = products.matmul(beside(other, self), self)
+        except NotATensorError:
+            return NotImplemented
+        return result
+
+    # -- what Python and other libraries ask for
+    # --------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        structure, leaves = self.state
+        head = f"Tensor({list(structure.shape)}, {structure.dtype}"
+        if not structure.is_leaf:
+            return f"{head}, pending: {expression(structure)})"
+        if isinstance(leaves[0], Placeholder):
+            return f"{head}, argument of a traced function)"
+        if self.size > MOST_PRINTED:
+            return f"{head}, {self.size} values)"
+        values = repr(to_torch(leaves[0])).removeprefix("tensor(").rsplit(", dtype=", 1)[0]
+        return f"{head},\n{values.removesuffix(')')})"
+
+    def _value_for(self, question: str) -> bool | int | float:
+        structure, leaves = self.state
+        if not structure.is_leaf or isinstance(leaves[0], Placeholder):
+            raise ValueControlFlowError(
+                f"{question} of a tensor that is not evaluated",
+                hints=["op.where(condition, a, b) chooses by value", "outside of kernels, .item() evaluates"],
+            )
+        return self.item()
+
+    def __bool__(self) -> bool:
+        return bool(self._value_for("bool()"))
+
+    def __int__(self) -> int:
+        return int(self._value_for("int()"))
+
+    def __float__(self) -> float:
+        return float(self._value_for("float()"))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.numpy()
+        return numpy.array(array, dtype=dtype) if copy else array.astype(dtype or array.dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.torch().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _DLPACK_CPU, 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_pickle, (self.torch(),)
+
+    def __copy__(self) -> Tensor:
+        return Tensor(self.state)
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> Tensor:
+        # Values never change, so that a copy may share them.
+        return Tensor(self.state)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Operators between torch and Tessera tensors are Tessera's; torch's functions take torch tensors only."""
+        name = getattr(func, "__name__", str(func))
+        reflected = _REFLECTED.get(name.strip("_"))
+        if reflected is not None and len(args) == 2 and not kwargs and not isinstance(args[0], Tensor):
+            return getattr(args[1], reflected)(args[0])
+        raise TorchFunctionError(
+            f"torch's {name} was given a Tessera tensor",
+            hints=["pass tensor.torch()", f"or use op.{name} where there is one"],
+        )
+
+    # numpy would otherwise take `array + tensor` apart into numbers, or into one torch function per element.
+    __array_ufunc__ = None
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __imatmul__ = __iand__ = __ior__ = _no_in_place
+
+    def __setitem__(self, index: object, value: object) -> NoReturn:
+        raise InPlaceError("tensors are immutable", hints=["op.where(condition, value, tensor) replaces elements"])
+
+
+use_node_class(Tensor)
+
+_CPU: Final = torch.device("cpu")
+_DLPACK_CPU: Final = 1
+_DEVICES: Final = ("cpu", "cuda", "mps", "meta", "xpu")
+_REFLECTED: Final = {
+    "add": "__radd__",
+    "sub": "__rsub__",
+    "rsub": "__sub__",
+    "mul": "__rmul__",
+    "div": "__rtruediv__",
+    "truediv": "__rtruediv__",
+    "true_divide": "__rtruediv__",
+    "pow": "__rpow__",
+    "matmul": "__rmatmul__",
+    "eq": "__eq__",
+    "ne": "__ne__",
+    "lt": "__gt__",
+    "le": "__ge__",
+    "gt": "__lt__",
+    "ge": "__le__",
+    "and": "__rand__",
+    "or": "__ror__",
+}
+"""The method of the second operand that gives what torch's operator would."""
+
+
+def check_device(device: object) -> None:
+    """Raises DeviceError (E_DEVICE) for a device that kernels do not run on."""
+    if torch.device(str(device)).type != "cpu":
+        raise DeviceError(f"device {device}: kernels run on the CPU", hints=['device="cpu"'])
+
+
+def _integers(values: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(values) == 1 and not isinstance(values[0], int):
+        values = tuple(values[0])
+    return tuple(int(value) for value in values)
+
+
+def _from_pickle(values: torch.Tensor) -> Tensor:
+    tensor: Tensor = leaf_node(from_torch(values))
+    return tensor

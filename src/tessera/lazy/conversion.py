@@ -1,0 +1,70 @@
+"""What users hand to operators, as nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from tessera.dtypes import scalar_dtype
+from tessera.errors import ArgumentError
+from tessera.lazy import sources
+from tessera.lazy.node import Node, leaf_node
+from tessera.lazy.promotion import common_dtype
+from tessera.lazy.scalars import scalar_node
+
+
+class NotATensorError(ArgumentError):
+    """An operand that no tensor can be made of."""
+
+
+_NUMBERS = frozenset((bool, int, float))
+
+
+def as_node(value: object) -> Any:
+    """The node of a tensor: a node as it is; torch tensors, arrays and DLPack producers borrowed; numbers and lists
+    copied.
+
+    A number becomes a tensor without dimensions. Raises what `sources.from_data` raises.
+    """
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, torch.Tensor):
+        return leaf_node(sources.from_torch(value))
+    if type(value) in _NUMBERS:
+        return leaf_node(sources.from_data(value, scalar_dtype(value)))  # type: ignore[arg-type]
+    if isinstance(value, (numpy.ndarray, numpy.generic)) or hasattr(value, "__dlpack__"):
+        return leaf_node(sources.from_data(value))
+    raise NotATensorError(f"a {type(value).__name__} is no tensor", hints=["op.tensor(data) makes one of nested lists"])
+
+
+def beside(value: object, node: Node) -> Any:
+    """The node of an operator's other operand: as `as_node`, but a Python number adapts to `node`'s dtype."""
+    kind = type(value)
+    if kind in _NUMBERS:
+        return scalar_node(value, node.state[0].dtype)  # type: ignore[arg-type]
+    if isinstance(value, numpy.generic):
+        return beside(value.item(), node)
+    return as_node(value)
+
+
+def as_operands(values: Sequence[object]) -> list[Any]:
+    """The nodes of an operator's operands. The same object given twice is one operand; numbers adapt to the tensors'
+    dtype.
+    """
+    made: dict[int, Any] = {}
+    numbers = [isinstance(value, numpy.generic) or type(value) in _NUMBERS for value in values]
+    if all(numbers):
+        return [as_node(value) for value in values]
+    for value, is_number in zip(values, numbers, strict=True):
+        if not is_number and id(value) not in made:
+            made[id(value)] = as_node(value)
+    dtype = common_dtype(node.structure for node in made.values())
+    return [
+        scalar_node(value.item() if isinstance(value, numpy.generic) else value, dtype)  # type: ignore[arg-type]
+        if is_number
+        else made[id(value)]
+        for value, is_number in zip(values, numbers, strict=True)
+    ]

@@ -1,0 +1,88 @@
+"""Evaluation: turning pending nodes into leaves. The compiler installs the function that plans what has no plan yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from tessera.errors import CompileError, InputMutatedError
+from tessera.lazy.export import to_torch
+from tessera.lazy.leaf import Leaf
+from tessera.lazy.node import Node, joined
+
+Evaluator: TypeAlias = Callable[[Sequence[Node]], None]
+
+
+def _no_evaluator(nodes: Sequence[Node]) -> None:
+    raise CompileError(
+        f"{len(nodes)} tensors are to be evaluated, and no compiler is installed", hints=["import tessera"]
+    )
+
+
+_evaluator: Evaluator = _no_evaluator
+
+
+def set_evaluator(evaluator: Evaluator) -> Evaluator:
+    """Installs the function that evaluates pending nodes without a plan, and gives the one it replaces.
+
+    It gets distinct nodes whose inputs have been checked, and stores each result with `Node.store`. It may set
+    `structure.plan`, of a node or of `node.joined(nodes)`, so that it is not asked again.
+    """
+    global _evaluator
+    previous, _evaluator = _evaluator, evaluator
+    return previous
+
+
+def evaluate(nodes: Iterable[Node]) -> None:
+    """Evaluates pending nodes together; each then holds its result.
+
+    Raises InputMutatedError (E_INPUT_MUTATED) for a torch tensor that was written to since it was taken.
+    """
+    originals = list(dict.fromkeys(nodes))
+    # Another thread may evaluate the same nodes meanwhile; copies keep the states of this call together.
+    pairs = [(node, Node(node.state)) for node in originals]
+    pending = [(node, copy) for node, copy in pairs if copy.is_pending]
+    if not pending:
+        return
+    copies = [copy for _, copy in pending]
+    for copy in copies:
+        check_versions(copy.leaves)
+    structure, leaves = copies[0].state if len(copies) == 1 else joined(copies)
+    if structure.plan is None:
+        _evaluator(copies)
+    else:
+        for copy, leaf in zip(copies, structure.plan.run(leaves), strict=True):
+            copy.store(leaf)
+    for node, copy in pending:
+        node.state = copy.state
+
+
+def check_versions(leaves: Iterable[Leaf]) -> None:
+    """Raises InputMutatedError (E_INPUT_MUTATED) if a torch tensor behind a leaf was written to since it was taken."""
+    for leaf in leaves:
+        if leaf.version is not None and leaf.owner._version != leaf.version:
+            raise InputMutatedError(
+                f"an input of shape {tuple(leaf.shape)} was written to after it was used and before its result was "
+                f"evaluated (version {leaf.version} then, {leaf.owner._version} now)",
+                hints=["call .eval() before writing to the tensor", "or pass tensor.clone()"],
+            )
+
+
+def evaluate_into(node: Node, target: Leaf) -> None:
+    """Evaluates a node into memory that exists already, a `target` of the node's shape and dtype; the node then
+    holds it.
+
+    The plan writes there itself where it can (`run_into`); else the result is copied.
+    """
+    structure, leaves = node.state
+    check_versions(leaves)
+    if structure.plan is None and node.is_pending:
+        evaluate([Node(node.state)])  # plans the structure
+    run_into = getattr(structure.plan, "run_into", None)
+    if run_into is not None:
+        run_into(leaves, (target,))
+    else:
+        copy = Node(node.state)
+        evaluate([copy])
+        to_torch(target).copy_(to_torch(copy.leaves[0]))
+    node.store(target)

@@ -1,0 +1,114 @@
+"""Leaves: what exists before an expression is evaluated. Buffers, and scalar arguments."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from tessera import dtypes
+from tessera.dtypes import DType
+from tessera.errors import ArgumentError
+from tessera.lazy import structure as structures
+from tessera.lazy.structure import Shape, Structure
+
+
+class Leaf:
+    """A buffer or a scalar argument. Two leaves are equal only if they are the same object.
+
+    `structure` holds dtype, shape and strides. `address` is the 8-byte word that kernels find in their table: the
+    address of element (0, 0, ...) of a buffer, the bits of a scalar. `owner` keeps the memory alive; for a scalar it
+    is the number itself. `version` is the torch tensor's `_version` when it was taken, None where there is nothing
+    to compare.
+    """
+
+    __slots__ = ("__weakref__", "address", "owner", "structure", "version")
+
+    def __init__(self, structure: Structure, address: int, owner: Any, version: int | None = None) -> None:
+        self.structure = structure
+        self.address = address
+        self.owner = owner
+        self.version = version
+
+    @property
+    def shape(self) -> Shape:
+        """The extents."""
+        return self.structure.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.structure.dtype
+
+    @property
+    def strides(self) -> Shape:
+        """The strides in elements; 0 along extents of 1."""
+        return self.structure.strides
+
+    def __repr__(self) -> str:
+        return f"<leaf {self.structure.kind} {self.dtype}{list(self.shape)} strides {list(self.strides)}>"
+
+
+class Placeholder(Leaf):
+    """The argument of a function that is being traced: structure only. Layout operators on it stay nodes; see
+    `ops.views`.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, structure: Structure) -> None:
+        super().__init__(structure, 0, None)
+
+
+def result_structure(shape: Shape, dtype: DType) -> Structure:
+    """The structure of a result: a contiguous buffer. Plans look it up once and make leaves with it."""
+    return structures.buffer(shape, structures.contiguous_strides(shape), dtype)
+
+
+_INTEGER_LIMITS: Final = {dtypes.int32: 1 << 31, dtypes.int64: 1 << 63}
+
+
+def scalar_leaf(value: bool | int | float, dtype: DType) -> Leaf:
+    """A scalar argument of `dtype` (fp32, fp64, int32, int64 or bool).
+
+    Raises ArgumentError (E_ARGUMENT) for an integer that the dtype does not hold.
+    """
+    return Leaf(structures.scalar(dtype), _word_maker(dtype)(value), value)
+
+
+@cache
+def _word_maker(dtype: DType) -> Callable[[bool | int | float], int]:
+    if dtype.kind == "float":
+        return _float32_bits if dtype is dtypes.fp32 else _float64_bits
+    if dtype is dtypes.bool_:
+        return int
+    limit = _INTEGER_LIMITS[dtype]
+
+    def word(value: bool | int | float) -> int:
+        number = int(value)
+        if not -limit <= number < limit:
+            raise ArgumentError(f"{number} does not fit into {dtype}")
+        return number & 0xFFFF_FFFF_FFFF_FFFF
+
+    return word
+
+
+_PACK_FLOAT = struct.Struct("<f").pack
+_PACK_DOUBLE = struct.Struct("<d").pack
+_UNPACK_32 = struct.Struct("<I").unpack
+_UNPACK_64 = struct.Struct("<Q").unpack
+
+
+def _float32_bits(value: float) -> int:
+    try:
+        bits: int = _UNPACK_32(_PACK_FLOAT(value))[0]
+    except OverflowError:
+        # Beyond the largest float a conversion gives infinity; struct refuses it instead.
+        bits = 0x7F80_0000 if value > 0 else 0xFF80_0000
+    return bits
+
+
+def _float64_bits(value: float) -> int:
+    bits: int = _UNPACK_64(_PACK_DOUBLE(value))[0]
+    return bits

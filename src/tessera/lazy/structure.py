@@ -1,0 +1,356 @@
+"""Structures: interned descriptions of algebra over leaves, and the table that interns them.
+
+A structure says which operators are applied to which leaves, and the shape and dtype that come out. It holds no
+data. The same algebra over leaves of the same shapes, strides and dtypes is the same object, so that a compiled plan
+can hang on it and a known expression is recognized by one dictionary look-up.
+
+A structure numbers its leaves from 0 in the order in which its operands bring them. An operand's *position* says which
+they are: an integer `p` where the operand's leaf `i` is leaf `p + i` of the structure, else the tuple of the numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from tessera.dtypes import DType
+
+Shape: TypeAlias = tuple[int, ...]
+Position: TypeAlias = int | tuple[int, ...]
+Attributes: TypeAlias = tuple[Any, ...]
+Kind: TypeAlias = Literal["buffer", "scalar", "constant", "node", "tuple"]
+
+PENDING_LIMIT: Final = 10_000
+"""The largest number of operators in a pending graph; an operand of a larger one is evaluated first."""
+
+TABLE_LIMIT: Final = 1 << 16
+"""Structures that the table holds before it forgets those without a plan."""
+
+
+class Record(Protocol):
+    """What this layer asks of an operator's record; `ops.record.Operator` is the one that stands here."""
+
+    @property
+    def name(self) -> str:
+        """The operator's name."""
+
+    @property
+    def attribute_names(self) -> tuple[str, ...]:
+        """Names of the values in `Structure.attributes`, in order."""
+
+    def resolve(
+        self, attributes: Attributes, operands: tuple[Structure, ...]
+    ) -> tuple[tuple[Structure, ...], Shape, DType]:
+        """The operands after implied casts, and the shape and dtype of the result. Raises what the shape rule
+        raises.
+        """
+
+    def symbolic_attributes(self, attributes: Attributes, operands: tuple[Structure, ...], shape: Shape) -> Attributes:
+        """The attributes as far as they decide the code of a kernel: extents are left out."""
+
+
+class Structure:
+    """One interned structure. Identity is equality; make them with `intern`, `buffer`, `scalar`, `constant` and
+    `bundle`.
+
+    `kind` says what stands at the root: a "buffer" or a "scalar" (leaves), a "constant", a "node" (an operator), or a
+    "tuple" of roots that are evaluated together. `strides` are in elements, and 0 along extents of 1, for buffers only;
+    a result is contiguous. `size` counts the distinct operators below, or bounds the count from above. `plan` is the
+    compiler's: None, or an object whose `run(leaves)` gives the result leaves.
+    """
+
+    __slots__ = (
+        "attributes",
+        "dtype",
+        "kind",
+        "leaf_count",
+        "operands",
+        "operator",
+        "plan",
+        "positions",
+        "shape",
+        "size",
+        "strides",
+        "symbolic_cache",
+        "value",
+    )
+
+    kind: Kind
+    operator: Record | None
+    attributes: Attributes
+    operands: tuple[Structure, ...]
+    positions: tuple[Position, ...]
+    shape: Shape
+    dtype: DType
+    strides: Shape
+    value: bool | int | float | None
+    leaf_count: int
+    size: int
+    plan: Plan | None
+    symbolic_cache: Any
+
+    def __init__(
+        self,
+        kind: Kind,
+        shape: Shape,
+        dtype: DType,
+        *,
+        strides: Shape = (),
+        value: bool | int | float | None = None,
+        leaf_count: int = 0,
+    ) -> None:
+        self.kind = kind
+        self.operator = None
+        self.attributes = ()
+        self.operands = ()
+        self.positions = ()
+        self.shape = shape
+        self.dtype = dtype
+        self.strides = strides
+        self.value = value
+        self.leaf_count = leaf_count
+        self.size = 0
+        self.plan = None
+        self.symbolic_cache = None
+
+    @property
+    def weak(self) -> bool:
+        """Whether this is a Python number, which decides a result's dtype only where its kind is the wider one."""
+        return self.kind == "scalar"
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this stands for one leaf."""
+        return self.kind in ("buffer", "scalar")
+
+    @property
+    def named_attributes(self) -> dict[str, Any]:
+        """The operator's attributes by name."""
+        return dict(zip(self.operator.attribute_names, self.attributes, strict=True)) if self.operator else {}
+
+    def post_order(self) -> list[Occurrence]:
+        """All distinct nodes, leaves and constants, operands before uses; the structure itself comes last."""
+        return _post_order(self)
+
+    def __repr__(self) -> str:
+        name = self.operator.name if self.operator else self.kind
+        return f"<{name} {self.dtype}{list(self.shape)}, {self.size} operators over {self.leaf_count} leaves>"
+
+
+class Plan(Protocol):
+    """A structure bound to compiled code."""
+
+    def run(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Evaluates over `leaves` (each a `Leaf`, in the structure's order) and gives a `Leaf` per root."""
+
+
+class Occurrence(NamedTuple):
+    """A structure at its place in a graph: indices of its operands in the post-order, and the root's leaf number for
+    a leaf.
+    """
+
+    structure: Structure
+    operands: tuple[int, ...]
+    leaf: int | None
+
+
+def _occurrence_leaves(base: Sequence[int], position: Position, count: int) -> Sequence[int]:
+    if isinstance(position, tuple):
+        return tuple(base[p] for p in position)
+    # A prefix needs no slice: structures read only as many entries as they have leaves.
+    return base if position == 0 else base[position : position + count]
+
+
+class _Occurrences:
+    """Finds the occurrences that are the same structure over the same leaves."""
+
+    def __init__(self) -> None:
+        self.order: list[Occurrence] = []
+        self._known: dict[Structure, list[tuple[Sequence[int], int]]] = {}
+
+    def find(self, structure: Structure, base: Sequence[int]) -> int | None:
+        count = structure.leaf_count
+        for known, index in self._known.get(structure, ()):
+            if known is base or known[:count] == base[:count]:
+                return index
+        return None
+
+    def add(self, structure: Structure, base: Sequence[int], operands: tuple[int, ...]) -> int:
+        index = len(self.order)
+        self.order.append(Occurrence(structure, operands, base[0] if structure.is_leaf else None))
+        self._known.setdefault(structure, []).append((base, index))
+        return index
+
+
+def _post_order(root: Structure) -> list[Occurrence]:
+    found = _Occurrences()
+    # Tuples throughout, since slices of tuples and of ranges never compare equal.
+    stack: list[tuple[Structure, Sequence[int]]] = [(root, tuple(range(root.leaf_count)))]
+    while stack:
+        structure, base = stack[-1]
+        if found.find(structure, base) is not None:
+            stack.pop()
+            continue
+        below = [
+            (operand, _occurrence_leaves(base, position, operand.leaf_count))
+            for operand, position in zip(structure.operands, structure.positions, strict=True)
+        ]
+        indices = [found.find(*pair) for pair in below]
+        missing = [pair for pair, index in zip(below, indices, strict=True) if index is None]
+        if missing:
+            stack.extend(reversed(missing))
+        else:
+            stack.pop()
+            found.add(structure, base, tuple(index for index in indices if index is not None))
+    return found.order
+
+
+table: dict[Any, Structure] = {}
+"""The interned structures. Look a key up in it where a call would cost too much; all else goes through `intern`."""
+
+_lock = threading.Lock()
+
+
+def intern(
+    operator: Record, attributes: Attributes, operands: tuple[Structure, ...], positions: tuple[Position, ...]
+) -> Structure:
+    """The structure of an operator over operands; the first operand's position is 0.
+
+    It is found in the table under `(operator, attributes, first operand, further operand, its position, ...)`.
+
+    Runs the operator's shape rule when the structure is new, and raises what it raises. Raises `PendingLimitReached`
+    when more than PENDING_LIMIT operators would be pending.
+    """
+    key: list[Any] = [operator, attributes, *operands[:1]]
+    for operand, position in zip(operands[1:], positions[1:], strict=True):
+        key += (operand, position)
+    return _intern(tuple(key), operator, attributes, operands, positions)
+
+
+def _intern(
+    key: Any,
+    operator: Record,
+    attributes: Attributes,
+    operands: tuple[Structure, ...],
+    positions: tuple[Position, ...],
+) -> Structure:
+    known = table.get(key)
+    if known is not None:
+        return known
+    resolved, shape, dtype = operator.resolve(attributes, operands)
+    structure = Structure("node", shape, dtype, leaf_count=_leaf_count(operands, positions))
+    structure.operator = operator
+    structure.attributes = attributes
+    structure.operands = resolved
+    structure.positions = positions
+    structure.size = _size(structure)
+    if structure.size > PENDING_LIMIT:
+        raise PendingLimitReached
+    return _remember(key, structure)
+
+
+class PendingLimitReached(Exception):  # noqa: N818  (a signal between two functions, never seen by users)
+    """A node would have more than PENDING_LIMIT operators below it."""
+
+
+def buffer(shape: Shape, strides: Shape, dtype: DType) -> Structure:
+    """The structure of a buffer; strides are in elements."""
+    canonical = tuple([0 if extent == 1 else stride for extent, stride in zip(shape, strides, strict=True)])
+    key = ("buffer", shape, canonical, dtype)
+    known = table.get(key)
+    return known or _remember(key, Structure("buffer", shape, dtype, strides=canonical, leaf_count=1))
+
+
+def scalar(dtype: DType) -> Structure:
+    """The structure of a scalar argument: a Python number, known when the expression is evaluated."""
+    key = ("scalar", dtype)
+    known = table.get(key)
+    return known or _remember(key, Structure("scalar", (), dtype, leaf_count=1))
+
+
+def constant(value: bool | int | float, dtype: DType) -> Structure:
+    """The structure of a literal, part of the algebra. The value takes the dtype's Python type."""
+    value = float(value) if dtype.kind == "float" else int(value) if dtype.kind == "int" else bool(value)
+    # By its text, since 0.0 and -0.0 are equal, and a NaN is not equal to itself.
+    key = ("constant", repr(value), dtype)
+    known = table.get(key)
+    return known or _remember(key, Structure("constant", (), dtype, value=value))
+
+
+def bundle(roots: tuple[Structure, ...], positions: tuple[Position, ...]) -> Structure:
+    """The structure of several roots that are evaluated together; its shape and dtype are the first root's."""
+    key = ("tuple", roots, positions)
+    known = table.get(key)
+    if known is not None:
+        return known
+    structure = Structure("tuple", roots[0].shape, roots[0].dtype, leaf_count=_leaf_count(roots, positions))
+    structure.operands = roots
+    structure.positions = positions
+    structure.size = sum(root.size for root in roots)
+    return _remember(key, structure)
+
+
+def contiguous_strides(shape: Shape) -> Shape:
+    """Row-major strides in elements."""
+    strides = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent or 1
+    return tuple(reversed(strides))
+
+
+def _leaf_count(operands: tuple[Structure, ...], positions: tuple[Position, ...]) -> int:
+    last = 0
+    for operand, position in zip(operands, positions, strict=True):
+        span = position if isinstance(position, tuple) else (position + operand.leaf_count - 1,)
+        last = max(last, *span)
+    return last + 1 if any(operand.leaf_count for operand in operands) else 0
+
+
+def _size(structure: Structure) -> int:
+    pairs = {pair for pair in zip(structure.operands, structure.positions, strict=True) if pair[0].size}
+    bound = 1 + sum(operand.size for operand, _ in pairs)
+    # Operands that share nodes make the sum too large; only then is it worth a traversal.
+    if bound > PENDING_LIMIT and len(pairs) > 1:
+        return sum(1 for node in structure.post_order() if node.structure.operator is not None)
+    return bound
+
+
+def _remember(key: Any, structure: Structure) -> Structure:
+    if len(table) >= TABLE_LIMIT:
+        forget_structures()
+    return table.setdefault(key, structure)
+
+
+def forget_structures(keep_plans: bool = True) -> None:
+    """Empties the table, but for structures with a plan and what lies below them.
+
+    A forgotten structure that is still in use goes on working; the same algebra made anew is a new object, which is
+    planned again. Where plans hold more than half of the table's limit, they are forgotten too.
+    """
+    with _lock:
+        entries = list(table.items())
+        kept = _below([s for _, s in entries if s.plan is not None]) if keep_plans else set()
+        if len(kept) > TABLE_LIMIT // 2:
+            kept = set()
+        # A look-up meanwhile misses, which costs a new structure and is right all the same.
+        table.clear()
+        table.update((key, structure) for key, structure in entries if structure in kept)
+
+
+def _below(roots: list[Structure]) -> set[Structure]:
+    reached = set(roots)
+    stack = roots
+    while stack:
+        for operand in stack.pop().operands:
+            if operand not in reached:
+                reached.add(operand)
+                stack.append(operand)
+    return reached
+
+
+def interned_count() -> int:
+    """How many structures the table holds."""
+    return len(table)

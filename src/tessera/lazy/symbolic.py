@@ -1,0 +1,99 @@
+"""Symbolic forms: what is left of a structure when extents are run-time values.
+
+One compiled program serves all structures with the same form. Nodes of the form correspond one to one to
+`structure.post_order()`, so the extents of node `i` are those of `structure.post_order()[i]`.
+
+An extent of 1 stays in the form, everywhere: dimensions that broadcast are static in Graph IR, and a matrix of one
+row wants code of its own. All other extents, 0 included, are run-time values.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tessera.dtypes import DType
+from tessera.lazy.structure import Attributes, Kind, Occurrence, Record, Structure
+
+SymbolicShape: TypeAlias = tuple[int | None, ...]
+
+FORM_LIMIT: Final = 1 << 13
+"""Forms that are remembered before those without a program are forgotten."""
+
+
+class SymbolicNode(NamedTuple):
+    """One node of a form. `shape` has 1 or None (any extent); `strides`, for buffers, 0, 1 or None (any stride)."""
+
+    kind: Kind
+    operator: Record | None
+    attributes: Attributes
+    operands: tuple[int, ...]
+    leaf: int | None
+    dtype: DType
+    shape: SymbolicShape
+    strides: SymbolicShape
+    value: str | None
+
+    @property
+    def named_attributes(self) -> dict[str, Any]:
+        """The attributes that decide code, by name; those that hold extents are None."""
+        return dict(zip(self.operator.attribute_names, self.attributes, strict=True)) if self.operator else {}
+
+
+class SymbolicForm:
+    """An interned form: `nodes` in post-order, the root last. `program` is the compiler's."""
+
+    __slots__ = ("nodes", "program")
+
+    def __init__(self, nodes: tuple[SymbolicNode, ...]) -> None:
+        self.nodes = nodes
+        self.program: Any = None
+
+    def __repr__(self) -> str:
+        return f"<symbolic form of {len(self.nodes)} nodes>"
+
+
+_forms: dict[tuple[SymbolicNode, ...], SymbolicForm] = {}
+_lock = threading.Lock()
+
+
+def symbolic_form(structure: Structure) -> SymbolicForm:
+    """The form of a structure; the same object for all structures that one program serves."""
+    cached: SymbolicForm | None = structure.symbolic_cache
+    if cached is not None:
+        return cached
+    order = structure.post_order()
+    nodes = tuple([_node(occurrence, order) for occurrence in order])
+    form = _forms.get(nodes)
+    if form is None:
+        if len(_forms) >= FORM_LIMIT:
+            _forget_forms()
+        form = _forms.setdefault(nodes, SymbolicForm(nodes))
+    structure.symbolic_cache = form
+    return form
+
+
+def _node(occurrence: Occurrence, order: list[Occurrence]) -> SymbolicNode:
+    structure = occurrence.structure
+    operator = structure.operator
+    attributes: Attributes = ()
+    if operator is not None and structure.attributes:
+        attributes = operator.symbolic_attributes(structure.attributes, structure.operands, structure.shape)
+    return SymbolicNode(
+        structure.kind,
+        operator,
+        attributes,
+        occurrence.operands,
+        occurrence.leaf,
+        structure.dtype,
+        tuple([1 if extent == 1 else None for extent in structure.shape]),
+        tuple([stride if stride in (0, 1) else None for stride in structure.strides]),
+        None if structure.value is None else repr(structure.value),
+    )
+
+
+def _forget_forms() -> None:
+    with _lock:
+        for nodes, form in list(_forms.items()):
+            if form.program is None:
+                _forms.pop(nodes, None)

@@ -1,0 +1,264 @@
+"""Operators. Each takes Tessera tensors, torch tensors, numpy arrays and Python numbers alike, and gives a lazy
+`Tensor`.
+
+Wrong operands are refused at the call: ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError (E_DTYPE), ArgumentError
+(E_ARGUMENT). Shapes broadcast and dtypes meet as torch's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+from typing import cast as typed
+
+import numpy
+import torch
+
+from tessera import dtypes
+from tessera.errors import ArgumentError
+from tessera.handle import Tensor, check_device
+from tessera.lazy import sources
+from tessera.lazy.conversion import as_node
+from tessera.lazy.node import leaf_node
+from tessera.ops import algebra, bounds, products
+
+Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
+
+# `ops` makes nodes of the class that `handle` installed.
+_unary = typed(Callable[[str, object], Tensor], algebra.call_unary)
+_binary = typed(Callable[[str, object, object], Tensor], algebra.call_binary)
+_call = typed(Callable[..., Tensor], algebra.call)
+_node = typed(Callable[[object], Tensor], as_node)
+
+
+def tensor(shape_or_data: object, dtype: object = None, device: object = "cpu") -> Tensor:
+    """A tensor. Of a tuple of ints or a `torch.Size`: that shape, filled with reproducible standard-normal values
+    (fp32).
+
+    All else is data: torch, numpy, DLPack, nested lists; borrowed where its dtype is the wanted one.
+    """
+    check_device(device)
+    wanted = None if dtype is None else dtypes.dtype_of(dtype)
+    if isinstance(shape_or_data, tuple) and all(type(extent) is int for extent in shape_or_data):
+        return typed(Tensor, leaf_node(sources.standard_normal(shape_or_data, wanted or dtypes.fp32)))
+    if isinstance(shape_or_data, Tensor):
+        return shape_or_data if wanted is None else shape_or_data.to(wanted)
+    return typed(Tensor, leaf_node(sources.from_data(shape_or_data, wanted)))
+
+
+# -- contractions
+# -------------------------------------------------------------------------------------------------------
+
+
+def matmul(
+    a: object,
+    b: object,
+    *,
+    tile_shape: Sequence[int] | None = None,
+    accum_dtype: object = None,
+    math: str | None = None,
+    out: Output | None = None,
+) -> Tensor:
+    """`a @ b`, batched and broadcast as in torch; operands may be transposed views.
+
+    `tile_shape` asks for a tile (BM, BN, BK), `accum_dtype` for the dtype of sums, `math="tf32"` permits rounded
+    products. With `out` the product is computed at once, into that memory. Mixed dtypes: the result has the wider one.
+    """
+    settings = products.DEFAULTS
+    if tile_shape is not None or accum_dtype is not None or math is not None:
+        settings = products.settings_of(tile_shape, accum_dtype, math)
+    result: Tensor = products.matmul(*algebra.pair(a, b), settings)
+    return result if out is None else result.eval(out)
+
+
+def gemm(
+    a: object,
+    b: object,
+    c: object = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    tile_shape: Sequence[int] | None = None,
+    accum_dtype: object = None,
+    math: str | None = None,
+    out: Output | None = None,
+) -> Tensor:
+    """`alpha * (a @ b) + beta * c`; `c` broadcasts to the product, and is not read where `beta` is 0. Else as
+    `matmul`.
+    """
+    settings = products.settings_of(tile_shape, accum_dtype, math)
+    addend = None if c is None else _node(c)
+    result: Tensor = products.gemm(*algebra.pair(a, b), addend, alpha, beta, settings)
+    return result if out is None else result.eval(out)
+
+
+# -- arithmetic
+# ---------------------------------------------------------------------------------------------------------
+
+
+def add(a: object, b: object) -> Tensor:
+    """a + b; of bools, their union."""
+    return _binary("add", a, b)
+
+
+def sub(a: object, b: object) -> Tensor:
+    """a - b."""
+    return _binary("sub", a, b)
+
+
+def mul(a: object, b: object) -> Tensor:
+    """a * b; of bools, their intersection."""
+    return _binary("mul", a, b)
+
+
+def div(a: object, b: object) -> Tensor:
+    """a / b; integers give floats."""
+    return _binary("div", a, b)
+
+
+def pow(a: object, b: object) -> Tensor:
+    """a ** b. Integers refuse a negative Python exponent."""
+    first, _ = algebra.pair(a, b)
+    return typed(Tensor, algebra.power(first, b))
+
+
+def maximum(a: object, b: object) -> Tensor:
+    """The larger; NaN if either is NaN."""
+    return _binary("maximum", a, b)
+
+
+def minimum(a: object, b: object) -> Tensor:
+    """The smaller; NaN if either is NaN."""
+    return _binary("minimum", a, b)
+
+
+def neg(x: object) -> Tensor:
+    """-x."""
+    return _unary("neg", x)
+
+
+def abs(x: object) -> Tensor:
+    """|x|."""
+    return _unary("abs", x)
+
+
+def clamp(x: object, min: object = None, max: object = None) -> Tensor:
+    """x within bounds, numbers or tensors; at least one of them. The upper one wins where they cross."""
+    if min is None and max is None:
+        raise ArgumentError("clamp needs a bound", hints=["min=, max=, or both"])
+    return typed(Tensor, bounds.clamp(_node(x), min, max))
+
+
+def where(condition: object, a: object, b: object) -> Tensor:
+    """a where the condition holds, else b; all three broadcast."""
+    return _call("where", condition, a, b)
+
+
+# -- functions of one variable
+# ------------------------------------------------------------------------------------------
+
+
+def exp(x: object) -> Tensor:
+    """e ** x."""
+    return _unary("exp", x)
+
+
+def log(x: object) -> Tensor:
+    """The natural logarithm."""
+    return _unary("log", x)
+
+
+def sqrt(x: object) -> Tensor:
+    """The square root."""
+    return _unary("sqrt", x)
+
+
+def rsqrt(x: object) -> Tensor:
+    """1 / sqrt(x)."""
+    return _unary("rsqrt", x)
+
+
+def tanh(x: object) -> Tensor:
+    """The hyperbolic tangent."""
+    return _unary("tanh", x)
+
+
+def sigmoid(x: object) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return _unary("sigmoid", x)
+
+
+def erf(x: object) -> Tensor:
+    """The error function."""
+    return _unary("erf", x)
+
+
+def relu(x: object) -> Tensor:
+    """max(x, 0)."""
+    return _unary("relu", x)
+
+
+def gelu(x: object, approximate: str = "none") -> Tensor:
+    """x Phi(x), with Phi the normal distribution; `approximate="tanh"` is its usual approximation."""
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError(f"gelu: approximate={approximate!r}", hints=['"none" or "tanh"'])
+    return _call("gelu", _node(x), approximate=approximate)
+
+
+def silu(x: object) -> Tensor:
+    """x sigmoid(x)."""
+    return _unary("silu", x)
+
+
+# -- comparisons and logic
+# ----------------------------------------------------------------------------------------------
+
+
+def eq(a: object, b: object) -> Tensor:
+    """a == b, elementwise."""
+    return _binary("eq", a, b)
+
+
+def ne(a: object, b: object) -> Tensor:
+    """a != b, elementwise."""
+    return _binary("ne", a, b)
+
+
+def lt(a: object, b: object) -> Tensor:
+    """a < b."""
+    return _binary("lt", a, b)
+
+
+def le(a: object, b: object) -> Tensor:
+    """a <= b."""
+    return _binary("le", a, b)
+
+
+def gt(a: object, b: object) -> Tensor:
+    """a > b."""
+    return _binary("gt", a, b)
+
+
+def ge(a: object, b: object) -> Tensor:
+    """a >= b."""
+    return _binary("ge", a, b)
+
+
+def logical_and(a: object, b: object) -> Tensor:
+    """Both; numbers count as true where they are not 0."""
+    return _binary("logical_and", a, b)
+
+
+def logical_or(a: object, b: object) -> Tensor:
+    """Either; numbers count as true where they are not 0."""
+    return _binary("logical_or", a, b)
+
+
+def logical_not(x: object) -> Tensor:
+    """The opposite; numbers count as true where they are not 0."""
+    return _unary("logical_not", x)
+
+
+def cast(x: object, dtype: object) -> Tensor:
+    """x in another dtype: floats to integers toward zero, to bool by comparison with 0."""
+    return _node(x).to(dtypes.dtype_of(dtype))

@@ -1,0 +1,161 @@
+"""Algebra on nodes: Python's operators, and what gradient rules are written with.
+
+Operators are looked up in the registry by name, since rules of one family use operators of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from tessera.dtypes import DType
+from tessera.errors import ArgumentError, DTypeError
+from tessera.lazy import structure as structures
+from tessera.lazy.building import apply, binary, unary
+from tessera.lazy.conversion import NotATensorError, as_node, as_operands, beside
+from tessera.lazy.node import Node, use_node_class
+from tessera.lazy.scalars import Number
+from tessera.lazy.structure import Shape
+from tessera.ops.record import OPERATORS, Operator
+
+
+def _binary_method(name: str, reflected: bool = False) -> Callable[[Any, object], Any]:
+    operator: Operator | None = None
+
+    def method(self: Node, other: object) -> Any:
+        nonlocal operator
+        if operator is None:  # families register after this module is loaded
+            operator = OPERATORS[name]
+        if type(other) is not type(self):
+            try:
+                other = beside(other, self)
+            except NotATensorError:
+                return NotImplemented
+        if reflected:
+            return binary(operator, (), cast(Node, other), self)
+        return binary(operator, (), self, cast(Node, other))
+
+    method.__name__ = f"__{'r' if reflected else ''}{name}__"
+    method.__doc__ = f"The operator `{name}`{' with the operands exchanged' if reflected else ''}."
+    return method
+
+
+def _bool_method(name: str) -> Callable[[Any, object], Any]:
+    inner = _binary_method(name)
+
+    def method(self: Node, other: object) -> Any:
+        if self.dtype.kind == "int" or (not isinstance(other, bool) and isinstance(other, int)):
+            raise DTypeError("& and | of integers", hints=["compare first: & and | join conditions"])
+        return inner(self, other)
+
+    method.__doc__ = inner.__doc__
+    return method
+
+
+class Algebra(Node):
+    """A node with Python's arithmetic operators and comparisons; the other operand may be a tensor of any library or
+    a number.
+    """
+
+    __slots__ = ()
+
+    __add__ = _binary_method("add")
+    __radd__ = _binary_method("add", reflected=True)
+    __sub__ = _binary_method("sub")
+    __rsub__ = _binary_method("sub", reflected=True)
+    __mul__ = _binary_method("mul")
+    __rmul__ = _binary_method("mul", reflected=True)
+    __truediv__ = _binary_method("div")
+    __rtruediv__ = _binary_method("div", reflected=True)
+    __lt__ = _binary_method("lt")
+    __le__ = _binary_method("le")
+    __gt__ = _binary_method("gt")
+    __ge__ = _binary_method("ge")
+    __eq__ = _binary_method("eq")
+    __ne__ = _binary_method("ne")
+    __and__ = __rand__ = _bool_method("logical_and")
+    __or__ = __ror__ = _bool_method("logical_or")
+    # Comparisons give tensors, so that only identity is left to hash by, as in torch.
+    __hash__ = object.__hash__
+
+    def __pow__(self, exponent: object) -> Any:
+        return power(self, exponent)
+
+    def __rpow__(self, base: object) -> Any:
+        return power(beside(base, self), self)
+
+    def __neg__(self) -> Any:
+        return unary(OPERATORS["neg"], (), self)
+
+    def __abs__(self) -> Any:
+        return unary(OPERATORS["abs"], (), self)
+
+    def __invert__(self) -> Any:
+        return unary(OPERATORS["logical_not"], (), self)
+
+
+use_node_class(Algebra)
+
+
+def call(name: str, *operands: object, **attributes: Any) -> Any:
+    """The node of operator `name`; attributes left out have their defaults."""
+    operator = OPERATORS[name]
+    nodes = operands if all(isinstance(operand, Node) for operand in operands) else as_operands(operands)
+    return apply(operator, operator.attribute_values(**attributes), cast("Sequence[Node]", nodes))
+
+
+def power(base: Node, exponent: object) -> Any:
+    """`base ** exponent`. Raises ArgumentError (E_ARGUMENT) for a negative integer exponent of integers, as torch
+    does.
+    """
+    if isinstance(exponent, int) and exponent < 0 and base.dtype.kind != "float":
+        raise ArgumentError(
+            f"integers to the negative power {exponent}", hints=["cast the base to a floating-point dtype"]
+        )
+    return binary(OPERATORS["pow"], (), base, beside(exponent, base))
+
+
+def filled(value: Number, like: Node) -> Any:
+    """A tensor of one literal value, in the shape and dtype of another tensor."""
+    literal = Algebra((structures.constant(value, like.dtype), ()))
+    return literal if not like.shape else call("broadcast_to", literal, shape=like.shape)
+
+
+def literal(value: Number, dtype: DType) -> Any:
+    """A literal without dimensions, part of the algebra."""
+    return Algebra((structures.constant(value, dtype), ()))
+
+
+def sum_to(node: Node, shape: Shape) -> Any:
+    """The sum over the dimensions along which `shape` was broadcast to the node's shape: the transpose of
+    broadcasting.
+    """
+    if node.shape == shape:
+        return node
+    extra = len(node.shape) - len(shape)
+    repeated = [axis + extra for axis, extent in enumerate(shape) if extent == 1 and node.shape[axis + extra] != 1]
+    axes = (*range(extra), *repeated)
+    reduced = call("sum", node, axes=axes, keepdims=True) if axes else node
+    return call("reshape", reduced, shape=shape) if extra else reduced
+
+
+def pair(first: object, second: object) -> tuple[Any, Any]:
+    """The nodes of two operands; the same object given twice is one operand, and a number adapts to the other's
+    dtype.
+    """
+    if isinstance(first, Node):
+        return first, second if isinstance(second, Node) else beside(second, first)
+    if isinstance(second, Node):
+        return beside(first, second), second
+    a, b = as_operands((first, second))
+    return a, b
+
+
+def call_unary(name: str, operand: object) -> Any:
+    """The node of an operator of one operand without attributes."""
+    return unary(OPERATORS[name], (), operand if isinstance(operand, Node) else as_node(operand))
+
+
+def call_binary(name: str, first: object, second: object) -> Any:
+    """The node of an operator of two operands without attributes."""
+    return binary(OPERATORS[name], (), *pair(first, second))

@@ -1,0 +1,153 @@
+"""Contractions: `matmul` and `gemm`.
+
+Operands have at least two dimensions here (`functions` adds them to vectors); batch dimensions broadcast. Elements
+meet in the wider dtype. `tile_shape` asks for a tile (BM, BN, BK), `accum_dtype` names the dtype of the sums,
+`math="tf32"` permits products of 10-bit mantissas; none of them changes what is computed otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from tessera.dtypes import DType
+from tessera.lazy.promotion import broadcast_shape, common_dtype
+from tessera.lazy.structure import Shape
+from tessera.ops.algebra import call, sum_to
+from tessera.ops.emitter import Emitter, V
+from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
+
+N: TypeAlias = Any
+
+SETTINGS = {"tile_shape": None, "accum_dtype": None, "math": None}
+
+
+def _common(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    common = common_dtype(operands)
+    if common.kind == "bool":
+        raise dtype_error(name, operands, "not defined on bool", ["cast to fp32"])
+    return [common] * len(operands)
+
+
+def product_shape(name: str, operands: Sequence[Typed]) -> Shape:
+    """`[..., M, K] @ [..., K, N] -> [..., M, N]`. Raises ShapeMismatchError."""
+    a, b = operands[0].shape, operands[1].shape
+    if len(a) < 2 or len(b) < 2:
+        raise shape_error(name, operands, "operands need at least two dimensions")
+    if a[-1] != b[-2]:
+        hints = ["transpose the second operand"] if a[-1] == b[-1] else []
+        raise shape_error(name, operands, f"inner extents {a[-1]} and {b[-2]} differ", hints)
+    batch: Shape | None = ()
+    if len(a) > 2 or len(b) > 2:
+        batch = broadcast_shape([a[:-2], b[:-2]])
+    if batch is None:
+        raise shape_error(name, operands, "the batch dimensions do not broadcast")
+    return (*batch, a[-2], b[-1])
+
+
+def _matmul_result(
+    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
+) -> tuple[Shape, DType]:
+    return product_shape(name, operands), cast[0]
+
+
+def _gemm_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+    shape = product_shape(name, operands)
+    if len(operands) == 3 and broadcast_shape([shape, operands[2].shape]) != shape:
+        raise shape_error(name, operands, f"C does not broadcast to the product's shape {shape}")
+    return shape, cast[0]
+
+
+def _matmul_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+    return 2 * elements(result.shape) * operands[0].shape[-1]
+
+
+def _gemm_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+    scalings = int(attributes["alpha"] != 1) + (2 if len(operands) == 3 else 0)
+    return _matmul_flops(operands, result, attributes) + scalings * elements(result.shape)
+
+
+def _matmul_reference(a: torch.Tensor, b: torch.Tensor, **settings: object) -> torch.Tensor:
+    return torch.matmul(a, b)
+
+
+def _gemm_reference(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None = None, *, alpha: float, beta: float, **settings: object
+) -> torch.Tensor:
+    product = alpha * torch.matmul(a, b)
+    return product if c is None or beta == 0 else product + beta * c
+
+
+def transpose_last(x: N) -> N:
+    """The last two dimensions exchanged."""
+    rank = len(x.shape)
+    return call("transpose", x, permutation=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _matmul_gradient(g: N, operands: tuple[N, N], out: N, **settings: Any) -> tuple[N, N]:
+    """d(AB) = dA B + A dB. A tile shape speaks of the forward product only."""
+    a, b = operands
+    kept = {**settings, "tile_shape": None}
+    return (
+        sum_to(call("matmul", g, transpose_last(b), **kept), a.shape),
+        sum_to(call("matmul", transpose_last(a), g, **kept), b.shape),
+    )
+
+
+def _gemm_gradient(
+    g: N, operands: tuple[N, ...], out: N, *, alpha: float, beta: float, **settings: Any
+) -> tuple[N, ...]:
+    scaled = _matmul_gradient(g if alpha == 1 else g * alpha, (operands[0], operands[1]), out, **settings)
+    if len(operands) == 2:
+        return scaled
+    return (*scaled, sum_to(g if beta == 1 else g * beta, operands[2].shape))
+
+
+def _matmul_body(e: Emitter[V], a: V, b: V, **settings: object) -> V:
+    return e.contract(a, b)
+
+
+def _gemm_body(e: Emitter[V], a: V, b: V, c: V | None = None, *, alpha: float, beta: float, **settings: object) -> V:
+    product = e.contract(a, b)
+    if alpha != 1:
+        product = e.mul(product, e.constant(alpha, product))
+    # As in BLAS, C is not read where beta is 0: a NaN in it does not count.
+    if c is None or beta == 0:
+        return product
+    addend = e.cast(c, product.dtype)
+    return e.add(product, addend if beta == 1 else e.mul(addend, e.constant(beta, product)))
+
+
+MATMUL = register(
+    Operator(
+        name="matmul",
+        family="contraction",
+        arity=(2, 2),
+        operand_dtypes=_common,
+        result=_matmul_result,
+        flops=_matmul_flops,
+        bytes_moved=bytes_once,
+        reference=_matmul_reference,
+        gradient=_matmul_gradient,
+        body=_matmul_body,
+        attributes=SETTINGS,
+    )
+)
+
+GEMM = register(
+    Operator(
+        name="gemm",
+        family="contraction",
+        arity=(2, 3),
+        operand_dtypes=_common,
+        result=_gemm_result,
+        flops=_gemm_flops,
+        bytes_moved=bytes_once,
+        reference=_gemm_reference,
+        gradient=_gemm_gradient,
+        body=_gemm_body,
+        attributes={"alpha": 1.0, "beta": 1.0, **SETTINGS},
+    )
+)

@@ -1,0 +1,210 @@
+"""Elementwise operators: arithmetic, comparisons, logic and the functions of one variable.
+
+Operands broadcast, and meet in the dtype that torch gives them (`lazy.promotion`). Constants of derivatives are
+written out:
+erf' (x) = 2 / sqrt(pi) exp(-x^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tessera import dtypes
+from tessera.dtypes import DType
+from tessera.lazy.promotion import broadcast_shape, common_dtype
+from tessera.lazy.structure import Shape
+from tessera.ops import elementwise_bodies as bodies
+from tessera.ops import elementwise_gradients as gradients
+from tessera.ops.record import (
+    Named,
+    OperandDTypes,
+    Operator,
+    Typed,
+    bytes_once,
+    dtype_error,
+    elements,
+    register,
+    shape_error,
+)
+
+Reference = Callable[..., torch.Tensor]
+
+
+# -- dtypes that operands are cast to ---------------------------------------------------------------------------------
+
+
+def _common(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    return [common_dtype(operands)] * len(operands)
+
+
+def _no_bool(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    common = _common(name, operands, attributes)
+    if common[0] is dtypes.bool_:
+        raise dtype_error(name, operands, "not defined on bool", ["cast to int64 or fp32, or use logical operators"])
+    return common
+
+
+def _to_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    common = common_dtype(operands)
+    # Integers and bools become torch's default dtype.
+    return [common if common.kind == "float" else dtypes.dtype_of(torch.get_default_dtype())] * len(operands)
+
+
+def _only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    common = common_dtype(operands)
+    if common.kind != "float":
+        raise dtype_error(name, operands, "defined on floating-point elements only", ["cast to fp32"])
+    return [common] * len(operands)
+
+
+def _to_bool(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    return [dtypes.bool_] * len(operands)
+
+
+def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    return [operand.dtype for operand in operands]
+
+
+def _choice(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    condition, *branches = operands
+    if condition.dtype is not dtypes.bool_:
+        raise dtype_error(name, operands, "the condition must be bool", ["compare: x != 0"])
+    return [dtypes.bool_, *_common(name, branches, attributes)]
+
+
+def _clamped(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    (common,) = set(_no_bool(name, operands, attributes))
+    for bound in (attributes["minimum"], attributes["maximum"]):
+        if bound is not None:
+            common = dtypes.promote_scalar(common, bound)
+    return [common]
+
+
+# -- shape and dtype of the result --------------------------------------------------------------------------------
+
+
+def _broadcast(name: str, operands: Sequence[Typed]) -> Shape:
+    shape = broadcast_shape([operand.shape for operand in operands])
+    if shape is None:
+        hints = ["extents must agree from the last dimension on, or be 1"]
+        raise shape_error(name, operands, "the shapes do not broadcast", hints)
+    return shape
+
+
+def _same(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+    return _broadcast(name, operands), cast[-1]
+
+
+def _bool_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+    return _broadcast(name, operands), dtypes.bool_
+
+
+def _cast_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+    return operands[0].shape, attributes["dtype"]
+
+
+# -- the records ------------------------------------------------------------------------------------------------------
+
+
+def _flops_per_element(count: int) -> Callable[[Sequence[Typed], Typed, Named], int]:
+    return lambda operands, result, attributes: count * elements(result.shape)
+
+
+def _define(
+    name: str,
+    arity: int,
+    operand_dtypes: OperandDTypes,
+    reference: Reference,
+    gradient: Callable[..., tuple[Any, ...]],
+    body: Callable[..., Any],
+    *,
+    flops: int = 1,
+    result: Any = _same,
+    attributes: Named | None = None,
+) -> Operator:
+    return register(
+        Operator(
+            name=name,
+            family="elementwise",
+            arity=(arity, arity),
+            operand_dtypes=operand_dtypes,
+            result=result,
+            flops=_flops_per_element(flops),
+            bytes_moved=bytes_once,
+            reference=reference,
+            gradient=gradient,
+            body=body,
+            attributes=attributes or {},
+        )
+    )
+
+
+def _gelu_reference(x: torch.Tensor, *, approximate: str) -> torch.Tensor:
+    return torch.nn.functional.gelu(x, approximate=approximate)
+
+
+def _clamp_reference(x: torch.Tensor, *, minimum: float | None, maximum: float | None) -> torch.Tensor:
+    return torch.clamp(x, minimum, maximum)
+
+
+def _cast_reference(x: torch.Tensor, *, dtype: DType) -> torch.Tensor:
+    rounded = x.to(dtype.torch)
+    return rounded.to(torch.float64) if dtype.kind == "float" else rounded
+
+
+def _define_arithmetic() -> None:
+    _define("add", 2, _common, torch.add, gradients.add, bodies.add)
+    _define("sub", 2, _no_bool, torch.sub, gradients.sub, bodies.sub)
+    _define("mul", 2, _common, torch.mul, gradients.mul, bodies.mul)
+    _define("div", 2, _to_float, torch.div, gradients.div, bodies.div)
+    _define("pow", 2, _no_bool, torch.pow, gradients.pow, bodies.pow)
+    _define("maximum", 2, _common, torch.maximum, gradients.maximum, bodies.maximum)
+    _define("minimum", 2, _common, torch.minimum, gradients.minimum, bodies.minimum)
+    _define("neg", 1, _no_bool, torch.neg, gradients.neg, bodies.neg)
+    _define("abs", 1, _no_bool, torch.abs, gradients.abs, bodies.abs)
+    _define("relu", 1, _no_bool, torch.relu, gradients.relu, bodies.relu)
+    bounds = {"minimum": None, "maximum": None}
+    _define("clamp", 1, _clamped, _clamp_reference, gradients.clamp, bodies.clamp, flops=2, attributes=bounds)
+
+
+def _define_functions() -> None:
+    functional = torch.nn.functional
+    _define("exp", 1, _to_float, torch.exp, gradients.exp, bodies.exp)
+    _define("log", 1, _to_float, torch.log, gradients.log, bodies.log)
+    _define("sqrt", 1, _to_float, torch.sqrt, gradients.sqrt, bodies.sqrt)
+    _define("rsqrt", 1, _to_float, torch.rsqrt, gradients.rsqrt, bodies.rsqrt)
+    _define("tanh", 1, _to_float, torch.tanh, gradients.tanh, bodies.tanh)
+    _define("erf", 1, _to_float, torch.erf, gradients.erf, bodies.erf)
+    _define("sigmoid", 1, _to_float, torch.sigmoid, gradients.sigmoid, bodies.sigmoid, flops=4)
+    _define("silu", 1, _only_float, functional.silu, gradients.silu, bodies.silu, flops=4)
+    approximate = {"approximate": "none"}
+    _define("gelu", 1, _only_float, _gelu_reference, gradients.gelu, bodies.gelu, flops=5, attributes=approximate)
+
+
+def _define_logic() -> None:
+    for kind in ("eq", "ne", "lt", "le", "gt", "ge"):
+        reference: Reference = getattr(torch, kind)
+        _define(kind, 2, _common, reference, gradients.none, bodies.comparison(kind), result=_bool_result)
+    _define("logical_and", 2, _to_bool, torch.logical_and, gradients.none, bodies.logical_and, result=_bool_result)
+    _define("logical_or", 2, _to_bool, torch.logical_or, gradients.none, bodies.logical_or, result=_bool_result)
+    _define("logical_not", 1, _to_bool, torch.logical_not, gradients.none, bodies.logical_not, result=_bool_result)
+    _define("where", 3, _choice, torch.where, gradients.where, bodies.where, flops=0)
+    _define(
+        "cast",
+        1,
+        _as_given,
+        _cast_reference,
+        gradients.cast,
+        bodies.cast,
+        flops=0,
+        result=_cast_result,
+        attributes={"dtype": dtypes.fp32},
+    )
+
+
+_define_arithmetic()
+_define_functions()
+_define_logic()

@@ -1,0 +1,108 @@
+"""What an operator's tile body is written against.
+
+A body is a function of an emitter and values. The emitter decides what a value is: an expression of a kernel that is
+being lowered, or, in tests, a torch tensor. Values carry their dtype; operands of one operation have the same dtype,
+and the emitter computes bf16 and fp16 in fp32.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+from tessera.dtypes import DType
+
+
+class TypedValue(Protocol):
+    """A value of any emitter."""
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+
+
+V = TypeVar("V", bound=TypedValue)
+
+Comparison: TypeAlias = Literal["eq", "ne", "lt", "le", "gt", "ge"]
+Reduction: TypeAlias = Literal["add", "mul", "max", "min"]
+
+
+class Emitter(Protocol[V]):
+    """The operations that tile bodies are made of. All but `reduce` and `contract` work element by element."""
+
+    def constant(self, value: float | int | bool, like: V | DType, /) -> V:
+        """A literal of the dtype of `like`."""
+
+    def add(self, a: V, b: V, /) -> V:
+        """a + b. Integers wrap around, here and below."""
+
+    def sub(self, a: V, b: V, /) -> V:
+        """a - b."""
+
+    def mul(self, a: V, b: V, /) -> V:
+        """a * b."""
+
+    def div(self, a: V, b: V, /) -> V:
+        """a / b, of floats."""
+
+    def pow(self, a: V, b: V, /) -> V:
+        """a to the b: C99's pow for floats, repeated multiplication for integers."""
+
+    def maximum(self, a: V, b: V, /) -> V:
+        """The larger; NaN if either is NaN."""
+
+    def minimum(self, a: V, b: V, /) -> V:
+        """The smaller; NaN if either is NaN."""
+
+    def neg(self, a: V, /) -> V:
+        """-a; changes the sign of zero."""
+
+    def abs(self, a: V, /) -> V:
+        """The absolute value."""
+
+    def exp(self, a: V, /) -> V:
+        """e to the a."""
+
+    def log(self, a: V, /) -> V:
+        """The natural logarithm."""
+
+    def sqrt(self, a: V, /) -> V:
+        """The square root, correctly rounded."""
+
+    def rsqrt(self, a: V, /) -> V:
+        """1 / sqrt(a)."""
+
+    def tanh(self, a: V, /) -> V:
+        """The hyperbolic tangent."""
+
+    def erf(self, a: V, /) -> V:
+        """The error function."""
+
+    def compare(self, kind: Comparison, a: V, b: V, /) -> V:
+        """A bool; comparisons with NaN are false, `ne` is true."""
+
+    def select(self, condition: V, a: V, b: V, /) -> V:
+        """a where the condition holds, else b; the other value has no influence, be it NaN."""
+
+    def logical_and(self, a: V, b: V, /) -> V:
+        """Both, of bools."""
+
+    def logical_or(self, a: V, b: V, /) -> V:
+        """Either, of bools."""
+
+    def logical_not(self, a: V, /) -> V:
+        """The opposite, of a bool."""
+
+    def cast(self, a: V, dtype: DType, /) -> V:
+        """The value in another dtype: floats to integers toward zero, to bool by comparison with 0."""
+
+    def reduce(self, kind: Reduction, a: V, /) -> V:
+        """The sum, product, maximum or minimum along the reduced axis; the last two are NaN if an element is."""
+
+    def extent(self, a: V, /) -> V:
+        """The number of elements along the reduced axis, in the dtype of `a`."""
+
+    def position(self) -> V:
+        """The index along the reduced axis, int64."""
+
+    def contract(self, a: V, b: V, /) -> V:
+        """The sum of products along the contracted axis, in the accumulator's dtype."""

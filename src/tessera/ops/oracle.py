@@ -1,0 +1,44 @@
+"""The reference evaluation of any expression: each operator's `reference`, on torch tensors, floats in float64.
+
+It is the oracle of tests, and shares nothing with the compiler but the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tessera.lazy.export import to_torch
+from tessera.lazy.leaf import Leaf
+from tessera.lazy.node import Node
+from tessera.lazy.sources import from_torch
+from tessera.lazy.structure import Occurrence
+from tessera.ops.record import OPERATORS
+
+
+def reference(node: Node) -> torch.Tensor:
+    """The value of an expression: float64 for floats, else the result's own dtype. Nothing is stored in the node."""
+    structure, leaves = node.state
+    values: list[torch.Tensor] = []
+    for occurrence in structure.post_order():
+        values.append(_value(occurrence, leaves, values))
+    return values[-1]
+
+
+def _value(occurrence: Occurrence, leaves: tuple[Leaf, ...], values: list[torch.Tensor]) -> torch.Tensor:
+    structure = occurrence.structure
+    wide = torch.float64 if structure.dtype.kind == "float" else structure.dtype.torch
+    if occurrence.leaf is not None:
+        return to_torch(leaves[occurrence.leaf]).to(wide)
+    if structure.operator is None:
+        return torch.tensor(structure.value, dtype=wide)
+    operands = [values[index] for index in occurrence.operands]
+    result: torch.Tensor = OPERATORS[structure.operator.name].reference(*operands, **structure.named_attributes)
+    return result.to(wide)
+
+
+def evaluate(nodes: Sequence[Node]) -> None:
+    """An evaluator for `lazy.evaluation.set_evaluator`: each node gets its reference value, rounded to its dtype."""
+    for node in nodes:
+        node.store(from_torch(reference(node).to(node.dtype.torch).contiguous()))

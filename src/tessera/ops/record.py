@@ -1,0 +1,165 @@
+"""The record of an operator: everything that Tessera knows about it stands in one `Operator`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, TypeAlias
+
+import torch
+
+from tessera.dtypes import DType, accumulator
+from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
+from tessera.lazy import structure as structures
+from tessera.lazy.node import Node
+from tessera.lazy.structure import Attributes, Shape, Structure
+
+Family: TypeAlias = Literal["elementwise", "contraction", "reduction", "row", "layout"]
+
+
+class Typed(Protocol):
+    """What rules may ask of an operand: shape, dtype, and whether it is a Python number (`weak`)."""
+
+    @property
+    def shape(self) -> Shape:
+        """The extents."""
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+
+    @property
+    def weak(self) -> bool:
+        """Whether it decides a result's dtype only where its kind is the wider one."""
+
+
+Named: TypeAlias = Mapping[str, Any]
+OperandDTypes: TypeAlias = Callable[[str, Sequence[Typed], Named], Sequence[DType]]
+"""(name, operands, attributes) -> the dtype that each operand is cast to first. Raises DTypeError."""
+
+ResultRule: TypeAlias = Callable[[str, Sequence[Typed], Sequence[DType], Named], tuple[Shape, DType]]
+"""(name, operands, their dtypes after casts, attributes) -> shape and dtype of the result. Raises
+ShapeMismatchError.
+"""
+
+CostRule: TypeAlias = Callable[[Sequence[Typed], Typed, Named], int]
+"""(operands, result, attributes) -> a count."""
+
+SymbolicRule: TypeAlias = Callable[[Named, Sequence[Typed], Shape], Named]
+"""(attributes, operands, result shape) -> the attributes with those that hold extents set to None."""
+
+
+def _all_attributes(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
+    return attributes
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """One operator.
+
+    `operand_dtypes` says what operands are cast to, `result` gives the result's shape and dtype; both refuse
+    operands that do not fit, with all shapes in the message. `flops` counts additions, multiplications and every
+    elementary function as one each; `bytes_moved` counts each operand and the result once. `reference` is the
+    meaning, on torch tensors: floats come as float64, and attributes as keywords. `gradient(cotangent, operands,
+    result, **attributes)` builds nodes: the cotangent of each operand in the operand's shape and dtype, None where
+    there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
+    """
+
+    name: str
+    family: Family
+    arity: tuple[int, int]
+    operand_dtypes: OperandDTypes
+    result: ResultRule
+    flops: CostRule
+    bytes_moved: CostRule
+    reference: Callable[..., torch.Tensor]
+    gradient: Callable[..., tuple[Node | None, ...]]
+    body: Callable[..., Any]
+    attributes: Mapping[str, Any]
+    """Names of the attributes, in order, with their defaults."""
+    symbolic: SymbolicRule = _all_attributes
+
+    @property
+    def attribute_names(self) -> tuple[str, ...]:
+        """Names of the attributes in the order of `Structure.attributes`."""
+        return tuple(self.attributes)
+
+    def attribute_values(self, **given: Any) -> Attributes:
+        """The tuple that stands in a structure: defaults, but for what is given."""
+        assert given.keys() <= self.attributes.keys(), (
+            f"{self.name} has no attributes {given.keys() - self.attributes.keys()}"
+        )
+        return tuple({**self.attributes, **given}.values())
+
+    def resolve(
+        self, attributes: Attributes, operands: tuple[Structure, ...]
+    ) -> tuple[tuple[Structure, ...], Shape, DType]:
+        """The operands, cast where the operator computes in a wider dtype, and the result's shape and dtype.
+
+        Raises ShapeMismatchError, DTypeError or ArgumentError.
+        """
+        least, most = self.arity
+        if not least <= len(operands) <= most:
+            raise ArgumentError(f"{self.name} takes {least} to {most} operands, not {len(operands)}")
+        named = dict(zip(self.attributes, attributes, strict=True))
+        dtypes = self.operand_dtypes(self.name, operands, named)
+        shape, dtype = self.result(self.name, operands, dtypes, named)
+        cast = tuple(_cast(operand, wanted) for operand, wanted in zip(operands, dtypes, strict=True))
+        return cast, shape, dtype
+
+    def symbolic_attributes(self, attributes: Attributes, operands: tuple[Structure, ...], shape: Shape) -> Attributes:
+        """The attributes as far as they decide code; see `lazy.symbolic`."""
+        named = dict(zip(self.attributes, attributes, strict=True))
+        return tuple(self.symbolic(named, operands, shape).values())
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}>"
+
+
+_registry: dict[str, Operator] = {}
+
+OPERATORS: Mapping[str, Operator] = MappingProxyType(_registry)
+"""All operators by name; the modules of `ops` put them here."""
+
+
+def register(operator: Operator) -> Operator:
+    """Enters an operator under its name, and gives it."""
+    assert operator.name not in _registry, f"two operators called {operator.name}"
+    _registry[operator.name] = operator
+    return operator
+
+
+def _cast(operand: Structure, dtype: DType) -> Structure:
+    # A number's accumulator (fp32 beside bf16) is as exact as the number gets, so numbers of the right kind stay.
+    if operand.dtype is dtype or (operand.weak and operand.dtype is accumulator(dtype)):
+        return operand
+    if operand.kind == "constant":
+        return structures.constant(operand.value or 0, dtype)
+    return structures.intern(_registry["cast"], (dtype,), (operand,), (0,))
+
+
+def elements(shape: Shape) -> int:
+    """The number of elements of a shape."""
+    return math.prod(shape)
+
+
+def bytes_once(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+    """Bytes of memory traffic when each operand is read once and the result is written once."""
+    return sum(elements(value.shape) * value.dtype.itemsize for value in (*operands, result) if not value.weak)
+
+
+def describe(operands: Sequence[Typed]) -> str:
+    """Operands for messages: `(3, 4) fp32 and (5,) bf16`."""
+    return " and ".join(f"{tuple(operand.shape)} {operand.dtype}" for operand in operands)
+
+
+def shape_error(name: str, operands: Sequence[Typed], reason: str, hints: Sequence[str] = ()) -> ShapeMismatchError:
+    """The error for operands whose shapes do not fit."""
+    return ShapeMismatchError(f"{name} of {describe(operands)}: {reason}", hints=hints)
+
+
+def dtype_error(name: str, operands: Sequence[Typed], reason: str, hints: Sequence[str] = ()) -> DTypeError:
+    """The error for operands of dtypes that the operator does not take."""
+    return DTypeError(f"{name} of {describe(operands)}: {reason}", hints=hints)

@@ -1,0 +1,138 @@
+"""Layout operators as functions: a view where the operand exists already, a node where it is pending."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.errors import ArgumentError, ShapeMismatchError
+from tessera.lazy import views
+from tessera.lazy.leaf import Leaf
+from tessera.lazy.node import Node, leaf_node
+from tessera.lazy.promotion import broadcast_shape
+from tessera.lazy.structure import Shape
+from tessera.ops.algebra import call
+
+
+def _existing(node: Node) -> Leaf | None:
+    structure, leaves = node.state
+    # The argument of a traced function has no memory to view yet.
+    return leaves[0] if structure.kind == "buffer" and type(leaves[0]) is Leaf else None
+
+
+def normalized_axis(axis: int, rank: int) -> int:
+    """The axis counted from 0. Raises ArgumentError (E_ARGUMENT) outside of -rank..rank-1."""
+    if not -max(rank, 1) <= axis < max(rank, 1):
+        raise ArgumentError(f"axis {axis} of a tensor of {rank} dimensions")
+    return axis % max(rank, 1)
+
+
+def transpose(node: Node, permutation: Sequence[int]) -> Any:
+    """The tensor whose dimension `d` is dimension `permutation[d]`. Raises ArgumentError for what is no permutation."""
+    rank = len(node.shape)
+    order = tuple(normalized_axis(axis, rank) for axis in permutation)
+    if sorted(order) != list(range(rank)):
+        raise ArgumentError(f"{tuple(permutation)} is no permutation of the {rank} dimensions of {node.shape}")
+    leaf = _existing(node)
+    return leaf_node(views.transposed(leaf, order)) if leaf else call("transpose", node, permutation=order)
+
+
+def swapped(node: Node, first: int = -2, second: int = -1) -> Any:
+    """The tensor with two dimensions exchanged."""
+    rank = len(node.shape)
+    order = list(range(rank))
+    a, b = normalized_axis(first, rank), normalized_axis(second, rank)
+    order[a], order[b] = b, a
+    return transpose(node, order) if rank > 1 else node
+
+
+def broadcast_to(node: Node, shape: Sequence[int]) -> Any:
+    """The tensor repeated to `shape`. Raises ShapeMismatchError where it does not broadcast."""
+    target = tuple(shape)
+    if node.shape == target:
+        return node
+    if broadcast_shape([node.shape, target]) != target:
+        raise ShapeMismatchError(f"broadcast_to: {node.shape} does not broadcast to {target}")
+    leaf = _existing(node)
+    return leaf_node(views.broadcast(leaf, target)) if leaf else call("broadcast_to", node, shape=target)
+
+
+def reshape(node: Node, shape: Sequence[int]) -> Any:
+    """The same elements, in row-major order, under another shape; one extent may be -1.
+
+    A view where the strides permit one, else a copy. Raises ShapeMismatchError where the numbers of elements differ.
+    """
+    target = _completed(node.shape, tuple(shape))
+    if node.shape == target:
+        return node
+    leaf = _existing(node)
+    view = views.reshaped(leaf, target) if leaf else None
+    return leaf_node(view) if view else call("reshape", node, shape=target)
+
+
+def _completed(shape: Shape, target: Shape) -> Shape:
+    count, known = math.prod(shape), math.prod(extent for extent in target if extent != -1)
+    if target.count(-1) == 1 and known and count % known == 0:
+        target = tuple(count // known if extent == -1 else extent for extent in target)
+    if math.prod(target) != count or any(extent < 0 for extent in target):
+        raise ShapeMismatchError(f"reshape: {shape} has {count} elements, which do not fill {target}")
+    return target
+
+
+def sliced(node: Node, starts: Shape, sizes: Shape, steps: Shape) -> Any:
+    """Elements `starts[d] + i * steps[d]`, `sizes[d]` of them along each dimension; all in range."""
+    if sizes == node.shape and not any(starts) and all(step == 1 for step in steps):
+        return node
+    leaf = _existing(node)
+    if leaf:
+        return leaf_node(views.sliced(leaf, starts, sizes, steps))
+    return call("slice", node, starts=starts, sizes=sizes, steps=steps)
+
+
+def indexed(node: Node, index: Any) -> Any:
+    """`node[index]` for integers, slices with positive steps, None and an Ellipsis, or a tuple of them.
+
+    Raises ArgumentError (E_ARGUMENT) for other indices and for integers out of range.
+    """
+    entries = _filled(index if isinstance(index, tuple) else (index,), len(node.shape))
+    starts, sizes, steps, shape = [], [], [], []
+    extents = iter(node.shape)
+    for entry in entries:
+        if entry is None:
+            shape.append(1)
+            continue
+        start, size, step = _range(entry, next(extents))
+        starts.append(start)
+        sizes.append(size)
+        steps.append(step)
+        if isinstance(entry, slice):
+            shape.append(size)
+    return reshape(sliced(node, tuple(starts), tuple(sizes), tuple(steps)), shape)
+
+
+def _filled(entries: tuple[Any, ...], rank: int) -> list[Any]:
+    """The index with its Ellipsis, or what is missing at the end, written out as full slices."""
+    ellipses = [place for place, entry in enumerate(entries) if entry is Ellipsis]
+    given = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    if len(ellipses) > 1 or given > rank:
+        raise ArgumentError(f"index {entries} of a tensor of {rank} dimensions")
+    place = ellipses[0] if ellipses else len(entries)
+    return [*entries[:place], *[slice(None)] * (rank - given), *entries[place + 1 :]]
+
+
+def _range(entry: Any, extent: int) -> tuple[int, int, int]:
+    if isinstance(entry, slice):
+        start, stop, step = entry.indices(extent)
+        if step < 1:
+            raise ArgumentError(f"a slice of step {step}", hints=["steps must be positive"])
+        return start, len(range(start, stop, step)), step
+    if isinstance(entry, bool) or not hasattr(entry, "__index__"):
+        raise ArgumentError(
+            f"an index of type {type(entry).__name__}",
+            hints=["indices are integers, slices, None and ...", "op.where selects by a condition"],
+        )
+    place = entry.__index__()
+    if not -extent <= place < extent:
+        raise ArgumentError(f"index {place} in a dimension of {extent}")
+    return place % extent, 1, 1
