@@ -2,69 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
+import torch
+
+import tessera
 from bench.cases import EPSILON, Case, Inputs
-from bench.environments import NotMeasuredError
 from bench.peers import Builder, Call
+from tessera import autotune, op
 
 
 def tuned() -> None:
     """Makes kernels tune at their first call in this process; what the cache knows is not measured again."""
-    from tessera import autotune
-
     autotune.enable(True)
 
 
-def fresh(case: Case, inputs: Inputs) -> Call:
-    """Tessera, each call returning a fresh tensor."""
-    from tessera import op
-
+def lazy(case: Case, inputs: Inputs) -> Callable[[], tessera.Tensor]:
+    """Makes the case's lazy result."""
     x, weight, bias = inputs.x, inputs.weight, inputs.bias
 
     @op.kernel
-    def linear_gelu(x: Any, weight: Any, bias: Any) -> Any:
+    def linear_gelu(x: tessera.Tensor, weight: tessera.Tensor, bias: tessera.Tensor) -> tessera.Tensor:
         return op.gelu(x @ weight + bias)
 
-    calls: dict[str, Call] = {
-        "matmul": lambda: op.matmul(x, weight).eval(),
-        "linear_gelu": lambda: linear_gelu(x, weight, bias).eval(),
-        "softmax": lambda: op.softmax(x).eval(),
-        "layer_norm": lambda: op.layer_norm(x, weight, bias, eps=EPSILON).eval(),
-        "rms_norm": lambda: op.rms_norm(x, weight, eps=EPSILON).eval(),
-        "gelu": lambda: op.gelu(x).eval(),
+    calls: dict[str, Callable[[], tessera.Tensor]] = {
+        "matmul": lambda: op.matmul(x, weight),
+        "linear_gelu": lambda: linear_gelu(x, weight, bias),
+        "softmax": lambda: op.softmax(x),
+        "layer_norm": lambda: op.layer_norm(x, weight, bias, eps=EPSILON),
+        "rms_norm": lambda: op.rms_norm(x, weight, eps=EPSILON),
+        "gelu": lambda: op.gelu(x),
     }
     return calls[case.operation]
 
 
+def fresh(case: Case, inputs: Inputs) -> Call:
+    """Tessera, each call returning a fresh tensor."""
+    make = lazy(case, inputs)
+    return lambda: make().eval()
+
+
 def out(case: Case, inputs: Inputs) -> Call:
-    """Tessera writing into a torch tensor made beforehand.
-
-    Raises:
-        NotMeasuredError: the operator takes no `out=`.
-    """
-    import torch
-
-    from tessera import op
-
-    x, weight, bias = inputs.x, inputs.weight, inputs.bias
-    width = weight.shape[-1] if case.is_product else x.shape[1]
-    result = torch.empty(x.shape[0], width, dtype=x.dtype)
-    calls: dict[str, Call] = {
-        "matmul": lambda: op.matmul(x, weight, out=result).eval(),
-        "softmax": lambda: op.softmax(x, out=result).eval(),
-        "layer_norm": lambda: op.layer_norm(x, weight, bias, eps=EPSILON, out=result).eval(),
-        "rms_norm": lambda: op.rms_norm(x, weight, eps=EPSILON, out=result).eval(),
-        "gelu": lambda: op.gelu(x, out=result).eval(),
-    }
-    if case.operation not in calls:
-        raise NotMeasuredError(f"no out= form of {case.operation}")
-    call = calls[case.operation]
-    try:
-        call()
-    except TypeError as mismatch:
-        raise NotMeasuredError(f"the operator takes no out=: {mismatch}") from mismatch
-    return call
+    """Tessera writing into a torch tensor made beforehand."""
+    make = lazy(case, inputs)
+    width = inputs.weight.shape[-1] if case.is_product else inputs.x.shape[1]
+    result = torch.empty(inputs.x.shape[0], width, dtype=inputs.x.dtype)
+    return lambda: make().eval(result)
 
 
 BUILDERS: dict[str, Builder] = {"tessera_fresh": fresh, "tessera_out": out}

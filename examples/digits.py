@@ -73,9 +73,9 @@ def train(images: Tensor, classes: Tensor) -> nn.Sequential:
     )
     optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
     for _ in range(EPOCHS):
-        for batch in torch.randperm(len(images)).split(BATCH):
+        for batch in torch.split(torch.randperm(len(images)), BATCH):
             optimizer.zero_grad()
-            functional.cross_entropy(network(images[batch]), classes[batch]).backward()
+            torch.autograd.backward(functional.cross_entropy(network(images[batch]), classes[batch]))
             optimizer.step()
     return network.eval()
 

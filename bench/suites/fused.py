@@ -14,6 +14,7 @@ SQUARES = (1024, 4096)
 
 CONTENDERS = (
     products.TESSERA,
+    products.TESSERA_OUT,
     products.EAGER,
     products.EAGER_OUT,
     products.ONEDNN,

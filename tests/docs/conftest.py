@@ -1,0 +1,19 @@
+"""Snippets run in a folder of their own with empty caches, and leave no setting behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tessera import autotune, settings
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A current folder that nobody else uses; tuning is brief, and off again afterwards."""
+    monkeypatch.chdir(tmp_path)
+    with settings.override(tune_budget_s=1.0):
+        yield
+    autotune.enable(False)

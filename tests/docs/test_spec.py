@@ -1,0 +1,58 @@
+"""The specification's snippets, as they are written there, run and do what the text around them says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tessera import autotune, op
+from tests.docs.snippets import SPEC, run_all, snippets
+
+PROFILING = snippets(SPEC / "000_profiling_and_autotuning.md")
+AUTOTUNING = snippets(SPEC / "001_autotuning_strategies.md")
+PERFORMANCE = snippets(SPEC / "004_performance_guidelines.md")
+
+
+def test_5_2_a_session_reports_latency_work_bandwidth_and_efficiency(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_all(PROFILING[:1])
+    shown = capsys.readouterr().out
+    for text in ("Op", "Latency(ms)", "FLOPs(G)", "Bandwidth(GB/s)", "Efficiency(%)", "matmul", "softmax"):
+        assert text in shown
+    x = names["X"].torch().double()
+    torch.testing.assert_close(names["Y"].torch().double(), torch.softmax(x @ x, -1), atol=1e-4, rtol=1e-4)
+
+
+def test_5_4_autotune_prints_the_best_config(capsys: pytest.CaptureFixture[str]) -> None:
+    run_all(PROFILING[1:2])
+    assert re.search(r"^Best config: tile=\(\d+,\d+,\d+\), pipeline_depth=\d+, fusion=\w+", capsys.readouterr().out)
+
+
+def test_5_5_load_finds_what_was_tuned() -> None:
+    tuned = run_all(PROFILING[1:2])["cfg"]
+    loaded = run_all(PROFILING[2:3], {"autotune": autotune, "op": op})["cfg"]
+    assert loaded.source == "cache"
+    assert loaded.schedule == tuned.schedule
+
+
+def test_5_7_a_timeline_is_a_chrome_trace(tmp_path: Path) -> None:
+    run_all([PROFILING[0], PROFILING[3]])
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = {event["name"] for event in events if event["ph"] == "X"}
+    assert {"matmul", "softmax"} <= names
+
+
+def test_4_3_a_kernel_tunes_at_its_first_call_and_its_schedule_travels(tmp_path: Path) -> None:
+    x, w = torch.randn(64, 96), torch.randn(96, 80)
+    names = run_all(AUTOTUNING, {"X": x, "W": w})
+    torch.testing.assert_close(names["Y"].torch().double(), x.double() @ w.double(), atol=1e-4, rtol=1e-4)
+    assert (tmp_path / "nvlink72_cache.json").stat().st_size > 0
+
+
+def test_7_2_a_tile_shape_is_taken() -> None:
+    a, b = torch.randn(256, 192), torch.randn(192, 320)
+    product = run_all(PERFORMANCE, {"op": op, "A": a, "B": b})["Y"]
+    torch.testing.assert_close(product.torch().double(), a.double() @ b.double(), atol=1e-4, rtol=1e-4)
