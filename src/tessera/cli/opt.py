@@ -12,6 +12,7 @@ import typer
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import target as targets
+from tessera.backend.contract import Kind
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.passes import IR_PASSES, Pass, PassPipeline
@@ -30,11 +31,11 @@ class Emission(StrEnum):
     TRITON = "triton"
 
 
+_KINDS: Mapping[Emission, Kind] = {Emission.LLVM: "source", Emission.ASM: "asm", Emission.OBJECT: "object"}
+
+
 def opt(
-    file: Annotated[
-        Path,
-        typer.Argument(help="A file of IR; - is the standard input.", exists=True, dir_okay=False, allow_dash=True),
-    ] = Path("-"),
+    file: Annotated[Path, typer.Argument(help="A file of IR; - is the standard input.")] = Path("-"),
     pass_pipeline: Annotated[
         str, typer.Option(help="Passes in order, such as strip-names,verify. Options: name{option=1 other=2,3}.")
     ] = "",
@@ -74,11 +75,7 @@ def _emission(module: ModuleOp, emit: Emission, gpu: str) -> str | bytes:
         return TritonBackend().emit(module, targets.gpu(gpu), "source")
     from tessera.backend.llvm import LLVMBackend
 
-    backend, machine = LLVMBackend(), targets.detect()
-    if emit is Emission.OBJECT:
-        # The object with its entry name and argument table: what `tessera run` reads.
-        return backend.compile(module, machine).to_bytes()
-    return backend.emit(module, machine, "source" if emit is Emission.LLVM else "asm")
+    return LLVMBackend().emit(module, targets.detect(), _KINDS[emit])
 
 
 def _write(result: str | bytes, output: Path) -> None:

@@ -76,12 +76,18 @@ class GraphOperation(IRDLOperation):
 
     def _verify_attribute(self, name: str, kind: type) -> None:
         value = to_value(self.attributes[name])
-        # A bool is an int to Python; `axis = true` is still a mistake.
-        wrong_boolean = isinstance(value, bool) and kind is not bool
-        wrong_element = kind is tuple and not all(type(v) is int for v in cast("tuple[Value, ...]", value))
-        if kind is not object and (wrong_boolean or not isinstance(value, kind) or wrong_element):
+        if not _is_of_kind(value, kind):
             wanted = "integers" if kind is tuple else kind.__name__
             raise VerifyException(f"{self.operator}: attribute {name!r} should be {wanted}, is {self.attributes[name]}")
+
+
+def _is_of_kind(value: Value, kind: type) -> bool:
+    if kind is object:
+        return True
+    if kind is tuple:
+        # Exact types: a bool is an int to Python, and `axes = [true]` is still a mistake.
+        return isinstance(value, tuple) and all(type(element) is int for element in value)
+    return type(value) in ((int, float) if kind is float else (kind,))
 
 
 _UNARY, _BINARY, _TERNARY = (1, 1), (2, 2), (3, 3)

@@ -130,7 +130,7 @@ def _rows(block: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 def _panels(block: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     width = shape[2]
     padded = _pad(block, 1, width)
-    return padded.reshape(padded.shape[0], -1, width).permute(1, 0, 2)
+    return padded.reshape(padded.shape[0], padded.shape[1] // width, width).permute(1, 0, 2)
 
 
 def _row_panels(block: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
@@ -140,7 +140,7 @@ def _row_panels(block: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 def _panels_vnni(block: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     width = shape[2]
     padded = _pad(block, 2, width)
-    return padded.reshape(padded.shape[0] // 2, 2, -1, width).permute(2, 0, 3, 1)
+    return padded.reshape(padded.shape[0] // 2, 2, padded.shape[1] // width, width).permute(2, 0, 3, 1)
 
 
 _LAYOUTS: dict[str, Callable[[torch.Tensor, Sequence[int]], torch.Tensor]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import cast
 
@@ -16,6 +17,9 @@ from xdsl.utils.lexer import Span
 from tessera.errors import IRError
 from tessera.ir.dialect import context
 from tessera.ir.verification import find_violation
+
+_UNREGISTERED = re.compile(r"Operation (\S+) is not registered")
+_UNDEFINED = re.compile(r"values used but not defined: \[(%[^,\]]+)")
 
 
 class _BitPattern(AttrParser._TensorLiteralElement):
@@ -72,9 +76,21 @@ def parse(text: str, name: str = "<text>") -> ModuleOp:
 
 def _located(error: ParseError | VerifyException | OverflowError, parser: _LocatingParser) -> IRError:
     if isinstance(error, ParseError):
-        return _error(error.msg, error.span)
+        return _error(error.msg, _named_span(error.msg, parser) or error.span)
     # Types and numbers are checked as they are parsed, before there is an operation to point at.
     return _error(str(error), parser._current_token.span)
+
+
+def _named_span(message: str, parser: _LocatingParser) -> Span[str] | None:
+    """Where the name stands that a message is about; xDSL notices some names only when it has read past them."""
+    text, position = parser.lexer.input.content, parser.pos
+    if unregistered := _UNREGISTERED.match(message):
+        start = text.rfind(unregistered[1], 0, position)
+        return Span(start, start + len(unregistered[1]), parser.lexer.input) if start >= 0 else None
+    if undefined := _UNDEFINED.match(message):
+        use = re.search(re.escape(undefined[1]) + r"(?![\w$.-])", text)
+        return Span(use.start(), use.end(), parser.lexer.input) if use else None
+    return None
 
 
 def _error(message: str, span: Span[str] | Span[bytes] | None) -> IRError:

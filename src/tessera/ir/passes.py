@@ -91,7 +91,7 @@ class PassPipeline:
         return cls(tuple(_instantiate(spec, table) for spec in specs))
 
     def run(self, module: ModuleOp, after: Callable[[Pass, ModuleOp], None] | None = None) -> None:
-        """Applies the passes to `module` in place; after each, verifies it and calls `after` with the pass and the module.
+        """Applies the passes to `module` in place, verifies after each, and then calls `after` with pass and module.
 
         Raises `IRError` that names the pass when it leaves unsound IR.
         """
