@@ -1,0 +1,23 @@
+"""Tessera: a tile-centric tensor compiler with a built-in autotuner and profiler.
+
+    >>> from tessera import op
+    >>> y = op.gelu(op.matmul(a, b) + bias)     # lazy: nothing has run yet
+    >>> y.torch()                               # one fused kernel
+"""
+
+from importlib.metadata import version as _version
+
+from tessera import handle as _handle
+from tessera import numerics, op, profile, profiler
+from tessera.compiler import entry as _entry
+from tessera.errors import TesseraError
+from tessera.handle import Tensor
+from tessera.lazy import evaluation as _evaluation
+from tessera.runtime.buffers import empty_cache, memory_stats
+
+__version__ = _version("tessera")
+
+_evaluation.set_evaluator(_entry.evaluate)
+_handle.set_inspector(_entry.inspect)
+
+__all__ = ["TesseraError", "Tensor", "empty_cache", "memory_stats", "numerics", "op", "profile", "profiler"]

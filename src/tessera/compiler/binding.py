@@ -63,9 +63,11 @@ class Launch:
     item: KernelItem
 
 
-def bind(program: Program, structure: Structure, compiler: KernelCompiler) -> BoundPlan:
-    """The plan of `structure`, whose symbolic form `program` was compiled from."""
-    return _Binder(program, structure, compiler).bind()
+def bind(program: Program, structure: Structure, compiler: KernelCompiler) -> tuple[BoundPlan, list[Kernel]]:
+    """The plan of `structure`, whose symbolic form `program` was compiled from, and the kernels that it launches."""
+    binder = _Binder(program, structure, compiler)
+    plan = binder.bind()
+    return plan, [launch.kernel for launch in binder.launches]
 
 
 class _Binder:

@@ -11,7 +11,7 @@ from tessera import settings, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler.binding import bind
 from tessera.compiler.graph import build_graph
-from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.kernels import Kernel, KernelCompiler
 from tessera.compiler.program import Program, read_program
 from tessera.lazy.node import Node, joined
 from tessera.lazy.structure import Structure
@@ -19,7 +19,8 @@ from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 from tessera.rewrite.fusion import fuse_function
 
 _lock = threading.RLock()
-_bound: OrderedDict[Structure, None] = OrderedDict()
+_bound: OrderedDict[Structure, list[Kernel]] = OrderedDict()
+"""Structures with a plan, longest bound first, and the kernels that each launches."""
 
 
 @cache
@@ -47,11 +48,16 @@ def plan(structure: Structure) -> None:
     with _lock:
         if structure.plan is not None:
             return
-        structure.plan = bind(program_of(symbolic_form(structure)), structure, kernel_compiler())
-        _bound[structure] = None
+        structure.plan, _bound[structure] = bind(program_of(symbolic_form(structure)), structure, kernel_compiler())
         while len(_bound) > settings.current().plan_cache_size:
             oldest, _ = _bound.popitem(last=False)
             oldest.plan = None
+
+
+def launched(structure: Structure) -> list[Kernel]:
+    """The kernels that the plan of a structure launches, in order; none without a plan."""
+    with _lock:
+        return list(_bound.get(structure, ()))
 
 
 def forget_plans() -> None:

@@ -6,6 +6,7 @@ pair by the result, is a single assignment that other threads see whole or not a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -40,7 +41,11 @@ class Node:
 
     @property
     def shape(self) -> Shape:
-        """The extents."""
+        """The extents. A function that reads them while it is traced depends on them."""
+        if shape_watchers:
+            watcher = shape_watchers.get(threading.get_ident())
+            if watcher is not None:
+                watcher()
         return self.state[0].shape
 
     @property
@@ -57,6 +62,9 @@ class Node:
         """Puts the result in place of the expression."""
         self.state = (leaf.structure, (leaf,))
 
+
+shape_watchers: dict[int, Callable[[], None]] = {}
+"""By thread: what to call when a shape is read. Tracing learns so whether a function depends on extents."""
 
 make: Callable[[State], Any] = Node
 """Makes the node of a state; what operators call."""

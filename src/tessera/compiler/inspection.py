@@ -1,0 +1,99 @@
+"""What users see of the compiler: the text of each level, the schedules chosen, and what was compiled and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects.builtin import StringAttr
+
+from tessera.compiler import pipeline
+from tessera.compiler.graph import build_graph
+from tessera.compiler.kernels import Kernel
+from tessera.compiler.program import KernelItem, Program
+from tessera.errors import ArgumentError
+from tessera.ir.parsing import print_module
+from tessera.lazy.structure import Structure
+from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.scheduling.schedule import Schedule
+
+LEVELS = ("graph", "schedule", "tile", "target")
+
+
+def inspect_structure(structure: Structure, level: str) -> str:
+    """The text of a level for a structure, which is planned if it was not. Raises ArgumentError for an unknown level."""
+    if level not in LEVELS:
+        raise ArgumentError(f"no level is called {level!r}", hints=[f"one of {', '.join(LEVELS)}"])
+    return _TEXT[level](structure)
+
+
+def kernels_of(structure: Structure) -> list[Kernel]:
+    """The compiled kernels that the plan of a structure launches, in order."""
+    pipeline.plan(structure)
+    return pipeline.launched(structure)
+
+
+def schedules_of(structure: Structure) -> list[Schedule]:
+    """The schedules of those kernels."""
+    return [kernel.schedule for kernel in kernels_of(structure)]
+
+
+def compilations_of(form: SymbolicForm, reason: str) -> list[tuple[str, str, str, str]]:
+    """(kernel, reason, schedule, arguments) of every kernel compiled for a form."""
+    program = form.program
+    if not isinstance(program, Program):
+        return []
+    rows = []
+    for item in program.items:
+        if not isinstance(item, KernelItem):
+            continue
+        seen: list[Kernel] = []
+        for kernel in item.variants.values():
+            if isinstance(kernel, Kernel):
+                arguments = ", ".join(str(argument.type) for argument in kernel.subject.pattern.arguments)
+                rows.append((item.name, _why(kernel, seen, reason), str(kernel.schedule), arguments))
+                seen.append(kernel)
+    return rows
+
+
+def _why(kernel: Kernel, earlier: list[Kernel], reason: str) -> str:
+    if not earlier:
+        return reason
+    if all(other.subject.pattern != kernel.subject.pattern for other in earlier):
+        return "another memory layout"
+    return "another schedule"
+
+
+def _graph_text(structure: Structure) -> str:
+    return print_module(build_graph(symbolic_form(structure)).module)
+
+
+def _schedule_text(structure: Structure) -> str:
+    module = pipeline.program_of(symbolic_form(structure)).module.clone()
+    kernels = {kernel.subject.item.name: kernel for kernel in kernels_of(structure)}
+    for operation in module.walk():
+        name = operation.attributes.get("sym_name")
+        if isinstance(name, StringAttr) and name.data in kernels:
+            operation.attributes["schedule"] = StringAttr(str(kernels[name.data].schedule))
+    return print_module(module)
+
+
+def _tile_text(structure: Structure) -> str:
+    compiler = pipeline.kernel_compiler()
+    return "\n".join(print_module(compiler.tile_ir(k.subject, k.schedule)) for k in kernels_of(structure))
+
+
+def _target_text(structure: Structure) -> str:
+    compiler = pipeline.kernel_compiler()
+    texts = [
+        compiler.backend.emit(compiler.tile_ir(k.subject, k.schedule), compiler.target, "source")
+        for k in kernels_of(structure)
+    ]
+    return "\n".join(str(text) for text in texts)
+
+
+_TEXT: dict[str, Callable[[Structure], str]] = {
+    "graph": _graph_text,
+    "schedule": _schedule_text,
+    "tile": _tile_text,
+    "target": _target_text,
+}
