@@ -1,0 +1,252 @@
+"""What a matrix product under a schedule makes one worker do. The loop nest is that of `contraction.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from tessera.scheduling.contraction import m_tails
+from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
+from tessera.scheduling.schedule import KnobValue
+
+LINE: Final = 64
+PAGE: Final = 4096
+WAYS: Final = 8
+"""Lines of L1 that fall into one set; addresses `PAGE` apart share it (32 KiB in 8 ways; 48 KiB in 12 is no worse)."""
+
+ISSUE: Final = 5.0
+"""Instructions per cycle that sustained vector code reaches."""
+LOOP_INSTRUCTIONS: Final = 4
+"""Counter, compare, branch and an address per trip of the innermost loop."""
+TILE_CYCLES: Final = 30
+"""Entering and leaving a register tile: clearing sums, addresses, filling and draining the pipeline."""
+MISS_CYCLES: Final = {"L1": 0.0, "L2": 1.5, "L3": 5.0, "DRAM": 12.0}
+"""Cycles per line of the output where it is not prefetched: latency over the misses that run at once."""
+TLB_ENTRIES: Final = 64
+TLB_CYCLES: Final = 7
+"""Pages that the first translation buffer holds, and what a miss of it costs when the second one hits."""
+STREAMS: Final = 16
+"""Sequential streams that hardware prefetchers follow."""
+UNPREFETCHED: Final = 0.5
+"""The part of a level's bandwidth that is left where they do not."""
+PACK_CYCLES: Final = 3.0
+"""Cycles per vector of packing beside the traffic, addresses and masks included; transposing takes twice that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The numbers of one schedule on one problem that every count below is made of. Extents are one worker's."""
+
+    m: int
+    n: int
+    k: int
+    mc: int
+    nc: int
+    kc: int
+    mr: int
+    nr: int
+    columns: int
+    row_tiles: tuple[tuple[int, int], ...]
+    column_tiles: int
+    k_blocks: int
+
+    @property
+    def row_tile_count(self) -> int:
+        """Register tiles down the worker's rows."""
+        return sum(count for _, count in self.row_tiles)
+
+    @property
+    def jc_blocks(self) -> int:
+        """Trips of the outermost loop."""
+        return -(-self.n // self.nc)
+
+    @property
+    def ic_blocks(self) -> int:
+        """Blocks of A per block of B."""
+        return -(-self.m // self.mc)
+
+
+def contraction_work(problem: ContractionProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
+    """The work of the worker with the largest share, all batches together."""
+    nest = _nest(problem, schedule, rates)
+    work = Work(_arithmetic(problem, schedule, nest, rates), {})
+    operands = _Operands(problem, schedule, nest, rates, work)
+    operands.inner_traffic()
+    operands.output_traffic()
+    operands.outer_traffic()
+    return work
+
+
+def _nest(problem: ContractionProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Nest:
+    mc, nc, kc = cast(tuple[int, int, int], schedule["tile"])
+    mr, nr = cast(tuple[int, int], schedule["micro"])
+    m, n = max(problem.m, 1), max(problem.n, 1)
+    if schedule["parallel"] == "rows":
+        m = largest_share(m, mr, problem.workers)
+    else:
+        n = largest_share(n, nr, problem.workers)
+    whole, rest = divmod(n, nc)
+    column_tiles = whole * -(-nc // nr) + -(-rest // nr)
+    lanes = rates.vector_bytes // problem.accumulator.itemsize
+    k = max(problem.k, 1)
+    return Nest(
+        m, n, k, min(mc, m), min(nc, n), min(kc, k), mr, nr, -(-nr // lanes),
+        tuple(_row_tiles(m, mc, mr).items()), column_tiles, -(-k // kc),
+    )  # fmt: skip
+
+
+def _row_tiles(m: int, mc: int, mr: int) -> dict[int, int]:
+    """How many register tiles of each height a worker's rows take: full ones, then one smaller tile per block."""
+    tails = m_tails(mr)
+    counts: dict[int, int] = {}
+    for block, times in ((mc, m // mc), (m % mc, 1)):
+        if not block or not times:
+            continue
+        full = -(-(block - (tails[0] if tails else 0)) // mr)
+        counts[mr] = counts.get(mr, 0) + full * times
+        rest = block - full * mr
+        if rest > 0:
+            height = min(tail for tail in tails if tail >= rest)
+            counts[height] = counts.get(height, 0) + times
+    return counts
+
+
+def _arithmetic(problem: ContractionProblem, schedule: Mapping[str, KnobValue], nest: Nest, rates: Machine) -> float:
+    """Seconds of all register tiles with their operands in L1."""
+    pairs = problem.pairs
+    flop_per_s = rates.flop_per_s.get("bf16" if pairs else problem.accumulator.name) or rates.flop_per_s["fp32"]
+    flops = 2 * (2 if pairs else 1) * rates.vector_bytes / problem.accumulator.itemsize
+    fma_s = flops / flop_per_s
+    unroll = cast(int, schedule["unroll"])
+    steps = nest.k / (2 if pairs else 1)
+    output = "L2" if nest.k_blocks > 1 else rates.home(float(problem.m) * problem.n * problem.out_dtype.itemsize)
+    miss = 1.0 if schedule["pipeline_depth"] == 2 else 1.0 + MISS_CYCLES[output]
+    lines = -(-nest.nr * problem.out_dtype.itemsize // LINE)
+    tlb = TLB_CYCLES * nest.kc if _scattered(problem, schedule, nest) else 0
+    total = 0.0
+    for height, count in nest.row_tiles:
+        multiplies = height * nest.columns
+        instructions = multiplies + nest.columns + height + LOOP_INSTRUCTIONS / unroll
+        step = max(multiplies * fma_s, FMA_LATENCY * rates.cycle_s, instructions / ISSUE * rates.cycle_s)
+        finish = height * nest.columns * (2 * nest.k_blocks - 1 + problem.epilogue_operations + problem.outputs - 1)
+        overhead = nest.k_blocks * (TILE_CYCLES + height * lines * miss + tlb) + finish
+        total += count * (steps * step + overhead * rates.cycle_s)
+    return total * nest.column_tiles * problem.batch
+
+
+def _scattered(problem: ContractionProblem, schedule: Mapping[str, KnobValue], nest: Nest) -> bool:
+    """Whether a panel of B lies on more pages than can be translated at once."""
+    return not schedule["pack_b"] and nest.kc > TLB_ENTRIES and problem.n * problem.b_dtype.itemsize >= PAGE
+
+
+def _rows_without_conflict(stride: int, run: int) -> int:
+    """How many rows of `run` bytes, `stride` bytes apart, L1 keeps: strides near powers of two crowd into few sets."""
+    step = stride % PAGE
+    positions = PAGE // _gcd(step, PAGE) if step else 1
+    return WAYS * max(1, min(positions, PAGE // max(run, LINE)))
+
+
+def _gcd(a: int, b: int) -> int:
+    while b:
+        a, b = b, a % b
+    return a
+
+
+class _Operands:
+    """Counts the traffic of A, B and the output into `work`."""
+
+    def __init__(
+        self,
+        problem: ContractionProblem,
+        schedule: Mapping[str, KnobValue],
+        nest: Nest,
+        rates: Machine,
+        work: Work,
+    ) -> None:
+        self.problem, self.nest, self.rates, self.work = problem, nest, rates, work
+        self.pack_a, self.pack_b = bool(schedule["pack_a"]), bool(schedule["pack_b"])
+        self.rows_outside = schedule["order"] == "rows"
+        self.a_size = problem.element_bytes if self.pack_a else problem.a_dtype.itemsize
+        self.b_size = problem.element_bytes if self.pack_b else problem.b_dtype.itemsize
+        size = problem.accumulator.itemsize
+        a, b = problem.m * problem.k * problem.a_dtype.itemsize, problem.k * problem.n * problem.b_dtype.itemsize
+        whole = problem.batch * (a + b + problem.m * problem.n * max(size, problem.out_dtype.itemsize))
+        self.source = rates.home(whole / problem.workers)
+        self.block_a, self.block_b = nest.mc * nest.kc * self.a_size, nest.nc * nest.kc * self.b_size
+
+    def inner_traffic(self) -> None:
+        """From L1 into registers, and from the outer caches into L1, while register tiles are computed."""
+        nest, rates, work, batch = self.nest, self.rates, self.work, self.problem.batch
+        tiles = nest.row_tile_count * nest.column_tiles
+        heights = sum(height * count for height, count in nest.row_tiles) * nest.column_tiles
+        # A broadcast takes a load as a whole vector does, but two of them fit where one full vector does.
+        work.move("L1", batch * nest.k * (tiles * nest.nr * self.b_size + heights * rates.vector_bytes / 2))
+        panel_a, panel_b = nest.mr * nest.kc * self.a_size, nest.nr * nest.kc * self.b_size
+        all_a, all_b = float(nest.m) * nest.k * self.a_size, float(nest.n) * nest.k * self.b_size
+        near = rates.capacity.get("L1", 0.0)
+        home_a = rates.home(self.block_a)
+        home_b = rates.home(self.block_b + (self.block_a if home_a == "L2" else 0))
+        if self.rows_outside:
+            stays = panel_a + 2 * panel_b / nest.kc * STREAMS <= near
+            self._fetch(home_a, batch * all_a * (nest.jc_blocks if stays else nest.column_tiles))
+            self._fetch(home_b, batch * all_b * nest.row_tile_count)
+        else:
+            stays = panel_b + 2 * panel_a / nest.kc * STREAMS <= near and not self._crowded_b()
+            self._fetch(home_a, batch * all_a * nest.column_tiles)
+            self._fetch(home_b, batch * all_b * (nest.ic_blocks if stays else nest.row_tile_count))
+        if not self.pack_a and self._crowded_a():
+            # Rows push each other out of L1 between two elements of a line, so each element costs a line.
+            self._fetch("L2", batch * float(nest.m) * nest.k * nest.column_tiles * LINE)
+
+    def _fetch(self, level: str, nbytes: float) -> None:
+        if level != "L1":
+            self.work.move(level, nbytes)
+
+    def _crowded_a(self) -> bool:
+        stride = self.problem.k * self.a_size
+        return self.nest.mr > _rows_without_conflict(stride, LINE) and self.problem.a_contiguous == "k"
+
+    def _crowded_b(self) -> bool:
+        run = self.nest.nr * self.b_size
+        return not self.pack_b and self.nest.kc > _rows_without_conflict(self.problem.n * self.b_size, run)
+
+    def output_traffic(self) -> None:
+        """The output is written once, with the line fetched before, and read and written again per further K block."""
+        nest, size = self.nest, self.problem.out_dtype.itemsize
+        elements = float(self.problem.batch) * nest.m * nest.n
+        self._fetch(self.source, 2 * elements * size * self.problem.outputs)
+        between = self.rates.home(float(nest.m) * nest.nc * size)
+        self._fetch(between, 2 * elements * size * (nest.k_blocks - 1))
+
+    def outer_traffic(self) -> None:
+        """Operands come from where they lie, once to be packed or once to be used."""
+        nest, problem, batch = self.nest, self.problem, self.problem.batch
+        a = float(nest.m) * nest.k * problem.a_dtype.itemsize * batch
+        b = float(nest.k) * nest.n * problem.b_dtype.itemsize * batch
+        again = self.rates.home(a / batch) if nest.jc_blocks > 1 else self.source
+        if self.pack_a:
+            self._pack(self.source, a, self.block_a, problem.a_contiguous == "m", 1.0)
+            for _ in range(min(nest.jc_blocks - 1, 1)):
+                self._pack(again, a * (nest.jc_blocks - 1), self.block_a, problem.a_contiguous == "m", 1.0)
+        else:
+            self._fetch(self.source, a)
+            self._fetch(again, a * (nest.jc_blocks - 1))
+        loss = self._unprefetched(nest.nr * problem.b_dtype.itemsize)
+        if self.pack_b:
+            self._pack(self.source, b, self.block_b, problem.b_contiguous == "k", loss)
+        else:
+            self._fetch(self.source, b * loss)
+
+    def _unprefetched(self, run: int) -> float:
+        """How much longer B takes than its bytes say, where panels cut its rows into short runs on many pages."""
+        if self.nest.kc <= STREAMS or run >= PAGE // 4 or self.problem.b_contiguous != "n":
+            return 1.0
+        return 1.0 + (1 / UNPREFETCHED - 1) * min(1.0, (self.nest.kc - STREAMS) / (8 * STREAMS))
+
+    def _pack(self, level: str, nbytes: float, block: float, transposed: bool, loss: float) -> None:
+        vectors = nbytes / self.rates.vector_bytes
+        self.work.packing_s += vectors * PACK_CYCLES * (2 if transposed else 1) * self.rates.cycle_s
+        self.work.pack(level, nbytes * loss)
+        self.work.pack(self.rates.home(block), nbytes)

@@ -1,0 +1,152 @@
+"""What one worker of a CPU can do: ceilings turned into the rates that the cost model multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from tessera.target import Ceilings, Target
+from tessera.target.ceilings import ComputeCeiling, MemoryCeiling
+
+LEVELS: Final = ("L1", "L2", "L3", "DRAM")
+
+USABLE: Final = 0.75
+"""The share of a cache that one operand can count on; the rest holds what streams past it (Low et al., "Analytical
+Modeling Is Enough for High-Performance BLIS", ACM TOMS 43, 2016, keep ways free for each stream)."""
+
+FMA_PER_CYCLE: Final[Mapping[str, int]] = MappingProxyType({"znver4": 1})
+"""Full-width fused multiply-adds that a core starts per cycle where it is not two: Zen 4 splits 512-bit operations
+(AMD, Software Optimization Guide for the Zen 4 Microarchitecture, section 2.11)."""
+
+FMA_LATENCY: Final = 4
+"""Cycles from a fused multiply-add to one that needs its result, on every x86 since 2015."""
+
+_ESTIMATED_CLOCK_HZ: Final = 3.5e9
+_ESTIMATED_BYTES_PER_CYCLE: Final = {"L2": 32.0, "L3": 12.0}
+_ESTIMATED_DRAM: Final = (18e9, 40e9)  # byte/s of one worker, and of all together
+
+
+def fma_per_cycle(target: Target) -> int:
+    """Vector fused multiply-adds of the widest kind that one core starts in a cycle."""
+    return FMA_PER_CYCLE.get(target.arch, 2)
+
+
+def estimated_ceilings(target: Target, workers: int) -> Ceilings:
+    """Ceilings of a CPU that nobody measured, from its vector width and what its kind usually has per cycle.
+
+    They rank schedules well enough to start from; `source` says that they are estimates.
+    """
+    starts = fma_per_cycle(target)
+    vector_bytes = target.vector_bits // 8
+    cycles = _ESTIMATED_CLOCK_HZ * workers
+    flops = {name: 2 * starts * cycles * vector_bytes / size for name, size in (("fp32", 4), ("fp64", 8))}
+    if target.has_avx512bf16:
+        flops["bf16"] = 2 * flops["fp32"]
+    bandwidth = {"L1": starts * vector_bytes * cycles}
+    bandwidth |= {name: per_cycle * cycles for name, per_cycle in _ESTIMATED_BYTES_PER_CYCLE.items()}
+    one, all_ = _ESTIMATED_DRAM
+    bandwidth["DRAM"] = min(one * workers, all_)
+    return Ceilings(
+        target.arch,
+        target.name,
+        "estimate from the vector width at 3.5 GHz",
+        tuple(ComputeCeiling(name, workers, value) for name, value in flops.items()),
+        tuple(MemoryCeiling(name, workers, value) for name, value in bandwidth.items()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One worker's share of a CPU on which `workers` run at once.
+
+    `flop_per_s` by dtype name; `byte_per_s` and `capacity` (bytes of a level that this worker can count on; infinite
+    for DRAM) by level; `cycle_s` the length of a cycle as the arithmetic peak implies it; `source` is the ceilings'.
+    """
+
+    flop_per_s: Mapping[str, float]
+    byte_per_s: Mapping[str, float]
+    capacity: Mapping[str, float]
+    cycle_s: float
+    vector_bytes: int
+    source: str
+
+    def home(self, nbytes: float) -> str:
+        """The nearest level that holds that many bytes of this worker's."""
+        return next((level for level, size in self.capacity.items() if nbytes <= size), "DRAM")
+
+
+@dataclass(slots=True)
+class Work:
+    """What the slowest worker has to do: arithmetic in seconds, traffic in bytes by the level that data comes from or
+    goes to, both beside each other; and packing, which nothing else overlaps with, likewise.
+    """
+
+    compute_s: float
+    traffic: dict[str, float]
+    packing_s: float = 0.0
+    packing: dict[str, float] = field(default_factory=dict)
+
+    def move(self, level: str, nbytes: float) -> None:
+        """Adds traffic."""
+        self.traffic[level] = self.traffic.get(level, 0.0) + nbytes
+
+    def pack(self, level: str, nbytes: float) -> None:
+        """Adds traffic of packing."""
+        self.packing[level] = self.packing.get(level, 0.0) + nbytes
+
+
+def machine(ceilings: Ceilings | None, target: Target, workers: int) -> Machine:
+    """The rates of one of `workers` workers, from the ceilings where they know them, else estimated."""
+    guess = estimated_ceilings(target, workers)
+    flops = {row.dtype: _flops(ceilings, guess, row.dtype, workers) / workers for row in guess.compute}
+    bandwidth = {level: _bandwidth(ceilings, guess, level, workers) / workers for level in LEVELS}
+    capacity = {
+        level.name: USABLE * level.size_bytes / min(workers, level.shared_by)
+        for level in target.memory
+        if level.name in LEVELS[:-1] and level.size_bytes
+    }
+    vector_bytes = target.vector_bits // 8
+    cycle_s = 2 * fma_per_cycle(target) * vector_bytes / 4 / flops["fp32"]
+    source = ceilings.source if ceilings is not None else guess.source
+    return Machine(flops, bandwidth, {**capacity, "DRAM": float("inf")}, cycle_s, vector_bytes, source)
+
+
+def largest_share(extent: int, step: int, workers: int) -> int:
+    """The most that one worker gets of an extent that is cut at multiples of `step`."""
+    steps = (extent + step - 1) // step
+    return min(extent, (steps + workers - 1) // workers * step)
+
+
+def _flops(ceilings: Ceilings | None, guess: Ceilings, dtype: str, workers: int) -> float:
+    measured = (
+        _nearest({row.workers: row.flop_per_s for row in ceilings.compute if row.dtype == dtype}, workers)
+        if ceilings
+        else None
+    )
+    fallback = guess.flop_per_s(dtype, workers)
+    assert fallback is not None
+    return measured or fallback
+
+
+def _bandwidth(ceilings: Ceilings | None, guess: Ceilings, level: str, workers: int) -> float:
+    rows = (
+        {row.workers: row.byte_per_s for row in ceilings.memory if (row.level, row.access) == (level, "read")}
+        if ceilings
+        else {}
+    )
+    fallback = guess.byte_per_s(level, workers)
+    assert fallback is not None
+    if level == "DRAM" and rows and workers not in rows:
+        # Memory saturates: more workers than were measured get no more in all than the most that were.
+        return rows[max(rows)] if workers > max(rows) else _nearest(rows, workers) or fallback
+    return _nearest(rows, workers) or fallback
+
+
+def _nearest(measured: Mapping[int, float], workers: int) -> float | None:
+    """The total of `workers`: as measured, else scaled from the nearest number of workers that was."""
+    if not measured:
+        return None
+    known = min(measured, key=lambda count: (abs(count - workers), count))
+    return measured[known] * workers / known
