@@ -37,17 +37,14 @@ from xdsl.irdl import (
 from xdsl.traits import IsTerminator, NoTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
-STAGE_LAYOUTS = ("rows", "panels", "row_panels", "panels_vnni")
+STAGE_LAYOUTS = {"rows": 2, "panels": 3, "row_panels": 3, "panels_vnni": 4}
+"""Layout of a stage -> the rank of its memref."""
 REDUCE_KINDS = ("add", "mul", "max", "min")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def _vector(value: SSAValue) -> VectorType[Attribute]:
     return cast("VectorType[Attribute]", value.type)
-
-
-def _memref(value: SSAValue) -> MemRefType[Attribute]:
-    return cast("MemRefType[Attribute]", value.type)
 
 
 def integers(attribute: DenseArrayBase) -> tuple[int, ...]:
@@ -130,7 +127,7 @@ class ForOp(IRDLOperation):
 
 
 def _verify_access(op: LoadOp | StoreOp, tile: VectorType[Attribute]) -> None:
-    buffer = _memref(op.buffer)
+    buffer = cast("MemRefType[Attribute]", op.buffer.type)
     if len(op.indices) != buffer.get_num_dims():
         raise VerifyException(f"{len(op.indices)} indices into a buffer of rank {buffer.get_num_dims()}")
     dims, bounds = integers(op.dims), integers(op.in_bounds)
@@ -198,14 +195,15 @@ class StageOp(IRDLOperation):
         if len(self.extents) != 2 or len(integers(self.maximum)) != 2 or len(self.body.block.args) != 2:
             raise VerifyException("stage copies a two-dimensional sub-block")
         if self.layout.data not in STAGE_LAYOUTS:
-            raise VerifyException(f"layout {self.layout.data!r} is none of {STAGE_LAYOUTS}")
+            raise VerifyException(f"layout {self.layout.data!r} is none of {tuple(STAGE_LAYOUTS)}")
         last = self.body.block.last_op
         if not isinstance(last, YieldOp) or len(last.values) != 1 or not isinstance(last.values[0].type, VectorType):
             raise VerifyException("the body must yield one tile")
         staged = self.staged.type
-        rank = {"rows": 2, "panels": 3, "row_panels": 3, "panels_vnni": 4}[self.layout.data]
-        if staged.get_num_dims() != rank:
-            raise VerifyException(f"layout {self.layout.data!r} gives a memref of rank {rank}")
+        if staged.get_num_dims() != STAGE_LAYOUTS[self.layout.data]:
+            raise VerifyException(
+                f"layout {self.layout.data!r} gives a memref of rank {STAGE_LAYOUTS[self.layout.data]}"
+            )
         if staged.element_type != last.values[0].type.element_type:
             raise VerifyException("staged element type differs from the yielded tile's")
 
@@ -354,10 +352,7 @@ class SelectOp(IRDLOperation):
 
 @irdl_op_definition
 class CastOp(IRDLOperation):
-    """Converts elements as torch's `to`: float to int truncates, to i1 tests for non-zero, i1 becomes 0 or 1.
-
-    Covers every pair of element types; arith's conversions of integers take scalars only in xDSL.
-    """
+    """Converts elements as torch's `to`, between all types (xDSL's arith converts integers as scalars only)."""
 
     name = "tessera.tile.cast"
     value = operand_def(VectorType)
