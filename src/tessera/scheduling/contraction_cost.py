@@ -29,6 +29,8 @@ TLB_CYCLES: Final = 7
 """Pages that the first translation buffer holds, and what a miss of it costs when the second one hits."""
 STREAMS: Final = 16
 """Sequential streams that hardware prefetchers follow."""
+MISS_LOSS: Final = 2.0
+"""How much longer a line takes from L2 where its load is waited for."""
 UNPREFETCHED: Final = 0.5
 """The part of a level's bandwidth that is left where they do not."""
 PACK_CYCLES: Final = 3.0
@@ -196,17 +198,19 @@ class _Operands:
             stays = panel_b + 2 * panel_a / nest.kc * STREAMS <= near and not self._crowded_b()
             self._fetch(home_a, batch * all_a * nest.column_tiles)
             self._fetch(home_b, batch * all_b * (nest.ic_blocks if stays else nest.row_tile_count))
-        if not self.pack_a and self._crowded_a():
-            # Rows push each other out of L1 between two elements of a line, so each element costs a line.
-            self._fetch("L2", batch * float(nest.m) * nest.k * nest.column_tiles * LINE)
+        # Rows that push each other out of L1 cost a line for each element, at L2's latency and not its bandwidth.
+        self._fetch("L2", batch * float(nest.m) * nest.k * nest.column_tiles * self._crowded_a() * MISS_LOSS * LINE)
 
     def _fetch(self, level: str, nbytes: float) -> None:
         if level != "L1":
             self.work.move(level, nbytes)
 
-    def _crowded_a(self) -> bool:
-        stride = self.problem.k * self.a_size
-        return self.nest.mr > _rows_without_conflict(stride, LINE) and self.problem.a_contiguous == "k"
+    def _crowded_a(self) -> float:
+        """The part of A's elements whose line is gone from L1 before its next element is needed."""
+        if self.pack_a or self.problem.a_contiguous != "k":
+            return 0.0
+        room = _rows_without_conflict(self.problem.k * self.a_size, LINE)
+        return min(1.0, max(0.0, self.nest.mr / room - 1))
 
     def _crowded_b(self) -> bool:
         run = self.nest.nr * self.b_size
