@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bench.timing import MINIMUM_KEPT
+
 Role = Literal["ours", "eager", "raised", "library", "compiled", "control"]
 """`eager` is torch as installed, `raised` the same with malloc's thresholds raised, `control` eager once more."""
 
@@ -27,6 +29,11 @@ class Measurement:
     error: float | None = None
     reason: str | None = None
 
+    @property
+    def quiet(self) -> bool:
+        """Whether enough batches ran while nothing else wanted the CPU."""
+        return self.kept >= MINIMUM_KEPT
+
 
 @dataclass(frozen=True)
 class Goal:
@@ -45,6 +52,8 @@ class Verdict:
     goal: Goal
     peer: str | None
     ratio: float | None
+    quiet: bool = True
+    """Whether both sides were measured undisturbed."""
 
     @property
     def met(self) -> bool | None:
@@ -89,7 +98,8 @@ class CaseResult:
             peer, ours = self.best(goal.roles, goal.memory), self.ours(goal.memory)
             measured = peer is not None and ours is not None and peer.seconds is not None and ours.seconds is not None
             ratio = peer.seconds / ours.seconds if measured else None  # type: ignore[union-attr,operator]
-            result.append(Verdict(goal, peer.contender if peer else None, ratio))
+            quiet = all(side.quiet for side in (peer, ours) if side is not None)
+            result.append(Verdict(goal, peer.contender if peer else None, ratio, quiet))
         return result
 
 

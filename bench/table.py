@@ -50,7 +50,7 @@ def _case_row(result: CaseResult, measurement: Measurement) -> Cells:
         f"{work / seconds / 1e9:.1f} {unit}",
         f"{100 * result.bound_s / seconds:.0f} ({result.binds})" if result.bound_s else "not measured",
         "" if ratio is None else f"{ratio:.2f}",
-        f"{measurement.kept}/{total}",
+        f"{measurement.kept}/{total}" + ("" if measurement.quiet else " disturbed"),
         "" if measurement.error is None else f"{measurement.error:.0e}",
     )
 
@@ -71,7 +71,7 @@ def _goal_row(result: CaseResult, verdict: Verdict) -> Cells:
         verdict.peer or "",
         ratio,
         f">= {goal.ratio:g}",
-        _met(verdict.met),
+        _met(verdict.met) + ("" if verdict.quiet else " (disturbed)"),
     )
 
 

@@ -41,6 +41,14 @@ def test_goals_are_held_against_the_fastest_peer() -> None:
     assert (twice.peer, twice.met) == ("torch", True)
 
 
+def test_a_goal_judged_on_a_busy_machine_says_so() -> None:
+    busy = Measurement("torch", "eager", "fresh", seconds=2e-3, kept=2, contended=7)
+    found = result(OURS, busy)
+    assert [verdict.quiet for verdict in found.verdicts()] == [False, False]
+    assert table.goal_sheet([found]).rows[1][-1] == "yes (disturbed)"
+    assert table.case_sheet(found).rows[1][-2] == "2/9 disturbed"
+
+
 def test_an_unmeasured_side_leaves_the_goal_open() -> None:
     assert [verdict.met for verdict in result(EAGER, LIBRARY_OUT).verdicts()] == [None, None]
     assert [verdict.met for verdict in result(OURS, ABSENT).verdicts()] == [None, None]
