@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,14 +42,20 @@ class ChromeExporter:
 def text(session: Session) -> Iterator[str]:
     """The file's text in pieces."""
     records = session.records()
-    slices, largest = _slices(records)
+    # Small numbers in order of appearance: viewers read thread numbers as 32 bits, and Python's do not fit.
+    tracks = {thread: track for track, thread in enumerate(dict.fromkeys(_threads(records)), 1)}
+    slices, largest = _slices(records, tracks)
     yield '{"traceEvents": [\n'
     separator = ""
-    for event in [*_names(records), *slices, *_instants(records)]:
+    for event in [*_names(tracks), *slices, *_instants(records, tracks)]:
         yield separator + json.dumps(event)
         separator = ",\n"
     rest = json.dumps({"displayTimeUnit": "ns", "otherData": metadata(session, largest)}, indent=1)
     yield "\n],\n" + rest[1:].lstrip()
+
+
+def _threads(records: Iterable[Record]) -> Iterator[int]:
+    return (record.thread_id for record in records if record.kind != "counter")
 
 
 def metadata(session: Session, largest_shift_ns: int) -> Event:
@@ -66,23 +72,23 @@ def metadata(session: Session, largest_shift_ns: int) -> Event:
     }
 
 
-def _slices(records: Iterable[Record]) -> tuple[list[Event], int]:
+def _slices(records: Iterable[Record], tracks: Mapping[int, int]) -> tuple[list[Event], int]:
     """Kernels and regions, thread by thread, nested; and the largest shift of an edge in nanoseconds."""
-    tracks: dict[int, list[Slice]] = {}
+    threads: dict[int, list[Slice]] = {}
     for record in records:
         if record.kind in ("kernel", "region"):
             edges = round(record.start_us * 1000), round(record.end_us * 1000)
-            tracks.setdefault(record.thread_id, []).append(Slice(*edges, record))
+            threads.setdefault(record.thread_id, []).append(Slice(*edges, record))
     events: list[Event] = []
     largest = 0
-    for thread, slices in tracks.items():
+    for thread, slices in threads.items():
         nested, shift = nest(slices)
         largest = max(largest, shift)
-        events.extend(_slice_event(each, thread) for each in nested)
+        events.extend(_slice_event(each, tracks[thread]) for each in nested)
     return events, largest
 
 
-def _slice_event(each: Slice, thread: int) -> Event:
+def _slice_event(each: Slice, track: int) -> Event:
     record = each.payload
     event: Event = {
         "name": record.operator or record.kernel_name,
@@ -90,7 +96,7 @@ def _slice_event(each: Slice, thread: int) -> Event:
         "ts": each.start_ns / 1000,
         "dur": (each.end_ns - each.start_ns) / 1000,
         "pid": os.getpid(),
-        "tid": thread,
+        "tid": track,
         "cat": record.kind,
     }
     if record.kind == "kernel":
@@ -118,19 +124,19 @@ def _kernel_arguments(record: Record) -> Event:
     return arguments
 
 
-def _instants(records: Iterable[Record]) -> Iterator[Event]:
+def _instants(records: Iterable[Record], tracks: Mapping[int, int]) -> Iterator[Event]:
     for record in records:
         common: Event = {"name": record.kernel_name, "ts": record.start_us, "pid": os.getpid(), "cat": record.kind}
         if record.kind == "mark":
-            yield {**common, "ph": "i", "s": "t", "tid": record.thread_id}
+            yield {**common, "ph": "i", "s": "t", "tid": tracks[record.thread_id]}
         elif record.kind == "counter":
             yield {**common, "ph": "C", "args": {record.unit or "value": record.value}}
 
 
-def _names(records: Iterable[Record]) -> Iterator[Event]:
+def _names(tracks: Mapping[int, int]) -> Iterator[Event]:
     """Names of the process and of its threads."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     yield {"name": "process_name", "ph": "M", "pid": os.getpid(), "args": {"name": f"tessera {os.getpid()}"}}
-    for thread in sorted({record.thread_id for record in records if record.kind != "counter"}):
-        label = names.get(thread, f"thread {thread}")
-        yield {"name": "thread_name", "ph": "M", "pid": os.getpid(), "tid": thread, "args": {"name": label}}
+    for thread, track in tracks.items():
+        label = names.get(thread, f"thread {thread:#x}")
+        yield {"name": "thread_name", "ph": "M", "pid": os.getpid(), "tid": track, "args": {"name": label}}

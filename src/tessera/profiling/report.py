@@ -31,10 +31,10 @@ def cells(row: OperatorRow) -> tuple[str, ...]:
 
 
 def significant(value: float) -> str:
-    """`value` in plain decimals with about three significant digits."""
-    if value == 0:
-        return "0"
-    decimals = next((n for n in range(7) if abs(value) >= 10 ** (2 - n)), 7)
+    """`value` with three significant digits or more, in plain decimals down to 0.0001."""
+    if 0 < abs(value) < 1e-4:
+        return f"{value:.2e}"
+    decimals = next((n for n in range(6) if abs(value) >= 10 ** (2 - n)), 6) if value else 0
     return f"{value:.{decimals}f}"
 
 

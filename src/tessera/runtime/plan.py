@@ -76,84 +76,32 @@ class Output:
 class Frame:
     """What one call in progress needs to itself: the frame with its table and steps, and the workspace."""
 
-    __slots__ = ("address", "buffer", "memory", "workspace")
+    __slots__ = ("address", "memory", "workspace")
 
     def __init__(self, buffer: Buffer, workspace: Buffer | None) -> None:
-        self.buffer = buffer
-        self.workspace = workspace
         self.address = buffer.address
         self.memory = buffer.memory()
+        self.workspace = workspace
 
 
-class BoundPlan:
-    """A plan that `run(leaves)` executes. Thread-safe; the GIL is released while kernels run.
+class FramePool:
+    """The frames of one plan. It knows nothing of the plan, so that a plan goes as soon as its last reference does."""
 
-    `run` takes the leaves of the structure, checked by the caller, and gives one leaf per `Output`. It raises
-    MemoryLimitError (E_MEMORY_LIMIT) when results or temporaries do not fit the allocator's limit, and nothing else.
-    """
+    __slots__ = ("__weakref__", "_descriptors", "_plan", "_steps", "_table_words", "_workspace_bytes", "idle")
 
-    __slots__ = (
-        "__weakref__",
-        "_arena_bytes",
-        "_descriptors",
-        "_frames",
-        "_steps",
-        "_table_words",
-        "_workspace_bytes",
-        "number",
-        "run",
-    )
-
-    def __init__(
-        self,
-        *,
-        steps: Sequence[Step],
-        slots: Sequence[Slot],
-        results: Sequence[int],
-        outputs: Sequence[Output],
-        arena_bytes: int = 0,
-        facts: Callable[[], Sequence[StepFacts]] | Sequence[StepFacts] = (),
-    ) -> None:
-        """`results`: size in bytes of each result buffer. `facts`: what reports say of each step, or a function that
-        finds it out when a report asks."""
-        self.number = next(_plan_numbers)
-        self._steps = tuple(steps)
-        self._table_words = len(slots)
-        self._arena_bytes = arena_bytes
-        self._workspace_bytes = max((step.workers * _pitch(step) for step in self._steps), default=0)
-        self._descriptors = _packed([word for step in self._steps for word in step.descriptors])
-        self._frames: list[Frame] = []
-        step_facts.register_plan(self.number, facts)
-        buffers.shared().register(self)
-        self.run: Callable[[Sequence[Leaf]], tuple[Leaf, ...]] = make_entry(
-            slots=tuple((slot.kind, slot.index) for slot in slots),
-            results=tuple(results),
-            outputs=tuple((output.index, output.structure) for output in outputs),
-            arena_bytes=arena_bytes,
-            frames=self._frames,
-            new_frame=self._new_frame,
-            allocate=buffers.allocate,
-            call=native.driver().run,
-        )
-
-    def __del__(self) -> None:
-        step_facts.retire_plan(self.number)
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The launches, in order."""
-        return self._steps
-
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of temporaries that a call takes and gives back."""
-        return self._arena_bytes
+    def __init__(self, plan: int, steps: tuple[Step, ...], table_words: int) -> None:
+        self._plan = plan
+        self._steps = steps
+        self._table_words = table_words
+        self._workspace_bytes = max((step.workers * _pitch(step) for step in steps), default=0)
+        self._descriptors = _packed([word for step in steps for word in step.descriptors])
+        self.idle: list[Frame] = []
 
     def drop_idle(self) -> None:
         """Lets go of the frames, and their workspaces, that no call in progress uses."""
-        self._frames.clear()
+        self.idle.clear()
 
-    def _new_frame(self) -> Frame:
+    def new(self) -> Frame:
         """A frame with everything but the table filled in."""
         workspace = buffers.allocate(self._workspace_bytes) if self._workspace_bytes else None
         table_at = native.FRAME_WORDS
@@ -165,7 +113,7 @@ class BoundPlan:
             len(self._steps),
             buffer.address + steps_at * _WORD,
             recorder.CELL_ADDRESS,
-            self.number,
+            self._plan,
         )
         body = self._step_words(workspace.address if workspace is not None else 0)
         frame = Frame(buffer, workspace)
@@ -180,6 +128,49 @@ class BoundPlan:
             words += (step.kernel.address, descriptors, step.workers, workspace, _pitch(step), number, 0, 0)
             descriptors += _WORD * len(step.descriptors)
         return words
+
+
+class BoundPlan:
+    """A plan that `run(leaves)` executes. Thread-safe; the GIL is released while kernels run.
+
+    `run` takes the leaves of the structure, checked by the caller, and gives one leaf per `Output`. It raises
+    MemoryLimitError (E_MEMORY_LIMIT) when results or temporaries do not fit the allocator's limit, and nothing else.
+    """
+
+    __slots__ = ("__weakref__", "arena_bytes", "frames", "number", "run", "steps")
+
+    def __init__(
+        self,
+        *,
+        steps: Sequence[Step],
+        slots: Sequence[Slot],
+        results: Sequence[int],
+        outputs: Sequence[Output],
+        arena_bytes: int = 0,
+        facts: Callable[[], Sequence[StepFacts]] | Sequence[StepFacts] = (),
+    ) -> None:
+        """`results`: size in bytes of each result buffer. `arena_bytes`: temporaries, taken for each call and given
+        back. `facts`: what reports say of each step, or a function that finds it out when a report asks.
+        """
+        self.number = next(_plan_numbers)
+        self.steps = tuple(steps)
+        self.arena_bytes = arena_bytes
+        self.frames = FramePool(self.number, self.steps, len(slots))
+        step_facts.register_plan(self.number, facts)
+        buffers.shared().register(self.frames)
+        self.run: Callable[[Sequence[Leaf]], tuple[Leaf, ...]] = make_entry(
+            slots=tuple((slot.kind, slot.index) for slot in slots),
+            results=tuple(results),
+            outputs=tuple((output.index, output.structure) for output in outputs),
+            arena_bytes=arena_bytes,
+            frames=self.frames.idle,
+            new_frame=self.frames.new,
+            allocate=buffers.allocate,
+            call=native.driver().run,
+        )
+
+    def __del__(self) -> None:
+        step_facts.retire_plan(self.number)
 
 
 def _pitch(step: Step) -> int:

@@ -88,8 +88,8 @@ def measured(progress: Callable[[float], None] | None = None) -> Ceilings:
     busy = (_waiting_seconds() - waited) / (time.monotonic() - start)
     if busy > BUSY:
         warnings.warn(
-            f"other programs used the CPU while its ceilings were measured ({busy:.0%} of the time some program waited for "
-            "a core): they may be too low, and are not kept",
+            f"the CPU was busy with other programs while its ceilings were measured (for {busy:.0%} of the time some "
+            "thread waited for a core): they may be too low, and are not kept",
             stacklevel=2,
         )
         return made
