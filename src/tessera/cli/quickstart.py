@@ -49,6 +49,8 @@ class Result:
     kernel: Kernel
     config: Config
     torch_seconds: float
+    quiet: bool
+    """Whether the medians rest on samples during which nothing else wanted the CPU."""
     error: float
     point: RooflinePoint
 
@@ -68,6 +70,7 @@ def quickstart(
     """
     console = Console()
     begin = time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
     machine = describe(console)
     work = kernels()
     configs = tune(work, budget, console)
@@ -99,7 +102,8 @@ def describe(console: Console) -> Target:
     peaks = [f"{row.dtype} {row.flop_per_s / 1e9:,.0f} GFLOP/s" for row in ceilings.compute if row.workers == threads]
     levels = dict.fromkeys(row.level for row in ceilings.memory if row.workers == threads)
     bandwidths = [f"{level} {analyze.bandwidth(ceilings, level, threads) / 1e9:,.0f} GB/s" for level in levels]
-    console.print(f"ceilings, {ceilings.source}: {', '.join(peaks + bandwidths)}", highlight=False)
+    when = f"{ceilings.source} {ceilings.date[:10]}"
+    console.print(f"ceilings, {when}: {', '.join(peaks + bandwidths)}", highlight=False)
     return machine
 
 
@@ -139,8 +143,9 @@ def measure(work: Sequence[Kernel], configs: Sequence[Config], folder: Path, con
     results = []
     profiled = trace(work, folder)
     for kernel, config, (error, medians) in zip(work, configs, checked, strict=True):
-        point = replace(profiled[kernel.label], name=kernel.name, seconds=medians["tessera"])
-        results.append(Result(kernel, config, medians["torch"], error, point))
+        (ours, quiet), (theirs, quiet_too) = medians["tessera"], medians["torch"]
+        point = replace(profiled[kernel.label], name=kernel.name, seconds=ours)
+        results.append(Result(kernel, config, theirs, quiet and quiet_too, error, point))
     return results
 
 
@@ -157,8 +162,11 @@ def trace(work: Sequence[Kernel], folder: Path) -> dict[str, RooflinePoint]:
     return {region: point for region, point in points if point is not None}
 
 
-def compare(calls: Mapping[str, Callable[[], object]], seconds: float = COMPARISON_S) -> dict[str, float]:
-    """The median seconds of each call. The calls take turns; samples taken while others wanted the CPU are dropped."""
+def compare(calls: Mapping[str, Callable[[], object]], seconds: float = COMPARISON_S) -> dict[str, tuple[float, bool]]:
+    """The median seconds of each call, taking turns, and whether it rests on undisturbed samples.
+
+    Samples taken while other programs wanted the CPU are dropped, unless fewer than three others are left.
+    """
     meter = ContentionMeter()
     quiet: dict[str, list[float]] = {name: [] for name in calls}
     every: dict[str, list[float]] = {name: [] for name in calls}
@@ -170,7 +178,8 @@ def compare(calls: Mapping[str, Callable[[], object]], seconds: float = COMPARIS
             every[name].append(sample.seconds)
             if not sample.contended:
                 quiet[name].append(sample.seconds)
-    return {name: statistics.median(quiet[name] if len(quiet[name]) >= FEWEST_QUIET else every[name]) for name in calls}
+    enough = {name: len(quiet[name]) >= FEWEST_QUIET for name in calls}
+    return {name: (statistics.median((quiet if enough[name] else every)[name]), enough[name]) for name in calls}
 
 
 def _without_result(call: Callable[[], object]) -> Callable[[], None]:
@@ -196,10 +205,12 @@ def table(results: Sequence[Result], model: Roofline) -> Table:
             rate,
             "" if share is None else f"{share:.0f}",
             "" if bound is None else bound.binding,
-            f"{result.torch_seconds / point.seconds:.2f}",
+            f"{result.torch_seconds / point.seconds:.2f}" + ("" if result.quiet else " *"),
             f"{result.error:.0e}",
             "yes" if result.right else "NO",
         )
+    if not all(result.quiet for result in results):
+        shown.caption = "* other programs wanted the CPU all the while; run it again on a quiet machine"
     return shown
 
 
