@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -138,30 +139,51 @@ def caches() -> Iterator[Finding]:
     now = settings.current()
     yield cache("tuning cache", now.autotune_dir)
     yield cache("object cache", now.objects_dir)
-    yield cache("measured ceilings", now.ceilings_dir)
+    yield ceilings()
+
+
+def ceilings() -> Finding:
+    """What this CPU was measured to do at most; without it reports cannot say what part of the bound was reached."""
+    from tessera.backend.llvm.ceilings import stored
+
+    known = stored()
+    if known is None:
+        return Finding("ceilings", "absent", "not measured yet", "`tessera quickstart` measures them, once per CPU")
+    fp32 = known.flop_per_s("fp32", 1)
+    peak = "" if fp32 is None else f", {fp32 / 1e9:.4g} GFLOP/s in fp32 on one thread"
+    return Finding("ceilings", "ok", f"measured {known.date}{peak}")
 
 
 def cache(subject: str, folder: Path) -> Finding:
     """One folder. Without a writable one Tessera works, but compiles and tunes anew in every process."""
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    # os.path.exists, because Path.exists raises where a folder above may not be searched.
+    existing = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         remedy = f"make {existing} a folder you may write to, or set TESSERA_CACHE_DIR"
         return Finding(subject, "absent", f"{folder}: not writable", remedy)
     if existing != folder:
         return Finding(subject, "ok", f"{folder}: empty, made when first needed")
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    used = sum(path.stat().st_size for path in files)
+    sizes = list(file_sizes(folder))
     free = shutil.disk_usage(folder).free
-    found = f"{folder}: {len(files)} files, {size(used)}; {size(free)} free on the disk"
+    found = f"{folder}: {len(sizes)} files, {size(sum(sizes))}; {size(free)} free on the disk"
     if free < 2**26:
         return Finding(subject, "absent", found, "free some space: what does not fit is compiled and tuned again")
     return Finding(subject, "ok", found)
 
 
+def file_sizes(folder: Path) -> Iterator[int]:
+    """The size in bytes of every file below a folder; files that other processes remove meanwhile do not count."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                yield os.lstat(os.path.join(place, name)).st_size
+
+
 def gpu() -> Finding:
     """The GPU that torch can use, or the first reason why there is none."""
     if torch.cuda.is_available():
-        return Finding("GPU", "ok", ", ".join(torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())))
+        names = ", ".join(torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count()))
+        return Finding("GPU", "ok", f"{names}; this version of Tessera runs kernels on the CPU only")
     if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/kfd").exists():
         return Finding(
             "GPU", "absent", "no device: neither /dev/nvidia* nor /dev/kfd", "none needed: kernels run on the CPU"

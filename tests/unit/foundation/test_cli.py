@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from tessera import settings, target
+from tessera.backend.llvm import ceilings as measuring
 from tessera.cli import doctor, main
 from tessera.cli.doctor import Finding
 from tessera.errors import UnsupportedTargetError
@@ -132,6 +133,15 @@ def test_a_cache_below_a_file_is_not_writable(tmp_path: Path) -> None:
     found = doctor.cache("c", tmp_path / "file" / "objects")
     assert found.state == "absent"
     assert "TESSERA_CACHE_DIR" in found.remedy
+
+
+def test_ceilings_are_reported_once_they_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "stored", lambda: None)
+    assert doctor.ceilings().state == "absent"
+
+    known = target.Ceilings("znver4", "CPU", "measured", (target.ComputeCeiling("fp32", 1, 1.5e11),), (), "2025-01-01")
+    monkeypatch.setattr(measuring, "stored", lambda: known)
+    assert doctor.ceilings() == Finding("ceilings", "ok", "measured 2025-01-01, 150 GFLOP/s in fp32 on one thread")
 
 
 def test_openmp_that_is_switched_off_is_no_fault() -> None:
