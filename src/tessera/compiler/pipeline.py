@@ -16,7 +16,7 @@ from tessera.compiler.program import Program, read_program
 from tessera.lazy.node import Node, joined
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
-from tessera.rewrite.fusion import fuse_function
+from tessera.rewrite.passes import graph_passes
 
 _lock = threading.RLock()
 _bound: OrderedDict[Structure, list[Kernel]] = OrderedDict()
@@ -35,9 +35,8 @@ def program_of(form: SymbolicForm) -> Program:
     """The program of a form: built, rewritten and fused once."""
     if form.program is None:
         graph = build_graph(form)
-        (function,) = graph.module.ops
-        fuse_function(function)  # type: ignore[arg-type]
-        form.program = read_program(graph.module, graph.leaves, graph.extents)
+        log = [firing for step in graph_passes() for firing in step.rewrite(graph.module)]
+        form.program = read_program(graph.module, graph.leaves, graph.extents, log)
     program = form.program
     assert isinstance(program, Program)
     return program

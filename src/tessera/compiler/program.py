@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
@@ -14,6 +14,7 @@ from tessera.dtypes import DType, dtype_of
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES
 from tessera.ir.graph import GraphOperation
+from tessera.rewrite.engine import Firing
 from tessera.rewrite.groups import CONTRACTIONS, REDUCTIONS, ROWS, dims_of
 
 Alignment = tuple[int | None, ...]
@@ -75,9 +76,13 @@ class Program:
     values: tuple[ValueInfo, ...]
     items: tuple[KernelItem | LayoutItem, ...]
     roots: tuple[int, ...]
+    log: tuple[Firing, ...]
+    """The rewrites that fired, in order."""
 
 
-def read_program(module: ModuleOp, leaves: tuple[int, ...], extents: Mapping[str, Place]) -> Program:
+def read_program(
+    module: ModuleOp, leaves: tuple[int, ...], extents: Mapping[str, Place], log: Sequence[Firing] = ()
+) -> Program:
     """The program of a module in which `fuse-kernels` has run."""
     (function,) = (op for op in module.ops if isinstance(op, FuncOp))
     numbers: dict[SSAValue, int] = {}
@@ -111,7 +116,7 @@ def read_program(module: ModuleOp, leaves: tuple[int, ...], extents: Mapping[str
                     {name: operation.attribute(name) for name in operation.attributes if name not in ("node", "dims")},
                 )
             )
-    return Program(module, leaves, extents, tuple(values), tuple(items), roots)
+    return Program(module, leaves, extents, tuple(values), tuple(items), roots, tuple(log))
 
 
 def _kernel_item(

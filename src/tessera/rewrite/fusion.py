@@ -7,36 +7,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import dimension_names, to_attribute
 from tessera.ir.graph import GraphOperation
+from tessera.rewrite.engine import Firing
 from tessera.rewrite.groups import Group, Partition, dims_of
 
 UNLIMITED = 1 << 30
 
 
-@dataclass(frozen=True)
-class FuseKernels:
-    """Pass `fuse-kernels{limit=N}`: groups graph operations into schedule kernels of at most N operations."""
+def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> list[Firing]:
+    """Replaces the graph operations of `function` by schedule kernels, in an order that respects their dependences.
 
-    name = "fuse-kernels"
-    limit: int = UNLIMITED
-
-    def apply(self, module: ModuleOp) -> None:
-        """Rewrites every function of the module."""
-        for function in module.ops:
-            if isinstance(function, FuncOp):
-                fuse_function(function, self.limit)
-
-
-def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> None:
-    """Replaces the graph operations of `function` by schedule kernels, in an order that respects their dependences."""
+    Gives the log: one entry for each kernel that holds more than one operation.
+    """
+    log: list[Firing] = []
     block = function.body.block
     terminator = block.last_op
     assert isinstance(terminator, ReturnOp)
@@ -52,6 +41,9 @@ def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> None:
             replaced[operation.result] = operation.result
             continue
         kernel, results = _kernel(group, number, partition, replaced)
+        if len(group.operations) > 1:
+            names = [operation.operator for operation in group.operations]
+            log.append(Firing(f"fuse-{_family(group)}", " . ".join(reversed(names)), f"kernel {kernel.sym_name.data}"))
         block.insert_op_before(kernel, terminator)
         replaced.update(zip(results, kernel.results, strict=True))
     for index, operand in enumerate(terminator.operands):
@@ -61,6 +53,7 @@ def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> None:
         if isinstance(operation, GraphOperation) and operation not in replacements:
             operation.detach()
             operation.erase(safe_erase=False)
+    return log
 
 
 def _ordered(groups: list[Group]) -> list[Group]:

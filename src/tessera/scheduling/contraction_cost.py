@@ -25,8 +25,9 @@ TILE_CYCLES: Final = 30
 MISS_CYCLES: Final = {"L1": 0.0, "L2": 1.5, "L3": 5.0, "DRAM": 12.0}
 """Cycles per line of the output where it is not prefetched: latency over the misses that run at once."""
 TLB_ENTRIES: Final = 64
-TLB_CYCLES: Final = 7
-"""Pages that the first translation buffer holds, and what a miss of it costs when the second one hits."""
+TLB_CYCLES: Final = 2
+"""Pages that the first translation buffer holds, and what a miss of it costs when the second one hits and others wait
+at the same time."""
 STREAMS: Final = 16
 """Sequential streams that hardware prefetchers follow."""
 MISS_LOSS: Final = 2.0
@@ -210,7 +211,8 @@ class _Operands:
         if self.pack_a or self.problem.a_contiguous != "k":
             return 0.0
         room = _rows_without_conflict(self.problem.k * self.a_size, LINE)
-        return min(1.0, max(0.0, self.nest.mr / room - 1))
+        # Fitted: the more of B streams through the cache beside them, the fewer of the lines in excess survive.
+        return min(1.0, max(0.0, (self.nest.mr / room - 1) * self.nest.columns / 2))
 
     def _crowded_b(self) -> bool:
         run = self.nest.nr * self.b_size

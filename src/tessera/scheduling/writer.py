@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import arith
 from xdsl.dialects import math as math_dialect
-from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, i64
 from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import fp32, fp64, int64
@@ -42,8 +42,6 @@ _INTEGER: Mapping[str, Callable[..., Operation]] = {
     "and": arith.AndIOp,
     "or": arith.OrIOp,
 }
-_COMPARE_FLOAT = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
-_COMPARE_INTEGER = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 
 
 @dataclass(frozen=True)
@@ -212,15 +210,12 @@ def _scalar(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValu
 
 
 def _compare(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
-    a, b = value.arguments
-    kind = str(value.attributes[0])
-    operands = [writer.write(a, shape), writer.write(b, shape)]
-    if a.dtype.kind == "float":
-        operation: Operation = arith.CmpfOp(*operands, _COMPARE_FLOAT[kind])
-    else:
-        # False < True, while i1's signed order would say the opposite.
-        signed = _COMPARE_INTEGER[kind]
-        operation = arith.CmpiOp(*operands, signed.replace("s", "u", 1) if a.dtype.kind == "bool" and signed[0] == "s" else signed)
+    operands = [writer.write(argument, shape) for argument in value.arguments]
+    operation = tile.CompareOp.create(
+        operands=operands,
+        result_types=[VectorType(element_type(value.dtype), list(shape))],
+        attributes={"predicate": StringAttr(str(value.attributes[0]))},
+    )
     return writer.builder.append(operation, writer._home(value).depth)
 
 

@@ -1,0 +1,190 @@
+"""Algebraic rules over Graph IR. Each is exact in floating point, unless it stands in `ROUNDING`.
+
+The snippet above each rule shows it before and after.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import SSAValue
+
+from tessera.dtypes import DType, dtype_of
+from tessera.ir.attributes import DTYPE_NAMES
+from tessera.ir.graph import GraphOperation
+from tessera.ops import OPERATORS
+from tessera.rewrite.engine import NamedRule, Rewriter, dims_attribute
+
+_FOLDABLE = tuple("add sub mul div neg abs exp log sqrt rsqrt tanh sigmoid erf minimum maximum pow".split())
+
+
+def made_by(value: SSAValue, operator: str) -> GraphOperation | None:
+    """The operation that makes `value`, if it is of that operator."""
+    owner = value.owner
+    return owner if isinstance(owner, GraphOperation) and owner.operator == operator else None
+
+
+def constant_of(value: SSAValue) -> float | int | bool | None:
+    """The value of a constant; None for all else."""
+    operation = made_by(value, "constant")
+    number = None if operation is None else operation.attribute("value")
+    return number if isinstance(number, bool | int | float) else None
+
+
+def dtype(value: SSAValue) -> DType:
+    """The dtype of a Graph IR value."""
+    assert isinstance(value.type, TensorType)
+    return dtype_of(DTYPE_NAMES[value.type.element_type])
+
+
+def _same(a: SSAValue, b: SSAValue) -> bool:
+    return a.type == b.type and dims_attribute(a) == dims_attribute(b)
+
+
+#   matmul(transpose(x), y)  ->  matmul(x, y) {transpose_a}
+def fold_transpose(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    operands = list(operation.inputs)
+    flags = {"transpose_a": bool(operation.attribute("transpose_a", False)), "transpose_b": bool(operation.attribute("transpose_b", False))}
+    folded = False
+    for index, flag in enumerate(flags):
+        source = made_by(operands[index], "transpose")
+        if source is None:
+            continue
+        permutation = source.attribute("permutation")
+        assert isinstance(permutation, tuple)
+        rank = len(permutation)
+        if permutation == (*range(rank - 2), rank - 1, rank - 2):
+            operands[index] = source.inputs[0]
+            flags[flag] = not flags[flag]
+            folded = True
+    if not folded:
+        return None
+    kept = {name: operation.attribute(name) for name in operation.attributes if name not in ("dims", *flags)}
+    return rewriter.create(operation.operator, operands, {**kept, **flags})  # type: ignore[dict-item]
+
+
+#   transpose(transpose(x, p), q)  ->  transpose(x, p[q]);   transpose(x, identity)  ->  x
+def merge_transposes(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    outer = operation.attribute("permutation")
+    assert isinstance(outer, tuple)
+    if outer == tuple(range(len(outer))):
+        return operation.inputs[0]
+    inner = made_by(operation.inputs[0], "transpose")
+    if inner is None:
+        return None
+    permutation = inner.attribute("permutation")
+    assert isinstance(permutation, tuple)
+    return rewriter.create(
+        "transpose",
+        [inner.inputs[0]],
+        {"permutation": tuple(permutation[d] for d in outer), "node": operation.attributes["node"]},  # type: ignore[misc, index]
+    )
+
+
+#   cast(x : T, T)  ->  x;   cast(cast(x : T, wider), U)  ->  cast(x, U)
+def merge_casts(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    (source,) = operation.inputs
+    if source.type == operation.result.type:
+        return source
+    inner = made_by(source, "cast")
+    if inner is None or not _holds(dtype(source), dtype(inner.inputs[0])):
+        return None
+    return rewriter.create("cast", [inner.inputs[0]], {"dtype": dtype(operation.result).name})
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is a value of `wide`."""
+    if wide is narrow or narrow.kind == "bool":
+        return wide.kind != "bool" or narrow.kind == "bool"
+    if wide.kind == narrow.kind == "float":
+        a, b = torch.finfo(wide.torch), torch.finfo(narrow.torch)
+        return a.eps <= b.eps and a.max >= b.max and a.smallest_normal <= b.smallest_normal
+    if wide.kind == narrow.kind == "int":
+        return wide.itemsize >= narrow.itemsize
+    return False
+
+
+#   x * 1, x / 1, x - 0, x ** 1  ->  x      (x + 0 is no identity: -0.0 + 0 is 0.0; integers have no -0)
+def drop_neutral(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    a, b = operation.inputs
+    integers = dtype(operation.result).kind == "int"
+    right = {"mul": 1, "div": 1, "sub": 0, "pow": 1, **({"add": 0} if integers else {})}
+    left = {"mul": 1, **({"add": 0} if integers else {})}
+    for value, other, neutral in ((a, b, right), (b, a, left)):
+        wanted = neutral.get(operation.operator)
+        number = constant_of(other)
+        # -0.0 equals 0, and x - -0.0 is x too, but for x = -0.0.
+        plain = number is not None and (number != 0 or math.copysign(1.0, number) > 0)
+        if wanted is not None and plain and number == wanted and _same(value, operation.result):
+            return value
+    return None
+
+
+#   x ** 2  ->  x * x;   x ** -1  ->  1 / x
+def expand_power(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    base, exponent = operation.inputs
+    number = constant_of(exponent)
+    if not _same(base, operation.result):
+        return None
+    if number == 2:
+        return rewriter.create("mul", [base, base])
+    if number == -1 and dtype(base).kind == "float":
+        one = rewriter.create("constant", [], {"value": 1.0}, like=exponent)
+        return rewriter.create("div", [one, base])
+    return None
+
+
+#   -(-x)  ->  x;   abs(abs(x))  ->  abs(x);   relu(relu(x))  ->  relu(x);   not(not(x))  ->  x
+def merge_repeated(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    inner = made_by(operation.inputs[0], operation.operator)
+    if inner is None:
+        return None
+    if operation.operator in ("abs", "relu"):
+        return inner.result
+    source = inner.inputs[0]
+    return source if _same(source, operation.result) else None
+
+
+#   where(c, x, x)  ->  x
+def drop_choice(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    _, a, b = operation.inputs
+    return a if a is b and _same(a, operation.result) else None
+
+
+#   add(2.0, 0.5)  ->  2.5      (of one element, in the dtype of the result)
+def fold_constants(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    numbers = [constant_of(value) for value in operation.inputs]
+    if any(number is None for number in numbers):
+        return None
+    kinds = [dtype(value) for value in operation.inputs]
+    if any(kind.kind != "float" for kind in kinds):
+        return None
+    operator = OPERATORS[operation.operator]
+    attributes = {name: operation.attribute(name, default) for name, default in operator.attributes.items()}
+    operands = [torch.tensor(number, dtype=torch.float64) for number in numbers]
+    result = operator.reference(*operands, **attributes).to(dtype(operation.result).torch)
+    return rewriter.create("constant", [], {"value": float(result.item())})
+
+
+#   reshape(reshape(x))  ->  reshape(x)
+def merge_reshapes(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    inner = made_by(operation.inputs[0], "reshape")
+    if inner is None:
+        return None
+    return rewriter.create("reshape", [inner.inputs[0]], {"node": operation.attributes["node"]})
+
+
+RULES = (
+    NamedRule("fold-transpose-into-matmul", ("matmul", "gemm"), fold_transpose),
+    NamedRule("merge-transposes", ("transpose",), merge_transposes),
+    NamedRule("merge-reshapes", ("reshape",), merge_reshapes),
+    NamedRule("merge-casts", ("cast",), merge_casts),
+    NamedRule("fold-constants", _FOLDABLE, fold_constants),
+    NamedRule("drop-neutral-element", ("add", "sub", "mul", "div", "pow"), drop_neutral),
+    NamedRule("expand-power", ("pow",), expand_power),
+    NamedRule("merge-repeated", ("neg", "abs", "relu", "logical_not"), merge_repeated),
+    NamedRule("drop-equal-choice", ("where",), drop_choice),
+)
+"""All rules, in the order in which they are tried on an operation."""

@@ -1,0 +1,162 @@
+"""The rewrite engine: tables of `(operator, function)` rules over Graph IR, applied until none fires, each firing logged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from tessera.ir import graph
+from tessera.ir.attributes import Value
+from tessera.ir.graph import GraphOperation
+
+MOST_FIRINGS = 100_000
+
+
+class Rewriter:
+    """What a rule may use to build its replacement: new operations go before the one that is being rewritten."""
+
+    def __init__(self, target: GraphOperation) -> None:
+        self.target = target
+        self.made: list[GraphOperation] = []
+
+    def create(
+        self,
+        operator: str,
+        operands: Sequence[SSAValue],
+        attributes: Mapping[str, Value] | None = None,
+        like: SSAValue | None = None,
+    ) -> SSAValue:
+        """A new operation with the type and extents of `like`, by default those of the operation being rewritten."""
+        model = self.target.result if like is None else like
+        made = graph.create(operator, operands, model.type, attributes)  # type: ignore[arg-type]
+        made.attributes["dims"] = dims_attribute(model)
+        self.made.append(made)
+        return made.result
+
+
+Rule = Callable[[GraphOperation, Rewriter], SSAValue | None]
+"""Gives the value that replaces an operation's result, or None where it does not apply."""
+
+
+@dataclass(frozen=True)
+class NamedRule:
+    """A rule with the name that its firings are logged under, and the operators that it looks at."""
+
+    name: str
+    operators: tuple[str, ...]
+    apply: Rule
+
+
+@dataclass(frozen=True)
+class Firing:
+    """One application of a rule: what stood there before, and after."""
+
+    rule: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.before} -> {self.after}"
+
+
+def dims_attribute(value: SSAValue) -> Attribute:
+    """The `dims` attribute of a value, read from its operation or from the function's `argument_dims`."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        function = owner.parent_op()
+        assert function is not None
+        return function.attributes["argument_dims"].data[value.index]  # type: ignore[attr-defined, no-any-return]
+    return owner.attributes["dims"]
+
+
+def describe(value: SSAValue, depth: int = 2) -> str:
+    """A value as a term, a few operators deep: `mul(cast(a), 2.0)`."""
+    owner = value.owner
+    if isinstance(owner, Block):
+        return f"arg{value.index}"  # type: ignore[attr-defined]
+    assert isinstance(owner, GraphOperation)
+    if owner.operator == "constant":
+        return str(owner.attribute("value"))
+    if depth == 0:
+        return "..."
+    flags = [name for name in ("transpose_a", "transpose_b") if owner.attribute(name, False)]
+    return f"{owner.operator}({', '.join([describe(v, depth - 1) for v in owner.inputs] + flags)})"
+
+
+def rewrite_function(function: FuncOp, rules: Iterable[NamedRule]) -> list[Firing]:
+    """Applies the rules until none fires, then removes what nothing uses. Gives the log."""
+    table: dict[str, list[NamedRule]] = {}
+    for rule in rules:
+        for operator in rule.operators:
+            table.setdefault(operator, []).append(rule)
+    log: list[Firing] = []
+    worklist = [op for op in function.body.block.ops if isinstance(op, GraphOperation)]
+    worklist.reverse()
+    while worklist and len(log) < MOST_FIRINGS:
+        operation = worklist.pop()
+        if operation.parent is None:
+            continue
+        replacement = _fire(operation, table.get(operation.operator, ()), log)
+        if replacement is not None:
+            worklist.extend(replacement)
+    remove_dead(function.body.block, log)
+    return log
+
+
+def _fire(operation: GraphOperation, rules: Iterable[NamedRule], log: list[Firing]) -> list[GraphOperation] | None:
+    """Tries the rules on one operation; gives the operations to look at again if one fired."""
+    for rule in rules:
+        rewriter = Rewriter(operation)
+        value = rule.apply(operation, rewriter)
+        if value is None:
+            continue
+        before = describe(operation.result)
+        users = [use.operation for use in operation.result.uses if isinstance(use.operation, GraphOperation)]
+        block = operation.parent
+        assert block is not None
+        for made in rewriter.made:
+            block.insert_op_before(made, operation)
+        operation.result.replace_all_uses_with(value)
+        operation.detach()
+        operation.erase(safe_erase=False)
+        log.append(Firing(rule.name, before, describe(value)))
+        return [*users, *rewriter.made]
+    return None
+
+
+def remove_dead(block: Block, log: list[Firing]) -> None:
+    """Removes operations whose result nothing uses, last ones first."""
+    for operation in reversed(list(block.ops)):
+        if isinstance(operation, GraphOperation) and not operation.result.uses.get_length():
+            log.append(Firing("dead-code", describe(operation.result), "nothing"))
+            operation.detach()
+            operation.erase()
+
+
+def merge_equal(block: Block) -> list[Firing]:
+    """Common subexpressions: an operation equal to an earlier one is replaced by it.
+
+        %1 = exp(%x); %2 = exp(%x)   ->   %1 = exp(%x), used twice
+    """
+    log: list[Firing] = []
+    seen: dict[tuple[object, ...], GraphOperation] = {}
+    for operation in list(block.ops):
+        if not isinstance(operation, GraphOperation):
+            continue
+        key = _identity(operation)
+        earlier = seen.setdefault(key, operation)
+        if earlier is not operation:
+            log.append(Firing("common-subexpression", describe(operation.result), "an earlier equal value"))
+            operation.result.replace_all_uses_with(earlier.result)
+            operation.detach()
+            operation.erase()
+    return log
+
+
+def _identity(operation: Operation) -> tuple[object, ...]:
+    # Extents of layout operators are not in their attributes: `node` tells two of them apart.
+    attributes = tuple(sorted((name, value) for name, value in operation.attributes.items()))
+    return operation.name, tuple(operation.operands), attributes, operation.results[0].type

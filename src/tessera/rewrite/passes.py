@@ -1,0 +1,89 @@
+"""The passes of this room, and the pipeline that every program goes through."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from tessera.ir.passes import Pass
+from tessera.rewrite import algebra, reductions
+from tessera.rewrite.engine import Firing, merge_equal, rewrite_function
+from tessera.rewrite.fusion import UNLIMITED, fuse_function
+
+
+@dataclass(frozen=True)
+class RewritePass(Pass):
+    """A pass over the functions of Graph IR that tells what it did."""
+
+    def apply(self, module: ModuleOp) -> None:
+        self.rewrite(module)
+
+    def rewrite(self, module: ModuleOp) -> list[Firing]:
+        """Rewrites every function; gives the log."""
+        return [firing for function in _functions(module) for firing in self.on_function(function)]
+
+    @abstractmethod
+    def on_function(self, function: FuncOp) -> list[Firing]:
+        """Rewrites one function; gives the log."""
+
+
+@dataclass(frozen=True)
+class SplitReductionsPass(RewritePass):
+    """Reductions over dimensions that are no neighbours become several."""
+
+    name: ClassVar[str] = "split-reductions"
+
+    def on_function(self, function: FuncOp) -> list[Firing]:
+        return rewrite_function(function, reductions.RULES)
+
+
+@dataclass(frozen=True)
+class AlgebraPass(RewritePass):
+    """The algebraic rules, until none fires; then dead code goes."""
+
+    name: ClassVar[str] = "algebra"
+
+    def on_function(self, function: FuncOp) -> list[Firing]:
+        return rewrite_function(function, algebra.RULES)
+
+
+@dataclass(frozen=True)
+class MergeEqualPass(RewritePass):
+    """Common subexpressions are computed once."""
+
+    name: ClassVar[str] = "merge-equal"
+
+    def on_function(self, function: FuncOp) -> list[Firing]:
+        return merge_equal(function.body.block)
+
+
+@dataclass(frozen=True)
+class FuseKernelsPass(RewritePass):
+    """Graph operations become schedule kernels of at most `limit` operations (1: no fusion)."""
+
+    name: ClassVar[str] = "fuse-kernels"
+    limit: int = UNLIMITED
+
+    def on_function(self, function: FuncOp) -> list[Firing]:
+        return fuse_function(function, self.limit)
+
+
+def graph_passes(limit: int = UNLIMITED) -> tuple[RewritePass, ...]:
+    """From the graph as it was written to kernels, in order."""
+    return (SplitReductionsPass(), AlgebraPass(), MergeEqualPass(), FuseKernelsPass(limit))
+
+
+REWRITE_PASSES: Mapping[str, str] = {
+    kind.name: f"{__name__}:{kind.__name__}"
+    for kind in (SplitReductionsPass, AlgebraPass, MergeEqualPass, FuseKernelsPass)
+}
+"""The passes of this room: name -> "module:Class"."""
+
+
+def _functions(module: ModuleOp) -> Iterator[FuncOp]:
+    return (operation for operation in module.ops if isinstance(operation, FuncOp))

@@ -1,0 +1,90 @@
+"""Reductions over dimensions that are no neighbours, taken apart.
+
+    sum(x, axes = 0, 2)   ->   sum(sum(x, axes = 2), axes = 0)
+
+A kernel reduces one contiguous range of dimensions. Sums, products, extrema and means of equal parts all compose.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ArrayAttr, TensorType
+from xdsl.ir import SSAValue
+
+from tessera.dtypes import accumulator
+from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type
+from tessera.ir.graph import GraphOperation
+from tessera.rewrite.algebra import dtype
+from tessera.rewrite.engine import NamedRule, Rewriter, dims_attribute
+
+
+def split_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    """Reduces the last run of neighbouring dimensions first, keeping them as 1, then the rest."""
+    axes = operation.attribute("axes")
+    assert isinstance(axes, tuple)
+    (source,) = operation.inputs
+    assert isinstance(source.type, TensorType)
+    rank = source.type.get_num_dims()
+    ordered = sorted(axis % rank for axis in axes if isinstance(axis, int))
+    last_run = [ordered[-1]]
+    while len(ordered) > len(last_run) and ordered[-len(last_run) - 1] == last_run[0] - 1:
+        last_run.insert(0, last_run[0] - 1)
+    if len(last_run) == len(ordered):
+        return None
+    rest = tuple(ordered[: -len(last_run)])
+    keep = bool(operation.attribute("keepdims", False))
+    wide = _in_accumulator(source, rewriter)
+    partial = _reduced(operation.operator, wide, last_run, keep, rewriter)
+    total = rewriter.create(operation.operator, [partial], {"axes": rest, "keepdims": keep})
+    if wide is source:
+        return total
+    set_type(rewriter.made[-1], dims_names(operation.result), partial)
+    return rewriter.create("cast", [total], {"dtype": dtype(operation.result).name})
+
+
+def _in_accumulator(source: SSAValue, rewriter: Rewriter) -> SSAValue:
+    """Partial results of narrow floats stay in the accumulator's dtype."""
+    wide = accumulator(dtype(source))
+    if wide is dtype(source) or dtype(source).kind != "float":
+        return source
+    value = rewriter.create("cast", [source], {"dtype": wide.name}, like=source)
+    rewriter.made[-1].results[0]._type = tensor_type(shape_of(source), ELEMENT_TYPES[wide.name])  # noqa: SLF001
+    return value
+
+
+def _reduced(operator: str, source: SSAValue, axes: list[int], keep: bool, rewriter: Rewriter) -> SSAValue:
+    names, shape = list(dims_names(source)), list(shape_of(source))
+    for axis in reversed(axes):
+        if keep:
+            names[axis], shape[axis] = "1", 1
+        else:
+            del names[axis], shape[axis]
+    value = rewriter.create(operator, [source], {"axes": tuple(axes), "keepdims": keep}, like=source)
+    made = rewriter.made[-1]
+    made.attributes["dims"] = dimension_names(tuple(names))
+    element = source.type.element_type  # type: ignore[attr-defined]
+    made.results[0]._type = tensor_type(tuple(shape), element)  # noqa: SLF001 - under construction
+    return value
+
+
+def shape_of(value: SSAValue) -> tuple[int | None, ...]:
+    """The static extents of a value, None where an extent is dynamic."""
+    assert isinstance(value.type, TensorType)
+    return tuple(None if extent < 0 else extent for extent in value.type.get_shape())
+
+
+def dims_names(value: SSAValue) -> tuple[str, ...]:
+    """The names of a value's extents."""
+    names = dims_attribute(value)
+    assert isinstance(names, ArrayAttr)
+    return tuple(name.data for name in names)
+
+
+def set_type(operation: GraphOperation, names: tuple[str, ...], like: SSAValue) -> None:
+    """Gives an operation under construction the extents `names` and the element type of `like`."""
+    element = like.type.element_type  # type: ignore[attr-defined]
+    shape = tuple(1 if name == "1" else None for name in names)
+    operation.attributes["dims"] = dimension_names(names)
+    operation.results[0]._type = tensor_type(shape, element)  # noqa: SLF001
+
+
+RULES = (NamedRule("split-reduction", ("sum", "mean", "max", "min", "prod"), split_reduction),)
