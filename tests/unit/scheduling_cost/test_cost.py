@@ -99,9 +99,9 @@ def test_few_accumulators_wait_for_the_latency_of_the_multiply_add() -> None:
 
 def test_rows_that_collide_in_the_cache_want_packing() -> None:
     colliding, spread = product(1024, 1024, 4096), product(1024, 1024, 4112)
-    in_place = cost(colliding, micro=(14, 32), pack_a=False).seconds
-    assert in_place > 1.5 * cost(spread, micro=(14, 32), pack_a=False).seconds
-    assert in_place > 1.5 * cost(colliding, micro=(14, 32), pack_a=True).seconds
+    in_place = cost(colliding, micro=(24, 16), pack_a=False).seconds
+    assert in_place > 2 * cost(spread, micro=(24, 16), pack_a=False).seconds
+    assert in_place > 2 * cost(colliding, micro=(24, 16), pack_a=True).seconds
 
 
 def test_rounding_up_to_register_tiles_costs_time() -> None:
