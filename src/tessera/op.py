@@ -18,9 +18,10 @@ from tessera import dtypes
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
 from tessera.lazy import sources
-from tessera.lazy.conversion import as_node
+from tessera.lazy.building import unary
+from tessera.lazy.conversion import as_node, as_pair
 from tessera.lazy.node import leaf_node
-from tessera.ops import algebra, bounds, products
+from tessera.ops import OPERATORS, algebra, bounds, products
 
 Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
 
@@ -28,6 +29,7 @@ Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
 _unary = typed(Callable[[str, object], Tensor], algebra.call_unary)
 _binary = typed(Callable[[str, object, object], Tensor], algebra.call_binary)
 _call = typed(Callable[..., Tensor], algebra.call)
+_GELU = OPERATORS["gelu"]
 _node = typed(Callable[[object], Tensor], as_node)
 
 
@@ -67,7 +69,7 @@ def matmul(
     settings = products.DEFAULTS
     if tile_shape is not None or accum_dtype is not None or math is not None:
         settings = products.settings_of(tile_shape, accum_dtype, math)
-    result: Tensor = products.matmul(*algebra.pair(a, b), settings)
+    result: Tensor = products.matmul(*as_pair(a, b), settings)
     return result if out is None else result.eval(out)
 
 
@@ -88,7 +90,7 @@ def gemm(
     """
     settings = products.settings_of(tile_shape, accum_dtype, math)
     addend = None if c is None else _node(c)
-    result: Tensor = products.gemm(*algebra.pair(a, b), addend, alpha, beta, settings)
+    result: Tensor = products.gemm(*as_pair(a, b), addend, alpha, beta, settings)
     return result if out is None else result.eval(out)
 
 
@@ -118,7 +120,7 @@ def div(a: object, b: object) -> Tensor:
 
 def pow(a: object, b: object) -> Tensor:
     """a ** b. Integers refuse a negative Python exponent."""
-    first, _ = algebra.pair(a, b)
+    first, _ = as_pair(a, b)
     return typed(Tensor, algebra.power(first, b))
 
 
@@ -202,7 +204,7 @@ def gelu(x: object, approximate: str = "none") -> Tensor:
     """x Phi(x), with Phi the normal distribution; `approximate="tanh"` is its usual approximation."""
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f"gelu: approximate={approximate!r}", hints=['"none" or "tanh"'])
-    return _call("gelu", _node(x), approximate=approximate)
+    return typed(Tensor, unary(_GELU, (approximate,), _node(x)))
 
 
 def silu(x: object) -> Tensor:

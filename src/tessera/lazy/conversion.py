@@ -31,7 +31,7 @@ def as_node(value: object) -> Any:
     """
     if isinstance(value, Node):
         return value
-    if isinstance(value, torch.Tensor):
+    if type(value) is torch.Tensor or isinstance(value, torch.Tensor):
         return leaf_node(sources.from_torch(value))
     if type(value) in _NUMBERS:
         return leaf_node(sources.from_data(value, scalar_dtype(value)))  # type: ignore[arg-type]
@@ -48,6 +48,19 @@ def beside(value: object, node: Node) -> Any:
     if isinstance(value, numpy.generic):
         return beside(value.item(), node)
     return as_node(value)
+
+
+def as_pair(first: object, second: object) -> tuple[Any, Any]:
+    """The nodes of two operands, as `as_operands` makes them."""
+    if isinstance(first, Node):
+        return first, second if isinstance(second, Node) else beside(second, first)
+    if isinstance(second, Node):
+        return beside(first, second), second
+    if type(first) is torch.Tensor is type(second):
+        node = leaf_node(sources.from_torch(first))
+        return node, node if first is second else leaf_node(sources.from_torch(second))
+    a, b = as_operands((first, second))
+    return a, b
 
 
 def as_operands(values: Sequence[object]) -> list[Any]:

@@ -74,11 +74,12 @@ def scalar_leaf(value: bool | int | float, dtype: DType) -> Leaf:
 
     Raises ArgumentError (E_ARGUMENT) for an integer that the dtype does not hold.
     """
-    return Leaf(structures.scalar(dtype), _word_maker(dtype)(value), value)
+    return Leaf(structures.scalar(dtype), word_maker(dtype)(value), value)
 
 
 @cache
-def _word_maker(dtype: DType) -> Callable[[bool | int | float], int]:
+def word_maker(dtype: DType) -> Callable[[bool | int | float], int]:
+    """The function that gives a number's bits in `dtype`; it raises ArgumentError for integers that do not fit."""
     if dtype.kind == "float":
         return _float32_bits if dtype is dtypes.fp32 else _float64_bits
     if dtype is dtypes.bool_:

@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.lazy import structure as structures
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaf import Leaf, word_maker
 from tessera.lazy.node import Node
+from tessera.lazy.structure import Structure
 
-Number = bool | int | float
+Number: TypeAlias = bool | int | float
 
 LITERALS: Final = frozenset((-2, -1, -0.5, 0, 0.5, 1, 2))
 """Numbers that rewrites know something about (`x * 1`, `x ** 2`); another number here means another structure."""
 
-_constants: dict[tuple[Any, type, DType], Node] = {}
-_argument_dtypes: dict[tuple[type, DType], DType] = {}
+
+class _Beside:
+    """What numbers of one Python type become beside tensors of one dtype: nodes of literals, or leaves of
+    `argument`.
+    """
+
+    __slots__ = ("argument", "literals", "word")
+
+    def __init__(self, kind: type[Number], dtype: DType) -> None:
+        literal_dtype = dtypes.promote_scalar(dtype, kind())
+        self.literals: dict[Number, Node] = {
+            value: Node((structures.constant(value, literal_dtype), ())) for value in LITERALS if kind(value) == value
+        }
+        argument_dtype = dtypes.accumulator(literal_dtype)
+        self.argument: Structure = structures.scalar(argument_dtype)
+        self.word: Callable[[Number], int] = word_maker(argument_dtype)
+
+
+_beside: dict[tuple[type, DType], _Beside] = {}
 
 
 def scalar_node(value: Number, dtype: DType) -> Node:
-    """The operand `value` beside tensors whose common dtype is `dtype`.
+    """The operand `value` (a bool, int or float, of no subclass) beside tensors whose common dtype is `dtype`.
 
     A literal has the dtype of the result, as torch determines it; an argument has that dtype's accumulator (fp32 beside
     bf16), since torch too computes with the unrounded number. Raises ArgumentError for integers that do not fit.
     """
     kind = type(value)
-    known = _constants.get((value, kind, dtype))
-    if known is not None and (value or str(value) != "-0.0"):
-        return known
-    if value in LITERALS and str(value) != "-0.0":
-        structure = structures.constant(value, dtypes.promote_scalar(dtype, value))
-        return _constants.setdefault((value, kind, dtype), Node((structure, ())))
-    argument_dtype = _argument_dtypes.get((kind, dtype))
-    if argument_dtype is None:
-        argument_dtype = dtypes.accumulator(dtypes.promote_scalar(dtype, value))
-        _argument_dtypes[kind, dtype] = argument_dtype
-    leaf = scalar_leaf(value, argument_dtype)
-    return Node((leaf.structure, (leaf,)))
+    key = (kind, dtype)
+    beside = _beside.get(key)
+    if beside is None:
+        beside = _beside.setdefault(key, _Beside(kind, dtype))
+    literal = beside.literals.get(value)
+    # -0.0 equals 0.0 and is another number.
+    if literal is not None and (value or str(value) != "-0.0"):
+        return literal
+    argument = beside.argument
+    return Node((argument, (Leaf(argument, beside.word(value), value),)))

@@ -239,10 +239,13 @@ def _intern(
     if known is not None:
         return known
     resolved, shape, dtype = operator.resolve(attributes, operands)
+    if resolved != operands:
+        # The same algebra with its casts written out is the same structure.
+        return _remember(key, intern(operator, attributes, resolved, positions))
     structure = Structure("node", shape, dtype, leaf_count=_leaf_count(operands, positions))
     structure.operator = operator
     structure.attributes = attributes
-    structure.operands = resolved
+    structure.operands = operands
     structure.positions = positions
     structure.size = _size(structure)
     if structure.size > PENDING_LIMIT:
@@ -335,8 +338,11 @@ def forget_structures(keep_plans: bool = True) -> None:
         kept = _below([s for _, s in entries if s.plan is not None]) if keep_plans else set()
         if len(kept) > TABLE_LIMIT // 2:
             kept = set()
+        # Numbers are few, and other modules hold on to them.
+        numbers = [(key, structure) for key, structure in entries if structure.kind in ("scalar", "constant")]
         # A look-up meanwhile misses, which costs a new structure and is right all the same.
         table.clear()
+        table.update(numbers)
         table.update((key, structure) for key, structure in entries if structure in kept)
 
 

@@ -12,7 +12,7 @@ from tessera.dtypes import DType
 from tessera.errors import ArgumentError, DTypeError
 from tessera.lazy import structure as structures
 from tessera.lazy.building import apply, binary, unary
-from tessera.lazy.conversion import NotATensorError, as_node, as_operands, beside
+from tessera.lazy.conversion import NotATensorError, as_node, as_operands, as_pair, beside
 from tessera.lazy.node import Node, use_node_class
 from tessera.lazy.scalars import Number
 from tessera.lazy.structure import Shape
@@ -139,18 +139,6 @@ def sum_to(node: Node, shape: Shape) -> Any:
     return call("reshape", reduced, shape=shape) if extra else reduced
 
 
-def pair(first: object, second: object) -> tuple[Any, Any]:
-    """The nodes of two operands; the same object given twice is one operand, and a number adapts to the other's
-    dtype.
-    """
-    if isinstance(first, Node):
-        return first, second if isinstance(second, Node) else beside(second, first)
-    if isinstance(second, Node):
-        return beside(first, second), second
-    a, b = as_operands((first, second))
-    return a, b
-
-
 def call_unary(name: str, operand: object) -> Any:
     """The node of an operator of one operand without attributes."""
     return unary(OPERATORS[name], (), operand if isinstance(operand, Node) else as_node(operand))
@@ -158,4 +146,4 @@ def call_unary(name: str, operand: object) -> Any:
 
 def call_binary(name: str, first: object, second: object) -> Any:
     """The node of an operator of two operands without attributes."""
-    return binary(OPERATORS[name], (), *pair(first, second))
+    return binary(OPERATORS[name], (), *as_pair(first, second))
