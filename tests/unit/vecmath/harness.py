@@ -76,13 +76,10 @@ def compiled(function: str, operands: int, lanes: int, dtype: FloatType, avx512:
     """The engine, which must outlive the address, and the address of `apply`."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features()
-    if not avx512:
-        for name in [name for name in features if name.startswith("avx512")]:
-            features[name] = False
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name() if avx512 else "x86-64-v3", features=features.flatten() if avx512 else "", opt=3
-    )
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    if host_has_avx512() and not avx512:
+        cpu, features = "x86-64-v3", ""  # AVX2 and FMA, nothing beyond
+    machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=3)
     module = llvm.parse_assembly(module_text(function, operands, lanes, dtype, avx512))
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
