@@ -1,0 +1,131 @@
+"""What every backend offers, and what passes between a backend and those who run its kernels.
+
+This module loads neither xDSL nor LLVM: kernels are loaded and run by processes that never compile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from tessera.errors import CacheFormatError
+from tessera.target import Target
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+Kind = Literal["source", "asm", "object"]
+
+_MAGIC = b"TESSERA-KERNEL-1\n"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One kernel argument: a buffer, or a scalar (`extents` is None).
+
+    `dtype` is the MLIR name of the element type, `index` included. `extents` and `strides`, in elements, hold an integer
+    where the kernel relies on it and None where any value will do; a buffer of rank r has r of each.
+    """
+
+    dtype: str
+    extents: tuple[int | None, ...] | None = None
+    strides: tuple[int | None, ...] = ()
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the argument is passed by value."""
+        return self.extents is None
+
+    @property
+    def descriptor_words(self) -> int:
+        """How many 64-bit words describe the argument: `slot, byte_offset, extent[r], stride[r]`, or `slot` alone."""
+        return 1 if self.extents is None else 2 + 2 * len(self.extents)
+
+
+@dataclass(frozen=True)
+class KernelObject:
+    """A compiled kernel that can be kept, sent to another process and loaded there.
+
+    `code` is a relocatable object whose function `entry` has the kernel ABI. `workspace_bytes` is the scratch memory of
+    one worker, 64-byte aligned. `outputs` are the indices of the parameters it writes. `arch` names the CPU it was
+    compiled for and `features` all of that CPU's features, which the CPU it runs on must have.
+    """
+
+    code: bytes
+    entry: str
+    workspace_bytes: int
+    parameters: tuple[Parameter, ...]
+    outputs: tuple[int, ...]
+    arch: str
+    features: tuple[str, ...]
+
+    def to_bytes(self) -> bytes:
+        """A container that describes itself: magic, header length, JSON header, code, SHA-256 of header and code."""
+        fields = asdict(self)
+        del fields["code"]
+        header = json.dumps(fields, sort_keys=True).encode()
+        body = len(header).to_bytes(8, "little") + header + self.code
+        return _MAGIC + body + hashlib.sha256(body).digest()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> KernelObject:
+        """The kernel in a container. Raises CacheFormatError when it is cut short, altered or of another format."""
+        if not data.startswith(_MAGIC):
+            raise CacheFormatError("this is no kernel object of this version: its first bytes differ")
+        body, digest = data[len(_MAGIC) : -_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+        if hashlib.sha256(body).digest() != digest:
+            raise CacheFormatError("the kernel object is cut short or altered: its digest does not match")
+        size = int.from_bytes(body[:8], "little")
+        return _from_header(json.loads(body[8 : 8 + size]), body[8 + size :])
+
+
+def _from_header(header: Mapping[str, Any], code: bytes) -> KernelObject:
+    def parameter(fields: Mapping[str, Any]) -> Parameter:
+        extents = fields["extents"]
+        return Parameter(fields["dtype"], None if extents is None else tuple(extents), tuple(fields["strides"]))
+
+    return KernelObject(
+        code=code,
+        entry=header["entry"],
+        workspace_bytes=header["workspace_bytes"],
+        parameters=tuple(parameter(fields) for fields in header["parameters"]),
+        outputs=tuple(header["outputs"]),
+        arch=header["arch"],
+        features=tuple(header["features"]),
+    )
+
+
+class LoadedKernel(Protocol):
+    """A kernel in this process's memory. Its code stays mapped as long as this object lives."""
+
+    @property
+    def address(self) -> int:
+        """The address of `void (i64 *table, i64 *descriptors, i64 worker, i64 workers, i8 *workspace)`."""
+
+    @property
+    def kernel(self) -> KernelObject:
+        """What was loaded."""
+
+
+class Backend(Protocol):
+    """A code generator. Its only inputs are the Tile IR module, with exactly one kernel, and the target."""
+
+    @property
+    def consumes(self) -> Sequence[str]:
+        """Names of the optional Tile IR passes whose output this backend can take."""
+
+    def emit(self, module: ModuleOp, target: Target, kind: Kind, optimize: bool = True) -> str | bytes:
+        """The kernel as text ("source", "asm") or as the bytes of a `KernelObject` container ("object").
+
+        Raises CompileError for Tile IR that this backend cannot express.
+        """
+
+    def compile(self, module: ModuleOp, target: Target, optimize: bool = True) -> KernelObject:
+        """The kernel, compiled. `optimize=False` is for candidates of a tuning: faster to compile, about as good."""
+
+    def load(self, kernel: KernelObject) -> LoadedKernel:
+        """The kernel, loaded. Raises UnsupportedTargetError when this CPU lacks a feature it was compiled for."""

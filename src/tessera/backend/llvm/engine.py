@@ -1,0 +1,112 @@
+"""llvmlite: from LLVM IR text to assembly, objects and loaded code.
+
+LLVM's mid-level passes are not run on candidates: what they would do to index arithmetic the emitter has done already.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from tessera.backend.contract import KernelObject
+from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.target import Target
+
+_lock = threading.RLock()
+
+
+@lru_cache(maxsize=1)
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@lru_cache(maxsize=1)
+def host_features() -> frozenset[str]:
+    """LLVM's names of the features this CPU has."""
+    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+
+
+def llvm_version() -> str:
+    """LLVM's version, as "20.1.8"."""
+    return ".".join(map(str, llvm.llvm_version_info))
+
+
+def feature_string(features: frozenset[str]) -> str:
+    """LLVM's way to say that a CPU has these features and none of the others it knows of here."""
+    known = sorted(llvm.get_host_cpu_features())
+    return ",".join(f"{'+' if name in features else '-'}{name}" for name in [*known, *sorted(features - {*known})])
+
+
+@lru_cache(maxsize=8)
+def _machine(arch: str, features: frozenset[str], level: int) -> Any:
+    _initialize()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=arch, features=feature_string(features), opt=level, jit=True)
+
+
+def _prepare(text: str, target: Target, optimize: bool) -> tuple[Any, Any]:
+    machine = _machine(target.arch, target.features, 3)
+    try:
+        module = llvm.parse_assembly(text)
+    except RuntimeError as error:
+        raise CompileError(f"LLVM refuses the generated code: {error}") from error
+    module.triple = llvm.get_process_triple()
+    module.data_layout = str(machine.target_data)
+    if optimize:
+        _run_passes(module, machine)
+    return module, machine
+
+
+def _run_passes(module: Any, machine: Any) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(machine, options)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_early_cse_pass() if hasattr(passes, "add_early_cse_pass") else None
+    passes.run(module, builder)
+
+
+def assembly(text: str, target: Target, optimize: bool) -> str:
+    """The assembly of LLVM IR text. Raises CompileError when LLVM refuses it."""
+    with _lock:
+        module, machine = _prepare(text, target, optimize)
+        return str(machine.emit_assembly(module))
+
+
+def compile_object(text: str, target: Target, optimize: bool) -> bytes:
+    """The relocatable object of LLVM IR text. Raises CompileError when LLVM refuses it."""
+    with _lock:
+        module, machine = _prepare(text, target, optimize)
+        return bytes(machine.emit_object(module))
+
+
+class LoadedObject:
+    """A kernel in memory: `address` stays valid as long as this object lives."""
+
+    __slots__ = ("_engine", "address", "kernel")
+
+    def __init__(self, kernel: KernelObject) -> None:
+        missing = sorted(set(kernel.features) - host_features())
+        if missing:
+            raise UnsupportedTargetError(
+                f"kernel {kernel.entry} was compiled for {kernel.arch}; this CPU lacks {', '.join(missing[:5])}",
+                hints=["compile it again on this machine"],
+            )
+        with _lock:
+            _initialize()
+            engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _load_machine())
+            engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
+            engine.finalize_object()
+            self.address = int(engine.get_function_address(kernel.entry))
+        if not self.address:
+            raise CompileError(f"the object holds no function {kernel.entry}")
+        self.kernel = kernel
+        self._engine = engine
+
+
+def _load_machine() -> Any:
+    """A machine of its own for each engine, which takes possession of it."""
+    return llvm.Target.from_default_triple().create_target_machine(jit=True)

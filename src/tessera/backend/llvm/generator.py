@@ -1,0 +1,106 @@
+"""The walk over one kernel: the value that each SSA value stands for, and the handler of each operation class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, Value, split_columns, vector_type
+from tessera.errors import CompileError
+
+_LINE_BYTES = 64
+
+Handler: TypeAlias = "Callable[[Generator, Operation], Sequence[Value]]"
+
+
+class Generator:
+    """The state of code generation for one kernel; handlers are given it and the operation."""
+
+    def __init__(self, emitter: Emitter, handlers: Mapping[type[Operation], Handler]) -> None:
+        self.emitter = emitter
+        self.handlers = handlers
+        self.workspace_bytes = 0
+        self.streams = False  # whether a store went past the caches, which a fence must follow
+        self._values: dict[SSAValue, Value] = {}
+
+    # -- values -------------------------------------------------------------------------------------------------------
+
+    def value(self, ssa: SSAValue) -> Value:
+        """What an SSA value stands for."""
+        return self._values[ssa]
+
+    def define(self, names: Sequence[SSAValue], values: Sequence[Value]) -> None:
+        """Says what SSA values stand for."""
+        self._values.update(zip(names, values, strict=True))
+
+    def index(self, ssa: SSAValue) -> Index:
+        """An SSA value of type `index`."""
+        value = self._values[ssa]
+        assert isinstance(value, Index)
+        return value
+
+    def buffer(self, ssa: SSAValue) -> Buffer:
+        """An SSA value of a memref type."""
+        value = self._values[ssa]
+        assert isinstance(value, Buffer)
+        return value
+
+    def tile(self, ssa: SSAValue) -> Tile:
+        """An SSA value of a vector or scalar type, row by row."""
+        value = self._values[ssa]
+        if isinstance(value, PairTile):
+            return self.separate(value)
+        if isinstance(value, Index):
+            raise CompileError("an index stands where a tile or a number is meant; arith.index_cast makes one of it")
+        assert isinstance(value, Tile)
+        return value
+
+    def scalar(self, ssa: SSAValue) -> str:
+        """The operand of an SSA value of a scalar type."""
+        return self.tile(ssa).rows[0][0]
+
+    def widths(self, columns: int) -> tuple[int, ...]:
+        """The lanes of the parts of a row."""
+        return split_columns(columns, self.emitter.lanes)
+
+    def separate(self, pairs: PairTile) -> Tile:
+        """The two rows of a tile whose columns are interleaved."""
+        emitter, kind = self.emitter, pairs.element.llvm
+        rows: list[tuple[str, ...]] = []
+        for row in range(2):
+            parts = zip(pairs.parts, self.widths(pairs.columns), strict=True)
+            rows.append(
+                tuple(
+                    emitter.shuffle(kind, 2 * lanes, part, "poison", range(row, 2 * lanes, 2)) for part, lanes in parts
+                )
+            )
+        return Tile(pairs.element, pairs.columns, tuple(rows))
+
+    def part_types(self, tile: Tile) -> list[str]:
+        """The LLVM types of a tile's parts, row after row."""
+        widths = self.widths(tile.columns)
+        return [vector_type(tile.element.llvm, lanes) for _ in tile.rows for lanes in widths]
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def reserve(self, size: int) -> int:
+        """The offset of `size` more bytes of this worker's scratch memory, aligned to a cache line."""
+        offset = self.workspace_bytes
+        self.workspace_bytes += -(-size // _LINE_BYTES) * _LINE_BYTES
+        return offset
+
+    # -- the walk -----------------------------------------------------------------------------------------------------
+
+    def run(self, block: Block) -> list[Value]:
+        """Writes the operations of a block; gives back what its terminator's operands stand for."""
+        for op in block.ops:
+            if op.name.endswith(".yield"):
+                return [self._values[operand] for operand in op.operands]
+            handler = self.handlers.get(type(op))
+            if handler is None:
+                raise CompileError(f"the LLVM backend has no code for {op.name}")
+            self._values.update(zip(op.results, handler(self, op), strict=True))
+        return []

@@ -1,0 +1,156 @@
+"""One kernel: from the Tile IR module to LLVM IR text with the kernel ABI of docs/architecture.md, section 4."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp
+from xdsl.ir import Attribute
+
+from tessera.backend.contract import Parameter
+from tessera.backend.llvm.arithmetic import ARITHMETIC
+from tessera.backend.llvm.control import CONTROL
+from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.generator import Generator
+from tessera.backend.llvm.matrix import MATRIX
+from tessera.backend.llvm.memory import MEMORY, static_strides
+from tessera.backend.llvm.staging import STAGING
+from tessera.backend.llvm.tiles import TILES
+from tessera.backend.llvm.values import I1, Buffer, Element, Index, Tile, Value, constant_index, element_of
+from tessera.errors import CompileError
+from tessera.ir import tile
+from tessera.target import Target
+
+_HANDLERS = {**CONTROL, **MEMORY, **STAGING, **MATRIX, **TILES, **ARITHMETIC}
+_WORD_BYTES = 8
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """A kernel as LLVM IR text, and what its callers must know about it."""
+
+    text: str
+    entry: str
+    workspace_bytes: int
+    parameters: tuple[Parameter, ...]
+    outputs: tuple[int, ...]
+
+
+def find_kernel(module: ModuleOp) -> tile.KernelOp:
+    """The one kernel of a module. Raises CompileError when there is none or several."""
+    kernels = [op for op in module.body.walk() if isinstance(op, tile.KernelOp)]
+    if len(kernels) != 1:
+        names = ", ".join(kernel.sym_name.data for kernel in kernels) or "none"
+        raise CompileError(f"a module with exactly one tessera.tile.kernel is meant; this one has {names}")
+    return kernels[0]
+
+
+def generate(module: ModuleOp, target: Target) -> KernelText:
+    """The LLVM IR of a module's kernel for a CPU. Raises CompileError for what the backend has no code for."""
+    kernel = find_kernel(module)
+    declarations: dict[str, None] = {}
+    emitter = Emitter(target, declarations)
+    generator = Generator(emitter, _HANDLERS)
+    block = kernel.body.block
+    generator.define(block.args, _arguments(emitter, [argument.type for argument in block.args]))
+    generator.run(block)
+    if generator.streams:
+        _order_streams(emitter)
+    emitter.effect("ret void")
+    return KernelText(
+        text=_module_text(kernel.sym_name.data, emitter, declarations),
+        entry=kernel.sym_name.data,
+        workspace_bytes=generator.workspace_bytes,
+        parameters=tuple(parameter(argument.type) for argument in block.args),
+        outputs=tile.integers(kernel.outputs),
+    )
+
+
+def parameter(kind: Attribute) -> Parameter:
+    """The description of a kernel argument of this type."""
+    if not isinstance(kind, MemRefType):
+        return Parameter("index" if isinstance(kind, IndexType) else element_of(kind).name)
+    extents = tuple(None if extent < 0 else extent for extent in kind.get_shape())
+    return Parameter(element_of(kind).name, extents, tuple(static_strides(kind)))
+
+
+def _arguments(emitter: Emitter, kinds: list[Attribute]) -> list[Value]:
+    values: list[Value] = []
+    word = 0
+    for kind in kinds:
+        described = parameter(kind)
+        address = _word(emitter, "%table", _word(emitter, "%descriptors", word))
+        if described.is_scalar:
+            values.append(_scalar(emitter, kind, address))
+        else:
+            values.append(_buffer(emitter, described, element_of(kind), address, word + 1))
+        word += described.descriptor_words
+    return values
+
+
+def _word(emitter: Emitter, base: str, number: int | str) -> str:
+    offset: int | str = number * _WORD_BYTES if isinstance(number, int) else emitter.emit(f"shl i64 {number}, 3")
+    pointer = emitter.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
+    return emitter.emit(f"load i64, ptr {pointer}, align {_WORD_BYTES}")
+
+
+def _scalar(emitter: Emitter, kind: Attribute, bits: str) -> Value:
+    if isinstance(kind, IndexType):
+        return Index(bits)
+    element = element_of(kind)
+    if element is I1:
+        return Tile(element, 1, ((emitter.emit(f"icmp ne i64 {bits}, 0"),),))
+    narrow = bits if element.size == _WORD_BYTES else emitter.emit(f"trunc i64 {bits} to i{8 * element.size}")
+    if element.llvm in ("float", "double"):
+        narrow = emitter.emit(f"bitcast i{8 * element.size} {narrow} to {element.llvm}")
+    return Tile(element, 1, ((narrow,),))
+
+
+def _buffer(emitter: Emitter, described: Parameter, element: Element, address: str, word: int) -> Buffer:
+    assert described.extents is not None
+    rank = len(described.extents)
+    start = emitter.emit(f"add i64 {address}, {_word(emitter, '%descriptors', word)}")
+    extents = [
+        Index(_word(emitter, "%descriptors", word + 1 + dim), 0, True) if extent is None else constant_index(extent)
+        for dim, extent in enumerate(described.extents)
+    ]
+    strides: list[int | str] = []
+    for dim, stride in enumerate(described.strides):
+        if stride is None:
+            elements = _word(emitter, "%descriptors", word + 1 + rank + dim)
+            strides.append(emitter.scaled(elements, element.size))
+        else:
+            strides.append(stride * element.size)
+    return Buffer(emitter.emit(f"inttoptr i64 {start} to ptr"), element, tuple(extents), tuple(strides))
+
+
+def _order_streams(emitter: Emitter) -> None:
+    """Makes non-temporal stores visible before the kernel returns."""
+    if emitter.target.has_neon:
+        emitter.effect("fence seq_cst")
+        return
+    emitter.declare("void @llvm.x86.sse.sfence()")
+    emitter.effect("call void @llvm.x86.sse.sfence()")
+
+
+def _module_text(entry: str, emitter: Emitter, declarations: dict[str, None]) -> str:
+    if not entry.replace("_", "").replace(".", "").isalnum():
+        raise CompileError(f"{entry!r} cannot be the name of a kernel: letters, digits, _ and . are meant")
+    signature = "ptr noalias %table, ptr noalias %descriptors, i64 %worker, i64 %workers, ptr noalias align 64 %workspace"
+    attributes = (
+        f'nounwind "prefer-vector-width"="{emitter.target.vector_bits}" "no-trapping-math"="true" "frame-pointer"="none"'
+    )
+    return "\n".join(
+        (
+            *declarations,
+            f"define void @{entry}({signature}) #0 {{",
+            "entry:",
+            emitter.text(),
+            "}",
+            f"attributes #0 = {{ {attributes} }}",
+            "!0 = !{i32 1}",
+            "!1 = distinct !{!1, !2}",
+            '!2 = !{!"llvm.loop.unroll.disable"}',
+            "",
+        )
+    )

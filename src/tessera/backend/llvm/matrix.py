@@ -1,0 +1,100 @@
+"""The matrix operation: outer products in registers, one step of k after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from xdsl.ir import Operation
+
+from tessera.backend.llvm.conversion import convert
+from tessera.backend.llvm.generator import Generator, Handler
+from tessera.backend.llvm.staging import pair_tiles
+from tessera.backend.llvm.values import BF16, F32, PairTile, Tile, Value, vector_type
+from tessera.ir import tile
+
+_PAIR_LANES = 16
+
+
+def _mma(generator: Generator, op: tile.MmaOp) -> Sequence[Value]:
+    acc = generator.tile(op.acc)
+    b = generator.value(op.b)
+    assert isinstance(b, (Tile, PairTile))
+    if _multiplies_pairs(generator, generator.tile(op.a), b, acc):
+        pairs = [b] if isinstance(b, PairTile) else pair_tiles(generator, b)
+        return (_pair_products(generator, generator.tile(op.a), pairs, acc),)
+    a = convert(generator, generator.tile(op.a), acc.element)
+    return (_outer_products(generator, a, convert(generator, generator.tile(op.b), acc.element), acc),)
+
+
+def _multiplies_pairs(generator: Generator, a: Tile, b: Tile | PairTile, acc: Tile) -> bool:
+    """Whether the CPU has an instruction for it: two bf16 products added to an fp32 sum, denormals taken as zero."""
+    return (
+        generator.emitter.target.has_avx512bf16
+        and a.element is BF16
+        and b.element is BF16
+        and acc.element is F32
+        and a.columns % 2 == 0
+        and all(lanes == _PAIR_LANES for lanes in generator.widths(acc.columns))
+    )
+
+
+def _outer_products(generator: Generator, a: Tile, b: Tile, acc: Tile) -> Tile:
+    emitter, element = generator.emitter, acc.element
+    widths = generator.widths(acc.columns)
+    rows = [list(row) for row in acc.rows]
+    for k, b_row in enumerate(b.rows):
+        for i, sums in enumerate(rows):
+            scalar = _lane(generator, a, i, k)
+            for v, lanes in enumerate(widths):
+                factor = emitter.splat(element.llvm, scalar, lanes)
+                sums[v] = _multiply_add(generator, acc, factor, b_row[v], sums[v], lanes)
+    return Tile(element, acc.columns, tuple(tuple(row) for row in rows))
+
+
+def _lane(generator: Generator, a: Tile, row: int, column: int) -> str:
+    """One element of a tile as a scalar."""
+    part, lane = divmod(column, generator.emitter.lanes)
+    width = generator.widths(a.columns)[part]
+    operand = a.rows[row][part]
+    if width == 1:
+        return operand
+    return generator.emitter.emit(f"extractelement {vector_type(a.element.llvm, width)} {operand}, i64 {lane}")
+
+
+def _multiply_add(generator: Generator, acc: Tile, a: str, b: str, c: str, lanes: int) -> str:
+    emitter, element = generator.emitter, acc.element
+    kind = vector_type(element.llvm, lanes)
+    if element.kind == "float":
+        suffix = element.name if lanes == 1 else f"v{lanes}{element.name}"
+        return emitter.emit(emitter.call(kind, f"@llvm.fma.{suffix}", (kind, a), (kind, b), (kind, c)))
+    return emitter.emit(f"add {kind} {emitter.emit(f'mul {kind} {a}, {b}')}, {c}")
+
+
+def _pair_products(generator: Generator, a: Tile, b: Sequence[PairTile], acc: Tile) -> Tile:
+    emitter = generator.emitter
+    sums, pairs = f"<{_PAIR_LANES} x float>", f"<{2 * _PAIR_LANES} x bfloat>"
+    rows = [list(row) for row in acc.rows]
+    for k, b_pair in enumerate(b):
+        right = [emitter.emit(f"bitcast <{2 * _PAIR_LANES} x i16> {part} to {pairs}") for part in b_pair.parts]
+        for i, row in enumerate(rows):
+            spread = emitter.splat("i32", _pair(generator, a, i, 2 * k), _PAIR_LANES)
+            left = emitter.emit(f"bitcast <{_PAIR_LANES} x i32> {spread} to {pairs}")
+            for v, part in enumerate(right):
+                function = "@llvm.x86.avx512bf16.dpbf16ps.512"
+                row[v] = emitter.emit(emitter.call(sums, function, (sums, row[v]), (pairs, left), (pairs, part)))
+    return Tile(F32, acc.columns, tuple(tuple(row) for row in rows))
+
+
+def _pair(generator: Generator, a: Tile, row: int, column: int) -> str:
+    """Two neighbouring elements of a row as an i32."""
+    part, lane = divmod(column, generator.emitter.lanes)
+    width = generator.widths(a.columns)[part]
+    operand = a.rows[row][part]
+    if width != 2:
+        operand = generator.emitter.shuffle("i16", width, operand, "poison", (lane, lane + 1))
+    return generator.emitter.emit(f"bitcast <2 x i16> {operand} to i32")
+
+
+MATRIX = cast("dict[type[Operation], Handler]", {tile.MmaOp: _mma})
+"""The handler of each operation class."""

@@ -1,0 +1,177 @@
+"""Staging: copying a sub-block, tile by tile, into scratch memory with a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from xdsl.dialects.builtin import MemRefType
+from xdsl.ir import Attribute, Operation
+
+from tessera.backend.llvm.addressing import advance, window
+from tessera.backend.llvm.arithmetic import divide
+from tessera.backend.llvm.generator import Generator, Handler
+from tessera.backend.llvm.memory import scratch, write
+from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, Value, constant_index, shape_of
+from tessera.errors import CompileError
+from tessera.ir import tile
+
+_INNER = {"rows": (0, 1), "panels": (1, 0), "row_panels": (0, 1), "panels_vnni": (1, 0)}
+"""(outer, inner) loop over the sub-block's dimensions, so that scratch memory is written in order."""
+
+
+def _stage(generator: Generator, op: tile.StageOp) -> Sequence[Value]:
+    emitter, layout, kind = generator.emitter, op.layout.data, op.staged.type
+    last = op.body.block.last_op
+    assert last is not None
+    shape = shape_of(last.operands[0].type)
+    extents = [generator.index(extent) for extent in op.extents]
+    padded = [_round_up(generator, extent, size) for extent, size in zip(extents, shape, strict=True)]
+    most = [constant_index(-(-m // size) * size) for m, size in zip(tile.integers(op.maximum), shape, strict=True)]
+    largest = [cast(int, extent.known) for extent in _layout_extents(generator, layout, kind, most)]
+    staged = scratch(generator, kind, largest, _layout_extents(generator, layout, kind, padded))
+    put = _LAYOUTS[layout]
+
+    def body(position: list[Index]) -> None:
+        generator.define(op.body.block.args, position)
+        (value,) = generator.run(op.body.block)
+        assert isinstance(value, (Tile, PairTile))
+        put(generator, staged, position, value)
+
+    outer, inner = _INNER[layout]
+
+    def inside(i: Index, _: list[str]) -> list[str]:
+        def innermost(j: Index, _: list[str]) -> list[str]:
+            body([i, j] if outer == 0 else [j, i])
+            return []
+
+        emitter.loop(constant_index(0), extents[inner], shape[inner], [], innermost)
+        return []
+
+    emitter.loop(constant_index(0), extents[outer], shape[outer], [], inside)
+    return (staged,)
+
+
+def _round_up(generator: Generator, extent: Index, size: int) -> Index:
+    if size == 1:
+        return extent
+    emitter = generator.emitter
+    return emitter.multiply(divide(emitter, extent.plus(size - 1), size), constant_index(size))
+
+
+def _layout_extents(
+    generator: Generator, layout: str, kind: MemRefType[Attribute], extents: Sequence[Index]
+) -> list[Index]:
+    """The extents of the staged buffer of a sub-block of whole tiles."""
+    emitter, (rows, columns) = generator.emitter, extents
+    if layout == "rows":
+        return [rows, columns]
+    width = kind.get_shape()[2]
+    if width < 1:
+        raise CompileError(f"the panels of {kind} need a static width")
+    if layout == "row_panels":
+        rows, columns = columns, rows
+    panels = divide(emitter, columns.plus(width - 1), width)
+    if layout == "panels_vnni":
+        return [panels, divide(emitter, rows.plus(1), 2), constant_index(width), constant_index(2)]
+    return [panels, rows, constant_index(width)]
+
+
+_Put = Callable[[Generator, Buffer, list[Index], "Tile | PairTile"], None]
+
+
+def _as_tile(generator: Generator, value: Tile | PairTile) -> Tile:
+    return generator.separate(value) if isinstance(value, PairTile) else value
+
+
+def _put_rows(generator: Generator, staged: Buffer, position: list[Index], value: Tile | PairTile) -> None:
+    rows = _as_tile(generator, value)
+    at = window(generator.emitter, staged, position, (0, 1), (1, 1), (len(rows.rows), rows.columns))
+    write(generator, at, rows)
+
+
+def _pieces(generator: Generator, staged: Buffer, columns: int) -> list[tuple[int, int, int]]:
+    """(columns before, first part, parts) of each panel's share of a tile's row."""
+    width, lanes = cast(int, staged.extents[2].known), generator.emitter.lanes
+    if width % columns == 0:
+        return [(0, 0, len(generator.widths(columns)))]
+    if columns % width or width % lanes:
+        raise CompileError(f"a tile of {columns} columns does not fit panels of {width} columns of whole vectors")
+    return [(first, first // lanes, width // lanes) for first in range(0, columns, width)]
+
+
+def _panel(generator: Generator, staged: Buffer, column: Index) -> tuple[Index, Index]:
+    """(panel, column in it)"""
+    emitter, width = generator.emitter, cast(int, staged.extents[2].known)
+    panel = divide(emitter, column, width)
+    return panel, emitter.subtract(column, emitter.multiply(panel, constant_index(width)))
+
+
+def _put_panels(generator: Generator, staged: Buffer, position: list[Index], value: Tile | PairTile) -> None:
+    rows, (i, j) = _as_tile(generator, value), position
+    width = cast(int, staged.extents[2].known)
+    for first, part, count in _pieces(generator, staged, rows.columns):
+        panel, column = _panel(generator, staged, j.plus(first))
+        if rows.columns >= width:
+            column = constant_index(0)
+        piece = Tile(rows.element, min(width, rows.columns), tuple(row[part : part + count] for row in rows.rows))
+        at = window(generator.emitter, staged, [panel, i, column], (1, 2), (1, 1), (len(rows.rows), piece.columns))
+        write(generator, at, piece)
+
+
+def _put_row_panels(generator: Generator, staged: Buffer, position: list[Index], value: Tile | PairTile) -> None:
+    rows, (i, j) = _as_tile(generator, value), position
+    height, width = len(rows.rows), cast(int, staged.extents[2].known)
+    if width % height:
+        raise CompileError(f"a tile of {height} rows does not fit panels of {width} rows")
+    panel, row = _panel(generator, staged, i)
+    if height == width:
+        row = constant_index(0)
+    at = window(generator.emitter, staged, [panel, j, row], (2, 1), (1, 1), (height, rows.columns))
+    write(generator, at, rows)
+
+
+def _put_pairs(generator: Generator, staged: Buffer, position: list[Index], value: Tile | PairTile) -> None:
+    emitter, (i, j) = generator.emitter, position
+    tiles = [value] if isinstance(value, PairTile) else pair_tiles(generator, value)
+    widths = generator.widths(value.columns)
+    width = cast(int, staged.extents[2].known)
+    for number, pairs in enumerate(tiles):
+        row = divide(emitter, i, 2).plus(number)
+        for first, part, count in _pieces(generator, staged, value.columns):
+            panel, column = _panel(generator, staged, j.plus(first))
+            if value.columns >= width:
+                column = constant_index(0)
+            at = window(emitter, staged, [panel, row, column, constant_index(0)], (), (), (1, 1))
+            (pointer,) = at.row_pointers(emitter)
+            offset = 0
+            for operand, lanes in zip(pairs.parts[part : part + count], widths[part : part + count], strict=True):
+                target = advance(emitter, pointer, offset)
+                emitter.effect(f"store <{2 * lanes} x i16> {operand}, ptr {target}, align 2")
+                offset += 4 * lanes
+
+
+def pair_tiles(generator: Generator, value: Tile) -> list[PairTile]:
+    """Each two rows of a tile of 16-bit elements, interleaved."""
+    if len(value.rows) % 2 or value.element.size != 2:
+        raise CompileError(f"rows of {value.element.name} interleave in pairs of 16-bit elements only")
+    widths = generator.widths(value.columns)
+    result = []
+    for upper, lower in zip(value.rows[::2], value.rows[1::2], strict=True):
+        parts = []
+        for a, b, lanes in zip(upper, lower, widths, strict=True):
+            order = [lane for column in range(lanes) for lane in (column, lanes + column)]
+            parts.append(generator.emitter.shuffle(value.element.llvm, lanes, a, b, order))
+        result.append(PairTile(value.element, value.columns, tuple(parts)))
+    return result
+
+
+_LAYOUTS: dict[str, _Put] = {
+    "rows": _put_rows,
+    "panels": _put_panels,
+    "row_panels": _put_row_panels,
+    "panels_vnni": _put_pairs,
+}
+
+STAGING = cast("dict[type[Operation], Handler]", {tile.StageOp: _stage})
+"""The handler of each operation class."""

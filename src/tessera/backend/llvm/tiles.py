@@ -1,0 +1,177 @@
+"""Tile operations without memory: broadcast, mask, iota, compare, select, cast, reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import Operation
+
+from tessera.backend.llvm.addressing import lanes_below
+from tessera.backend.llvm.arithmetic import MAXIMUM, MINIMUM, Maker, apply, binary, compare, intrinsic, select
+from tessera.backend.llvm.conversion import computed_in, convert
+from tessera.backend.llvm.generator import Generator, Handler
+from tessera.backend.llvm.values import I1, I64, Element, Index, Tile, Value, element_of, shape_of, vector_type
+from tessera.ir import tile
+
+
+def _broadcast(generator: Generator, op: tile.BroadcastOp) -> Sequence[Value]:
+    emitter, (rows, columns) = generator.emitter, shape_of(op.result.type)
+    if isinstance(op.value.type, IndexType):
+        source = Tile(I64, 1, ((emitter.operand(generator.index(op.value)),),))
+    else:
+        source = generator.tile(op.value)
+    lines = source.rows
+    if source.columns == 1 and columns > 1:
+        kind, widths = source.element.llvm, generator.widths(columns)
+        lines = tuple(tuple(emitter.splat(kind, row[0], lanes) for lanes in widths) for row in lines)
+    return (Tile(source.element, columns, lines * (rows // len(lines))),)
+
+
+def _along(generator: Generator, shape: tuple[int, int], axis: int, rank: int, part: Callable[[int, int], str]) -> Tile:
+    """An i1 or i64 tile from `part(first element along the axis, lanes)`; across the axis all elements are equal."""
+    rows, columns = shape
+    widths = generator.widths(columns)
+    element = I1
+    if axis == rank - 1:
+        row, first = [], 0
+        for lanes in widths:
+            row.append(part(first, lanes))
+            first += lanes
+        return Tile(element, columns, (tuple(row),) * rows)
+    lines = []
+    for line in range(rows):
+        scalar = part(line, 1)
+        lines.append(tuple(generator.emitter.splat("i1", scalar, lanes) for lanes in widths))
+    return Tile(element, columns, tuple(lines))
+
+
+def _mask(generator: Generator, op: tile.MaskOp) -> Sequence[Value]:
+    """The number of lanes before the limit is made a scalar first: comparing 32-bit lane numbers takes half the work."""
+    emitter = generator.emitter
+    rest = emitter.subtract(generator.index(op.limit), generator.index(op.position))
+
+    def part(first: int, lanes: int) -> str:
+        clamped = emitter.minimum(emitter.maximum(rest.plus(-first), Index(None, 0, True)), Index(None, lanes, True))
+        count = emitter.pure(f"trunc i64 {emitter.operand(clamped)} to i32")
+        return lanes_below(emitter, count, lanes)
+
+    rank = len(op.result.type.get_shape())
+    return (_along(generator, shape_of(op.result.type), op.axis.value.data, rank, part),)
+
+
+def _iota(generator: Generator, op: tile.IotaOp) -> Sequence[Value]:
+    emitter, offset = generator.emitter, generator.index(op.offset)
+    rows, columns = shape_of(op.result.type)
+    widths = generator.widths(columns)
+    if op.axis.value.data != len(op.result.type.get_shape()) - 1:
+        lines = []
+        for line in range(rows):
+            scalar = emitter.operand(offset.plus(line))
+            lines.append(tuple(emitter.splat("i64", scalar, lanes) for lanes in widths))
+        return (Tile(I64, columns, tuple(lines)),)
+    parts, first = [], 0
+    for lanes in widths:
+        start = emitter.splat("i64", emitter.operand(offset.plus(first)), lanes)
+        steps = ", ".join(f"i64 {lane}" for lane in range(lanes))
+        parts.append(start if lanes == 1 else emitter.pure(f"add <{lanes} x i64> {start}, <{steps}>"))
+        first += lanes
+    return (Tile(I64, columns, (tuple(parts),) * rows),)
+
+
+_SIGNED = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
+_UNSIGNED = _SIGNED | {"lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge"}
+_FLOAT = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+
+
+def _compare(generator: Generator, op: tile.CompareOp) -> Sequence[Value]:
+    a, b, predicate = generator.tile(op.a), generator.tile(op.b), op.predicate.data
+    if a.element.kind == "float":
+        return (compare(generator, a, b, f"fcmp {_FLOAT[predicate]}"),)
+    table = _UNSIGNED if a.element is I1 else _SIGNED  # false < true
+    return (compare(generator, a, b, f"icmp {table[predicate]}"),)
+
+
+def _select(generator: Generator, op: tile.SelectOp) -> Sequence[Value]:
+    return (select(generator, generator.tile(op.condition), generator.tile(op.a), generator.tile(op.b)),)
+
+
+def _cast(generator: Generator, op: tile.CastOp) -> Sequence[Value]:
+    return (convert(generator, generator.tile(op.value), element_of(op.result.type)),)
+
+
+# -- reductions -------------------------------------------------------------------------------------------------------
+
+_COMBINE: dict[str, dict[str, Maker]] = {
+    "float": {"add": binary("fadd"), "mul": binary("fmul"), "max": MAXIMUM, "min": MINIMUM},
+    "int": {"add": binary("add"), "mul": binary("mul"), "max": intrinsic("smax"), "min": intrinsic("smin")},
+    "bool": {"add": binary("or"), "mul": binary("and"), "max": binary("or"), "min": binary("and")},
+}
+
+
+def _reduce(generator: Generator, op: tile.ReduceOp) -> Sequence[Value]:
+    """Sums in the order of a fixed binary tree, 16-bit floats in fp32 up to the end."""
+    value = generator.tile(op.tile)
+    element = computed_in(value.element)
+    make = _COMBINE[element.kind][op.kind.data]
+    wide = convert(generator, value, element)
+    if op.axis.value.data == len(op.result.type.get_shape()) - 1:
+        rows = tuple((_across(generator, row, value.columns, element, make),) for row in wide.rows)
+        return (convert(generator, Tile(element, 1, rows), value.element),)
+    lines = [Tile(element, value.columns, (row,)) for row in wide.rows]
+    total = _tree(lines, lambda a, b: apply(generator, make, [a, b]))
+    return (convert(generator, total, value.element),)
+
+
+def _tree(items: Sequence[Tile], combine: Callable[[Tile, Tile], Tile]) -> Tile:
+    while len(items) > 1:
+        paired = [combine(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
+        items = paired + list(items[len(paired) * 2 :])
+    return items[0]
+
+
+def _across(generator: Generator, row: Sequence[str], columns: int, element: Element, make: Maker) -> str:
+    """One row to a scalar: parts of equal width by a tree, then each part's halves by halves."""
+    by_width: dict[int, list[str]] = {}
+    for part, lanes in zip(row, generator.widths(columns), strict=True):
+        by_width.setdefault(lanes, []).append(part)
+    scalars = []
+    for lanes, parts in by_width.items():
+        while len(parts) > 1:
+            paired = [make(generator, element, lanes, pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
+            parts = paired + parts[len(paired) * 2 :]
+        scalars.append(_fold(generator, parts[0], lanes, element, make))
+    total = scalars[0]
+    for scalar in scalars[1:]:
+        total = make(generator, element, 1, (total, scalar))
+    return total
+
+
+def _fold(generator: Generator, part: str, lanes: int, element: Element, make: Maker) -> str:
+    emitter, kind = generator.emitter, element.llvm
+    if lanes == 1:
+        return part
+    half = 1 << (lanes - 1).bit_length() - 1
+    low = emitter.shuffle(kind, lanes, part, "poison", range(half))
+    high = emitter.shuffle(kind, lanes, part, "poison", range(half, lanes))
+    rest = lanes - half
+    if rest == half:
+        return _fold(generator, make(generator, element, half, (low, high)), half, element, make)
+    a, b = _fold(generator, low, half, element, make), _fold(generator, high, rest, element, make)
+    return make(generator, element, 1, (a, b))
+
+
+TILES = cast(
+    "dict[type[Operation], Handler]",
+    {
+        tile.BroadcastOp: _broadcast,
+        tile.MaskOp: _mask,
+        tile.IotaOp: _iota,
+        tile.CompareOp: _compare,
+        tile.SelectOp: _select,
+        tile.CastOp: _cast,
+        tile.ReduceOp: _reduce,
+    },
+)
+"""The handler of each operation class."""

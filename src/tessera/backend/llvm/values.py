@@ -1,0 +1,149 @@
+"""What the generator holds for each SSA value of Tile IR: an index, a tile or a buffer, in terms of LLVM operands.
+
+An *operand* is text that may stand as an operand in LLVM IR: a name (`%v7`), a literal or a constant expression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from xdsl.dialects.builtin import (
+    BFloat16Type,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    IndexType,
+    IntegerType,
+    MemRefType,
+    VectorType,
+)
+from xdsl.ir import Attribute
+
+from tessera.errors import CompileError
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element type: its MLIR name, the LLVM types of values and of memory, its size in bytes.
+
+    16-bit floats are held as their bit patterns, because LLVM handles i16 vectors well on every x86; arithmetic on them
+    goes through fp32. i1 takes a byte in memory.
+    """
+
+    name: str
+    llvm: str
+    memory: str
+    size: int
+    kind: Literal["float", "int", "bool"]
+
+
+F32 = Element("f32", "float", "float", 4, "float")
+F64 = Element("f64", "double", "double", 8, "float")
+F16 = Element("f16", "i16", "i16", 2, "float")
+BF16 = Element("bf16", "i16", "i16", 2, "float")
+I1 = Element("i1", "i1", "i8", 1, "bool")
+I8 = Element("i8", "i8", "i8", 1, "int")
+I32 = Element("i32", "i32", "i32", 4, "int")
+I64 = Element("i64", "i64", "i64", 8, "int")
+_INTEGERS = {1: I1, 8: I8, 32: I32, 64: I64}
+_FLOATS: dict[type[Attribute], Element] = {Float32Type: F32, Float64Type: F64, Float16Type: F16, BFloat16Type: BF16}
+
+
+def element_of(attribute: Attribute) -> Element:
+    """The element of a scalar, vector or memref type. Raises CompileError for types without code."""
+    if isinstance(attribute, (VectorType, MemRefType)):
+        return element_of(attribute.element_type)
+    if isinstance(attribute, IndexType):
+        return I64
+    if isinstance(attribute, IntegerType) and attribute.width.data in _INTEGERS:
+        return _INTEGERS[attribute.width.data]
+    element = _FLOATS.get(type(attribute))
+    if element is None:
+        raise CompileError(f"the LLVM backend has no code for elements of type {attribute}")
+    return element
+
+
+def vector_type(scalar: str, lanes: int) -> str:
+    """The LLVM type of `lanes` scalars; one lane is the scalar itself."""
+    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+
+
+def shape_of(attribute: Attribute) -> tuple[int, int]:
+    """(rows, columns) of a tile; a scalar has one of each, a vector of rank 1 one row."""
+    if not isinstance(attribute, VectorType):
+        return 1, 1
+    shape = attribute.get_shape()
+    if len(shape) > 2:
+        raise CompileError(f"the LLVM backend has no tiles of rank {len(shape)}: {attribute}")
+    return (1, shape[0]) if len(shape) == 1 else (shape[0], shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The value `base + offset`; the base is a name, None where the value is known. `natural` promises that it is >= 0.
+
+    Keeping the known part apart puts it into the displacement of an address.
+    """
+
+    base: str | None
+    offset: int = 0
+    natural: bool = False
+
+    @property
+    def known(self) -> int | None:
+        """The value, where the generator knows it."""
+        return self.offset if self.base is None else None
+
+    def plus(self, amount: int) -> Index:
+        """The value that much further."""
+        return Index(self.base, self.offset + amount, (self.natural or self.base is None) and self.offset + amount >= 0)
+
+
+def constant_index(value: int) -> Index:
+    """A known index."""
+    return Index(None, value, value >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile in registers: for each row its columns, cut into vectors of a register's lanes, the last one narrower.
+
+    A part of one lane is a scalar, so a tile of one column is one scalar per row. Rows that hold the same operands are
+    computed once.
+    """
+
+    element: Element
+    columns: int
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PairTile:
+    """A tile of two rows of 16-bit elements whose columns are interleaved, as the dot product of pairs wants them.
+
+    Each part holds, lane after lane, the two rows of up to a register's lanes of columns.
+    """
+
+    element: Element
+    columns: int
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A buffer: its address, extents and strides. A stride, in bytes, is an integer where it is known, else a name."""
+
+    pointer: str
+    element: Element
+    extents: tuple[Index, ...]
+    strides: tuple[int | str, ...]
+
+
+Value: TypeAlias = Index | Tile | PairTile | Buffer
+
+
+def split_columns(columns: int, lanes: int) -> tuple[int, ...]:
+    """The widths of the parts that hold a row of `columns`."""
+    whole, rest = divmod(columns, lanes)
+    return (lanes,) * whole + ((rest,) if rest else ())
