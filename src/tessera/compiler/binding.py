@@ -7,7 +7,7 @@ that differ from known ones only in extents nothing is compiled.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,8 @@ from tessera.compiler.program import Alignment, KernelItem, LayoutItem, Program
 from tessera.compiler.specs import Pattern
 from tessera.dtypes import DType
 from tessera.lazy import structure as structures
-from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Occurrence, Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
-from tessera.runtime.buffers import Buffer
 from tessera.runtime.liveness import Lifetime, place
 from tessera.runtime.plan import BoundPlan, Output, Slot, Step
 from tessera.scheduling.spec import Argument
@@ -60,14 +58,26 @@ class Launch:
     arguments: tuple[tuple[View, tuple[int, ...]], ...]
     """Each argument's view and the extents and strides that its descriptor holds."""
     workers: int
-    item: KernelItem
+    shaped: ShapedArrays
+
+    @property
+    def item(self) -> KernelItem:
+        """The kernel's part of the program."""
+        return self.kernel.subject.item
 
 
 def bind(program: Program, structure: Structure, compiler: KernelCompiler) -> tuple[BoundPlan, list[Kernel]]:
     """The plan of `structure`, whose symbolic form `program` was compiled from, and the kernels that it launches."""
     binder = _Binder(program, structure, compiler)
-    plan = binder.bind()
-    return plan, [launch.kernel for launch in binder.launches]
+    binder.place()
+    return binder.plan(), [launch.kernel for launch in binder.launches]
+
+
+def launches_of(program: Program, structure: Structure, compiler: KernelCompiler) -> list[Launch]:
+    """The launches that a plan of `structure` would have."""
+    binder = _Binder(program, structure, compiler)
+    binder.place()
+    return binder.launches
 
 
 class _Binder:
@@ -80,7 +90,8 @@ class _Binder:
         self.views: dict[int, View] = {}
         self.launches: list[Launch] = []
 
-    def bind(self) -> BoundPlan:
+    def place(self) -> None:
+        """Turns every item of the program into views and launches."""
         for number, node in enumerate(self.program.leaves):
             self.views[number] = self._leaf_view(self.order[node])
         for item in self.program.items:
@@ -88,7 +99,7 @@ class _Binder:
                 self._kernel(item)
             else:
                 self._layout(item)
-        return self._plan()
+        self.roots = [self._root_view(value) for value in self.program.roots]
 
     def _leaf_view(self, occurrence: Occurrence) -> View:
         structure = occurrence.structure
@@ -136,7 +147,7 @@ class _Binder:
             storage.last = step
             extents = tuple(shaped.extents[axis] for axis in axes)
             words.append((view, extents + strides))
-        self.launches.append(Launch(kernel, tuple(words), workers, item))
+        self.launches.append(Launch(kernel, tuple(words), workers, shaped))
 
     def _launch_on_copies(
         self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], domain: Sequence[int]
@@ -209,8 +220,9 @@ class _Binder:
 
     # -- the plan -------------------------------------------------------------------------------------------------
 
-    def _plan(self) -> BoundPlan:
-        roots = [self._root_view(value) for value in self.program.roots]
+    def plan(self) -> BoundPlan:
+        """The launches over one address table, results and temporaries in their places."""
+        roots = self.roots
         results: list[Storage] = []
         for root in roots:
             if root.storage.leaf is None and root.storage not in results:
@@ -233,9 +245,9 @@ class _Binder:
 
     def _root_view(self, value: int) -> View:
         view = self.views[value]
-        if view.storage.leaf is None:
+        if view.storage.leaf is None and not view.offset_bytes:
             return view
-        # A root that rewriting reduced to (a view of) an input: results own their memory.
+        # A root that rewriting reduced to (a view of) an input, or a part of a temporary: results own their memory.
         copy = self._new(view.shape, view.dtype)
         self.copy(view, copy)
         return copy
@@ -253,7 +265,7 @@ class _Binder:
             if storage.leaf is not None:
                 if storage.leaf not in of_leaf:
                     of_leaf[storage.leaf] = len(slots)
-                    slots.append(Slot("address", storage.leaf))
+                    slots.append(Slot("leaf", storage.leaf))
                 storage.slot = of_leaf[storage.leaf]
         for index, storage in enumerate(results):
             storage.slot = len(slots)
@@ -275,15 +287,7 @@ class _Binder:
         return Step(kernel.loaded, tuple(descriptors), launch.workers, kernel.workspace_bytes)
 
     def _output(self, view: View, results: Sequence[Storage]) -> Output:
-        index = next(i for i, storage in enumerate(results) if storage is view.storage)
-        structure = structures.buffer(view.shape, view.strides, view.dtype)
-        return Output(index, _leaf_maker(structure, view.offset_bytes))
-
-
-def _leaf_maker(structure: Structure, offset: int) -> Callable[[Buffer], Leaf]:
-    if offset:
-        return lambda buffer: Leaf(structure, buffer.address + offset, buffer)
-    return lambda buffer: Leaf(structure, buffer.address, buffer)
+        return Output(results.index(view.storage), structures.buffer(view.shape, view.strides, view.dtype))
 
 
 @dataclass(frozen=True)

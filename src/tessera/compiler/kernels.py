@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Block, Region
 
-from tessera.backend.contract import LoadedKernel
+from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler.graph import element
 from tessera.compiler.program import KernelItem, align_region
@@ -90,9 +90,12 @@ class KernelCompiler:
         schedule = self.source(self, subject, problem, shaped) if self.source is not None else None
         if schedule is None:
             schedule = self.default_schedule(subject, problem)
-        if isinstance(problem, ContractionProblem) and schedule.integers("tile")[2] < problem.k:
-            subject = Subject(item, _many_blocks(shaped.pattern))
-        return self.compiled(subject, schedule), workers
+        return self.compiled(_blocked(subject, schedule, problem), schedule), workers
+
+    def candidate(self, subject: Subject, schedule: Schedule, problem: Problem) -> KernelObject:
+        """A subject compiled for measuring only: without the optimizations that cost more time than they save."""
+        module = self.tile_ir(_blocked(subject, schedule, problem), schedule)
+        return self.backend.compile(module, self.target, optimize=False)
 
     def compiled(self, subject: Subject, schedule: Schedule) -> Kernel:
         """The kernel of a subject under a schedule, from memory, from disk, or compiled now."""
@@ -204,8 +207,11 @@ class KernelCompiler:
         return lambda: [_step_facts(kernel, arrays) for kernel, arrays in rows]
 
 
-def _many_blocks(pattern: Pattern) -> Pattern:
-    return Pattern(pattern.arguments, pattern.outer, pattern.reduced, pattern.lanes, one_block=False)
+def _blocked(subject: Subject, schedule: Schedule, problem: Problem) -> Subject:
+    """The subject, with code for several K blocks where the schedule's block does not hold K."""
+    if not isinstance(problem, ContractionProblem) or schedule.integers("tile")[2] >= problem.k:
+        return subject
+    return Subject(subject.item, replace(subject.pattern, one_block=False))
 
 
 def _useful_workers(problem: Problem, workers: int) -> int:

@@ -72,9 +72,7 @@ class _RegionReader:
             self.values[operation.result] = self.recorder.constant(number, dtype)
             return
         operator = OPERATORS[operation.operator]
-        attributes = {
-            name: _attribute(name, operation.attribute(name, default)) for name, default in operator.attributes.items()
-        }
+        attributes = attributes_of(operation)
         operands = [self.operand(operation, index) for index in range(len(operation.inputs))]
         self.values[operation.result] = operator.body(self.recorder, *operands, **attributes)
 
@@ -87,6 +85,12 @@ class _RegionReader:
             Output(first + index, self.recorder.cast(self.values[value], dtype_of_value(value)))
             for index, value in enumerate(last.operands)
         )
+
+
+def attributes_of(operation: GraphOperation) -> dict[str, object]:
+    """The attributes of an operation as its record takes them."""
+    defaults = OPERATORS[operation.operator].attributes
+    return {name: _attribute(name, operation.attribute(name, default)) for name, default in defaults.items()}
 
 
 def _attribute(name: str, value: object) -> object:
