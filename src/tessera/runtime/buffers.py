@@ -175,12 +175,15 @@ class Allocator:
 
     def _allocate_pages(self, nbytes: int) -> int:
         """A block of whole pages. The lock is held."""
-        self._sort_in()
+        while self._returned:
+            address = self._returned.pop()
+            # The commonest case, a loop that drops a result and makes the next: no index is touched.
+            if self._segments.bytes_at(address) == nbytes:
+                return address
+            self._segments.give_back(address)
         self._make_room(nbytes)
-        address = self._segments.take(nbytes)
-        if address is None:
-            address = self._map(nbytes)
-        return address
+        taken = self._segments.take(nbytes)
+        return self._map(nbytes) if taken is None else taken
 
     def _make_room(self, nbytes: int) -> None:
         """Returns cached memory until `nbytes` more raise neither the peak nor exceed the limit, as far as there is

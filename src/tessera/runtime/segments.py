@@ -107,6 +107,10 @@ class SegmentPool:
         self._hand_out(block)
         return block.address
 
+    def bytes_at(self, address: int) -> int:
+        """The size of a block that is handed out."""
+        return self._used[address].nbytes
+
     def growth_of(self, nbytes: int) -> int:
         """By how many bytes `take(nbytes)` or, without a fitting block, `map(nbytes)` raises `reserved`."""
         at = bisect_left(self._by_size, (nbytes, 0))

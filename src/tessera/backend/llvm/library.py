@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import threading
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ class NativeLibrary:
         return address
 
 
+@cache
+def _host() -> tuple[str, str]:
+    """Name and features of this CPU, in LLVM's words."""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
 def _target_machine() -> Any:
     global _initialized  # noqa: PLW0603 - the process has one
     with _init_lock:
@@ -44,9 +51,8 @@ def _target_machine() -> Any:
             llvm.initialize_native_target()
             llvm.initialize_native_asmprinter()
             _initialized = True
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
-    )
+    name, features = _host()
+    return llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features, opt=2, jit=True)
 
 
 def compile_text(text: str) -> bytes:
@@ -73,7 +79,7 @@ def load_object(data: bytes) -> NativeLibrary:
 
 def identity(text: str) -> str:
     """A hash over everything that the object of `text` depends on."""
-    parts = (text, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), repr(llvm.llvm_version_info))
+    parts = (text, *_host(), repr(llvm.llvm_version_info))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
