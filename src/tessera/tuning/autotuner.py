@@ -31,12 +31,19 @@ class TuningWarning(UserWarning):
 class Autotune:
     """Finds schedules and remembers them. Call it to tune; `enable(True)` tunes kernels at their first call.
 
-    `backend` gives the compiler's `TuningBackend` when it is first needed. `measurer` is a `SubprocessMeasurer` unless
+    `backend` gives the compiler's `TuningBackend` when it is first needed; `changed` is called when kernels that are
+    already bound should ask for their schedules again. `measurer` is a `SubprocessMeasurer` unless
     given. Methods may be called from several threads; tunings run one at a time.
     """
 
-    def __init__(self, backend: Callable[[], TuningBackend], measurer: Measurer | None = None) -> None:
+    def __init__(
+        self,
+        backend: Callable[[], TuningBackend],
+        measurer: Measurer | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._backend = backend
+        self._changed = changed
         self._measurer = measurer
         self._enabled: bool | None = None
         self._databases: dict[tuple[Path, Path | None], TuningDatabase] = {}
@@ -93,9 +100,12 @@ class Autotune:
                     self._hits += 1
                     return config
             if method == "on_device":
-                return self._measure(problem, provenance, limits, progress)
+                config = self._measure(problem, provenance, limits, progress)
+                self._changed()
+                return config
             entry = tune_by_model(problem, provenance)
             self.database.put(entry)
+            self._changed()
             return Config(entry.schedule, entry.identity, "model", entry.predicted_s)
 
     def load(self, op: object, shapes: object, dtype: object = None) -> Config:
@@ -141,6 +151,7 @@ class Autotune:
     def enable(self, on: bool = True) -> None:
         """Turns first-call tuning on or off for this process."""
         self._enabled = bool(on)
+        self._changed()
 
     def save_cache(self, path: str | os.PathLike[str]) -> int:
         """Writes all winners that look-ups can find to one JSON file; their number. Raises E_CACHE_IO."""
@@ -152,7 +163,9 @@ class Autotune:
 
         Raises E_CACHE_IO if the file cannot be read, E_CACHE_FORMAT if it is none or of another version.
         """
-        return exchange.merge(self.database, Path(path), self._backend().arch)
+        imported = exchange.merge(self.database, Path(path), self._backend().arch)
+        self._changed()
+        return imported
 
     def status(self) -> Status:
         """Whether tuning is on, where the cache is, what it holds, and what went wrong with it."""

@@ -29,6 +29,7 @@ agree.
 """
 
 _SMALL_GAIN = 0.01
+_DOUBT = 0.75
 _FINALISTS = 4
 _FINAL_MARGIN = 0.05
 
@@ -94,7 +95,7 @@ class _Search:
     def _enumerate(self) -> None:
         """The default and the model's favourites, until half the trials are spent or no more gain is promised."""
         default = [self.space.default] if self.space.default in self.predicted else []
-        queue = list(dict.fromkeys([*default, *(schedule for _, schedule in self.ranking)]))
+        queue = list(dict.fromkeys([*default, *_distinct(self.ranking)]))
         share = max(self.limits.max_trials // 2, min(self.limits.batch, self.limits.max_trials))
         while queue and len(self.tried) < share and not self._spent():
             if self._hopeless(queue[0]):
@@ -104,12 +105,12 @@ class _Search:
             queue = queue[size:]
 
     def _hopeless(self, schedule: Schedule) -> bool:
-        """Whether a schedule would not gain even if the model errs in its favour as far as it ever did here."""
+        """Whether a schedule would not gain even if the model erred by a third more than it ever did here."""
         best = self._best()
         if best is None:
             return False
         optimism = min(trial.seconds / self._predict(trial.schedule) for trial in self._succeeded())
-        return self._predict(schedule) * optimism > best.seconds * (1 - _SMALL_GAIN)
+        return self._predict(schedule) * optimism * _DOUBT > best.seconds * (1 - _SMALL_GAIN)
 
     def _starts(self) -> Iterator[Schedule]:
         """Where climbs begin: the best so far, then the best that no climb has been at, then random ones."""
@@ -208,6 +209,12 @@ class _Search:
         elif self.clock() - self.begin >= self.limits.budget_s:
             self.reason = f"the budget of {self.limits.budget_s:g} s was spent"
         return bool(self.reason)
+
+
+def _distinct(ranking: Sequence[tuple[float, Schedule]]) -> Iterator[Schedule]:
+    """One schedule of each predicted time: those that a knob without effect tells apart would crowd out the others."""
+    for _, group in itertools.groupby(ranking, key=lambda item: f"{item[0]:.6g}"):
+        yield next(group)[1]
 
 
 def _tied(best: Timing, other: Timing) -> bool:

@@ -72,12 +72,20 @@ class _Evaluation:
 
     def __call__(self, schedules: Sequence[Schedule], effort: Effort) -> list[Trial]:
         built = {schedule: self._build(schedule) for schedule in schedules}
-        cases = [(schedule, case) for schedule, case in built.items() if isinstance(case, Case)]
+        # Schedules that a knob without effect tells apart give the same code: it is measured once.
+        leaders: dict[Case, Schedule] = {}
+        for schedule, case in built.items():
+            if isinstance(case, Case):
+                leaders.setdefault(case, schedule)
+        cases = [(schedule, case) for case, schedule in leaders.items()]
         measured = {trial.schedule: trial for trial in self._measurer.measure(cases, effort)}
         trials = []
         for schedule, case in built.items():
-            failed = Trial(schedule, "compile_error", detail=case) if isinstance(case, str) else None
-            trials.append(replace(failed or measured[schedule], predicted_s=self._problem.predict(schedule)))
+            if isinstance(case, str):
+                trial = Trial(schedule, "compile_error", detail=case)
+            else:
+                trial = replace(measured[leaders[case]], schedule=schedule)
+            trials.append(replace(trial, predicted_s=self._problem.predict(schedule)))
         self._database.log(self._problem.identity, trials, self._context)
         self._tell(trials)
         return trials

@@ -12,7 +12,7 @@ from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.trial import Timing
-from tessera.tuning.workload import Case, Workload
+from tessera.tuning.workload import Case, Launch, Workload
 
 MATMUL = Identity("matmul", (1024, 1024, 1024), ("fp32", "fp32"), ("rows", "rows"), "ieee", "fp32", "fast", "zen5", 2)
 PROVENANCE = Provenance("gen1", "0.1.0", "2.13.0", "0.50.0", "performance", "on_device", "2025-01-01T00:00:00+00:00")
@@ -69,9 +69,11 @@ def entry(measured_s: float | None = 1e-3, identity: Identity = MATMUL, kc: int 
 
 
 def problem(identity: Identity = MATMUL, predict: Callable[[Schedule], float] = synthetic_seconds) -> TuningProblem:
-    """A problem on `SPACE` whose cases are empty: for measurers that do not run them."""
+    """A problem on `SPACE` whose kernels are the schedules' texts: for measurers that do not run them."""
     workload = Workload((), ())
-    return TuningProblem(identity, SPACE, lambda _: Case(workload, ()), predict, "gen1")
+    return TuningProblem(
+        identity, SPACE, lambda schedule: Case(workload, (Launch(str(schedule).encode(), ()),)), predict, "gen1"
+    )
 
 
 def shaped(*shape: int) -> Identity:

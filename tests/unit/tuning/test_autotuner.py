@@ -210,6 +210,20 @@ def test_every_trial_is_logged() -> None:
     assert all(record["predicted_s"] > 0 for record in logged)
 
 
+def test_schedules_that_give_the_same_code_are_measured_once() -> None:
+    def build(schedule: Schedule) -> Case:
+        return problem().build(schedule.replace(prefetch=True))
+
+    measurer = ReplayMeasurer(synthetic_table())
+    autotune = Autotune(Backend, measurer)
+    autotune.enable()
+    config = autotune.schedule_for(replace(problem(), build=build))
+    both = [trial for trial in config.trials if trial.schedule.replace(prefetch=True) == OPTIMUM]
+    assert len(both) == 2
+    assert both[0].timing == both[1].timing
+    assert len(set(measurer.asked)) < len(config.trials)
+
+
 def test_progress_counts_each_schedule_once() -> None:
     seen: list[Progress] = []
     config = tuner()("matmul", SHAPE, method="on_device", max_trials=20, progress=seen.append)
