@@ -53,7 +53,8 @@ def apply(operator: Record, attributes: Attributes, operands: Sequence[Node]) ->
     try:
         return nodes.make(_applied(operator, attributes, operands))
     except PendingLimitReached:
-        evaluate(operands)
+        # Literals are shared between expressions, and stay what they are.
+        evaluate([operand for operand in operands if operand.state[0].kind == "node"])
         return nodes.make(_applied(operator, attributes, operands))
 
 

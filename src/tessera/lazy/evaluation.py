@@ -13,13 +13,14 @@ from tessera.lazy.node import Node, joined
 Evaluator: TypeAlias = Callable[[Sequence[Node]], None]
 
 
-def _no_evaluator(nodes: Sequence[Node]) -> None:
+def refuse(nodes: Sequence[Node]) -> None:
+    """The evaluator before there is a compiler: raises CompileError (E_COMPILE)."""
     raise CompileError(
         f"{len(nodes)} tensors are to be evaluated, and no compiler is installed", hints=["import tessera"]
     )
 
 
-_evaluator: Evaluator = _no_evaluator
+_evaluator: Evaluator = refuse
 
 
 def set_evaluator(evaluator: Evaluator) -> Evaluator:

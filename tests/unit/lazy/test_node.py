@@ -1,0 +1,65 @@
+"""Nodes: how leaves come together, the limit of pending operators, and the observer."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera import op
+from tessera.dtypes import fp32
+from tessera.lazy import node as nodes
+from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.node import Node, joined, merge
+from tessera.lazy.structure import PENDING_LIMIT
+
+LEAVES = [scalar_leaf(float(number), fp32) for number in range(6)]
+leaf_tuples = st.lists(st.sampled_from(LEAVES), unique=True).map(tuple)
+
+
+@given(leaf_tuples, leaf_tuples)
+def test_merged_leaves_hold_each_once_and_positions_find_them(first: tuple, second: tuple) -> None:  # type: ignore[type-arg]
+    merged, position = merge(first, second)
+    assert merged[: len(first)] == first
+    assert len(set(merged)) == len(merged)
+    places = position if isinstance(position, tuple) else range(position, position + len(second))
+    assert tuple(merged[place] for place in places) == second
+
+
+@given(leaf_tuples, leaf_tuples)
+def test_a_position_has_one_spelling(first: tuple, second: tuple) -> None:  # type: ignore[type-arg]
+    _, position = merge(first, second)
+    if isinstance(position, tuple):
+        assert position != tuple(range(position[0], position[0] + len(position)))
+
+
+def test_a_pending_graph_past_the_limit_is_evaluated() -> None:
+    a = op.tensor(torch.ones(2))
+    x, halves = a, []
+    for _ in range(PENDING_LIMIT + 5):
+        x = x + 1
+        halves.append(x)
+    assert x.structure.size <= PENDING_LIMIT
+    assert not halves[PENDING_LIMIT - 1].is_pending
+    assert x.tolist() == [PENDING_LIMIT + 6.0] * 2
+
+
+def test_the_observer_sees_every_pending_node() -> None:
+    seen: list[Node] = []
+    a = op.tensor(torch.ones(2))
+    nodes.set_observer(seen.append)
+    try:
+        y = op.exp(a) + a
+    finally:
+        nodes.set_observer(None)
+    op.exp(y)
+    assert [node.structure.operator.name for node in seen if node.structure.operator] == ["exp", "add"]
+    assert seen[-1] is y
+
+
+def test_joined_nodes_share_their_leaves() -> None:
+    a, b = op.tensor(torch.ones(2)), op.tensor(torch.ones(2))
+    structure, leaves = joined([a + b, b * 2])
+    assert leaves == (*a.leaves, *b.leaves)
+    assert joined([b + a, a * 2])[0] is structure
+    assert [node.operands for node in structure.post_order()][-1] != ()

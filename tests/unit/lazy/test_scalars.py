@@ -1,0 +1,73 @@
+"""Python numbers beside tensors: literals, arguments, and torch's weak promotion."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+import torch
+
+from tessera import op
+from tessera.dtypes import bf16, bool_, fp32, fp64, int32, int64
+from tessera.errors import ArgumentError
+from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.scalars import LITERALS, scalar_node
+
+
+def test_literals_are_part_of_the_structure_and_other_numbers_are_arguments() -> None:
+    x = op.tensor(torch.ones(3))
+    for number in LITERALS:
+        assert (x * number).leaves == x.leaves
+    for number in (3, 0.1, -7.5, float("nan"), float("inf"), -0.0):
+        assert len((x * number).leaves) == 2
+    assert (x * 3.5).structure is (x * 4.5).structure
+
+
+def test_negative_zero_is_not_the_literal_zero() -> None:
+    x = op.tensor(torch.zeros(1))
+    assert str((x * -1 + -0.0).item()) == "-0.0"
+    assert str((x * -1 + 0.0).item()) == "0.0"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.int64, torch.bool])
+@pytest.mark.parametrize("number", [True, 3, 2, 0.5, 3.7])
+def test_results_have_torchs_dtype(dtype: torch.dtype, number: float) -> None:
+    for shape in ((2,), ()):
+        x = torch.ones(shape, dtype=dtype)
+        assert (op.tensor(x) * number).dtype.torch == (x * number).dtype
+        assert (number / op.tensor(x)).dtype.torch == (number / x).dtype
+        assert (op.tensor(x) > number).dtype is bool_
+
+
+def test_arguments_are_held_in_the_accumulators_dtype() -> None:
+    assert scalar_node(3.7, bf16).dtype is fp32
+    assert scalar_node(3.7, int32).dtype is fp32
+    assert scalar_node(3.7, fp64).dtype is fp64
+    assert scalar_node(3, int32).dtype is int32
+    assert scalar_node(3, bool_).dtype is int64
+    assert scalar_node(0.5, bf16).dtype is bf16  # a literal, exact
+
+
+def test_the_word_of_a_scalar_is_its_bits() -> None:
+    assert scalar_leaf(3.5, fp32).address == struct.unpack("<I", struct.pack("<f", 3.5))[0]
+    assert scalar_leaf(3.5, fp64).address == struct.unpack("<Q", struct.pack("<d", 3.5))[0]
+    assert scalar_leaf(-1, int64).address == 2**64 - 1
+    assert scalar_leaf(-1, int32).address & 0xFFFFFFFF == 2**32 - 1
+    assert scalar_leaf(True, bool_).address == 1
+    assert scalar_leaf(1e300, fp32).address == 0x7F800000
+    assert scalar_leaf(-1e300, fp32).address == 0xFF800000
+
+
+def test_integers_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="does not fit into int32"):
+        op.tensor(torch.ones(2, dtype=torch.int32)) + 2**40
+    with pytest.raises(ArgumentError, match="negative power"):
+        op.tensor([1, 2]) ** -3
+
+
+def test_numpy_scalars_are_numbers() -> None:
+    import numpy
+
+    x = op.tensor(torch.ones(2))
+    assert (x * numpy.float64(3.5)).dtype is fp32
+    assert (numpy.float64(3.5) * x).tolist() == [3.5, 3.5]
