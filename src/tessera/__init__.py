@@ -10,6 +10,7 @@ from importlib.metadata import version as _version
 from tessera import handle as _handle
 from tessera import numerics, op, profile, profiler
 from tessera.compiler import entry as _entry
+from tessera.compiler.entry import autotune
 from tessera.errors import TesseraError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation as _evaluation
@@ -20,4 +21,4 @@ __version__ = _version("tessera")
 _evaluation.set_evaluator(_entry.evaluate)
 _handle.set_inspector(_entry.inspect)
 
-__all__ = ["TesseraError", "Tensor", "empty_cache", "memory_stats", "numerics", "op", "profile", "profiler"]
+__all__ = ["TesseraError", "Tensor", "autotune", "empty_cache", "memory_stats", "numerics", "op", "profile", "profiler"]

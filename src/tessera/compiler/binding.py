@@ -51,19 +51,22 @@ class View:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A kernel of the program applied to arrays: what is scheduled, tuned and compiled."""
+
+    item: KernelItem
+    arguments: tuple[tuple[View, tuple[int, ...]], ...]
+    """Each argument's view and the extents and strides that its descriptor holds."""
+    shaped: ShapedArrays
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch before slots and arena offsets are known."""
 
+    call: Call
     kernel: Kernel
-    arguments: tuple[tuple[View, tuple[int, ...]], ...]
-    """Each argument's view and the extents and strides that its descriptor holds."""
     workers: int
-    shaped: ShapedArrays
-
-    @property
-    def item(self) -> KernelItem:
-        """The kernel's part of the program."""
-        return self.kernel.subject.item
 
 
 def bind(program: Program, structure: Structure, compiler: KernelCompiler) -> tuple[BoundPlan, list[Kernel]]:
@@ -138,16 +141,15 @@ class _Binder:
                 self._launch_on_copies(item, inputs, outputs, domain)
                 return
             shaped = merged
-        kernel, workers = self.compiler.kernel(item, shaped, domain)
         step = len(self.launches)
         words = []
         for (view, _), strides, axes in zip(arrays, shaped.strides, shaped.axes, strict=True):
             storage = view.storage
             storage.first = step if storage.first < 0 else storage.first
             storage.last = step
-            extents = tuple(shaped.extents[axis] for axis in axes)
-            words.append((view, extents + strides))
-        self.launches.append(Launch(kernel, tuple(words), workers, shaped))
+            words.append((view, tuple([shaped.extents[axis] for axis in axes]) + strides))
+        call = Call(item, tuple(words), shaped)
+        self.launches.append(Launch(call, *self.compiler.kernel(call)))
 
     def _launch_on_copies(
         self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], domain: Sequence[int]
@@ -227,7 +229,7 @@ class _Binder:
         for root in roots:
             if root.storage.leaf is None and root.storage not in results:
                 results.append(root.storage)
-        storages = list(dict.fromkeys(view.storage for launch in self.launches for view, _ in launch.arguments))
+        storages = list(dict.fromkeys(view.storage for launch in self.launches for view, _ in launch.call.arguments))
         temporaries = [s for s in storages if s.leaf is None and s not in results]
         layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries])
         slots = self._slots(storages, results, temporaries, layout.offsets)
@@ -278,7 +280,7 @@ class _Binder:
 
     def _step(self, launch: Launch) -> Step:
         descriptors: list[int] = []
-        for view, words in launch.arguments:
+        for view, words in launch.call.arguments:
             descriptors.append(view.storage.slot)
             if not view.is_scalar:
                 descriptors.append(view.storage.offset + view.offset_bytes)

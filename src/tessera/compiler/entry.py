@@ -4,9 +4,28 @@ evaluation of an unknown expression.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from tessera.lazy.node import Node
+from tessera.tuning.autotuner import Autotune
+from tessera.tuning.interfaces import TuningBackend
+
+
+def _tuning_backend() -> TuningBackend:
+    from tessera.compiler import tuning
+
+    return tuning.CompilerBackend()
+
+
+def _schedules_changed() -> None:
+    pipeline = sys.modules.get("tessera.compiler.pipeline")
+    if pipeline is not None:
+        pipeline.forget_plans()
+
+
+autotune = Autotune(_tuning_backend, changed=_schedules_changed)
+"""The tuner of this process; kernels that are bound ask it for their schedules."""
 
 
 def evaluate(nodes: Sequence[Node]) -> None:

@@ -20,6 +20,7 @@ from tessera.ir import graph
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import dimension_names, tensor_type, to_attribute
 from tessera.ir.graph import GraphOperation
+from tessera.lazy.policy import current_policy
 from tessera.ops import OPERATORS
 from tessera.profiling.schema import StepFacts
 from tessera.rewrite.groups import CONTRACTIONS
@@ -36,7 +37,7 @@ from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
 from tessera.target import Target
 
 if TYPE_CHECKING:
-    from tessera.compiler.binding import Launch, ShapedArrays
+    from tessera.compiler.binding import Call, Launch, ShapedArrays
 
 Problem = ContractionProblem | MapReduceProblem
 
@@ -66,7 +67,11 @@ class Kernel:
     workspace_bytes: int
 
 
-ScheduleSource = Callable[["KernelCompiler", Subject, Problem, "ShapedArrays"], Schedule | None]
+ScheduleSource = Callable[["KernelCompiler", "Call"], Schedule | None]
+"""Gives the tuned schedule of a call, or None where nothing was tuned for it."""
+
+REMEMBERED = 1 << 14
+"""Choices of schedules kept before they are made again."""
 
 
 class KernelCompiler:
@@ -75,22 +80,35 @@ class KernelCompiler:
     def __init__(self, target: Target, backend: LLVMBackend) -> None:
         self.target, self.backend = target, backend
         self.source: ScheduleSource | None = None
-        self.log: list[str] = []
+        self._chosen: dict[object, tuple[tuple[Subject, Schedule], int]] = {}
         self._specs: dict[Subject, ContractionSpec | MapReduceSpec] = {}
         self._copies: dict[tuple[DType, tuple[bool, ...]], KernelItem] = {}
 
     # -- the path of binding --------------------------------------------------------------------------------------
 
-    def kernel(self, item: KernelItem, shaped: ShapedArrays, domain: Sequence[int]) -> tuple[Kernel, int]:
-        """The kernel for these arrays, compiled if its pattern and schedule are new, and its number of workers."""
-        subject = Subject(item, shaped.pattern)
-        workers = worker_count()
-        problem = self.problem(subject, shaped, workers)
-        workers = min(workers, _useful_workers(problem, workers))
-        schedule = self.source(self, subject, problem, shaped) if self.source is not None else None
-        if schedule is None:
-            schedule = self.default_schedule(subject, problem)
-        return self.compiled(_blocked(subject, schedule, problem), schedule), workers
+    def kernel(self, call: Call) -> tuple[Kernel, int]:
+        """The kernel of a call, compiled if its pattern and schedule are new, and its number of workers."""
+        subject = Subject(call.item, call.shaped.pattern)
+        threads = worker_count()
+        key = (subject, tuple(call.shaped.extents.values()), threads, current_policy())
+        known = self._chosen.get(key)
+        if known is None:
+            problem = self.problem(subject, call.shaped, threads)
+            known = self._schedule(call, subject, problem), useful_workers(problem, threads)
+            if len(self._chosen) >= REMEMBERED:
+                self._chosen.clear()
+            self._chosen[key] = known
+        (subject, schedule), workers = known
+        return self.compiled(subject, schedule), workers
+
+    def _schedule(self, call: Call, subject: Subject, problem: Problem) -> tuple[Subject, Schedule]:
+        tuned = self.source(self, call) if self.source is not None else None
+        schedule = tuned if tuned is not None else self.default_schedule(subject, problem)
+        return _blocked(subject, schedule, problem), schedule
+
+    def forget_schedules(self) -> None:
+        """Schedules are chosen anew; compiled kernels stay."""
+        self._chosen.clear()
 
     def candidate(self, subject: Subject, schedule: Schedule, problem: Problem) -> KernelObject:
         """A subject compiled for measuring only: without the optimizations that cost more time than they save."""
@@ -203,7 +221,7 @@ class KernelCompiler:
 
     def facts(self, launches: Sequence[Launch]) -> Callable[[], Sequence[StepFacts]]:
         """What reports say about the launches, counted when a report asks."""
-        rows = [(launch.kernel, [(view.shape, view.dtype) for view, _ in launch.arguments]) for launch in launches]
+        rows = [(launch.kernel, [(view.shape, view.dtype) for view, _ in launch.call.arguments]) for launch in launches]
         return lambda: [_step_facts(kernel, arrays) for kernel, arrays in rows]
 
 
@@ -214,7 +232,7 @@ def _blocked(subject: Subject, schedule: Schedule, problem: Problem) -> Subject:
     return Subject(subject.item, replace(subject.pattern, one_block=False))
 
 
-def _useful_workers(problem: Problem, workers: int) -> int:
+def useful_workers(problem: Problem, workers: int) -> int:
     """Workers that have something to do."""
     if isinstance(problem, ContractionProblem):
         return workers if 2 * problem.m * problem.n * problem.k * problem.batch >= PARALLEL_FLOPS else 1

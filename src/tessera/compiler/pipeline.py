@@ -9,7 +9,7 @@ from functools import cache
 
 from tessera import settings, target
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.binding import bind
+from tessera.compiler.binding import Call, bind
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Kernel, KernelCompiler
 from tessera.compiler.program import Program, read_program
@@ -17,6 +17,7 @@ from tessera.lazy.node import Node, joined
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 from tessera.rewrite.passes import graph_passes
+from tessera.scheduling.schedule import Schedule
 
 _lock = threading.RLock()
 _bound: OrderedDict[Structure, list[Kernel]] = OrderedDict()
@@ -28,7 +29,15 @@ def kernel_compiler() -> KernelCompiler:
     """The compiler for this machine's CPU. Raises UnsupportedTargetError where kernels cannot be generated for it."""
     machine = target.detect()
     machine.require_supported()
-    return KernelCompiler(machine, LLVMBackend())
+    compiler = KernelCompiler(machine, LLVMBackend())
+    compiler.source = _tuned_schedule
+    return compiler
+
+
+def _tuned_schedule(compiler: KernelCompiler, call: Call) -> Schedule | None:
+    from tessera.compiler import tuning  # stands above this module
+
+    return tuning.tuned_schedule(compiler, call)
 
 
 def program_of(form: SymbolicForm) -> Program:
@@ -65,6 +74,7 @@ def forget_plans() -> None:
         for structure in _bound:
             structure.plan = None
         _bound.clear()
+        kernel_compiler().forget_schedules()
 
 
 def evaluate(nodes: Sequence[Node]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -11,9 +12,9 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import ceilings
-from tessera.compiler import pipeline
-from tessera.compiler.binding import Launch, launches_of
-from tessera.compiler.kernels import KernelCompiler, Problem, Subject
+from tessera.compiler import entry, pipeline
+from tessera.compiler.binding import Call, Launch, launches_of
+from tessera.compiler.kernels import KernelCompiler, Problem, Subject, useful_workers
 from tessera.compiler.revision import generator_revision
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, dtype_of, fp32
@@ -68,7 +69,7 @@ class CompilerBackend:
         launches = launches_of(program, node.structure, compiler)
         if not launches:
             raise ArgumentError(f"{_name(op)} of {shapes} runs no kernel: there is nothing to tune")
-        return tuning_problem(max(launches, key=_work), compiler)
+        return tuning_problem(max(launches, key=_work).call, compiler)
 
 
 def operand_shapes(op: object, shapes: object) -> list[tuple[int, ...]]:
@@ -96,6 +97,12 @@ def _placeholder(shape: tuple[int, ...], dtype: DType) -> Any:
     return nodes.leaf_node(Placeholder(structure))
 
 
+def tuned_schedule(compiler: KernelCompiler, call: Call) -> Schedule | None:
+    """What the tuner remembers for a call (and, while tuning is on, measures now); None where that is nothing."""
+    config = entry.autotune.schedule_for(tuning_problem(call, compiler))
+    return None if config.source == "default" else config.schedule
+
+
 def _work(launch: Launch) -> float:
     facts = pipeline.kernel_compiler().facts([launch])()[0]
     return facts.flops + facts.bytes
@@ -106,22 +113,22 @@ def _model(compiler: KernelCompiler) -> RooflineModel:
     return RooflineModel(ceilings.stored(), compiler.target)
 
 
-def tuning_problem(launch: Launch, compiler: KernelCompiler) -> TuningProblem:
-    """The problem of one launch, ready to tune."""
-    subject = Subject(launch.item, launch.shaped.pattern)
-    problem = compiler.problem(subject, launch.shaped, worker_count())
+def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
+    """The problem of one call, ready to tune."""
+    subject = Subject(call.item, call.shaped.pattern)
+    problem = compiler.problem(subject, call.shaped, worker_count())
     space = compiler.space(problem)
     workload: list[Workload] = []
 
     def build(schedule: Schedule) -> Case:
         if not workload:
-            workload.append(_workload(launch))
+            workload.append(_workload(call))
         kernel = compiler.candidate(subject, schedule, problem)
-        return Case(workload[0], (_worker_launch(launch, kernel),))
+        return Case(workload[0], (_worker_launch(call, kernel, useful_workers(problem, worker_count())),))
 
     model = _model(compiler)
     return TuningProblem(
-        identity_of(subject, problem, launch, compiler),
+        identity_of(subject, problem, call, compiler),
         space,
         build,
         lambda schedule: model.estimate(problem, schedule).seconds,
@@ -129,9 +136,9 @@ def tuning_problem(launch: Launch, compiler: KernelCompiler) -> TuningProblem:
     )
 
 
-def identity_of(subject: Subject, problem: Problem, launch: Launch, compiler: KernelCompiler) -> Identity:
-    """What a tuned schedule of this launch is remembered under."""
-    extents = launch.shaped.extents
+def identity_of(subject: Subject, problem: Problem, call: Call, compiler: KernelCompiler) -> Identity:
+    """What a tuned schedule of this call is remembered under."""
+    extents = call.shaped.extents
     arguments = subject.pattern.arguments
     shape = (
         (problem.batch, problem.m, problem.n, problem.k)
@@ -157,15 +164,15 @@ def identity_of(subject: Subject, problem: Problem, launch: Launch, compiler: Ke
     )
 
 
-def _workload(launch: Launch) -> Workload:
-    item = launch.item
+def _workload(call: Call) -> Workload:
+    item = call.item
     names = {op.operator for op in item.operation.body.block.ops if isinstance(op, GraphOperation)}
     values: Values = "positive" if names & _POSITIVE else "normal"
     loads = len(item.loads)
     specs: list[OperandSpec] = []
     scalars: list[int] = []
     inputs: dict[int, torch.Tensor] = {}
-    for index, (view, _) in enumerate(launch.arguments):
+    for index, (view, _) in enumerate(call.arguments):
         if view.is_scalar:
             number = _scalar_bits(view.dtype)
             scalars.append(number[0])
@@ -177,10 +184,10 @@ def _workload(launch: Launch) -> Workload:
         specs.append(spec)
         if index < loads:
             inputs.setdefault(item.loads[index][0], materialize(spec).tensor)
-    references = evaluate_region(launch, [inputs[i] for i in range(len(item.inputs))])
-    first = sum(not view.is_scalar for view, _ in launch.arguments[:loads])
+    references = evaluate_region(call, [inputs[i] for i in range(len(item.inputs))])
+    first = sum(not view.is_scalar for view, _ in call.arguments[:loads])
     checks = tuple(
-        check_output(first + i, FullReference(reference), launch.arguments[loads + i][0].dtype.name)
+        check_output(first + i, FullReference(reference), call.arguments[loads + i][0].dtype.name)
         for i, reference in enumerate(references)
     )
     return Workload(tuple(specs), checks, tuple(scalars))
@@ -194,11 +201,10 @@ def _scalar_bits(dtype: DType) -> tuple[int, float]:
     return word, value
 
 
-def evaluate_region(launch: Launch, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def evaluate_region(call: Call, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The outputs of a kernel by its operators' references, on the region's inputs."""
-    facts = pipeline.kernel_compiler().facts([launch])()[0]
-    wide = torch.float64 if facts.flops <= _EXACT_FLOPS else torch.float32
-    body = launch.item.operation.body.block
+    wide = torch.float64 if _flops(call) <= _EXACT_FLOPS else torch.float32
+    body = call.item.operation.body.block
     known: dict[SSAValue, torch.Tensor] = {}
 
     def value(operand: SSAValue) -> torch.Tensor:
@@ -222,17 +228,22 @@ def evaluate_region(launch: Launch, inputs: Sequence[torch.Tensor]) -> list[torc
     return [known[v] if not isinstance(v, BlockArgument) else inputs[v.index] for v in last.operands]
 
 
-def _worker_launch(launch: Launch, kernel: KernelObject) -> WorkerLaunch:
+def _flops(call: Call) -> float:
+    extents = call.shaped.extents
+    return 2.0 * math.prod(extents.values())
+
+
+def _worker_launch(call: Call, kernel: KernelObject, workers: int) -> WorkerLaunch:
     """The launch over a table of the operands first, then the scalars."""
-    buffers = sum(not view.is_scalar for view, _ in launch.arguments)
+    buffers = sum(not view.is_scalar for view, _ in call.arguments)
     descriptors: list[int] = []
     buffer, scalar = 0, buffers
-    for view, words in launch.arguments:
+    for view, words in call.arguments:
         if view.is_scalar:
             descriptors.append(scalar)
             scalar += 1
         else:
             descriptors += [buffer, 0, *words]
             buffer += 1
-    return WorkerLaunch(kernel.to_bytes(), tuple(descriptors), launch.workers)
+    return WorkerLaunch(kernel.to_bytes(), tuple(descriptors), workers)
 
