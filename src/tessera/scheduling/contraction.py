@@ -84,8 +84,10 @@ class _ContractionLowering:
         arguments: dict[int, ArgumentTile],
     ) -> None:
         self.spec, self.builder, self.arguments = spec, builder, arguments
-        self.mc, self.nc, self.kc = schedule.integers("tile")
+        rows, columns, self.kc = schedule.integers("tile")
         self.mr, self.nr = schedule.integers("micro")
+        # Whole register tiles: a tile that overlapped the next block would be stored by both.
+        self.mc, self.nc = rows // self.mr * self.mr, columns // self.nr * self.nr
         self.unroll = schedule.integer("unroll")
         self.pack_a, self.pack_b = bool(schedule["pack_a"]), bool(schedule["pack_b"])
         self.rows_outer = schedule["order"] == "rows"
