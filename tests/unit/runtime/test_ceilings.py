@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tessera import target
 from tessera.backend.llvm import ceilings, probe_ir
-from tessera.backend.llvm.ceilings import Probe
+from tessera.backend.llvm.ceilings import Measurement, Probe, Sample
 from tessera.backend.llvm.library import compile_text, load_object
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
 
@@ -19,6 +20,7 @@ SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 MADE = Ceilings(
     arch="x", name="x", source="measured", compute=(ComputeCeiling("fp32", 1, 1e9),), memory=(), date="2026-01-01"
 )
+QUIET = Measurement(MADE, ())
 
 
 @pytest.fixture
@@ -26,7 +28,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Target:
     """This CPU with a small main memory sweep and a single group of short probes."""
     monkeypatch.setattr(ceilings, "_DRAM_BYTES", (1 << 20, 1 << 20))
     monkeypatch.setattr(ceilings, "_PROBE_SECONDS", 1e-4)
-    monkeypatch.setattr(ceilings, "GROUPS", (2, 2))
+    monkeypatch.setattr(ceilings, "ROUNDS", (4, 4))
+    monkeypatch.setattr(ceilings, "_waiting_seconds", lambda: 0.0)
     return target.detect()
 
 
@@ -74,8 +77,10 @@ def test_probes_of_a_narrower_cpu_are_other_instructions() -> None:
 
 def test_measured_ceilings_cover_arithmetic_and_every_level(small: Target) -> None:
     told: list[float] = []
-    made = ceilings.measure(small, worker_counts=(1,), progress=told.append)
-    assert told == [0.5, 1.0]
+    measurement = ceilings.measure(small, worker_counts=(1,), progress=told.append)
+    assert told == [0.25, 0.5, 0.75, 1.0]
+    assert measurement.disturbed == ()
+    made = measurement.ceilings
     single, double = made.flop_per_s("fp32", 1), made.flop_per_s("fp64", 1)
     assert single is not None
     assert double is not None
@@ -100,9 +105,25 @@ def test_more_workers_can_do_at_least_what_fewer_can() -> None:
     assert ceilings.at_least_as_fewer({one: 10.0, two: 4.0, other: 99.0}) == {one: 10.0, two: 10.0, other: 99.0}
 
 
-@pytest.mark.parametrize(("medians", "expected"), [([100.0, 99.0, 50.0], True), ([100.0, 90.0, 90.0], False)])
-def test_settled_means_the_greatest_two_agree(medians: list[float], expected: bool) -> None:
-    assert ceilings.settled(medians) is expected
+def test_only_full_groups_of_undisturbed_samples_count() -> None:
+    samples = [Sample(rate, waited) for rate, waited in [(9, 0.0), (1, 0.5), (8, 0.01), (7, 0.0), (6, 0.0), (5, 0.0)]]
+    assert ceilings.medians(samples) == [8]
+    assert ceilings.medians(samples[:2]) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"), [([100.0, 99.0, 50.0], True), ([100.0, 90.0, 90.0], False), ([100.0], False), ([], False)]
+)
+def test_settled_means_the_greatest_two_agree(found: list[float], expected: bool) -> None:
+    assert ceilings.settled(found) is expected
+
+
+def test_figures_without_undisturbed_samples_are_named(small: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(ceilings, "_waiting_seconds", lambda: float(next(clock)))
+    found = ceilings.measure(small, worker_counts=(1,))
+    assert {"fp32", "L1 read", "DRAM copy_nt"} <= set(found.disturbed)
+    assert found.ceilings.flop_per_s("fp32", 1) is not None
 
 
 def test_working_sets_lie_in_their_level() -> None:
@@ -124,12 +145,11 @@ def test_working_sets_lie_in_their_level() -> None:
 def test_ceilings_are_measured_once_and_kept(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def measure(described: Target, progress: object = None) -> Ceilings:
+    def measure(described: Target, progress: object = None) -> Measurement:
         calls.append(described)
-        return MADE
+        return QUIET
 
     monkeypatch.setattr(ceilings, "measure", measure)
-    monkeypatch.setattr(ceilings, "_waiting_seconds", lambda: 0.0)
     assert ceilings.stored() is None
     assert ceilings.measured() == ceilings.measured() == ceilings.stored() == MADE
     assert len(calls) == 1
@@ -140,17 +160,15 @@ def test_ceilings_are_measured_once_and_kept(cache_dir: Path, monkeypatch: pytes
 def test_figures_of_a_busy_machine_are_given_with_a_warning_and_not_kept(
     cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waited = iter([0.0, 1000.0])
-    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: MADE)
-    monkeypatch.setattr(ceilings, "_waiting_seconds", lambda: next(waited))
-    with pytest.warns(UserWarning, match="busy with other programs"):
+    busy = Measurement(MADE, ("fp32", "L1 read"))
+    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: busy)
+    with pytest.warns(UserWarning, match="fp32, L1 read may be too low"):
         assert ceilings.measured() == MADE
     assert ceilings.stored() is None
 
 
 def test_damaged_file_counts_as_not_measured_and_is_replaced(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: MADE)
-    monkeypatch.setattr(ceilings, "_waiting_seconds", lambda: 0.0)
+    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: QUIET)
     ceilings.measured()
     (file,) = (cache_dir / "ceilings").iterdir()
     file.write_text('{"version": 1')
@@ -160,8 +178,7 @@ def test_damaged_file_counts_as_not_measured_and_is_replaced(cache_dir: Path, mo
 
 def test_folder_that_cannot_be_written_is_a_warning(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache_dir.write_text("not a folder")
-    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: MADE)
-    monkeypatch.setattr(ceilings, "_waiting_seconds", lambda: 0.0)
+    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: QUIET)
     with pytest.warns(UserWarning, match="E_CACHE_IO"):
         assert ceilings.measured() == MADE
 

@@ -1,9 +1,9 @@
 """Measures what this CPU can do at most: arithmetic by dtype, and bandwidth by memory level, for several thread counts.
 
-All probes run in turn, round after round, so that a slow spell of the machine hits all of them alike; each probe's
-figure is the greatest of the medians of groups of rounds, and groups are added while the greatest two disagree. More
-threads can do at least what fewer can, so their figure is never below. Results are kept on disk per CPU, with their
-date.
+All probes run in turn, round after round, so that a slow spell of the machine hits all of them alike. Samples taken
+while other programs wanted the CPU are left out. A probe's figure is the greatest median of three consecutive
+samples; rounds are added while the greatest two disagree. More threads can do at least what fewer can, so their
+figure is never below. Results are kept on disk per CPU, with their date.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -32,19 +32,26 @@ from tessera.backend.llvm.library import NativeLibrary, cached_library
 from tessera.errors import CacheFormatError, CacheIOError
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
 
-GROUPS: Final = (3, 6)
-"""Least and most groups of rounds."""
+GROUP: Final = 3
+"""Samples whose median counts."""
 
-ROUNDS_PER_GROUP: Final = 3
+ROUNDS: Final = (9, 24)
+"""Least and most rounds over all probes."""
+
+BUDGET_S: Final = 4.0
+"""Seconds after which no further round begins: a busy machine makes rounds slow, and does not settle."""
+
 AGREEMENT: Final = 0.03
-"""The greatest two medians of a probe differ by no more than this when the machine is quiet."""
+"""The greatest two medians of a probe differ by no more than this when they are near what the machine can do."""
 
-BUSY: Final = 0.1
-"""Share of the time during which some thread waited for a core, from which on figures are not trusted."""
+DISTURBED: Final = 0.02
+"""A sample during more than this share of which some thread of the machine waited for a core is not used."""
 
 _PROBE_SECONDS: Final = 0.002
-_MODEST_FLOP: Final = 20e9
-_MODEST_BYTES: Final = 10e9
+_MODEST_FLOP: Final = 10e9
+_MODEST_BYTES: Final = 5e9
+"""Rates per second that every supported CPU exceeds, to begin with."""
+
 _SINK_BYTES: Final = 8192
 _ALIGNMENT: Final = 4096
 _CACHE_ACCESSES: Final = ("read", "copy")
@@ -65,6 +72,22 @@ class Probe:
     amount: float
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timing: FLOP or bytes per second, and the share of the time during which some thread waited for a core."""
+
+    rate: float
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Ceilings just measured, and the names of those for which there were not enough undisturbed samples."""
+
+    ceilings: Ceilings
+    disturbed: tuple[str, ...]
+
+
 def stored(described: Target | None = None) -> Ceilings | None:
     """The ceilings of this CPU that were measured before, None where there are none that can be read."""
     try:
@@ -74,45 +97,33 @@ def stored(described: Target | None = None) -> Ceilings | None:
 
 
 def measured(progress: Callable[[float], None] | None = None) -> Ceilings:
-    """The stored ceilings of this CPU, else measured now (1 to 3 s) and stored.
+    """The stored ceilings of this CPU, else measured now (1 to 4 s) and stored; `progress` as in `measure`.
 
-    They are not stored, with a warning, when other programs kept the CPU busy meanwhile, or when the folder cannot be
-    written (E_CACHE_IO); the next process then measures again.
+    They are not stored, with a warning, when other programs kept the CPU too busy, or when the folder cannot be written
+    (E_CACHE_IO); the next process then measures again.
     """
     described = target.detect()
     found = stored(described)
     if found is not None:
         return found
-    waited, start = _waiting_seconds(), time.monotonic()
     made = measure(described, progress=progress)
-    busy = (_waiting_seconds() - waited) / (time.monotonic() - start)
-    if busy > BUSY:
+    if made.disturbed:
         warnings.warn(
-            f"the CPU was busy with other programs while its ceilings were measured (for {busy:.0%} of the time some "
-            "thread waited for a core): they may be too low, and are not kept",
+            f"other programs kept the CPU busy while its ceilings were measured: {', '.join(made.disturbed)} may "
+            "be too low, and none are kept",
             stacklevel=2,
         )
-        return made
+        return made.ceilings
     try:
-        _store(_path(described), made.to_json())
+        _store(_path(described), made.ceilings.to_json())
     except OSError as error:
         warnings.warn(str(CacheIOError(f"the ceilings of this CPU could not be kept: {error}")), stacklevel=2)
-    return made
-
-
-def _waiting_seconds() -> float:
-    """Seconds since boot during which some runnable thread of the machine had no core; 0.0 where Linux does not say."""
-    try:
-        pressure = Path("/proc/pressure/cpu").read_text()
-    except OSError:
-        return 0.0
-    some = pressure.partition("total=")[2].split(maxsplit=1)
-    return int(some[0]) / 1e6 if some else 0.0
+    return made.ceilings
 
 
 def measure(
     described: Target, worker_counts: Sequence[int] | None = None, progress: Callable[[float], None] | None = None
-) -> Ceilings:
+) -> Measurement:
     """Measures this CPU, described by `described`; `progress` is told the fraction done, 0 to 1.
 
     `worker_counts` are 1, 2, 4, ... and the number of cores unless given; without OpenMP only 1 is measured.
@@ -121,25 +132,33 @@ def measure(
     bench = _Bench(described, max(counts))
     probes = [probe for workers in counts for probe in _probes(described, workers)]
     repetitions = {probe: bench.repetitions(probe) for probe in probes}
-    medians: dict[Probe, list[float]] = {probe: [] for probe in probes}
-    for done in range(GROUPS[1]):
-        rates: dict[Probe, list[float]] = {probe: [] for probe in probes}
-        for _ in range(ROUNDS_PER_GROUP):
-            for probe in probes:
-                seconds = bench.time(probe, repetitions[probe])
-                rates[probe].append(probe.workers * probe.amount * repetitions[probe] / seconds)
+    samples: dict[Probe, list[Sample]] = {probe: [] for probe in probes}
+    deadline = time.monotonic() + BUDGET_S
+    for done in range(1, ROUNDS[1] + 1):
         for probe in probes:
-            medians[probe].append(statistics.median(rates[probe]))
+            samples[probe].append(bench.sample(probe, repetitions[probe]))
+        enough = done >= ROUNDS[0] and all(settled(medians(each)) for each in samples.values())
+        last = enough or done == ROUNDS[1] or time.monotonic() > deadline
         if progress is not None:
-            progress((done + 1) / GROUPS[1])
-        if done + 1 >= GROUPS[0] and all(settled(each) for each in medians.values()):
+            progress(1.0 if last else done / ROUNDS[1])
+        if last:
             break
-    return _ceilings(described, at_least_as_fewer({probe: max(each) for probe, each in medians.items()}))
+    rates = {probe: max(medians(each) or [sample.rate for sample in each]) for probe, each in samples.items()}
+    disturbed = [f"{probe.what} {probe.access}".strip() for probe, each in samples.items() if not medians(each)]
+    return Measurement(_ceilings(described, at_least_as_fewer(rates)), tuple(dict.fromkeys(disturbed)))
 
 
-def settled(medians: Sequence[float]) -> bool:
+def medians(samples: Sequence[Sample]) -> list[float]:
+    """The medians of groups of consecutive undisturbed samples; a group that is not full does not count."""
+    rates = [sample.rate for sample in samples if sample.waited <= DISTURBED]
+    return [statistics.median(rates[at : at + GROUP]) for at in range(0, len(rates) - GROUP + 1, GROUP)]
+
+
+def settled(found: Sequence[float]) -> bool:
     """Whether the two greatest medians agree, so that another group is not expected to find more."""
-    first, second = sorted(medians, reverse=True)[:2]
+    if len(found) < 2:
+        return False
+    first, second = sorted(found, reverse=True)[:2]
     return first - second <= AGREEMENT * first
 
 
@@ -150,6 +169,16 @@ def at_least_as_fewer(rates: dict[Probe, float]) -> dict[Probe, float]:
         return (one.what, one.access) == (other.what, other.access) and other.workers <= one.workers
 
     return {probe: max(rate for other, rate in rates.items() if same(probe, other)) for probe in rates}
+
+
+def _waiting_seconds() -> float:
+    """Seconds since boot during which some runnable thread of the machine had no core; 0.0 where Linux does not say."""
+    try:
+        pressure = Path("/proc/pressure/cpu").read_text()
+    except OSError:
+        return 0.0
+    some = pressure.partition("total=")[2].split(maxsplit=1)
+    return int(some[0]) / 1e6 if some else 0.0
 
 
 def _ceilings(described: Target, rates: dict[Probe, float]) -> Ceilings:
@@ -228,17 +257,23 @@ class _Bench:
         self._run: Callable[[int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._driver.address("tessera_run"))
         most = max(probe.nbytes * probe.workers for probe in _probes(described, most_workers))
         most = max(most, *(probe.nbytes for probe in _probes(described, 1)))
-        # Ones, not fresh zeros: the system backs untouched memory by one page that never leaves the cache.
-        self._source, self._destination = _aligned_ones(most), _aligned_ones(most)
-        self._sink = _aligned_ones(_SINK_BYTES * most_workers)
+        self._source, self._destination = _filled(most), _filled(most)
+        self._sink = _filled(_SINK_BYTES * most_workers)
         self._words = (ctypes.c_int64 * 32)()
 
     def repetitions(self, probe: Probe) -> int:
-        """How many repetitions of a probe take about 2 ms, at least one; it also warms the probe up."""
+        """How many repetitions of a probe take one worker about 2 ms, at least one; it also warms the probe up."""
         count = max(1, round(_PROBE_SECONDS * (_MODEST_BYTES if probe.access else _MODEST_FLOP) / probe.amount))
-        # A single timing may be of a thread that had to wait for its core.
-        seconds = min(self.time(probe, count) for _ in range(3))
-        return max(1, round(count * min(max(_PROBE_SECONDS / seconds, 1 / 4), 64)))
+        # One worker alone, the best of a few: a team may have to wait for its cores, which says nothing of the work.
+        seconds = min(self.time(replace(probe, workers=1), count) for _ in range(3))
+        return round(count * min(max(_PROBE_SECONDS / seconds, 1.0), 64.0))
+
+    def sample(self, probe: Probe, repetitions: int) -> Sample:
+        """One timing of all workers together."""
+        waited = _waiting_seconds()
+        seconds = self.time(probe, repetitions)
+        rate = probe.workers * probe.amount * repetitions / seconds
+        return Sample(rate, (_waiting_seconds() - waited) / seconds)
 
     def time(self, probe: Probe, repetitions: int) -> float:
         """Seconds that all workers take for so many repetitions."""
@@ -274,8 +309,12 @@ def probe_text(described: Target) -> str:
     return probe_ir.module(functions, declarations)
 
 
-def _aligned_ones(nbytes: int) -> NDArray[numpy.uint8]:
-    memory = numpy.ones(nbytes + _ALIGNMENT, numpy.uint8)
+def _filled(nbytes: int) -> NDArray[numpy.uint8]:
+    """Page-aligned memory full of 0x3f: a normal number below one as fp64, fp32 and bf16.
+
+    Untouched memory would be one page of zeros that never leaves the cache, and tiny numbers slow arithmetic down.
+    """
+    memory = numpy.full(nbytes + _ALIGNMENT, 0x3F, numpy.uint8)
     start = -_address(memory) % _ALIGNMENT
     return memory[start : start + nbytes]
 
