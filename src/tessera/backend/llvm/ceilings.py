@@ -35,13 +35,13 @@ from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel,
 GROUP: Final = 3
 """Samples whose median counts."""
 
-ROUNDS: Final = (9, 24)
+ROUNDS: Final = (9, 15)
 """Least and most rounds over all probes."""
 
 BUDGET_S: Final = 4.0
 """Seconds after which no further round begins: a busy machine makes rounds slow, and does not settle."""
 
-AGREEMENT: Final = 0.03
+AGREEMENT: Final = 0.05
 """The greatest two medians of a probe differ by no more than this when they are near what the machine can do."""
 
 DISTURBED: Final = 0.02
