@@ -27,8 +27,9 @@ from tessera.lazy.node import leaf_node, use_node_class
 from tessera.lazy.printing import expression
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Shape, contiguous_strides
-from tessera.ops import products, views
+from tessera.ops import products
 from tessera.ops.algebra import Algebra, call
+from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into
 
 Array: TypeAlias = numpy.ndarray[Any, Any]
@@ -52,7 +53,7 @@ def _no_in_place(self: Tensor, other: object) -> NoReturn:
     raise InPlaceError("tensors are immutable", hints=["write x = x + y for x += y"])
 
 
-class Tensor(Algebra):
+class Tensor(Methods):
     """A tensor that is computed when its values are asked for.
 
     Operators on it make expressions; `eval()`, `torch()`, `numpy()`, `item()` and printing values compute. Results are
@@ -148,32 +149,7 @@ class Tensor(Algebra):
             count *= extent
         return count
 
-    @property
-    def T(self) -> Tensor:  # noqa: N802  (the name all array libraries use)
-        """The tensor with its dimensions reversed."""
-        return self.transpose(range(self.ndim - 1, -1, -1))
-
-    # -- layout
-    # ---------------------------------------------------------------------------------------------------------
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The same elements under another shape, given as integers or one sequence; one extent may be -1."""
-        result: Tensor = views.reshape(self, _integers(shape))
-        return result
-
-    def transpose(self, *permutation: Any) -> Tensor:
-        """Dimension `d` of the result is dimension `permutation[d]`; without arguments the last two are exchanged."""
-        result: Tensor = views.transpose(self, _integers(permutation)) if permutation else views.swapped(self)
-        return result
-
-    def broadcast_to(self, *shape: Any) -> Tensor:
-        """The tensor repeated to `shape`."""
-        result: Tensor = views.broadcast_to(self, _integers(shape))
-        return result
-
-    def __getitem__(self, index: Any) -> Tensor:
-        result: Tensor = views.indexed(self, index)
-        return result
+    # -- sequences and products ------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -308,12 +284,6 @@ def check_device(device: object) -> None:
     """Raises DeviceError (E_DEVICE) for a device that kernels do not run on."""
     if torch.device(str(device)).type != "cpu":
         raise DeviceError(f"device {device}: kernels run on the CPU", hints=['device="cpu"'])
-
-
-def _integers(values: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(values) == 1 and not isinstance(values[0], int):
-        values = tuple(values[0])
-    return tuple(int(value) for value in values)
 
 
 def _from_pickle(values: torch.Tensor) -> Tensor:

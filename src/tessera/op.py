@@ -21,7 +21,8 @@ from tessera.lazy import sources
 from tessera.lazy.building import unary
 from tessera.lazy.conversion import as_node, as_pair
 from tessera.lazy.node import leaf_node
-from tessera.ops import OPERATORS, algebra, bounds, products
+from tessera.ops import OPERATORS, algebra, bounds, calls, products, views
+from tessera.ops.calls import Axis
 
 Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
 
@@ -264,3 +265,88 @@ def logical_not(x: object) -> Tensor:
 def cast(x: object, dtype: object) -> Tensor:
     """x in another dtype: floats to integers toward zero, to bool by comparison with 0."""
     return _node(x).to(dtypes.dtype_of(dtype))
+
+
+# -- reductions
+# ---------------------------------------------------------------------------------------------------------
+
+
+def sum(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The sum along axes, all by default; integers and bools add up in int64."""
+    return _node(x).sum(axis, keepdims)
+
+
+def mean(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The mean along axes, all by default, of floating-point elements."""
+    return _node(x).mean(axis, keepdims)
+
+
+def max(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The maximum along axes, all by default; NaN if an element is."""
+    return _node(x).max(axis, keepdims)
+
+
+def min(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The minimum along axes, all by default; NaN if an element is."""
+    return _node(x).min(axis, keepdims)
+
+
+def prod(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """The product along axes, all by default; integers and bools multiply in int64."""
+    return _node(x).prod(axis, keepdims)
+
+
+def argmax(x: object, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The position (int64) of the first maximum along an axis, or in row-major order of the whole tensor; a NaN
+    wins.
+    """
+    return _node(x).argmax(axis, keepdims)
+
+
+# -- rows
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def softmax(x: object, axis: int = -1) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis."""
+    return _node(x).softmax(axis)
+
+
+def log_softmax(x: object, axis: int = -1) -> Tensor:
+    """x - log(sum(exp(x))) along an axis."""
+    return typed(Tensor, calls.softmax("log_softmax", _node(x), axis))
+
+
+def layer_norm(x: object, weight: object = None, bias: object = None, eps: float = 1e-5) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias along the last dimension; weight and bias have its extent."""
+    scale, shift = (None if parameter is None else _node(parameter) for parameter in (weight, bias))
+    return typed(Tensor, calls.layer_norm(_node(x), scale, shift, eps))
+
+
+def rms_norm(x: object, weight: object = None, eps: float | None = 1e-6) -> Tensor:
+    """x / sqrt(mean(x * x) + eps) * weight along the last dimension; `eps=None` is the dtype's machine epsilon."""
+    return typed(Tensor, calls.rms_norm(_node(x), None if weight is None else _node(weight), eps))
+
+
+# -- layout
+# -------------------------------------------------------------------------------------------------------------
+
+
+def reshape(x: object, shape: Sequence[int]) -> Tensor:
+    """The same elements, in row-major order, under another shape; one extent may be -1. A view where strides permit."""
+    return _node(x).reshape(shape)
+
+
+def transpose(x: object, permutation: Sequence[int] | None = None) -> Tensor:
+    """Dimension `d` of the result is dimension `permutation[d]`; without one the last two are exchanged."""
+    return _node(x).transpose() if permutation is None else typed(Tensor, views.transpose(_node(x), permutation))
+
+
+def broadcast_to(x: object, shape: Sequence[int]) -> Tensor:
+    """x repeated to `shape`."""
+    return _node(x).broadcast_to(shape)
+
+
+def concat(tensors: Sequence[object], axis: int = 0) -> Tensor:
+    """Tensors joined along an axis; all other extents agree."""
+    return typed(Tensor, calls.concat([_node(part) for part in tensors], axis))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,16 +11,18 @@ from hypothesis import strategies as st
 from tessera import op
 from tessera.dtypes import fp32
 from tessera.lazy import node as nodes
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaf import Leaf, scalar_leaf
 from tessera.lazy.node import Node, joined, merge
 from tessera.lazy.structure import PENDING_LIMIT
+
+Leaves: TypeAlias = tuple[Leaf, ...]
 
 LEAVES = [scalar_leaf(float(number), fp32) for number in range(6)]
 leaf_tuples = st.lists(st.sampled_from(LEAVES), unique=True).map(tuple)
 
 
 @given(leaf_tuples, leaf_tuples)
-def test_merged_leaves_hold_each_once_and_positions_find_them(first: tuple, second: tuple) -> None:  # type: ignore[type-arg]
+def test_merged_leaves_hold_each_once_and_positions_find_them(first: Leaves, second: Leaves) -> None:
     merged, position = merge(first, second)
     assert merged[: len(first)] == first
     assert len(set(merged)) == len(merged)
@@ -27,7 +31,7 @@ def test_merged_leaves_hold_each_once_and_positions_find_them(first: tuple, seco
 
 
 @given(leaf_tuples, leaf_tuples)
-def test_a_position_has_one_spelling(first: tuple, second: tuple) -> None:  # type: ignore[type-arg]
+def test_a_position_has_one_spelling(first: Leaves, second: Leaves) -> None:
     _, position = merge(first, second)
     if isinstance(position, tuple):
         assert position != tuple(range(position[0], position[0] + len(position)))

@@ -27,20 +27,20 @@ def strided_tensors(draw: st.DrawFn) -> torch.Tensor:
     return tensor
 
 
-def factorizations(draw: st.DrawFn, count: int) -> list[int]:
+def factorization(data: st.DataObject, count: int) -> list[int]:
     shape: list[int] = []
     while count > 1:
-        factor = draw(st.sampled_from([d for d in range(2, count + 1) if count % d == 0]))
+        factor = data.draw(st.sampled_from([d for d in range(2, count + 1) if count % d == 0]))
         shape.append(factor)
         count //= factor
-    for _ in range(draw(st.integers(0, 2))):
-        shape.insert(draw(st.integers(0, len(shape))), 1)
+    for _ in range(data.draw(st.integers(0, 2))):
+        shape.insert(data.draw(st.integers(0, len(shape))), 1)
     return shape
 
 
 @given(strided_tensors(), st.data())
 def test_reshape_is_a_view_exactly_where_torch_has_one(tensor: torch.Tensor, data: st.DataObject) -> None:
-    target = factorizations(data.draw, tensor.numel()) if tensor.numel() else [0, 3]
+    target = factorization(data, tensor.numel()) if tensor.numel() else [0, 3]
     if not tensor.numel():
         assert views.reshaped_strides(tuple(tensor.shape), tensor.stride(), tuple(target)) is not None
         return

@@ -1,0 +1,132 @@
+"""Gradients of expressions and of functions, built as expressions: reverse mode over the operators' gradient rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from tessera.dtypes import DType
+from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
+from tessera.handle import Tensor
+from tessera.lazy.building import apply
+from tessera.lazy.conversion import as_node
+from tessera.lazy.leaf import Leaf
+from tessera.lazy.structure import Occurrence
+from tessera.ops import OPERATORS
+from tessera.ops.algebra import filled
+
+
+def vjp(output: Tensor, inputs: Sequence[Tensor], cotangent: object = None) -> list[Tensor]:
+    """The cotangent of each input, lazy, for one of the output (ones by default): vector-Jacobian products.
+
+    Inputs are evaluated tensors that the output was made of; one that it does not depend on gets zeros. Raises
+    ArgumentError (E_ARGUMENT) for a pending input, DTypeError (E_DTYPE) where output or an input is no
+    floating-point tensor.
+    """
+    wanted = [_input_leaf(tensor) for tensor in inputs]
+    if output.dtype.kind != "float":
+        raise DTypeError(
+            f"the gradient of a tensor of {output.dtype}", hints=["gradients are of floating-point tensors"]
+        )
+    by_leaf = _backward(output, _cotangent(output, cotangent))
+    parts = [by_leaf.get(leaf) for leaf in wanted]
+    return [_zeros(tensor) if part is None else part for part, tensor in zip(parts, inputs, strict=True)]
+
+
+def grad(function: Callable[..., Tensor], argument: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The function that gives the gradient of a function of one-element result by one argument, or by several (a
+    tuple).
+    """
+    both = value_and_grad(function, argument)
+
+    def gradient(*arguments: object, **options: object) -> Any:
+        return both(*arguments, **options)[1]
+
+    return gradient
+
+
+def value_and_grad(
+    function: Callable[..., Tensor], argument: int | Sequence[int] = 0
+) -> Callable[..., tuple[Tensor, Any]]:
+    """As `grad`, with the function's value first: `(value, gradient)`. Raises ShapeMismatchError for a larger
+    result.
+    """
+    numbers = (argument,) if isinstance(argument, int) else tuple(argument)
+
+    def both(*arguments: object, **options: object) -> tuple[Tensor, Any]:
+        tensors = list(arguments)
+        for number in numbers:
+            tensors[number] = cast(Tensor, as_node(arguments[number])).eval()
+        value = function(*tensors, **options)
+        if value.size != 1:
+            raise ShapeMismatchError(
+                f"the gradient of a result of shape {value.shape}", hints=["reduce it, or use vjp"]
+            )
+        gradients = vjp(value, [cast(Tensor, tensors[number]) for number in numbers])
+        return value, gradients[0] if isinstance(argument, int) else tuple(gradients)
+
+    return both
+
+
+def _input_leaf(tensor: Tensor) -> Leaf:
+    structure, leaves = tensor.state
+    if structure.kind != "buffer":
+        raise ArgumentError("the gradient by a pending tensor", hints=["evaluate it before it is used: x.eval()"])
+    if structure.dtype.kind != "float":
+        raise DTypeError(f"the gradient by a tensor of {structure.dtype}", hints=["cast it to fp32 first"])
+    return leaves[0]
+
+
+def _zeros(tensor: Tensor) -> Tensor:
+    return cast(Tensor, filled(0, tensor))
+
+
+def _cotangent(output: Tensor, cotangent: object) -> Tensor:
+    if cotangent is None:
+        return cast(Tensor, filled(1, output))
+    given = cast(Tensor, as_node(cotangent))
+    if given.shape != output.shape:
+        raise ShapeMismatchError(f"a cotangent of shape {given.shape} for an output of shape {output.shape}")
+    return _in_dtype(given, output.dtype)
+
+
+def _in_dtype(tensor: Tensor, dtype: DType) -> Tensor:
+    return tensor if tensor.dtype is dtype else tensor.to(dtype)
+
+
+def _backward(output: Tensor, cotangent: Tensor) -> dict[Leaf, Tensor]:
+    """Cotangents of all leaves that the output depends on."""
+    structure, leaves = output.state
+    order = structure.post_order()
+    tensors = _tensors(order, leaves)
+    cotangents: list[Tensor | None] = [None] * len(order)
+    cotangents[-1] = cotangent
+    for index in range(len(order) - 1, -1, -1):
+        arriving, (below, operands, _) = cotangents[index], order[index]
+        if arriving is None or below.operator is None:
+            continue
+        inputs = tuple(tensors[operand] for operand in operands)
+        rule = OPERATORS[below.operator.name].gradient
+        for operand, part in zip(
+            operands, rule(arriving, inputs, tensors[index], **below.named_attributes), strict=True
+        ):
+            if part is not None and tensors[operand].dtype.kind == "float":
+                present = cotangents[operand]
+                cotangents[operand] = cast(Tensor, part if present is None else present + part)
+    found = zip(order, cotangents, strict=True)
+    return {leaves[node.leaf]: part for node, part in found if node.leaf is not None and part is not None}
+
+
+def _tensors(order: Sequence[Occurrence], leaves: tuple[Leaf, ...]) -> list[Tensor]:
+    """The tensor of each occurrence; those of an expression share its structures."""
+    tensors: list[Tensor] = []
+    for structure, operands, leaf in order:
+        if leaf is not None:
+            tensors.append(Tensor((structure, (leaves[leaf],))))
+        elif structure.operator is None:
+            tensors.append(Tensor((structure, ())))
+        else:
+            operator = OPERATORS[structure.operator.name]
+            below = [tensors[operand] for operand in operands]
+            tensors.append(apply(operator, structure.attributes, below))
+    return tensors

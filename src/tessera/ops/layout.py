@@ -1,0 +1,218 @@
+"""Layout operators: `reshape transpose broadcast_to slice concat`. They move elements and compute nothing.
+
+The functions of `views` decide whether an operator is needed at all, and check its attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from tessera.dtypes import DType
+from tessera.errors import ArgumentError
+from tessera.lazy.promotion import common_dtype
+from tessera.lazy.structure import Shape
+from tessera.ops.algebra import call, literal, sum_to
+from tessera.ops.emitter import Emitter, V
+from tessera.ops.record import Named, Operator, Typed, bytes_once, elements, register, shape_error
+
+N: TypeAlias = Any
+
+
+def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    return [operands[0].dtype]
+
+
+def _common(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    return [common_dtype(operands)] * len(operands)
+
+
+def _no_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+    return 0
+
+
+def _copied_bytes(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+    """Only the elements that the result takes are read, once each, and written."""
+    read = min(elements(result.shape), elements(operands[0].shape))
+    return (read + elements(result.shape)) * result.dtype.itemsize
+
+
+def _copy_body(e: Emitter[V], x: V, *others: V, **attributes: object) -> V:
+    """The element as it is: which element of which operand, the addresses say."""
+    return x
+
+
+# -- reshape
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _target_shape(
+    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
+) -> tuple[Shape, DType]:
+    return attributes["shape"], cast[0]
+
+
+def _without_shape(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
+    return {"shape": None}
+
+
+def _reshape_reference(x: torch.Tensor, *, shape: Shape) -> torch.Tensor:
+    return x.reshape(shape)
+
+
+def _reshape_gradient(g: N, operands: tuple[N], out: N, *, shape: Shape) -> tuple[N]:
+    return (call("reshape", g, shape=operands[0].shape),)
+
+
+# -- broadcast_to
+# -------------------------------------------------------------------------------------------------------
+
+
+def _broadcast_reference(x: torch.Tensor, *, shape: Shape) -> torch.Tensor:
+    return x.broadcast_to(shape)
+
+
+def _broadcast_gradient(g: N, operands: tuple[N], out: N, *, shape: Shape) -> tuple[N]:
+    return (sum_to(g, operands[0].shape),)
+
+
+# -- transpose
+# ----------------------------------------------------------------------------------------------------------
+
+
+def _transpose_result(
+    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
+) -> tuple[Shape, DType]:
+    return tuple(operands[0].shape[axis] for axis in attributes["permutation"]), cast[0]
+
+
+def _transpose_reference(x: torch.Tensor, *, permutation: tuple[int, ...]) -> torch.Tensor:
+    return x.permute(permutation)
+
+
+def _transpose_gradient(g: N, operands: tuple[N], out: N, *, permutation: tuple[int, ...]) -> tuple[N]:
+    inverse = tuple(permutation.index(axis) for axis in range(len(permutation)))
+    return (call("transpose", g, permutation=inverse),)
+
+
+# -- slice
+# --------------------------------------------------------------------------------------------------------------
+
+
+def _slice_result(
+    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
+) -> tuple[Shape, DType]:
+    return attributes["sizes"], cast[0]
+
+
+def _slice_symbolic(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
+    return {"starts": None, "sizes": None, "steps": attributes["steps"]}
+
+
+def _slice_reference(x: torch.Tensor, *, starts: Shape, sizes: Shape, steps: Shape) -> torch.Tensor:
+    ranges = zip(starts, sizes, steps, strict=True)
+    return x[tuple(slice(start, start + size * step, step) for start, size, step in ranges)]
+
+
+def _slice_gradient(g: N, operands: tuple[N], out: N, *, starts: Shape, sizes: Shape, steps: Shape) -> tuple[N]:
+    """The cotangent where the elements came from, among zeros."""
+    (x,) = operands
+    for axis, extent in enumerate(x.shape):
+        spread = _dilated(g, axis, steps[axis]) if steps[axis] > 1 and sizes[axis] else g
+        # Dilation leaves zeros after the last element, of which the operand may hold fewer.
+        kept = min(spread.shape[axis], extent - starts[axis])
+        spread = spread if kept == spread.shape[axis] else _first(spread, axis, kept)
+        g = _padded(spread, axis, starts[axis], extent - starts[axis] - kept)
+    return (g,)
+
+
+def _zeros(like: N, axis: int, extent: int) -> N:
+    shape = (*like.shape[:axis], extent, *like.shape[axis + 1 :])
+    return call("broadcast_to", literal(0, like.dtype), shape=shape)
+
+
+def _dilated(x: N, axis: int, step: int) -> N:
+    """`step - 1` zeros after each element along `axis`."""
+    before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
+    column = call("reshape", x, shape=(*before, 1, *after))
+    wide = call("concat", column, _zeros(column, axis + 1, step - 1), axis=axis + 1)
+    return call("reshape", wide, shape=(*x.shape[:axis], x.shape[axis] * step, *after))
+
+
+def _first(x: N, axis: int, count: int) -> N:
+    rank = len(x.shape)
+    sizes = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    return call("slice", x, starts=(0,) * rank, sizes=sizes, steps=(1,) * rank)
+
+
+def _padded(x: N, axis: int, before: int, after: int) -> N:
+    parts = [_zeros(x, axis, before)] if before else []
+    parts += [x, *([_zeros(x, axis, after)] if after else [])]
+    return call("concat", *parts, axis=axis) if len(parts) > 1 else x
+
+
+# -- concat
+# -------------------------------------------------------------------------------------------------------------
+
+
+def _concat_result(
+    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
+) -> tuple[Shape, DType]:
+    axis, first = attributes["axis"], operands[0].shape
+    if not 0 <= axis < len(first):
+        raise ArgumentError(f"concat along axis {axis} of tensors of {len(first)} dimensions")
+    for operand in operands:
+        if operand.shape[:axis] != first[:axis] or operand.shape[axis + 1 :] != first[axis + 1 :]:
+            raise shape_error(name, operands, f"only axis {axis} may differ")
+    return (*first[:axis], sum(operand.shape[axis] for operand in operands), *first[axis + 1 :]), cast[0]
+
+
+def _concat_reference(*parts: torch.Tensor, axis: int) -> torch.Tensor:
+    return torch.cat(parts, axis)
+
+
+def _concat_gradient(g: N, operands: tuple[N, ...], out: N, *, axis: int) -> tuple[N, ...]:
+    rank = len(g.shape)
+    cotangents, start = [], 0
+    for operand in operands:
+        starts = tuple(start if dim == axis else 0 for dim in range(rank))
+        cotangents.append(call("slice", g, starts=starts, sizes=operand.shape, steps=(1,) * rank))
+        start += operand.shape[axis]
+    return tuple(cotangents)
+
+
+def _define(
+    name: str,
+    result: Any,
+    reference: Callable[..., torch.Tensor],
+    gradient: Callable[..., tuple[Any, ...]],
+    attributes: Named,
+    **special: Any,
+) -> Operator:
+    fields: dict[str, Any] = {"arity": (1, 1), "operand_dtypes": _as_given, "bytes_moved": _copied_bytes} | special
+    return register(
+        Operator(
+            name=name,
+            family="layout",
+            result=result,
+            flops=_no_flops,
+            reference=reference,
+            gradient=gradient,
+            body=_copy_body,
+            attributes=attributes,
+            **fields,
+        )
+    )
+
+
+_SHAPE: Named = {"shape": ()}
+_SLICE: Named = {"starts": (), "sizes": (), "steps": ()}
+_MANY: dict[str, Any] = {"arity": (1, 1 << 30), "operand_dtypes": _common, "bytes_moved": bytes_once}
+
+_define("reshape", _target_shape, _reshape_reference, _reshape_gradient, _SHAPE, symbolic=_without_shape)
+_define("broadcast_to", _target_shape, _broadcast_reference, _broadcast_gradient, _SHAPE, symbolic=_without_shape)
+_define("transpose", _transpose_result, _transpose_reference, _transpose_gradient, {"permutation": ()})
+_define("slice", _slice_result, _slice_reference, _slice_gradient, _SLICE, symbolic=_slice_symbolic)
+_define("concat", _concat_result, _concat_reference, _concat_gradient, {"axis": 0}, **_MANY)

@@ -1,0 +1,188 @@
+"""Row operators: `softmax`, `log_softmax` along one axis, `layer_norm`, `rms_norm` along the last.
+
+Each stays one operator until a kernel is lowered; its body then says how it reduces and maps. Bodies guard against
+overflow and cancellation: softmax subtracts the maximum, layer_norm sums squares of what is centred already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from tessera.dtypes import DType
+from tessera.lazy.structure import Shape
+from tessera.ops.algebra import call, sum_to
+from tessera.ops.emitter import Emitter, V
+from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
+
+N: TypeAlias = Any
+
+
+# -- rules
+# --------------------------------------------------------------------------------------------------------------
+
+
+def _only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    if any(operand.dtype.kind != "float" for operand in operands):
+        raise dtype_error(name, operands, "defined on floating-point elements only", ["cast to fp32"])
+    return [operand.dtype for operand in operands]
+
+
+def _softmax_result(
+    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
+) -> tuple[Shape, DType]:
+    return operands[0].shape, cast[0]
+
+
+def _norm_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+    shape = operands[0].shape
+    if not shape:
+        raise shape_error(name, operands, "normalizes the last dimension, and there is none")
+    if any(parameter.shape != shape[-1:] for parameter in operands[1:]):
+        hints = ["reshape the input so that one dimension is normalized"]
+        raise shape_error(name, operands, f"weight and bias must have shape {shape[-1:]}", hints)
+    return shape, cast[0]
+
+
+def _flops_per_element(count: int) -> Callable[[Sequence[Typed], Typed, Named], int]:
+    """`count`, and one more for each of weight and bias."""
+    return lambda operands, result, attributes: (count + len(operands) - 1) * elements(result.shape)
+
+
+# -- references -------------------------------------------------------------------------------------------------------
+
+
+def _softmax_reference(x: torch.Tensor, *, axis: int) -> torch.Tensor:
+    return torch.softmax(x, axis)
+
+
+def _log_softmax_reference(x: torch.Tensor, *, axis: int) -> torch.Tensor:
+    return torch.log_softmax(x, axis)
+
+
+def _layer_norm_reference(
+    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, *, eps: float
+) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+def _rms_norm_reference(x: torch.Tensor, weight: torch.Tensor | None = None, *, eps: float) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
+
+
+def _sum_along(x: N, axis: int) -> N:
+    return call("sum", x, axes=(axis,), keepdims=True)
+
+
+def _mean_last(x: N) -> N:
+    return call("mean", x, axes=(len(x.shape) - 1,), keepdims=True)
+
+
+def _fitted(cotangent: N, operand: N) -> N:
+    """Summed to the shape, and cast to the dtype, of a parameter."""
+    summed = sum_to(cotangent, operand.shape)
+    return summed if summed.dtype is operand.dtype else call("cast", summed, dtype=operand.dtype)
+
+
+def _softmax_gradient(g: N, operands: tuple[N], out: N, *, axis: int) -> tuple[N]:
+    """dx = s (g - <g, s>)."""
+    return (out * (g - _sum_along(g * out, axis)),)
+
+
+def _log_softmax_gradient(g: N, operands: tuple[N], out: N, *, axis: int) -> tuple[N]:
+    """dx = g - softmax(x) sum(g)."""
+    return (g - call("exp", out) * _sum_along(g, axis),)
+
+
+def _layer_norm_gradient(g: N, operands: tuple[N, ...], out: N, *, eps: float) -> tuple[N, ...]:
+    """With y = (x - mean) r: dx = r (h - mean(h) - y mean(h y)), h = g weight (Ba, Kiros, Hinton 2016)."""
+    x, *parameters = operands
+    centred = x - _mean_last(x)
+    scale = call("rsqrt", _mean_last(centred * centred) + eps)
+    normal = centred * scale
+    h = g * parameters[0] if parameters else g
+    dx = scale * (h - _mean_last(h) - normal * _mean_last(h * normal))
+    factors = (g * normal, g)
+    pairs = zip(factors, parameters, strict=False)  # weight alone, or weight and bias
+    return _fitted(dx, x), *(_fitted(factor, parameter) for factor, parameter in pairs)
+
+
+def _rms_norm_gradient(g: N, operands: tuple[N, ...], out: N, *, eps: float) -> tuple[N, ...]:
+    """With y = x r: dx = r (h - y mean(h y)), h = g weight."""
+    x, *parameters = operands
+    scale = call("rsqrt", _mean_last(x * x) + eps)
+    normal = x * scale
+    h = g * parameters[0] if parameters else g
+    dx = scale * (h - normal * _mean_last(h * normal))
+    return _fitted(dx, x), *(_fitted(g * normal, weight) for weight in parameters)
+
+
+# -- bodies -----------------------------------------------------------------------------------------------------------
+
+
+def _softmax_body(e: Emitter[V], x: V, **attributes: object) -> V:
+    weight = e.exp(e.sub(x, e.reduce("max", x)))
+    return e.div(weight, e.reduce("add", weight))
+
+
+def _log_softmax_body(e: Emitter[V], x: V, **attributes: object) -> V:
+    shifted = e.sub(x, e.reduce("max", x))
+    return e.sub(shifted, e.log(e.reduce("add", e.exp(shifted))))
+
+
+def _mean_body(e: Emitter[V], x: V) -> V:
+    return e.div(e.reduce("add", x), e.extent(x))
+
+
+def _layer_norm_body(e: Emitter[V], x: V, weight: V | None = None, bias: V | None = None, *, eps: float) -> V:
+    centred = e.sub(x, _mean_body(e, x))
+    variance = _mean_body(e, e.mul(centred, centred))
+    result = e.mul(centred, e.rsqrt(e.add(variance, e.constant(eps, variance))))
+    if weight is not None:
+        result = e.mul(result, e.cast(weight, result.dtype))
+    return result if bias is None else e.add(result, e.cast(bias, result.dtype))
+
+
+def _rms_norm_body(e: Emitter[V], x: V, weight: V | None = None, *, eps: float) -> V:
+    square = _mean_body(e, e.mul(x, x))
+    result = e.mul(x, e.rsqrt(e.add(square, e.constant(eps, square))))
+    return result if weight is None else e.mul(result, e.cast(weight, result.dtype))
+
+
+def _define(
+    name: str,
+    most: int,
+    result: Any,
+    flops: int,
+    reference: Callable[..., torch.Tensor],
+    gradient: Callable[..., tuple[Any, ...]],
+    body: Callable[..., Any],
+    attributes: Named,
+) -> Operator:
+    return register(
+        Operator(
+            name=name,
+            family="row",
+            arity=(1, most),
+            operand_dtypes=_only_float,
+            result=result,
+            flops=_flops_per_element(flops),
+            bytes_moved=bytes_once,
+            reference=reference,
+            gradient=gradient,
+            body=body,
+            attributes=attributes,
+        )
+    )
+
+
+_AXIS: Named = {"axis": -1}
+_define("softmax", 1, _softmax_result, 5, _softmax_reference, _softmax_gradient, _softmax_body, _AXIS)
+_define("log_softmax", 1, _softmax_result, 5, _log_softmax_reference, _log_softmax_gradient, _log_softmax_body, _AXIS)
+_define("layer_norm", 3, _norm_result, 5, _layer_norm_reference, _layer_norm_gradient, _layer_norm_body, {"eps": 1e-5})
+_define("rms_norm", 2, _norm_result, 3, _rms_norm_reference, _rms_norm_gradient, _rms_norm_body, {"eps": 1e-6})

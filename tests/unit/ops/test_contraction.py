@@ -1,0 +1,139 @@
+"""Matrix products: torch's shapes and values, settings, scalings, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tessera import op
+from tessera.dtypes import bf16, fp32
+from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
+from tessera.ops import OPERATORS
+from tests.unit.ops.torch_emitter import TorchEmitter, Value
+
+
+@pytest.mark.parametrize(
+    ("shape_a", "shape_b"),
+    [
+        ((3, 4), (4, 5)),
+        ((2, 3, 4), (4, 5)),
+        ((2, 1, 3, 4), (7, 4, 5)),
+        ((3, 4), (6, 4, 5)),
+        ((0, 4), (4, 5)),
+        ((3, 0), (0, 5)),
+    ],
+)
+def test_products_are_torchs(shape_a: tuple[int, ...], shape_b: tuple[int, ...]) -> None:
+    a, b = torch.randn(shape_a), torch.randn(shape_b)
+    torch.testing.assert_close(op.matmul(a, b).torch(), a @ b)
+
+
+def test_transposed_operands_are_read_in_place() -> None:
+    a, b = torch.randn(4, 3), torch.randn(5, 4)
+    product = op.tensor(a).T @ op.tensor(b).T
+    assert [leaf.address for leaf in product.leaves] == [a.data_ptr(), b.data_ptr()]
+    torch.testing.assert_close(product.torch(), a.T @ b.T)
+
+
+def test_mixed_dtypes_give_the_wider_one() -> None:
+    a, b = torch.randn(3, 4).bfloat16(), torch.randn(4, 5)
+    product = op.matmul(a, b)
+    assert product.dtype is fp32
+    torch.testing.assert_close(product.torch(), a.float() @ b)
+    assert op.matmul(a, a.T, accum_dtype="fp32").dtype is bf16
+
+
+def test_settings_stand_in_the_structure_and_are_checked() -> None:
+    a = torch.randn(4, 4)
+    tuned = op.matmul(a, a, tile_shape=(128, 128, 64), math="tf32")
+    assert tuned.structure.named_attributes == {"tile_shape": (128, 128, 64), "accum_dtype": None, "math": "tf32"}
+    with pytest.raises(ArgumentError, match="tile_shape"):
+        op.matmul(a, a, tile_shape=(128, 128))
+    with pytest.raises(ArgumentError, match="math"):
+        op.matmul(a, a, math="fast")
+    with pytest.raises(DTypeError, match="accum_dtype"):
+        op.matmul(a, a, accum_dtype="bf16")
+
+
+@pytest.mark.parametrize(
+    ("shape_a", "shape_b"), [((3, 4), (5, 6)), ((4,), (5, 6)), ((3, 4), (3,)), ((2, 3, 4), (5, 4, 6))]
+)
+def test_shapes_that_do_not_fit_are_named(shape_a: tuple[int, ...], shape_b: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeMismatchError) as caught:
+        op.matmul(torch.ones(shape_a), torch.ones(shape_b))
+    assert str(shape_a) in caught.value.message
+    assert str(shape_b) in caught.value.message
+
+
+def test_numbers_have_no_matrix_product() -> None:
+    with pytest.raises(ShapeMismatchError):
+        op.matmul(torch.ones(3, 4), 2.0)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (2, 0.5), (-1, 0), (3.7, 1.0), (1.0, 0.1)])
+def test_gemm_scales_product_and_addend(alpha: float, beta: float) -> None:
+    a, b, c = torch.randn(3, 4), torch.randn(4, 5), torch.randn(5)
+    expected = alpha * (a @ b) + beta * c
+    torch.testing.assert_close(op.gemm(a, b, c, alpha=alpha, beta=beta).torch(), expected)
+    torch.testing.assert_close(op.gemm(a, b, alpha=alpha).torch(), alpha * (a @ b))
+
+
+def test_gemm_does_not_read_an_addend_scaled_by_zero() -> None:
+    a, b, c = torch.randn(3, 4), torch.randn(4, 5), torch.full((5,), float("nan"))
+    for alpha in (1.0, 3.3):
+        assert not op.gemm(a, b, c, alpha=alpha, beta=0).torch().isnan().any()
+    with pytest.raises(ShapeMismatchError, match="C does not broadcast"):
+        op.gemm(a, b, torch.ones(2, 3, 5))
+
+
+def test_bodies_compute_what_references_say() -> None:
+    a, b, c = (torch.randn(shape, dtype=torch.float64) for shape in ((3, 4), (4, 5), (5,)))
+    settings = {"tile_shape": None, "accum_dtype": None, "math": None}
+    for name, operands, attributes in (
+        ("matmul", (a, b), settings),
+        ("gemm", (a, b), {"alpha": 2.0, "beta": 1.0, **settings}),
+        ("gemm", (a, b, c), {"alpha": 2.0, "beta": 0.5, **settings}),
+    ):
+        record = OPERATORS[name]
+        result = record.body(TorchEmitter(), *(Value(x) for x in operands), **attributes)
+        torch.testing.assert_close(result.tensor, record.reference(*operands, **attributes))
+
+
+def test_costs() -> None:
+    structure = op.matmul(torch.ones(7, 3, 4), torch.ones(4, 5)).structure
+    record = OPERATORS["matmul"]
+    assert record.flops(structure.operands, structure, structure.named_attributes) == 2 * 7 * 3 * 4 * 5
+    assert record.bytes_moved(structure.operands, structure, {}) == 4 * (7 * 12 + 20 + 7 * 15)
+
+
+def test_out_is_written_in_place() -> None:
+    a, b, out = torch.randn(3, 4), torch.randn(4, 5), torch.full((3, 5), -1.0)
+    version = out._version
+    result = op.matmul(a, b, out=out)
+    torch.testing.assert_close(out, a @ b)
+    assert out._version > version
+    assert result.leaves[0].address == out.data_ptr()
+    strided = torch.empty(5, 3).T
+    op.matmul(a, b, out=strided)
+    torch.testing.assert_close(strided, a @ b)
+    array = torch.empty(3, 5).numpy()
+    op.matmul(a, b, out=array)
+    torch.testing.assert_close(torch.from_numpy(array), a @ b)
+
+
+def test_out_of_the_wrong_kind_is_refused() -> None:
+    a = torch.randn(4, 4)
+    with pytest.raises(ShapeMismatchError, match=r"out= of shape \(4, 5\)"):
+        op.matmul(a, a, out=torch.empty(4, 5))
+    with pytest.raises(DTypeError, match="out= of fp64"):
+        op.matmul(a, a, out=torch.empty(4, 4, dtype=torch.float64))
+    with pytest.raises(ArgumentError, match="shares memory"):
+        op.matmul(a, a, out=a)
+    with pytest.raises(ArgumentError, match="overlaps itself"):
+        op.matmul(a, a, out=torch.empty(4).expand(4, 4))
+    with pytest.raises(ArgumentError, match="type list"):
+        op.matmul(a, a, out=[])  # type: ignore[arg-type]
+    frozen = torch.empty(4, 4).numpy()
+    frozen.setflags(write=False)
+    with pytest.raises(ArgumentError, match="read-only"):
+        op.matmul(a, a, out=frozen)

@@ -1,0 +1,49 @@
+"""Every operator's record is complete and consistent with itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import pytest
+
+from tessera import op
+from tessera.ir.graph import GRAPH_OPERATIONS
+from tessera.ops import OPERATORS, Operator
+
+RECORDS = [pytest.param(record, id=name) for name, record in OPERATORS.items()]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_no_field_is_missing(record: Operator) -> None:
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        assert value is not None, field.name
+        if field.name not in ("name", "family", "arity", "attributes"):
+            assert callable(value), field.name
+    assert 1 <= record.arity[0] <= record.arity[1]
+    assert OPERATORS[record.name] is record
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_bodies_and_gradients_take_the_attributes_by_name(record: Operator) -> None:
+    for function in (record.body, record.gradient):
+        parameters = inspect.signature(function).parameters.values()
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            continue
+        named = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+        assert named == set(record.attribute_names), function
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_graph_ir_and_the_door_have_the_operator(record: Operator) -> None:
+    assert record.name in GRAPH_OPERATIONS
+    if record.name != "slice":  # written x[a:b]
+        assert callable(getattr(op, record.name))
+
+
+def test_attribute_values_are_defaults_but_for_what_is_given() -> None:
+    assert OPERATORS["gelu"].attribute_values() == ("none",)
+    assert OPERATORS["matmul"].attribute_values(math="tf32") == (None, None, "tf32")
+    with pytest.raises(AssertionError, match="no attributes"):
+        OPERATORS["add"].attribute_values(axis=1)
