@@ -333,17 +333,20 @@ def map_reduce_arrays(
     take("o", before, outer_range)
     take("i", after, inner)
     outer = tuple(names)
+    def take_one(name: str, axes: Any, dimensions: range) -> None:
+        """The last axis of `axes`; where all of its dimensions have extent 1, one that is walked by who has them."""
+        names.append(name)
+        extents.append(axes.extents[-1] if axes.extents else 1)
+        if axes.extents:
+            columns.append([s[-1] for s in axes.strides])
+        else:
+            columns.append([int(any(d in alignment for d in dimensions)) for _, alignment in arrays])
+
     if reduced is not None and not by_rows:
-        _take_one("r", middle, names, extents, columns)
-    _take_one("c", lane_source, names, extents, columns)
+        take_one("r", middle, range(first, last))
+    lane_dimensions = range(rank) if reduced is None else range(first, last) if by_rows else range(last, rank)
+    take_one("c", lane_source, lane_dimensions)
     return _shaped(names, extents, columns, arrays, loads, outer, reduced is not None, by_rows)
-
-
-def _take_one(name: str, axes: Any, names: list[str], extents: list[int], columns: list[list[int]]) -> None:
-    """The last axis of `axes`, or one of extent 1 where all of its dimensions have extent 1."""
-    names.append(name)
-    extents.append(axes.extents[-1] if axes.extents else 1)
-    columns.append([s[-1] for s in axes.strides] if axes.extents else [0] * len(axes.strides))
 
 
 def _shaped(
@@ -399,7 +402,8 @@ def contraction_arrays(
             continue
         row = dict(zip((*names, "m", "n", "k"), (*batch.strides[index], *own[rank - 3 :]), strict=True))
         forced = {"m", "n"} if index >= loads else {"k"} if index == 0 and not carried_k else set()
-        labels = tuple(name for name in row if row[name] != 0 or name in forced)
+        single = {name for name, place in (("m", rank - 3), ("n", rank - 2), ("k", rank - 1)) if place in alignment and extents[name] == 1}
+        labels = tuple(name for name in row if row[name] != 0 or name in forced or name in single)
         values = tuple(row[name] or 1 for name in labels)
         unit = _unit_label(labels, values)
         arguments.append(Argument(view.dtype, labels, tuple(1 if label == unit else None for label in labels)))

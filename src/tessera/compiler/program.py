@@ -184,7 +184,7 @@ def align_region(operation: schedule_ir.KernelOp) -> Alignments:
     results: dict[SSAValue, Alignment] = {}
     uses: dict[SSAValue, list[Alignment]] = {}
     operands: dict[tuple[GraphOperation, int], Alignment] = {}
-    rank = len(operation.attributes["domain"])  # type: ignore[arg-type]
+    (domain,) = _dims_lists(ArrayAttr([operation.attributes["domain"]]))
     for op in reversed(list(operation.body.block.ops)):
         if not isinstance(op, GraphOperation) or op.operator == "constant":
             continue
@@ -192,7 +192,7 @@ def align_region(operation: schedule_ir.KernelOp) -> Alignments:
         if mapping is not None:
             results[op.result] = tuple(None if axis < 0 else axis for axis in mapping)  # type: ignore[union-attr]
         for index, operand in enumerate(op.inputs):
-            alignment = _operand_alignment(op, index, results[op.result], rank)
+            alignment = _operand_alignment(op, index, results[op.result], domain)
             operands[op, index] = alignment
             if isinstance(operand, BlockArgument):
                 known = uses.setdefault(operand, [])
@@ -204,7 +204,8 @@ def align_region(operation: schedule_ir.KernelOp) -> Alignments:
     return Alignments(results, {value: tuple(found) for value, found in uses.items()}, operands)
 
 
-def _operand_alignment(op: GraphOperation, index: int, result: Alignment, rank: int) -> Alignment:
+def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain: tuple[str, ...]) -> Alignment:
+    rank = len(domain)
     operand = op.inputs[index].type
     assert isinstance(operand, TensorType)
     shape = operand.get_shape()
@@ -219,4 +220,12 @@ def _operand_alignment(op: GraphOperation, index: int, result: Alignment, rank: 
         full = tuple(range(rank - len(shape), rank))
     else:
         full = result[len(result) - len(shape) :]
-    return tuple(None if extent == 1 else axis for axis, extent in zip(full, shape, strict=True))
+    return tuple(
+        None if extent == 1 and axis is not None and _broadcasts(axis, domain) else axis
+        for axis, extent in zip(full, shape, strict=True)
+    )
+
+
+def _broadcasts(axis: int, domain: tuple[str, ...]) -> bool:
+    """Whether an extent of 1 is repeated along a domain dimension (a contraction's k, past the end, never repeats)."""
+    return axis < len(domain) and domain[axis] != "1"

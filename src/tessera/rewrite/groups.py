@@ -27,7 +27,7 @@ LAYOUTS = frozenset("reshape transpose broadcast_to slice concat".split())
 CHEAP = frozenset("add sub mul neg abs relu minimum maximum clamp cast where".split())
 
 Mapping_ = tuple[int | None, ...]
-"""For each dimension of a value the domain dimension that it walks; None where its extent is 1."""
+"""For each dimension of a value the domain dimension that it walks; None where it is 1 and the domain's is not."""
 
 
 @dataclass(eq=False)
@@ -106,7 +106,7 @@ class Partition:
     def _new(self, operation: GraphOperation, kind: str, domain: tuple[str, ...]) -> Group:
         group = Group(kind, domain, None, [])
         self.groups.append(group)
-        group.mapping[operation.result] = tuple(None if name == "1" else i for i, name in enumerate(domain))
+        group.mapping[operation.result] = tuple(range(len(domain)))
         return group
 
     def _finish(self, operation: GraphOperation, group: Group) -> None:
@@ -143,7 +143,7 @@ class Partition:
                 return None
             return group.mapping[operand]
         if dims == group.domain:
-            return tuple(None if name == "1" else i for i, name in enumerate(dims))
+            return tuple(range(len(dims)))
         return group.mapping[operand] if dims == dims_of(operand) else None
 
     def _accepts(self, group: Group, operation: GraphOperation) -> bool:
@@ -195,7 +195,7 @@ class Partition:
         reduced = reduced_range(operation)
         assert reduced is not None
         producer = self.group_of.get(operation.inputs[0])
-        identity = tuple(None if name == "1" else i for i, name in enumerate(domain))
+        identity: Mapping_ = tuple(range(len(domain)))
         fits = (
             producer is not None
             and producer.kind in ("map", "reduction")

@@ -87,4 +87,19 @@ def set_type(operation: GraphOperation, names: tuple[str, ...], like: SSAValue) 
     operation.results[0]._type = tensor_type(shape, element)  # noqa: SLF001
 
 
-RULES = (NamedRule("split-reduction", ("sum", "mean", "max", "min", "prod"), split_reduction),)
+def drop_empty_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    """A reduction over no dimensions: sum(x, axes = ) -> x, argmax(x, axes = ) -> 0."""
+    if operation.attribute("axes") != ():
+        return None
+    if operation.operator == "argmax":
+        return rewriter.create("constant", [], {"value": 0})
+    (source,) = operation.inputs
+    if source.type == operation.result.type:
+        return source
+    return rewriter.create("cast", [source], {"dtype": dtype(operation.result).name})
+
+
+RULES = (
+    NamedRule("drop-empty-reduction", ("sum", "mean", "max", "min", "prod", "argmax"), drop_empty_reduction),
+    NamedRule("split-reduction", ("sum", "mean", "max", "min", "prod"), split_reduction),
+)

@@ -18,6 +18,11 @@ WAYS: Final = 8
 
 ISSUE: Final = 5.0
 """Instructions per cycle that sustained vector code reaches."""
+REORDERED: Final = 320
+"""Instructions that wait for their operands at once (the reorder buffer of Zen 4; 512 on Golden Cove)."""
+IN_PLACE_CYCLES: Final = 2.5
+"""Cycles per row and step that A read in place costs where one element feeds several vectors and the loop is unrolled;
+fitted to kernels of `backend/llvm`, which gather neighbouring elements there and take them apart again."""
 LOOP_INSTRUCTIONS: Final = 4
 """Counter, compare, branch and an address per trip of the innermost loop."""
 TILE_CYCLES: Final = 30
@@ -34,6 +39,10 @@ MISS_LOSS: Final = 2.0
 """How much longer a line takes from L2 where its load is waited for."""
 UNPREFETCHED: Final = 0.5
 """The part of a level's bandwidth that is left where they do not."""
+JUMP_BYTES: Final = 256
+"""What a jump to another row costs, as bytes that could have been read."""
+CONFLICT_LOSS: Final = 2.0
+"""How much longer B takes in excess where its prefetched lines push each other out before they are used."""
 PACK_CYCLES: Final = 3.0
 """Cycles per vector of packing beside the traffic, addresses and masks included; transposing takes twice that."""
 
@@ -128,11 +137,15 @@ def _arithmetic(problem: ContractionProblem, schedule: Mapping[str, KnobValue], 
     miss = 1.0 if schedule["pipeline_depth"] == 2 else 1.0 + MISS_CYCLES[output]
     lines = -(-nest.nr * problem.out_dtype.itemsize // LINE)
     tlb = TLB_CYCLES * nest.kc if _scattered(problem, schedule, nest) else 0
+    in_place = IN_PLACE_CYCLES if not schedule["pack_a"] and nest.columns > 1 and unroll > 1 else 0.0
     total = 0.0
     for height, count in nest.row_tiles:
         multiplies = height * nest.columns
         instructions = multiplies + nest.columns + height + LOOP_INSTRUCTIONS / unroll
-        step = max(multiplies * fma_s, FMA_LATENCY * rates.cycle_s, instructions / ISSUE * rates.cycle_s)
+        # Short sums do not wait for each other: the next register tile has begun before this one ends.
+        latency = FMA_LATENCY * nest.kc / (nest.kc + REORDERED / instructions)
+        step = max(multiplies * fma_s, latency * rates.cycle_s, instructions / ISSUE * rates.cycle_s)
+        step += height * in_place * rates.cycle_s
         finish = height * nest.columns * (2 * nest.k_blocks - 1 + problem.epilogue_operations + problem.outputs - 1)
         overhead = nest.k_blocks * (TILE_CYCLES + height * lines * miss + tlb) + finish
         total += count * (steps * step + overhead * rates.cycle_s)
@@ -191,14 +204,18 @@ class _Operands:
         near = rates.capacity.get("L1", 0.0)
         home_a = rates.home(self.block_a)
         home_b = rates.home(self.block_b + (self.block_a if home_a == "L2" else 0))
+        # One operand's panel is used again and again, from L1 or where else it fits; the other's block streams past it.
         if self.rows_outside:
             stays = panel_a + 2 * panel_b / nest.kc * STREAMS <= near
-            self._fetch(home_a, batch * all_a * (nest.jc_blocks if stays else nest.column_tiles))
+            self._fetch(home_a, batch * all_a * nest.jc_blocks)
+            self._fetch("L1" if stays else rates.home(panel_a), batch * all_a * (nest.column_tiles - nest.jc_blocks))
             self._fetch(home_b, batch * all_b * nest.row_tile_count)
         else:
             stays = panel_b + 2 * panel_a / nest.kc * STREAMS <= near and not self._crowded_b()
             self._fetch(home_a, batch * all_a * nest.column_tiles)
-            self._fetch(home_b, batch * all_b * (nest.ic_blocks if stays else nest.row_tile_count))
+            self._fetch(home_b, batch * all_b * nest.ic_blocks)
+            again = "L1" if stays else "L2" if self._crowded_b() else rates.home(panel_b)
+            self._fetch(again, batch * all_b * (nest.row_tile_count - nest.ic_blocks))
         # Rows that push each other out of L1 cost a line for each element, at L2's latency and not its bandwidth.
         self._fetch("L2", batch * float(nest.m) * nest.k * nest.column_tiles * self._crowded_a() * MISS_LOSS * LINE)
 
@@ -246,10 +263,15 @@ class _Operands:
             self._fetch(self.source, b * loss)
 
     def _unprefetched(self, run: int) -> float:
-        """How much longer B takes than its bytes say, where panels cut its rows into short runs on many pages."""
-        if self.nest.kc <= STREAMS or run >= PAGE // 4 or self.problem.b_contiguous != "n":
+        """How much longer B takes than its bytes say, where its rows are read in short runs on many pages."""
+        nest, size = self.nest, self.problem.b_dtype.itemsize
+        if self.problem.b_contiguous != "n":
             return 1.0
-        return 1.0 + (1 / UNPREFETCHED - 1) * min(1.0, (self.nest.kc - STREAMS) / (8 * STREAMS))
+        jump = 1.0 + JUMP_BYTES / (nest.nc * size) if nest.nc < self.problem.n else 1.0
+        room = _rows_without_conflict(self.problem.n * size, run)
+        evicted = CONFLICT_LOSS * min(1.0, max(0.0, (nest.kc / room - 1) / 3))
+        streams = (1 / UNPREFETCHED - 1) * min(1.0, max(0.0, (nest.kc - STREAMS) / (8 * STREAMS)))
+        return jump + max(evicted, streams)
 
     def _pack(self, level: str, nbytes: float, block: float, transposed: bool, loss: float) -> None:
         vectors = nbytes / self.rates.vector_bytes

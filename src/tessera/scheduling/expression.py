@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tessera.dtypes import DType, bool_, fp32, int64
 
@@ -17,6 +17,10 @@ Attribute: TypeAlias = bool | int | float | str | DType
 
 TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "tanh", "erf", "pow", "rsqrt", "sqrt", "div"})
 """Operations dear enough that keeping their result in memory may beat computing it twice."""
+
+
+WALK: Final = "walk"
+"""A pseudo-axis of everything that depends on a reduction: known only where a worker has walked its row."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -160,7 +164,7 @@ class Recorder:
     def reduce(self, kind: str, a: Value) -> Value:
         """Reduces `a` along the reduced axis by add, mul, max or min (max and min propagate NaN)."""
         assert self.reduced is not None
-        return self.make("reduce", (a,), (kind,), a.dtype, a.axes - {self.reduced}, a.stage + 1)
+        return self.make("reduce", (a,), (kind,), a.dtype, (a.axes - {self.reduced}) | {WALK}, a.stage + 1)
 
     def extent(self, a: Value) -> Value:
         """The number of elements along the reduced axis, as a value of `a`'s dtype."""

@@ -17,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.dtypes import DType
 from tessera.ir import tile
 from tessera.scheduling.builder import TileBuilder, buffer_type
-from tessera.scheduling.expression import TRANSCENDENTAL, Value, post_order
+from tessera.scheduling.expression import TRANSCENDENTAL, WALK, Value, post_order
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec, kernel_module
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
@@ -160,6 +160,10 @@ class _MapReduceLowering:
     # -- rows: the reduced axis is the lane axis ------------------------------------------------------------------
 
     def _row(self) -> None:
+        with self._scope({WALK: self.builder.index(0)}, {}):
+            self._walk_row()
+
+    def _walk_row(self) -> None:
         for value in self.kept:
             kind = buffer_type(value.dtype, [self.scratch_columns, 1], [1, self.scratch_columns])
             if value not in self.scratch:
@@ -250,7 +254,7 @@ class _MapReduceLowering:
     def _lane_block(self, position: SSAValue, width: int, bounded: bool) -> None:
         spec, builder, writer = self.spec, self.builder, self.writer
         writer.sizes[spec.lanes] = width
-        with self._scope({spec.lanes: position}, {spec.lanes: bounded}):
+        with self._scope({spec.lanes: position, WALK: position}, {spec.lanes: bounded}):
             last = max((output.value.stage for output in spec.outputs), default=0)
             for stage in range(last + 1):
                 self._column_pass(stage, width, bounded)
