@@ -94,6 +94,7 @@ def contraction_work(problem: ContractionProblem, schedule: Mapping[str, KnobVal
 def _nest(problem: ContractionProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Nest:
     mc, nc, kc = cast(tuple[int, int, int], schedule["tile"])
     mr, nr = cast(tuple[int, int], schedule["micro"])
+    mc, nc = max(mc // mr, 1) * mr, max(nc // nr, 1) * nr  # as the lowering rounds them
     m, n = max(problem.m, 1), max(problem.n, 1)
     if schedule["parallel"] == "rows":
         m = largest_share(m, mr, problem.workers)
@@ -209,13 +210,16 @@ class _Operands:
             stays = panel_a + 2 * panel_b / nest.kc * STREAMS <= near
             self._fetch(home_a, batch * all_a * nest.jc_blocks)
             self._fetch("L1" if stays else rates.home(panel_a), batch * all_a * (nest.column_tiles - nest.jc_blocks))
-            self._fetch(home_b, batch * all_b * nest.row_tile_count)
+            self._fetch(home_b, batch * all_b * nest.row_tile_count * (MISS_LOSS if self._crowded_b() else 1.0))
         else:
             stays = panel_b + 2 * panel_a / nest.kc * STREAMS <= near and not self._crowded_b()
             self._fetch(home_a, batch * all_a * nest.column_tiles)
             self._fetch(home_b, batch * all_b * nest.ic_blocks)
-            again = "L1" if stays else "L2" if self._crowded_b() else rates.home(panel_b)
-            self._fetch(again, batch * all_b * (nest.row_tile_count - nest.ic_blocks))
+            again = batch * all_b * (nest.row_tile_count - nest.ic_blocks)
+            if self._crowded_b():
+                self._fetch("L2", again * MISS_LOSS)
+            else:
+                self._fetch("L1" if stays else rates.home(panel_b), again)
         # Rows that push each other out of L1 cost a line for each element, at L2's latency and not its bandwidth.
         self._fetch("L2", batch * float(nest.m) * nest.k * nest.column_tiles * self._crowded_a() * MISS_LOSS * LINE)
 
