@@ -101,6 +101,17 @@ class Window:
         """The i1 that the whole tile lies inside."""
         return emitter.both(self.rows.whole(emitter), self.columns.whole(emitter))
 
+    def row(self, emitter: Emitter, number: Index) -> Window:
+        """One row of the tile, whose number is known at run time only."""
+        at = emitter.add(self.rows.position, number)
+        rows = Axis(1, self.rows.stride, at, self.rows.extent, self.rows.checked)
+        further = emitter.scaled(emitter.operand(number), self.rows.stride)
+        return Window(self.element, rows, self.columns, self.pointer, (*self.terms, further), self.constant)
+
+    def first_pointer(self, emitter: Emitter) -> str:
+        """The address of the first element."""
+        return self._at(emitter, self.pointer, self.terms)
+
     def row_pointers(self, emitter: Emitter, offsets: Sequence[int | str] = ()) -> list[str]:
         """The address of the first element of each row.
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.backend.contract import Kind, KernelObject, LoadedKernel
+from tessera import settings
+from tessera.backend.contract import KernelObject, Kind, LoadedKernel
+from tessera.backend.llvm.objects import ObjectCache, identity
 from tessera.target import Target
 
 if TYPE_CHECKING:
@@ -15,7 +19,13 @@ if TYPE_CHECKING:
 
 
 class LLVMBackend:
-    """Tile IR to machine code of the CPU that a target describes."""
+    """Tile IR to machine code of the CPU that a target describes.
+
+    Optimized kernels are kept in `cache` (default: the folder that the settings name) and found there again.
+    """
+
+    def __init__(self, cache: ObjectCache | None = None) -> None:
+        self._cache = cache
 
     @property
     def consumes(self) -> Sequence[str]:
@@ -29,6 +39,7 @@ class LLVMBackend:
         """
         if kind == "object":
             return self.compile(module, target, optimize).to_bytes()
+        target.require_supported()
         text = _generate(module, target).text
         if kind == "source":
             return text
@@ -37,19 +48,22 @@ class LLVMBackend:
         return engine.assembly(text, target, optimize)
 
     def compile(self, module: ModuleOp, target: Target, optimize: bool = True) -> KernelObject:
-        """The module's kernel, compiled for `target`; see `Backend.compile`."""
-        from tessera.backend.llvm import engine
+        """The module's kernel, compiled for `target` or, if it is an optimized one, found on disk.
 
-        kernel = _generate(module, target)
-        return KernelObject(
-            code=engine.compile_object(kernel.text, target, optimize),
-            entry=kernel.entry,
-            workspace_bytes=kernel.workspace_bytes,
-            parameters=kernel.parameters,
-            outputs=kernel.outputs,
-            arch=target.arch,
-            features=tuple(sorted(target.features)),
-        )
+        Raises CompileError for Tile IR that has no code, UnsupportedTargetError for CPUs without AVX2 or NEON.
+        """
+        target.require_supported()
+        if not optimize:
+            return _compile(module, target, optimize)
+        from tessera.backend.llvm.engine import llvm_version
+
+        cache = self._cache or _settings_cache(settings.current().objects_dir)
+        key = identity(module, target, llvm_version())
+        kernel = cache.find(key)
+        if kernel is None:
+            kernel = _compile(module, target, optimize)
+            cache.keep(key, kernel)
+        return kernel
 
     def load(self, kernel: KernelObject) -> LoadedKernel:
         """The kernel in this process. Raises UnsupportedTargetError when this CPU lacks a feature it relies on."""
@@ -58,8 +72,28 @@ class LLVMBackend:
         return LoadedObject(kernel)
 
 
+@lru_cache(maxsize=4)
+def _settings_cache(directory: Path) -> ObjectCache:
+    """One cache per folder, because it warns once."""
+    return ObjectCache(directory)
+
+
+def _compile(module: ModuleOp, target: Target, optimize: bool) -> KernelObject:
+    from tessera.backend.llvm import engine
+
+    kernel = _generate(module, target)
+    return KernelObject(
+        code=engine.compile_object(kernel.text, target, optimize),
+        entry=kernel.entry,
+        workspace_bytes=kernel.workspace_bytes,
+        parameters=kernel.parameters,
+        outputs=kernel.outputs,
+        arch=target.arch,
+        features=tuple(sorted(target.features)),
+    )
+
+
 def _generate(module: ModuleOp, target: Target) -> KernelText:
     from tessera.backend.llvm.kernel import generate
 
-    target.require_supported()
     return generate(module, target)

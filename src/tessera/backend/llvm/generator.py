@@ -24,6 +24,7 @@ class Generator:
         self.handlers = handlers
         self.workspace_bytes = 0
         self.streams = False  # whether a store went past the caches, which a fence must follow
+        self._bounce: tuple[int, int] | None = None  # offset, size
         self._values: dict[SSAValue, Value] = {}
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -91,6 +92,12 @@ class Generator:
         offset = self.workspace_bytes
         self.workspace_bytes += -(-size // _LINE_BYTES) * _LINE_BYTES
         return offset
+
+    def reserve_bounce(self, size: int) -> int:
+        """The offset of scratch memory that is used and left at once, so that all such uses share it."""
+        if self._bounce is None or size > self._bounce[1]:
+            self._bounce = self.reserve(size), size
+        return self._bounce[0]
 
     # -- the walk -----------------------------------------------------------------------------------------------------
 

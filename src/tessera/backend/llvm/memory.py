@@ -33,7 +33,6 @@ from tessera.backend.llvm.values import (
 from tessera.errors import CompileError
 from tessera.ir import tile
 
-_ALWAYS_MASKED_PARTS = 4
 _LINE_BYTES = 64
 
 
@@ -105,33 +104,70 @@ def _load_if(generator: Generator, element: Element, pointer: str, inside: str, 
     return _load(generator, element, pointer, 1)
 
 
-_RowLoader = Callable[[Generator, Window, str, int, int, str | None, str | None], str]
+_PartLoader = Callable[[Generator, Window, str, int, int, str | None, str | None], str]
 
 
-def _read_rows(generator: Generator, at: Window, fill: str | None, load: _RowLoader) -> Tile:
+def _read_rows(generator: Generator, at: Window, fill: str | None, load: _PartLoader) -> Tile:
     """Row after row in parts; `load` reads one part of `lanes` from column `first` on, under a mask unless it is None."""
-    emitter, element = generator.emitter, at.element
-    widths = generator.widths(at.columns.size)
-    kinds = [vector_type(element.llvm, lanes) for _ in range(at.rows.size) for lanes in widths]
+    emitter, widths = generator.emitter, generator.widths(at.columns.size)
 
-    def parts(masked: bool) -> list[str]:
+    def rows(masked: bool, pointers: Sequence[str]) -> list[tuple[str, ...]]:
         values = []
-        for row, pointer in enumerate(at.row_pointers(emitter)):
+        for row, pointer in enumerate(pointers):
             inside = at.rows.inside(emitter, row) if masked else "true"
-            first = 0
+            parts, first = [], 0
             for lanes in widths:
                 mask = at.columns.mask(emitter, first, lanes, inside) if masked else None
-                values.append(load(generator, at, pointer, first, lanes, mask, fill))
+                parts.append(load(generator, at, pointer, first, lanes, mask, fill))
                 first += lanes
+            values.append(tuple(parts))
         return values
 
     whole = at.whole(emitter)
-    if whole == "true" or (at.rows.size == 1 and len(widths) <= _ALWAYS_MASKED_PARTS):
-        values = parts(whole != "true")
+    if whole == "true":
+        values = rows(False, at.row_pointers(emitter))
+    elif at.rows.size > 1 and load is _load_row:
+        values = rows(False, _detour(generator, at, whole, fill=fill, fetch=True))
     else:
-        values = emitter.branch(whole, lambda: parts(False), lambda: parts(True), kinds)
-    step = len(widths)
-    return Tile(element, at.columns.size, tuple(tuple(values[i : i + step]) for i in range(0, len(values), step)))
+        values = rows(True, at.row_pointers(emitter))
+    return Tile(at.element, at.columns.size, tuple(values))
+
+
+def _detour(generator: Generator, at: Window, whole: str, fill: str | None, fetch: bool) -> list[str]:
+    """The addresses of the rows of a tile: in the buffer where the tile lies inside as a whole, else in scratch memory.
+
+    With `fetch` the scratch memory holds the tile. So one piece of code without masks serves both cases, and no tile has
+    to pass, register by register, through a merge of two.
+    """
+    emitter, element, size = generator.emitter, at.element, at.element.size
+    row_bytes = at.columns.size * size
+    offset = generator.reserve_bounce(row_bytes * at.rows.size)
+    scratch = emitter.pure(f"getelementptr i8, ptr %workspace, i64 {offset}")
+
+    def direct() -> list[str]:
+        return [at.first_pointer(emitter), str(at.rows.stride)]
+
+    def aside() -> list[str]:
+        def body(number: Index, _: list[str]) -> list[str]:
+            row = _read_rows(generator, at.row(emitter, number), fill, _load_row)
+            write(generator, _scratch_row(generator, at, scratch, number), row)
+            return []
+
+        if fetch:
+            emitter.loop(constant_index(0), constant_index(at.rows.size), 1, [], body, once=True)
+        return [scratch, str(row_bytes)]
+
+    start, stride = emitter.branch(whole, direct, aside, ("ptr", "i64"))
+    axis = Axis(at.rows.size, stride, constant_index(0), constant_index(at.rows.size), False)
+    columns = Axis(at.columns.size, size, constant_index(0), constant_index(at.columns.size), False)
+    return Window(element, axis, columns, start, (), 0).row_pointers(emitter)
+
+
+def _scratch_row(generator: Generator, at: Window, scratch: str, number: Index) -> Window:
+    row_bytes = at.columns.size * at.element.size
+    offset = generator.emitter.scaled(generator.emitter.operand(number), row_bytes)
+    columns = Axis(at.columns.size, at.element.size, constant_index(0), constant_index(at.columns.size), False)
+    return Window(at.element, _single(), columns, scratch, (offset,), 0)
 
 
 def _load_row(
@@ -244,17 +280,16 @@ def write(generator: Generator, at: Window, value: Tile, nontemporal: bool = Fal
     if at.columns.stride != size and at.rows.stride == size and at.rows.size > 1 and at.columns.size > 1:
         write(generator, at.transposed, transpose(generator, value), nontemporal)
         return
-    emitter = generator.emitter
+    emitter, widths = generator.emitter, generator.widths(at.columns.size)
     contiguous = at.columns.stride == size or at.columns.size == 1
     store = _store_row if contiguous else _scatter_row
-    widths = generator.widths(at.columns.size)
 
-    def parts(masked: bool) -> list[str]:
-        for row, pointer in enumerate(at.row_pointers(emitter)):
-            inside = at.rows.inside(emitter, row) if masked else "true"
-            if nontemporal and not masked and contiguous:
+    def rows(masked: bool, pointers: Sequence[str], past_caches: bool) -> list[str]:
+        for row, pointer in enumerate(pointers):
+            if past_caches:
                 _store_past_caches(generator, at.element, pointer, value.rows[row], widths)
                 continue
+            inside = at.rows.inside(emitter, row) if masked else "true"
             first = 0
             for part, lanes in zip(value.rows[row], widths, strict=True):
                 mask = at.columns.mask(emitter, first, lanes, inside) if masked else None
@@ -263,12 +298,38 @@ def write(generator: Generator, at: Window, value: Tile, nontemporal: bool = Fal
         return []
 
     whole = at.whole(emitter)
-    few = at.rows.size == 1 and len(widths) <= _ALWAYS_MASKED_PARTS
-    # Without AVX-512 a masked store is slow on many CPUs even where its mask is full.
-    if whole == "true" or (few and emitter.target.has_avx512):
-        parts(whole != "true")
+    if whole == "true":
+        rows(False, at.row_pointers(emitter), nontemporal and contiguous)
+    elif at.rows.size > 1 and at.columns.size > 1 and contiguous:
+        rows(False, _detour(generator, at, whole, fill=None, fetch=False), past_caches=False)
+        emitter.branch(whole, _nothing, lambda: _bring_back(generator, at))
+    elif emitter.target.has_avx512:
+        rows(True, at.row_pointers(emitter), past_caches=False)
     else:
-        emitter.branch(whole, lambda: parts(False), lambda: parts(True))
+        # Without AVX-512 a masked store is slow on many CPUs even where its mask is full.
+        def masked() -> list[str]:
+            return rows(True, at.row_pointers(emitter), past_caches=False)
+
+        emitter.branch(whole, lambda: rows(False, at.row_pointers(emitter), past_caches=False), masked)
+
+
+def _nothing() -> list[str]:
+    return []
+
+
+def _bring_back(generator: Generator, at: Window) -> list[str]:
+    """Stores a tile that stands in scratch memory, one masked row after another."""
+    emitter = generator.emitter
+    offset = generator.reserve_bounce(at.columns.size * at.element.size * at.rows.size)
+    scratch = emitter.pure(f"getelementptr i8, ptr %workspace, i64 {offset}")
+
+    def body(number: Index, _: list[str]) -> list[str]:
+        row = _read_rows(generator, _scratch_row(generator, at, scratch, number), None, _load_row)
+        write(generator, at.row(emitter, number), row)
+        return []
+
+    emitter.loop(constant_index(0), constant_index(at.rows.size), 1, [], body, once=True)
+    return []
 
 
 def _store_row(

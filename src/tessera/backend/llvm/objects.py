@@ -1,0 +1,126 @@
+"""Compiled kernels on disk: found again by what they were made of, never trusted when they look damaged.
+
+One file per kernel under a name that hashes everything its code depends on: the Tile IR, the exact CPU with its
+features, LLVM's version and the generator itself. So a home that two kinds of CPU share holds one file for each, and
+nothing ever has to be thrown away for being of another version. Files appear whole or not at all (`os.replace`);
+writers that meet write the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tessera.backend.contract import KernelObject
+from tessera.errors import CacheFormatError, CacheIOError
+from tessera.target import Target
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+    from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+_SUFFIX = ".kernel"
+
+
+class CacheUnwritableWarning(UserWarning):
+    """Compiled kernels cannot be kept on disk, so that every process compiles them anew."""
+
+
+class ObjectCache:
+    """The kernels in one folder. Nothing here fails: what cannot be read or written costs a compilation."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._warned = False
+
+    def find(self, identity: str) -> KernelObject | None:
+        """The kernel of this identity, None where there is no sound one."""
+        try:
+            return KernelObject.from_bytes(self._path(identity).read_bytes())
+        except (OSError, CacheFormatError):
+            return None
+
+    def keep(self, identity: str, kernel: KernelObject) -> None:
+        """Writes a kernel. A folder that cannot be written is warned about once, with its code E_CACHE_IO."""
+        path = self._path(identity)
+        temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(kernel.to_bytes())
+            os.replace(temporary, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            self._warn(error)
+
+    def _path(self, identity: str) -> Path:
+        return self.directory / f"{identity}{_SUFFIX}"
+
+    def _warn(self, error: OSError) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        hints = ["set TESSERA_CACHE_DIR to a folder that can be written"]
+        failure = CacheIOError(f"compiled kernels cannot be kept in {self.directory}: {error}", hints=hints)
+        warnings.warn(str(failure), CacheUnwritableWarning, stacklevel=4)
+
+
+def identity(module: ModuleOp, target: Target, llvm_version: str) -> str:
+    """A hash over everything that a kernel's code depends on."""
+    digest = hashlib.sha256()
+    for part in (*fingerprint(module), target.arch, *sorted(target.features), llvm_version, generator_revision()):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:40]
+
+
+@cache
+def generator_revision() -> str:
+    """A hash of the sources of this package, so that no change of the generator can be forgotten."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def fingerprint(module: ModuleOp) -> Iterator[str]:
+    """The module in parts of text that are equal for equal modules: as its printed form, at a third of the time."""
+    numbers: dict[SSAValue, int] = {}
+    for op in module.body.block.ops:
+        yield from _operation(op, numbers)
+
+
+def _operation(op: Operation, numbers: dict[SSAValue, int]) -> Iterator[str]:
+    yield op.name
+    yield ",".join(str(numbers[operand]) for operand in op.operands)
+    for key, attribute in sorted((*op.properties.items(), *op.attributes.items())):
+        yield f"{key}={_text(attribute)}"
+    for result in op.results:
+        numbers[result] = len(numbers)
+        yield _text(result.type)
+    for region in op.regions:
+        yield "{"
+        for block in region.blocks:
+            yield from _block(block, numbers)
+        yield "}"
+
+
+def _block(block: Block, numbers: dict[SSAValue, int]) -> Iterator[str]:
+    for argument in block.args:
+        numbers[argument] = len(numbers)
+        yield _text(argument.type)
+    yield ":"
+    for op in block.ops:
+        yield from _operation(op, numbers)
+
+
+@lru_cache(maxsize=4096)
+def _text(attribute: Attribute) -> str:
+    return str(attribute)
