@@ -13,6 +13,7 @@ from tessera.compiler.binding import Call, bind
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Kernel, KernelCompiler
 from tessera.compiler.program import Program, read_program
+from tessera.compiler.subjects import Problem
 from tessera.lazy.node import Node, joined
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
@@ -34,10 +35,10 @@ def kernel_compiler() -> KernelCompiler:
     return compiler
 
 
-def _tuned_schedule(compiler: KernelCompiler, call: Call) -> Schedule | None:
+def _tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:
     from tessera.compiler import tuning  # stands above this module
 
-    return tuning.tuned_schedule(compiler, call)
+    return tuning.tuned_schedule(compiler, call, problem)
 
 
 def program_of(form: SymbolicForm) -> Program:

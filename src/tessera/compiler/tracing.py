@@ -31,6 +31,9 @@ from tessera.lazy.structure import Occurrence, Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 
 
+_TORCH_TENSOR = torch.Tensor
+
+
 class Absent:
     """A trailing operand that the caller left out: `x + absent` is `x`, any other use is E_MISSING_ARGUMENT."""
 
@@ -78,6 +81,13 @@ class _Trace:
     results: tuple[_Result, ...]
     single: bool
     shape_dependent: bool
+    direct: Structure | None
+    """The structure of a single result whose leaves are the arguments in their order: the common case."""
+
+
+def _traced(results: tuple[_Result, ...], arguments: int, single: bool, shape_dependent: bool) -> _Trace:
+    direct = single and results[0].order == tuple(range(arguments)) and not any(results[0].constants)
+    return _Trace(results, single, shape_dependent, results[0].structure if direct else None)
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,8 @@ class TracedFunction:
             arguments = self._positional(arguments, keywords)
         leaves: list[Leaf] = []
         for argument in arguments:
-            if isinstance(argument, torch.Tensor):
+            # By type, as isinstance of a torch tensor costs as much as the rest of this line.
+            if type(argument) is _TORCH_TENSOR:
                 leaves.append(from_torch(argument))
             elif isinstance(argument, Node) and not argument.is_pending:
                 leaves.append(argument.state[1][0])
@@ -134,6 +145,8 @@ class TracedFunction:
         trace = self._known.exact.get(tuple([leaf.structure for leaf in leaves]))
         if trace is None:
             trace = self._trace_for(leaves)
+        if trace.direct is not None:
+            return nodes.make((trace.direct, tuple(leaves)))
         return _made(trace, leaves)
 
     def _call_general(self, arguments: Sequence[Any]) -> Any:
@@ -233,7 +246,7 @@ class TracedFunction:
             for output in outputs
         )
         dependent = bool(reads) or any(_holds_extents(result.structure) for result in results)
-        return _Trace(results, single, dependent)
+        return _traced(results, len(exact), single, dependent)
 
     # -- introspection --------------------------------------------------------------------------------------------
 
@@ -309,7 +322,7 @@ def _replayed(pattern: _Trace, exact: tuple[Structure, ...]) -> _Trace:
                 tuple(None if leaf in place else leaf for leaf in node.leaves),
             )
         )
-    return _Trace(tuple(results), pattern.single, pattern.shape_dependent)
+    return _traced(tuple(results), len(exact), pattern.single, pattern.shape_dependent)
 
 
 def _applied(structure: Structure, leaves: Sequence[Node]) -> Any:

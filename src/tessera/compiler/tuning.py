@@ -14,7 +14,8 @@ from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import ceilings
 from tessera.compiler import entry, pipeline
 from tessera.compiler.binding import Call, Launch, launches_of
-from tessera.compiler.kernels import KernelCompiler, Problem, Subject, useful_workers
+from tessera.compiler.kernels import KernelCompiler, useful_workers
+from tessera.compiler.subjects import Problem, Subject
 from tessera.compiler.revision import generator_revision
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, dtype_of, fp32
@@ -97,10 +98,17 @@ def _placeholder(shape: tuple[int, ...], dtype: DType) -> Any:
     return nodes.leaf_node(Placeholder(structure))
 
 
-def tuned_schedule(compiler: KernelCompiler, call: Call) -> Schedule | None:
+def tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:
     """What the tuner remembers for a call (and, while tuning is on, measures now); None where that is nothing."""
+    if not entry.autotune.enabled and not _anything_tuned():
+        return None
     config = entry.autotune.schedule_for(tuning_problem(call, compiler))
     return None if config.source == "default" else config.schedule
+
+
+def _anything_tuned() -> bool:
+    """Whether any layer of the database holds an entry; asked anew when the tuner says that something changed."""
+    return entry.autotune.remembers_anything
 
 
 def _work(launch: Launch) -> float:
@@ -115,8 +123,9 @@ def _model(compiler: KernelCompiler) -> RooflineModel:
 
 def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     """The problem of one call, ready to tune."""
-    subject = Subject(call.item, call.shaped.pattern)
-    problem = compiler.problem(subject, call.shaped, worker_count())
+    subject = compiler.subject(call)
+    workers = 1 if current_policy().fixed_order else worker_count()
+    problem = subject.problem(call.shaped.extents, workers)
     space = compiler.space(problem)
     workload: list[Workload] = []
 

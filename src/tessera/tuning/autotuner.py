@@ -43,12 +43,17 @@ class Autotune:
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._backend = backend
-        self._changed = changed
+        self._on_change = changed
+        self._remembers: dict[TuningDatabase, bool] = {}
         self._measurer = measurer
         self._enabled: bool | None = None
         self._databases: dict[tuple[Path, Path | None], TuningDatabase] = {}
         self._lock = threading.RLock()
         self._hits = self._misses = self._tuned = 0
+
+    def _changed(self) -> None:
+        self._remembers.clear()
+        self._on_change()
 
     @property
     def enabled(self) -> bool:
@@ -147,6 +152,17 @@ class Autotune:
             except (TuneFailedError, TuneSpaceEmptyError) as error:
                 warnings.warn(f"{problem.identity} is not tuned: {error}", TuningWarning, stacklevel=2)
                 return config
+
+    @property
+    def remembers_anything(self) -> bool:
+        """Whether some layer of the database has an entry. Looked up once, and again after this process stored one: a
+        process that tunes beside this one is noticed by the next process.
+        """
+        database = self.database
+        known = self._remembers.get(database)
+        if not known:
+            known = self._remembers[database] = known is None and any(database.counts().values())
+        return known
 
     def enable(self, on: bool = True) -> None:
         """Turns first-call tuning on or off for this process."""

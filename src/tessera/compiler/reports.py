@@ -1,0 +1,72 @@
+"""What reports say about a launched kernel: its label, and the work that its operators' own cost rules count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tessera.compiler.program import KernelItem
+from tessera.compiler.specs import attributes_of, dtype_of_value
+from tessera.dtypes import DType, accumulator, fp32
+from tessera.ir.graph import GraphOperation
+from tessera.ops import OPERATORS
+from tessera.profiling.schema import StepFacts
+from tessera.rewrite.groups import CONTRACTIONS
+
+if TYPE_CHECKING:
+    from tessera.compiler.kernels import Kernel
+
+
+def step_facts(kernel: Kernel, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:
+    """FLOPs by the operators' own cost rules where shapes are known, bytes as operands plus results."""
+    item = kernel.subject.item
+    operations = [op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and op.operator != "constant"]
+    names = tuple(op.operator for op in operations)
+    inputs, outputs = arrays[: len(item.loads)], arrays[len(item.loads) :]
+    nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in arrays)
+    elements = max(math.prod(shape) for shape, _ in arrays)
+    flops = 0.0
+    for op in operations:
+        if op.operator in CONTRACTIONS:
+            flops += _contraction_flops(item, inputs, outputs)
+        else:
+            flops += _per_element_flops(op) * elements
+    dtype = dtype_of_value(operations[0].inputs[0]) if operations[0].inputs else fp32
+    label = "+".join(names) if len(names) <= 4 else "+".join((*names[:3], f"{len(names) - 3} more"))
+    return StepFacts(
+        operator=label,
+        kernel_name=item.name,
+        flops=flops,
+        bytes=float(nbytes),
+        dtype=dtype.name,
+        schedule=str(kernel.schedule),
+        fused=names,
+        shapes=tuple(shape for shape, _ in arrays),
+    )
+
+
+def _contraction_flops(
+    item: KernelItem,
+    inputs: Sequence[tuple[tuple[int, ...], DType]],
+    outputs: Sequence[tuple[tuple[int, ...], DType]],
+) -> float:
+    inner = len(item.domain) - 1
+    for (index, alignment), (shape, _) in zip(item.loads, inputs, strict=True):
+        if inner in alignment:
+            return 2.0 * math.prod(outputs[0][0]) * shape[alignment.index(inner)]
+    return 2.0 * math.prod(outputs[0][0])
+
+
+class _UnitShape:
+    """An operand of one element, to ask a cost rule for its count per element."""
+
+    def __init__(self, dtype: DType, rank: int) -> None:
+        self.shape, self.dtype, self.weak = (1,) * rank, dtype, False
+
+
+def _per_element_flops(operation: GraphOperation) -> float:
+    operator = OPERATORS[operation.operator]
+    units = [_UnitShape(accumulator(dtype_of_value(v)), v.type.get_num_dims()) for v in operation.inputs]  # type: ignore[attr-defined]
+    result = _UnitShape(dtype_of_value(operation.result), operation.result.type.get_num_dims())  # type: ignore[attr-defined]
+    return float(operator.flops(units, result, attributes_of(operation)))

@@ -1,0 +1,98 @@
+"""Subjects: a kernel of a program with one layout pattern, which is what gets scheduled, tuned and compiled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from tessera.compiler.program import KernelItem
+from tessera.compiler.specs import Pattern, contraction_spec, map_reduce_spec
+from tessera.scheduling.contraction import unit_axis
+from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.expression import post_order
+from tessera.scheduling.mapreduce import kept_values
+from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
+from tessera.target import Target
+
+Problem = ContractionProblem | MapReduceProblem
+
+
+class Subject:
+    """A kernel with a layout pattern. There is one object for each pair, so identity is equality."""
+
+    def __init__(self, item: KernelItem, pattern: Pattern, target: Target) -> None:
+        self.item, self.pattern, self._target = item, pattern, target
+
+    @cached_property
+    def spec(self) -> ContractionSpec | MapReduceSpec:
+        """The specification that lowerings take."""
+        make = contraction_spec if self.item.family == "contraction" else map_reduce_spec
+        return make(self.item, self.pattern)
+
+    def problem(self, extents: Mapping[str, int], workers: int) -> Problem:
+        """What legality rules and cost models need to know, for these extents. On the path of binding."""
+        return self._pose(extents, workers)
+
+    @cached_property
+    def _pose(self) -> Callable[[Mapping[str, int], int], Problem]:
+        if isinstance(self.spec, ContractionSpec):
+            return _contraction_poser(self.spec, self._target)
+        return _map_reduce_poser(self.spec, self._target)
+
+
+def _contraction_poser(spec: ContractionSpec, target: Target) -> Callable[[Mapping[str, int], int], Problem]:
+    raw_a, raw_b = (value.arguments[0] if value.operation == "cast" else value for value in (spec.a, spec.b))
+    a_contiguous, b_contiguous = unit_axis(spec.a, spec.arguments, ""), unit_axis(spec.b, spec.arguments, "")
+    epilogue = len(post_order(output.value for output in spec.outputs)) - 1
+
+    def pose(extents: Mapping[str, int], workers: int) -> Problem:
+        return ContractionProblem(
+            m=extents["m"],
+            n=extents["n"],
+            k=extents["k"],
+            batch=math.prod(extents[axis] for axis in spec.batch),
+            a_dtype=raw_a.dtype,
+            b_dtype=raw_b.dtype,
+            out_dtype=spec.outputs[0].value.dtype,
+            accumulator=spec.accumulator.dtype,
+            a_contiguous=a_contiguous,
+            b_contiguous=b_contiguous,
+            a_mapped=raw_a.operation != "load",
+            b_mapped=raw_b.operation != "load",
+            outputs=len(spec.outputs),
+            epilogue_operations=epilogue,
+            target=target,
+            workers=workers,
+            native_bf16=target.has_avx512bf16,
+        )
+
+    return pose
+
+
+def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Callable[[Mapping[str, int], int], Problem]:
+    first_output = min(output.argument for output in spec.outputs)
+    values = post_order(output.value for output in spec.outputs)
+    passes = max((output.value.stage for output in spec.outputs), default=0) + 1
+    dear = len(kept_values(spec))
+    live = max(1, sum(value.is_reduction for value in values))
+
+    def pose(extents: Mapping[str, int], workers: int) -> Problem:
+        sizes = [math.prod([extents[axis] for axis in a.axes]) * a.dtype.itemsize for a in spec.arguments]
+        return MapReduceProblem(
+            outer=math.prod([extents[axis] for axis in spec.outer]),
+            reduced=extents[spec.reduced] if spec.reduced is not None else 1,
+            lanes=extents[spec.lanes],
+            by_rows=spec.reduced == spec.lanes,
+            bytes_in=sum(sizes[:first_output]),
+            bytes_out=sum(sizes[first_output:]),
+            passes=passes,
+            dear=dear,
+            live=live,
+            flops=len(values),
+            target=target,
+            workers=workers,
+        )
+
+    return pose
