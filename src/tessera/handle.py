@@ -236,7 +236,7 @@ class Tensor(Methods):
     ) -> Any:
         """Operators between torch and Tessera tensors are Tessera's; torch's functions take torch tensors only."""
         name = getattr(func, "__name__", str(func))
-        reflected = _REFLECTED.get(name.strip("_"))
+        reflected = _REFLECTED.get(name.removeprefix("__").removesuffix("__"))
         if reflected is not None and len(args) == 2 and not kwargs and not isinstance(args[0], Tensor):
             return getattr(args[1], reflected)(args[0])
         raise TorchFunctionError(

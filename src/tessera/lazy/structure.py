@@ -10,6 +10,7 @@ they are: an integer `p` where the operand's leaf `i` is leaf `p + i` of the str
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -56,8 +57,9 @@ class Structure:
 
     `kind` says what stands at the root: a "buffer" or a "scalar" (leaves), a "constant", a "node" (an operator), or a
     "tuple" of roots that are evaluated together. `strides` are in elements, and 0 along extents of 1, for buffers only;
-    a result is contiguous. `size` counts the distinct operators below, or bounds the count from above. `plan` is the
-    compiler's: None, or an object whose `run(leaves)` gives the result leaves.
+    a result is contiguous. `size` counts the distinct operators below, itself included, or bounds the count from above;
+    `serial` and `oldest` serve that count (`_measure`). `plan` is the compiler's: None, or an object whose
+    `run(leaves)` gives the result leaves.
     """
 
     __slots__ = (
@@ -65,10 +67,12 @@ class Structure:
         "dtype",
         "kind",
         "leaf_count",
+        "oldest",
         "operands",
         "operator",
         "plan",
         "positions",
+        "serial",
         "shape",
         "size",
         "strides",
@@ -87,6 +91,8 @@ class Structure:
     value: bool | int | float | None
     leaf_count: int
     size: int
+    serial: int
+    oldest: int
     plan: Plan | None
     symbolic_cache: Any
 
@@ -111,6 +117,8 @@ class Structure:
         self.value = value
         self.leaf_count = leaf_count
         self.size = 0
+        self.serial = 0
+        self.oldest = 0
         self.plan = None
         self.symbolic_cache = None
 
@@ -210,6 +218,7 @@ table: dict[Any, Structure] = {}
 """The interned structures. Look a key up in it where a call would cost too much; all else goes through `intern`."""
 
 _lock = threading.Lock()
+_serials = itertools.count(1)
 
 
 def intern(
@@ -247,7 +256,7 @@ def _intern(
     structure.attributes = attributes
     structure.operands = operands
     structure.positions = positions
-    structure.size = _size(structure)
+    _measure(structure)
     if structure.size > PENDING_LIMIT:
         raise PendingLimitReached
     return _remember(key, structure)
@@ -312,13 +321,23 @@ def _leaf_count(operands: tuple[Structure, ...], positions: tuple[Position, ...]
     return last + 1 if any(operand.leaf_count for operand in operands) else 0
 
 
-def _size(structure: Structure) -> int:
+def _measure(structure: Structure) -> None:
+    """Sets `size` and what it takes to know it cheaply.
+
+    Operands that share nodes make the sum of their sizes too large, up to doubling it with every operator. Where all
+    operators below see the same leaves in the same order, each structure occurs once, so there are no more of them than
+    were made between the oldest one below and now. Only where both bounds pass the limit is the graph counted.
+    """
     pairs = {pair for pair in zip(structure.operands, structure.positions, strict=True) if pair[0].size}
-    bound = 1 + sum(operand.size for operand, _ in pairs)
-    # Operands that share nodes make the sum too large; only then is it worth a traversal.
-    if bound > PENDING_LIMIT and len(pairs) > 1:
-        return sum(1 for node in structure.post_order() if node.structure.operator is not None)
-    return bound
+    structure.serial = next(_serials)
+    aligned = all(position == 0 and operand.oldest for operand, position in pairs)
+    structure.oldest = min((operand.oldest for operand, _ in pairs), default=structure.serial) if aligned else 0
+    size = 1 + sum(operand.size for operand, _ in pairs)
+    if aligned:
+        size = min(size, structure.serial - structure.oldest + 1)
+    if size > PENDING_LIMIT and len(pairs) > 1:
+        size = sum(1 for node in structure.post_order() if node.structure.operator is not None)
+    structure.size = size
 
 
 def _remember(key: Any, structure: Structure) -> Structure:

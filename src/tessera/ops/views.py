@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from tessera.errors import ArgumentError, ShapeMismatchError
@@ -127,12 +128,12 @@ def _range(entry: Any, extent: int) -> tuple[int, int, int]:
         if step < 1:
             raise ArgumentError(f"a slice of step {step}", hints=["steps must be positive"])
         return start, len(range(start, stop, step)), step
-    if isinstance(entry, bool) or not hasattr(entry, "__index__"):
+    if isinstance(entry, bool) or not isinstance(entry, Integral):
         raise ArgumentError(
             f"an index of type {type(entry).__name__}",
             hints=["indices are integers, slices, None and ...", "op.where selects by a condition"],
         )
-    place = entry.__index__()
+    place = int(entry)
     if not -extent <= place < extent:
         raise ArgumentError(f"index {place} in a dimension of {extent}")
     return place % extent, 1, 1

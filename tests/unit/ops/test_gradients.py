@@ -1,0 +1,162 @@
+"""Gradient rules against finite differences of the references, and gradients of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tessera import grad, op
+from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
+from tessera.handle import Tensor
+from tessera.ops import OPERATORS, oracle
+
+Function = Callable[..., Tensor]
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape) + len(shape)))
+
+
+def positive(*shape: int) -> torch.Tensor:
+    return normal(*shape).abs() + 0.5
+
+
+CONDITION = torch.tensor([True, False, True, False])
+
+CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
+    "matmul": [(op.matmul, (normal(3, 4), normal(4, 5))), (op.matmul, (normal(2, 1, 3, 4), normal(3, 4, 2)))],
+    "gemm": [
+        (lambda a, b, c: op.gemm(a, b, c, alpha=2, beta=0.5), (normal(3, 4), normal(4, 5), normal(5))),
+        (op.gemm, (normal(3, 4), normal(4, 5))),
+    ],
+    "add": [(op.add, (normal(3, 4), normal(4)))],
+    "sub": [(op.sub, (normal(3, 1), normal(2, 1, 4)))],
+    "mul": [(op.mul, (normal(3, 4), normal(1, 4)))],
+    "div": [(op.div, (normal(3, 4), positive(3, 1)))],
+    "pow": [(op.pow, (positive(3, 4), normal(4))), (lambda a: a**2, (normal(3, 4),)), (lambda a: a**3, (normal(3),))],
+    "maximum": [(op.maximum, (normal(3, 4), normal(4)))],
+    "minimum": [(op.minimum, (normal(3, 4), normal(4)))],
+    "clamp": [(lambda a: op.clamp(a, -0.6, 0.7), (normal(5, 4),))],
+    "where": [(lambda a, b: op.where(CONDITION, a, b), (normal(3, 4), normal(1)))],
+    "cast": [(lambda a: a.to("fp64"), (normal(3),))],
+    "gelu": [(op.gelu, (normal(3, 4),)), (lambda a: op.gelu(a, approximate="tanh"), (normal(3, 4),))],
+    **{name: [(getattr(op, name), (positive(3, 4),))] for name in ("log", "sqrt", "rsqrt")},
+    **{name: [(getattr(op, name), (normal(3, 4),))] for name in "neg abs relu exp tanh erf sigmoid silu".split()},
+    "sum": [(lambda a: a.sum((0, 2)), (normal(2, 3, 4),)), (lambda a: a.sum(1, keepdims=True), (normal(2, 3),))],
+    "mean": [(lambda a: a.mean((0, 2)), (normal(2, 3, 4),)), (lambda a: a.mean(), (normal(2, 3),))],
+    "max": [(lambda a: a.max(1), (normal(2, 3, 4),)), (lambda a: a.max(), (normal(2, 3),))],
+    "min": [(lambda a: a.min((0, 1)), (normal(2, 3, 4),))],
+    "prod": [(lambda a: a.prod(1), (normal(2, 3, 4),))],
+    "softmax": [(op.softmax, (normal(3, 4),)), (lambda a: op.softmax(a, 0), (normal(3, 4),))],
+    "log_softmax": [(op.log_softmax, (normal(3, 4),))],
+    "layer_norm": [
+        (op.layer_norm, (normal(3, 4),)),
+        (op.layer_norm, (normal(3, 4), normal(4))),
+        (op.layer_norm, (normal(2, 3, 4), normal(4), positive(4))),
+    ],
+    "rms_norm": [(op.rms_norm, (normal(3, 4),)), (op.rms_norm, (normal(3, 4), normal(4)))],
+    "reshape": [(lambda a: (a * 1).reshape(4, 3), (normal(3, 4),))],
+    "transpose": [(lambda a: (a * 1).transpose(2, 0, 1), (normal(2, 3, 4),))],
+    "broadcast_to": [(lambda a: (a * 1).broadcast_to(2, 3, 4), (normal(3, 1),))],
+    "slice": [(lambda a: (a * 1)[1:, ::3], (normal(4, 8),)), (lambda a: (a * 1)[:2, 1:7:2], (normal(4, 8),))],
+    "concat": [(lambda a, b: op.concat([a, b], 1), (normal(3, 4), normal(3, 2)))],
+}
+
+NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
+
+
+def test_every_operator_has_a_case() -> None:
+    assert set(CASES) | NOT_DIFFERENTIABLE == set(OPERATORS)
+
+
+def finite_difference(
+    function: Function, inputs: list[torch.Tensor], number: int, weight: torch.Tensor
+) -> torch.Tensor:
+    """Central differences of <weight, function(inputs)> by each element of one input."""
+    step = 1e-6
+    gradient = torch.zeros_like(inputs[number])
+    for place in range(inputs[number].numel()):
+        values = []
+        for sign in (1, -1):
+            moved = [x.clone() for x in inputs]
+            moved[number].view(-1)[place] += sign * step
+            values.append((oracle.reference(function(*map(op.tensor, moved))) * weight).sum())
+        gradient.view(-1)[place] = (values[0] - values[1]) / (2 * step)
+    return gradient
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [pytest.param(*case, id=f"{name}{number}") for name, cases in CASES.items() for number, case in enumerate(cases)],
+)
+def test_a_rule_agrees_with_finite_differences(function: Function, inputs: tuple[torch.Tensor, ...]) -> None:
+    tensors = [op.tensor(x) for x in inputs]
+    output = function(*tensors)
+    weight = normal(*output.shape)
+    cotangents = grad.vjp(output, tensors, weight)
+    for number, cotangent in enumerate(cotangents):
+        assert cotangent.shape == tensors[number].shape
+        expected = finite_difference(function, list(inputs), number, weight)
+        torch.testing.assert_close(cotangent.torch(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_corners_follow_torch() -> None:
+    x = torch.tensor([0.0, 0.0, 2.0, -1.0], dtype=torch.float64)
+    y = torch.tensor([0.0, 1.0, 2.0, -1.0], dtype=torch.float64)
+    functions: list[tuple[Function, Callable[..., torch.Tensor]]] = [
+        (lambda a: op.maximum(a, y).sum(), lambda a: torch.maximum(a, y).sum()),
+        (lambda a: op.abs(a).sum(), lambda a: a.abs().sum()),
+        (lambda a: op.relu(a).sum(), lambda a: a.relu().sum()),
+        (lambda a: (a**2).sum(), lambda a: (a**2).sum()),
+        (lambda a: op.clamp(a, 0, 2).sum(), lambda a: a.clamp(0, 2).sum()),
+        (lambda a: a.max(), lambda a: a.amax()),
+        (lambda a: a[:2].prod(), lambda a: a[:2].prod()),
+        (lambda a: a.prod(), lambda a: a.prod()),
+    ]
+    for ours, theirs in functions:
+        leaf = x.clone().requires_grad_()
+        theirs(leaf).backward()  # type: ignore[no-untyped-call]
+        torch.testing.assert_close(grad.grad(ours)(x).torch(), leaf.grad)
+
+
+def test_prod_with_one_zero_and_with_two() -> None:
+    for values, expected in (([2.0, 0.0, 3.0], [0.0, 6.0, 0.0]), ([0.0, 0.0, 3.0], [0.0, 0.0, 0.0])):
+        assert grad.grad(lambda a: a.prod())(torch.tensor(values)).tolist() == expected
+
+
+def test_value_and_gradients_by_several_arguments() -> None:
+    a, b = normal(3, 4), normal(4)
+    value, (by_a, by_b) = grad.value_and_grad(lambda a, b: (op.tanh(a) * b).sum(), (0, 1))(a, b)
+    torch.testing.assert_close(value.torch(), (a.tanh() * b).sum())
+    torch.testing.assert_close(by_a.torch(), (1 - a.tanh() ** 2) * b)
+    torch.testing.assert_close(by_b.torch(), a.tanh().sum(0))
+
+
+def test_gradients_are_expressions_and_have_gradients() -> None:
+    x = torch.tensor(0.7, dtype=torch.float64)
+    second = grad.grad(grad.grad(op.exp))
+    assert second(x).item() == pytest.approx(torch.exp(x).item())
+
+
+def test_gradients_are_in_the_inputs_dtype() -> None:
+    x = torch.ones(3).bfloat16()
+    gradient = grad.grad(lambda a: (a.to("fp32") * 2.5).sum())(x)
+    assert gradient.dtype.name == "bf16"
+    assert gradient.tolist() == [2.5, 2.5, 2.5]
+
+
+def test_what_has_no_gradient_says_so() -> None:
+    x = op.tensor(torch.ones(3))
+    assert grad.vjp(x * 2, [op.tensor(torch.ones(2))])[0].tolist() == [0.0, 0.0]
+    with pytest.raises(ShapeMismatchError, match="result of shape"):
+        grad.grad(lambda a: a * 2)(torch.ones(3))
+    with pytest.raises(DTypeError):
+        grad.vjp(x > 0, [x])
+    with pytest.raises(DTypeError):
+        grad.vjp(x, [op.tensor([1, 2])])
+    with pytest.raises(ArgumentError, match="pending"):
+        grad.vjp(x, [x * 2])
+    with pytest.raises(ShapeMismatchError, match="cotangent"):
+        grad.vjp(x * 2, [x], torch.ones(2))
