@@ -1,0 +1,145 @@
+"""`tessera run`: runs a compiled kernel on operands from files or of given shapes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy
+import torch
+import typer
+
+from tessera.backend.calling import Argument, call
+from tessera.backend.contract import KernelObject, Parameter
+from tessera.backend.llvm import LLVMBackend
+from tessera.dtypes import dtype_of
+from tessera.errors import ArgumentError
+
+_SHAPE = re.compile(r"\d+(x\d+)*")
+_SHOWN = 3
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="What `tessera opt --emit=object` wrote; - is the standard input.")] = Path("-"),
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg",
+            "-a",
+            help="One per kernel parameter, in order: FILE.npy, a shape such as 4x5, or a number for a scalar. "
+            "An operand given as a shape is random, an output zero.",
+        ),
+    ] = None,
+    output: Annotated[
+        list[Path] | None, typer.Option("--output", "-o", help="Where to write each output, in order, as .npy.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of random operands.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Shares of the work, run one after the other.")] = 1,
+) -> None:
+    """Run a compiled kernel, print what its outputs are, and write them.
+
+    Files hold fp32 where the kernel takes bf16, which numpy does not have; both ways the numbers are converted.
+    """
+    kernel = KernelObject.from_bytes(_read(file))
+    texts, outputs = arg or [], output or []
+    if len(texts) != len(kernel.parameters):
+        raise ArgumentError(
+            f"kernel {kernel.entry} has {len(kernel.parameters)} parameters, --arg was given {len(texts)} times",
+            hints=[_signature(kernel)],
+        )
+    if len(outputs) > len(kernel.outputs):
+        raise ArgumentError(f"kernel {kernel.entry} has {len(kernel.outputs)} outputs, --output names {len(outputs)}")
+    random = torch.Generator().manual_seed(seed)
+    arguments = [
+        _argument(parameter, text, index in kernel.outputs, random)
+        for index, (parameter, text) in enumerate(zip(kernel.parameters, texts, strict=True))
+    ]
+    call(LLVMBackend().load(kernel), arguments, workers)
+    _report(kernel, arguments, outputs)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise ArgumentError(f"{file} cannot be read: {error}") from error
+
+
+def _signature(kernel: KernelObject) -> str:
+    def describe(index: int, parameter: Parameter) -> str:
+        if parameter.extents is None:
+            return parameter.dtype
+        extents = "x".join("?" if extent is None else str(extent) for extent in parameter.extents)
+        return f"{parameter.dtype}[{extents}]{' (output)' if index in kernel.outputs else ''}"
+
+    return "parameters are " + ", ".join(describe(index, p) for index, p in enumerate(kernel.parameters))
+
+
+def _argument(parameter: Parameter, text: str, is_output: bool, random: torch.Generator) -> Argument:
+    if parameter.extents is None:
+        try:
+            return int(text) if parameter.dtype[0] == "i" else float(text)
+        except ValueError as error:
+            raise ArgumentError(f"{text!r} is no number, which a scalar {parameter.dtype} is") from error
+    dtype = dtype_of(parameter.dtype)
+    if text.endswith(".npy"):
+        return _laid_out(_load(Path(text)).to(dtype.torch), parameter)
+    if not _SHAPE.fullmatch(text):
+        raise ArgumentError(f"{text!r} is neither a .npy file nor a shape such as 4x5")
+    shape = [int(extent) for extent in text.split("x")]
+    if is_output:
+        return _laid_out(torch.zeros(shape, dtype=dtype.torch), parameter)
+    if dtype.kind == "float":
+        return _laid_out(torch.randn(shape, generator=random, dtype=torch.float64).to(dtype.torch), parameter)
+    bound = 2 if dtype.kind == "bool" else 100
+    return _laid_out(torch.randint(bound, shape, generator=random).to(dtype.torch), parameter)
+
+
+def _load(file: Path) -> torch.Tensor:
+    try:
+        return torch.from_numpy(numpy.load(file, allow_pickle=False))
+    except (OSError, ValueError, TypeError) as error:
+        raise ArgumentError(f"{file} cannot be read as an array: {error}") from error
+
+
+def _laid_out(values: torch.Tensor, parameter: Parameter) -> torch.Tensor:
+    """The values with the strides that the kernel relies on; along a stride of 0 the first ones count."""
+    if values.dim() != len(parameter.strides):
+        raise ArgumentError(f"an array of rank {values.dim()} where the kernel takes rank {len(parameter.strides)}")
+    strides = list(parameter.strides)
+    for dimension in reversed(range(values.dim())):
+        if strides[dimension] is None:
+            known = [(n - 1) * s for n, s in zip(values.shape, strides, strict=True) if s is not None]
+            strides[dimension] = 1 + sum(known)
+    fixed = [stride if stride is not None else 1 for stride in strides]
+    size = 1 + sum((n - 1) * s for n, s in zip(values.shape, fixed, strict=True)) if values.numel() else 0
+    result = torch.empty(size, dtype=values.dtype).as_strided(values.shape, fixed)
+    first = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in fixed)
+    result[first].copy_(values[first])
+    return result
+
+
+def _report(kernel: KernelObject, arguments: Sequence[Argument], files: Sequence[Path]) -> None:
+    for position, index in enumerate(kernel.outputs):
+        value = arguments[index]
+        assert isinstance(value, torch.Tensor)
+        shape = "x".join(map(str, value.shape))
+        shown = ", ".join(f"{number:.6g}" for number in value.flatten()[:_SHOWN].tolist())
+        more = ", ..." if value.numel() > _SHOWN else ""
+        line = f"output {position}: {kernel.parameters[index].dtype}[{shape}] = {shown}{more}"
+        if position < len(files):
+            _save(value, files[position])
+            line += f" -> {files[position]}"
+        print(line)
+
+
+def _save(value: torch.Tensor, file: Path) -> None:
+    array = (value.float() if value.dtype == torch.bfloat16 else value).contiguous().numpy()
+    try:
+        with file.open("wb") as stream:
+            numpy.save(stream, array)
+    except OSError as error:
+        raise ArgumentError(f"{file} cannot be written: {error}") from error
