@@ -33,6 +33,11 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
+def threads(count: int) -> str:
+    """``1 thread``, ``2 threads``."""
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
 def _met(met: bool | None) -> str:
     return {True: "yes", False: "NO", None: "not measured"}[met]
 
@@ -57,7 +62,7 @@ def _case_row(result: CaseResult, measurement: Measurement) -> Cells:
 
 def case_sheet(result: CaseResult) -> Sheet:
     """One case: every contender, whether it was measured or not."""
-    title = f"{result.label}, {result.threads} thread{'s' if result.threads > 1 else ''}"
+    title = f"{result.label}, {threads(result.threads)}"
     return Sheet(title, CASE_COLUMNS, [_case_row(result, m) for m in result.measurements])
 
 
@@ -97,7 +102,7 @@ def sheets(results: Iterable[SuiteResult]) -> list[Sheet]:
         found.extend(case_sheet(case) for case in result.cases)
         if result.figures:
             rows = [_figure_row(figure) for figure in result.figures]
-            found.append(Sheet(f"{result.suite}, {result.threads} threads", FIGURE_COLUMNS, rows))
+            found.append(Sheet(f"{result.suite}, {threads(result.threads)}", FIGURE_COLUMNS, rows))
     if cases:
         found.append(goal_sheet(cases))
     return found
