@@ -125,9 +125,7 @@ class _Binder:
         outputs = [self.views[value] for value in item.outputs]
         self.launch(item, inputs, outputs, [self.extents[name] for name in item.domain])
 
-    def launch(
-        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], domain: Sequence[int]
-    ) -> None:
+    def launch(self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], domain: Sequence[int]) -> None:
         """Adds the launch of a kernel over `domain`; nothing where there is nothing to write."""
         if all(0 in view.shape for view in outputs):
             return
@@ -196,7 +194,9 @@ class _Binder:
     def _slice(self, source: View, shape: Shape, node: Structure) -> View:
         attributes = node.named_attributes
         starts, steps = attributes["starts"], attributes["steps"]
-        first = sum(start * stride for start, stride in zip(starts, source.strides, strict=True)) if 0 not in shape else 0
+        first = (
+            sum(start * stride for start, stride in zip(starts, source.strides, strict=True)) if 0 not in shape else 0
+        )
         strides = tuple(stride * step for stride, step in zip(source.strides, steps, strict=True))
         return View(source.storage, source.dtype, shape, strides, source.offset_bytes + first * source.dtype.itemsize)
 
@@ -333,6 +333,7 @@ def map_reduce_arrays(
     take("o", before, outer_range)
     take("i", after, inner)
     outer = tuple(names)
+
     def take_one(name: str, axes: Any, dimensions: range) -> None:
         """The last axis of `axes`; where all of its dimensions have extent 1, one that is walked by who has them."""
         names.append(name)
@@ -383,9 +384,7 @@ def _shaped(
     return ShapedArrays(pattern, dict(zip(names, extents, strict=True)), tuple(axes), tuple(strides))
 
 
-def contraction_arrays(
-    domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int
-) -> ShapedArrays:
+def contraction_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int) -> ShapedArrays:
     """Merges the batch dimensions of a matrix product; its last three domain dimensions are m, n and k."""
     rank = len(domain)
     strides = [domain_strides(view.strides, alignment, rank) for view, alignment in arrays]
@@ -402,7 +401,11 @@ def contraction_arrays(
             continue
         row = dict(zip((*names, "m", "n", "k"), (*batch.strides[index], *own[rank - 3 :]), strict=True))
         forced = {"m", "n"} if index >= loads else {"k"} if index == 0 and not carried_k else set()
-        single = {name for name, place in (("m", rank - 3), ("n", rank - 2), ("k", rank - 1)) if place in alignment and extents[name] == 1}
+        single = {
+            name
+            for name, place in (("m", rank - 3), ("n", rank - 2), ("k", rank - 1))
+            if place in alignment and extents[name] == 1
+        }
         labels = tuple(name for name in row if row[name] != 0 or name in forced or name in single)
         values = tuple(row[name] or 1 for name in labels)
         unit = _unit_label(labels, values)

@@ -128,9 +128,7 @@ def _kernel_item(
     body = operation.body.block
     alignments = align_region(operation)
     loads = dict.fromkeys(
-        (argument.index, alignment)
-        for argument in body.args
-        for alignment in alignments.uses.get(argument, ())
+        (argument.index, alignment) for argument in body.args for alignment in alignments.uses.get(argument, ())
     )
     last = body.last_op
     assert last is not None

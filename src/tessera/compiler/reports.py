@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def step_facts(kernel: Kernel, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:
     """FLOPs by the operators' own cost rules where shapes are known, bytes as operands plus results."""
     item = kernel.subject.item
-    operations = [op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and op.operator != "constant"]
+    operations = [
+        op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and op.operator != "constant"
+    ]
     names = tuple(op.operator for op in operations)
     inputs, outputs = arrays[: len(item.loads)], arrays[len(item.loads) :]
     nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in arrays)

@@ -103,9 +103,7 @@ def map_reduce_spec(item: KernelItem, pattern: Pattern) -> MapReduceSpec:
     reader = _RegionReader(item, pattern, recorder)
     for operation in _graph_operations(item):
         reader.run(operation)
-    return MapReduceSpec(
-        item.name, pattern.arguments, pattern.outer, pattern.reduced, pattern.lanes, reader.outputs()
-    )
+    return MapReduceSpec(item.name, pattern.arguments, pattern.outer, pattern.reduced, pattern.lanes, reader.outputs())
 
 
 def contraction_spec(item: KernelItem, pattern: Pattern) -> ContractionSpec:
@@ -155,5 +153,3 @@ def _graph_operations(item: KernelItem) -> list[GraphOperation]:
         ready.update(op.result for op in now)
         operations = [op for op in operations if op not in now]
     return ordered
-
-

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from tessera.dtypes import fp32, fp64, int64
 from tessera.dtypes import bool_ as bool_dtype
+from tessera.dtypes import fp32, fp64, int64
 from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy import node as nodes
 from tessera.lazy import structure as structures
@@ -29,7 +29,6 @@ from tessera.lazy.node import Node
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Occurrence, Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
-
 
 _TORCH_TENSOR = torch.Tensor
 
@@ -182,7 +181,9 @@ class TracedFunction:
         values = dict(zip(names, arguments, strict=False))
         for name, value in keywords.items():
             if name not in self._parameters or name in values:
-                raise ArgumentError(f"{self._name}() has no free parameter {name!r}", hints=[f"its operands are {', '.join(names)}"])
+                raise ArgumentError(
+                    f"{self._name}() has no free parameter {name!r}", hints=[f"its operands are {', '.join(names)}"]
+                )
             values[name] = value
         given = [name for name in names if name in values]
         if given != names[: len(given)]:
@@ -214,7 +215,11 @@ class TracedFunction:
         described = ", ".join(_describe(part) for part in rough)
         if len(self._known.symbolic) == 1 and len(self._known.forms) == 0:
             return f"first call, with {described}"
-        return f"new dtypes, ranks or strides: {described}" if pattern is None else f"an extent of 1 is static: {described}"
+        return (
+            f"new dtypes, ranks or strides: {described}"
+            if pattern is None
+            else f"an extent of 1 is static: {described}"
+        )
 
     def _run(self, exact: tuple[Structure, ...]) -> _Trace:
         """Runs the function on placeholders."""
@@ -234,7 +239,8 @@ class TracedFunction:
         for output in outputs:
             if not isinstance(output, Node):
                 raise ArgumentError(
-                    f"{self._name}() returned a {type(output).__name__}", hints=["return a tensor, or a tuple of tensors"]
+                    f"{self._name}() returned a {type(output).__name__}",
+                    hints=["return a tensor, or a tuple of tensors"],
                 )
         place: dict[Leaf, int] = {holder: index for index, holder in enumerate(holders)}
         results = tuple(
@@ -259,7 +265,9 @@ class TracedFunction:
     def last_structure(self) -> Structure:
         """The structure of the last call's first result. Raises MissingArgumentError before the first call."""
         if self._last is None:
-            raise MissingArgumentError(f"{self._name} has not been called yet", hints=["call it once with its operands"])
+            raise MissingArgumentError(
+                f"{self._name} has not been called yet", hints=["call it once with its operands"]
+            )
         return self._last.results[0].structure
 
     def inspect(self, level: str) -> str:

@@ -15,9 +15,9 @@ from tessera.backend.llvm import ceilings
 from tessera.compiler import entry, pipeline
 from tessera.compiler.binding import Call, Launch, launches_of
 from tessera.compiler.kernels import KernelCompiler, useful_workers
-from tessera.compiler.subjects import Problem, Subject
 from tessera.compiler.revision import generator_revision
 from tessera.compiler.specs import attributes_of, dtype_of_value
+from tessera.compiler.subjects import Problem, Subject
 from tessera.dtypes import DType, dtype_of, fp32
 from tessera.errors import ArgumentError
 from tessera.ir.graph import GraphOperation
@@ -59,7 +59,9 @@ class CompilerBackend:
         operand. Raises ArgumentError for what is no operator, and what the operator raises for shapes.
         """
         if not callable(op):
-            raise ArgumentError(f"{op!r} is no operator", hints=["pass op.matmul, op.softmax, or a function made by op.kernel"])
+            raise ArgumentError(
+                f"{op!r} is no operator", hints=["pass op.matmul, op.softmax, or a function made by op.kernel"]
+            )
         element = fp32 if dtype is None else dtype_of(dtype)
         arguments = [_placeholder(shape, element) for shape in operand_shapes(op, shapes)]
         result = op(*arguments)
@@ -162,7 +164,9 @@ def identity_of(subject: Subject, problem: Problem, call: Call, compiler: Kernel
         shape=shape,
         dtypes=tuple(argument.dtype.name for argument in arguments),
         layouts=tuple(
-            "scalar" if a.is_scalar else ",".join(f"{axis}{'' if s is None else s}" for axis, s in zip(a.axes, a.strides, strict=True))
+            "scalar"
+            if a.is_scalar
+            else ",".join(f"{axis}{'' if s is None else s}" for axis, s in zip(a.axes, a.strides, strict=True))
             for a in arguments
         ),
         math="tf32" if policy.tf32 else "ieee",
@@ -255,4 +259,3 @@ def _worker_launch(call: Call, kernel: KernelObject, workers: int) -> WorkerLaun
             descriptors += [buffer, 0, *words]
             buffer += 1
     return WorkerLaunch(kernel.to_bytes(), tuple(descriptors), workers)
-

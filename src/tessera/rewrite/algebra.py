@@ -46,7 +46,10 @@ def _same(a: SSAValue, b: SSAValue) -> bool:
 #   matmul(transpose(x), y)  ->  matmul(x, y) {transpose_a}
 def fold_transpose(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
     operands = list(operation.inputs)
-    flags = {"transpose_a": bool(operation.attribute("transpose_a", False)), "transpose_b": bool(operation.attribute("transpose_b", False))}
+    flags = {
+        "transpose_a": bool(operation.attribute("transpose_a", False)),
+        "transpose_b": bool(operation.attribute("transpose_b", False)),
+    }
     folded = False
     for index, flag in enumerate(flags):
         source = made_by(operands[index], "transpose")

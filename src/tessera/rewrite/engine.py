@@ -139,7 +139,7 @@ def remove_dead(block: Block, log: list[Firing]) -> None:
 def merge_equal(block: Block) -> list[Firing]:
     """Common subexpressions: an operation equal to an earlier one is replaced by it.
 
-        %1 = exp(%x); %2 = exp(%x)   ->   %1 = exp(%x), used twice
+    %1 = exp(%x); %2 = exp(%x)   ->   %1 = exp(%x), used twice
     """
     log: list[Firing] = []
     seen: dict[tuple[object, ...], GraphOperation] = {}

@@ -1,8 +1,8 @@
 """Fusion, second half: each group becomes one `tessera.schedule.kernel` (layout operations stay as they are).
 
-    %0 = graph.matmul(%A, %B)                 %2 = schedule.kernel(%A, %B, %bias) ({
-    %1 = graph.add(%0, %bias)          ->        %0 = graph.matmul, graph.add, graph.gelu; schedule.yield
-    %2 = graph.gelu(%1)                       }) {family = "contraction"}
+%0 = graph.matmul(%A, %B)                 %2 = schedule.kernel(%A, %B, %bias) ({
+%1 = graph.add(%0, %bias)          ->        %0 = graph.matmul, graph.add, graph.gelu; schedule.yield
+%2 = graph.gelu(%1)                       }) {family = "contraction"}
 """
 
 from __future__ import annotations
@@ -135,4 +135,4 @@ def _family(group: Group) -> str:
 
 def _kernel_name(group: Group, number: int) -> str:
     names = [operation.operator for operation in group.operations]
-    return "_".join((names if len(names) <= 4 else [*names[:3], f"{len(names) - 3}_more"])) + f"_{number}"
+    return "_".join(names if len(names) <= 4 else [*names[:3], f"{len(names) - 3}_more"]) + f"_{number}"

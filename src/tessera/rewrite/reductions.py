@@ -47,7 +47,7 @@ def _in_accumulator(source: SSAValue, rewriter: Rewriter) -> SSAValue:
     if wide is dtype(source) or dtype(source).kind != "float":
         return source
     value = rewriter.create("cast", [source], {"dtype": wide.name}, like=source)
-    rewriter.made[-1].results[0]._type = tensor_type(shape_of(source), ELEMENT_TYPES[wide.name])  # noqa: SLF001
+    rewriter.made[-1].results[0]._type = tensor_type(shape_of(source), ELEMENT_TYPES[wide.name])
     return value
 
 
@@ -62,7 +62,7 @@ def _reduced(operator: str, source: SSAValue, axes: list[int], keep: bool, rewri
     made = rewriter.made[-1]
     made.attributes["dims"] = dimension_names(tuple(names))
     element = source.type.element_type  # type: ignore[attr-defined]
-    made.results[0]._type = tensor_type(tuple(shape), element)  # noqa: SLF001 - under construction
+    made.results[0]._type = tensor_type(tuple(shape), element)
     return value
 
 
@@ -84,7 +84,7 @@ def set_type(operation: GraphOperation, names: tuple[str, ...], like: SSAValue) 
     element = like.type.element_type  # type: ignore[attr-defined]
     shape = tuple(1 if name == "1" else None for name in names)
     operation.attributes["dims"] = dimension_names(names)
-    operation.results[0]._type = tensor_type(shape, element)  # noqa: SLF001
+    operation.results[0]._type = tensor_type(shape, element)
 
 
 def drop_empty_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:

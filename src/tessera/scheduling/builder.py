@@ -60,7 +60,9 @@ def flags_attribute(values: Sequence[bool]) -> DenseArrayBase:
     return DenseArrayBase.from_list(i1, [int(value) for value in values])
 
 
-def buffer_type(dtype: DType, strides: Sequence[int | None], shape: Sequence[int] | None = None) -> MemRefType[Attribute]:
+def buffer_type(
+    dtype: DType, strides: Sequence[int | None], shape: Sequence[int] | None = None
+) -> MemRefType[Attribute]:
     """A memref whose strides are static where an integer is given; extents dynamic unless `shape` says otherwise."""
     extents = [DYNAMIC_INDEX] * len(strides) if shape is None else list(shape)
     layout = StridedLayoutAttr([NoneAttr() if stride is None else stride for stride in strides])
@@ -174,7 +176,9 @@ class TileBuilder:
         state.results = tuple(operation.results)
 
     @contextmanager
-    def parallel(self, extents: Sequence[SSAValue], steps: Sequence[int], split: int) -> Iterator[list[tuple[SSAValue, SSAValue]]]:
+    def parallel(
+        self, extents: Sequence[SSAValue], steps: Sequence[int], split: int
+    ) -> Iterator[list[tuple[SSAValue, SSAValue]]]:
         """The worker grid: yields `(lower, upper)` of this worker's share for each dimension."""
         body = Block(arg_types=[INDEX] * (2 * len(extents)))
         with self.open(body):

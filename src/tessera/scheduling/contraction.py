@@ -143,12 +143,20 @@ class _ContractionLowering:
         b = self._stage_b(pc, depth, jc, width) if self.pack_b else _Operand(self.spec.b, self.element, None, 0)
         with builder.loop(*rows, self.mc) as ic:
             height = builder.minimum(builder.index(self.mc), builder.sub(rows[1], ic.index))
-            a = self._stage_a(ic.index, height, pc, depth) if self.pack_a else _Operand(self.spec.a, self.element, None, 0)
+            a = (
+                self._stage_a(ic.index, height, pc, depth)
+                if self.pack_a
+                else _Operand(self.spec.a, self.element, None, 0)
+            )
             corner = _Corner(ic.index, height, jc, width, pc, depth)
             if self.rows_outer:
-                self._over_rows(height, lambda ir, mr: self._over_columns(width, lambda jr: self._micro(a, b, corner, ir, jr, mr)))
+                self._over_rows(
+                    height, lambda ir, mr: self._over_columns(width, lambda jr: self._micro(a, b, corner, ir, jr, mr))
+                )
             else:
-                self._over_columns(width, lambda jr: self._over_rows(height, lambda ir, mr: self._micro(a, b, corner, ir, jr, mr)))
+                self._over_columns(
+                    width, lambda jr: self._over_rows(height, lambda ir, mr: self._micro(a, b, corner, ir, jr, mr))
+                )
 
     def _over_columns(self, width: SSAValue, body: Callable[[SSAValue], None]) -> None:
         with self.builder.loop(self.builder.index(0), width, self.nr) as jr:

@@ -89,11 +89,17 @@ def _streams(schedule: Schedule, problem: ContractionProblem) -> bool:
 
 
 RULES: tuple[Rule[ContractionProblem], ...] = (
-    Rule("vector-registers", "accumulators, one row of B and one element of A must fit the vector registers", _registers),
+    Rule(
+        "vector-registers", "accumulators, one row of B and one element of A must fit the vector registers", _registers
+    ),
     Rule("full-lanes", "the register tile's width is a whole number of vectors", _full_lanes),
     Rule("block-holds-tile", "cache blocks hold at least one register tile, and K blocks are even", _blocks),
     Rule("scratch-memory", "packed blocks take at most 16 MiB per worker", _scratch),
-    Rule("accumulates-in-output", "several K blocks add up in the output, which must then be of the accumulator's dtype", _accumulates),
+    Rule(
+        "accumulates-in-output",
+        "several K blocks add up in the output, which must then be of the accumulator's dtype",
+        _accumulates,
+    ),
     Rule("prologue-needs-packing", "a mapped operand is computed while it is packed", _prologue),
     Rule("pairs-need-packing", "bf16 pairs are interleaved by packing B", _pairs_packed),
     Rule("strided-needs-packing", "B is read in place only where its rows are contiguous", _streams),
@@ -107,7 +113,12 @@ def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
     micro = tuple((mr, nr * lanes) for nr in (1, 2, 3, 4, 8) for mr in rows)
     deep = (512, 1024, 2048, 4096, 8192, 16384) if problem.out_dtype != problem.accumulator or problem.pairs else (512,)
     blocks_k = tuple(sorted({8, 16, 32, 64, 128, 256, 384, *deep}))
-    tiles = tuple((mc, nc, kc) for mc in (48, 96, 144, 192, 384, 768) for nc in (32, 128, 256, 512, 1024, 2048, 4096) for kc in blocks_k)
+    tiles = tuple(
+        (mc, nc, kc)
+        for mc in (48, 96, 144, 192, 384, 768)
+        for nc in (32, 128, 256, 512, 1024, 2048, 4096)
+        for kc in blocks_k
+    )
     return (
         Knob("tile", tiles, "cache blocks (MC, NC, KC): A's block for L2, B's block for L3"),
         Knob("micro", micro, "register tile (MR, NR)"),
@@ -129,14 +140,23 @@ def default_schedule(problem: ContractionProblem) -> Schedule:
     nr = lanes if double else 2 * lanes
     mr = min(problem.m or 1, 12 if wide else 6) if problem.m < 12 else (12 if wide else 6)
     packed = Schedule(
-        tile=(144, 2048, 256), micro=(mr, nr), unroll=4, pack_a=True, pack_b=True, order="columns", parallel="rows",
-        pipeline_depth=2, fusion=True,
+        tile=(144, 2048, 256),
+        micro=(mr, nr),
+        unroll=4,
+        pack_a=True,
+        pack_b=True,
+        order="columns",
+        parallel="rows",
+        pipeline_depth=2,
+        fusion=True,
     )
     if problem.m < 4 * mr:
         packed = packed.replace(parallel="columns")
     if problem.m <= 14 and not problem.pairs and problem.b_contiguous == "n" and not problem.b_mapped:
         kc = 8 if problem.m <= 2 else 32
-        packed = packed.replace(tile=(48, 4096, kc), micro=(mr, 4 * lanes if problem.m <= 4 else nr), pack_a=problem.a_mapped, pack_b=False)
+        packed = packed.replace(
+            tile=(48, 4096, kc), micro=(mr, 4 * lanes if problem.m <= 4 else nr), pack_a=problem.a_mapped, pack_b=False
+        )
     if not _accumulates(packed, problem):
         packed = packed.replace(tile=_whole_depth(problem))
     return packed

@@ -26,7 +26,7 @@ class Knob:
         """The choices next to `value`; all of them when `value` is none of them or the choices have no order."""
         if value not in self.choices:
             return self.choices
-        if not isinstance(value, int) and not isinstance(value, tuple) or isinstance(value, bool):
+        if (not isinstance(value, int) and not isinstance(value, tuple)) or isinstance(value, bool):
             return tuple(choice for choice in self.choices if choice != value)
         index = self.choices.index(value)
         return tuple(self.choices[i] for i in (index - 1, index + 1) if 0 <= i < len(self.choices))

@@ -209,7 +209,10 @@ class _MapReduceLowering:
             builder.splat(identity(str(value.attributes[0]), value.dtype), value.dtype, (1, width))
             for value in reductions
         ]
-        with builder.loop(lower, upper, width, neutral) as loop, self._scope({spec.lanes: loop.index}, {spec.lanes: bounded}):
+        with (
+            builder.loop(lower, upper, width, neutral) as loop,
+            self._scope({spec.lanes: loop.index}, {spec.lanes: bounded}),
+        ):
             self._recall(stage, loop.index, width, bounded)
             sums = []
             for value, carried, start in zip(reductions, loop.carried, neutral, strict=True):
@@ -227,9 +230,7 @@ class _MapReduceLowering:
     def _masked(self, element: SSAValue, neutral: SSAValue, position: SSAValue, width: int, dtype: DType) -> SSAValue:
         builder = self.builder
         mask = builder.mask(position, self.extents[self.spec.lanes], (1, width), 1)
-        return builder.append(
-            tile.SelectOp.create(operands=[mask, element, neutral], result_types=[element.type])
-        )
+        return builder.append(tile.SelectOp.create(operands=[mask, element, neutral], result_types=[element.type]))
 
     def _recall(self, stage: int, position: SSAValue, width: int, bounded: bool) -> None:
         for value in self.kept:

@@ -62,7 +62,11 @@ def space(problem: MapReduceProblem) -> Space[MapReduceProblem]:
     lanes = problem.target.vector_bits // 32
     knobs = (
         Knob("tile", tuple((1, lanes * unroll) for unroll in (1, 2, 4, 8)), "rows and columns of one step"),
-        Knob("keep", SCRATCH_COLUMNS, "columns of scratch memory for dear values that a later pass needs; 0 computes them again"),
+        Knob(
+            "keep",
+            SCRATCH_COLUMNS,
+            "columns of scratch memory for dear values that a later pass needs; 0 computes them again",
+        ),
         Knob("nontemporal", (False, True), "results bypass the caches"),
         Knob("parallel", ("outer", "lanes"), "the dimension that is cut into one share per worker"),
         Knob("fusion", (True, False), "neighbouring maps inside this kernel"),
@@ -74,9 +78,15 @@ def default_schedule(problem: MapReduceProblem) -> Schedule:
     """A schedule that is good on every machine seen so far."""
     lanes = problem.target.vector_bits // 32
     unroll = 4
-    while unroll > 1 and (lanes * unroll > max(problem.lanes, lanes) or unroll * problem.live > 2 * problem.target.vector_registers):
+    while unroll > 1 and (
+        lanes * unroll > max(problem.lanes, lanes) or unroll * problem.live > 2 * problem.target.vector_registers
+    ):
         unroll //= 2
     rounded = -(-problem.lanes // lanes) * lanes
-    keep = next((columns for columns in SCRATCH_COLUMNS if columns >= rounded), 0) if problem.dear and problem.by_rows else 0
+    keep = (
+        next((columns for columns in SCRATCH_COLUMNS if columns >= rounded), 0)
+        if problem.dear and problem.by_rows
+        else 0
+    )
     parallel = "lanes" if not problem.by_rows and problem.outer < problem.workers else "outer"
     return Schedule(tile=(1, lanes * unroll), keep=keep, nontemporal=False, parallel=parallel, fusion=True)

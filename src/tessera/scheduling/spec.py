@@ -86,7 +86,5 @@ def kernel_module(
         },
         regions=[Region(block)],
     )
-    tiles = {
-        index: ArgumentTile(block.args[index], argument.axes) for index, argument in enumerate(arguments)
-    }
+    tiles = {index: ArgumentTile(block.args[index], argument.axes) for index, argument in enumerate(arguments)}
     return ModuleOp([kernel]), block, tiles
