@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backend.calling import Argument, words_of
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
 from tessera.ir.parsing import parse
 from tessera.target import Target, detect
 
-Argument = torch.Tensor | int | float
-
-_KERNEL = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, use_errno=False
-)
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _CANARY_BYTES = 256
 _CANARY = 0xA5
 
@@ -37,43 +33,17 @@ def targets() -> list[Target]:
     return [host, avx2()] if host.has_avx512 else [host]
 
 
-def words(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    """64-bit words in memory; there is at least one."""
-    return (ctypes.c_int64 * max(1, len(values)))(*values)
-
-
-def _scalar_bits(kind: str, value: int | float) -> int:
-    if kind == "f32":
-        return int(struct.unpack("<I", struct.pack("<f", value))[0])
-    if kind == "f64":
-        return int(struct.unpack("<q", struct.pack("<d", value))[0])
-    return int(value)
-
-
 def run(kernel: KernelObject, arguments: Sequence[Argument], workers: int = 1) -> None:
     """Runs all shares of a kernel one after the other, on scratch memory that ends in a canary."""
     loaded = LLVMBackend().load(kernel)
     function = _KERNEL(loaded.address)
-    table: list[int] = []
-    descriptors: list[int] = []
-    for parameter, argument in zip(kernel.parameters, arguments, strict=True):
-        slot = len(table)
-        if isinstance(argument, torch.Tensor):
-            # The address is given in two parts, as views of a buffer are.
-            shift = argument.storage_offset() * argument.element_size()
-            table.append(argument.data_ptr() - shift)
-            descriptors += [slot, shift, *argument.shape, *argument.stride()]
-        else:
-            table.append(_scalar_bits(parameter.dtype, argument))
-            descriptors.append(slot)
-    table_words, descriptor_words = words(table), words(descriptors)
+    table, descriptors = words_of(kernel, arguments)
     size = kernel.workspace_bytes
     memory = torch.full((size + 64 + _CANARY_BYTES,), _CANARY, dtype=torch.uint8)
     start = -memory.data_ptr() % 64
+    workspace = memory.data_ptr() + start
     for worker in range(workers):
-        function(
-            ctypes.addressof(table_words), ctypes.addressof(descriptor_words), worker, workers, memory.data_ptr() + start
-        )
+        function(ctypes.addressof(table), ctypes.addressof(descriptors), worker, workers, workspace)
     assert bool((memory[:start] == _CANARY).all()), "scratch memory was written before its start"
     assert bool((memory[start + size :] == _CANARY).all()), "scratch memory was written behind its end"
 
