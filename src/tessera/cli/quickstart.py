@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -226,5 +227,6 @@ def run_example(console: Console) -> None:
     assert specification is not None
     assert specification.loader is not None
     digits = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = digits  # dataclasses look their module up there
     specification.loader.exec_module(digits)
     digits.main(lambda line: console.print(line, highlight=False))
