@@ -15,6 +15,8 @@ from tessera.lazy.structure import Occurrence
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import filled
 
+__all__ = ["grad", "value_and_grad", "vjp"]
+
 
 def vjp(output: Tensor, inputs: Sequence[Tensor], cotangent: object = None) -> list[Tensor]:
     """The cotangent of each input, lazy, for one of the output (ones by default): vector-Jacobian products.

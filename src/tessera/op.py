@@ -24,7 +24,58 @@ from tessera.lazy.node import leaf_node
 from tessera.ops import OPERATORS, algebra, bounds, calls, products, views
 from tessera.ops.calls import Axis
 
-Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
+__all__ = [
+    "abs",
+    "add",
+    "argmax",
+    "broadcast_to",
+    "cast",
+    "clamp",
+    "concat",
+    "div",
+    "eq",
+    "erf",
+    "exp",
+    "ge",
+    "gelu",
+    "gemm",
+    "gt",
+    "layer_norm",
+    "le",
+    "log",
+    "log_softmax",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "lt",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "mul",
+    "ne",
+    "neg",
+    "pow",
+    "prod",
+    "relu",
+    "reshape",
+    "rms_norm",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "sqrt",
+    "sub",
+    "sum",
+    "tanh",
+    "tensor",
+    "transpose",
+    "where",
+]
+
+_Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
 
 # `ops` makes nodes of the class that `handle` installed.
 _unary = typed(Callable[[str, object], Tensor], algebra.call_unary)
@@ -60,7 +111,7 @@ def matmul(
     tile_shape: Sequence[int] | None = None,
     accum_dtype: object = None,
     math: str | None = None,
-    out: Output | None = None,
+    out: _Output | None = None,
 ) -> Tensor:
     """`a @ b`, batched and broadcast as in torch; operands may be transposed views.
 
@@ -84,7 +135,7 @@ def gemm(
     tile_shape: Sequence[int] | None = None,
     accum_dtype: object = None,
     math: str | None = None,
-    out: Output | None = None,
+    out: _Output | None = None,
 ) -> Tensor:
     """`alpha * (a @ b) + beta * c`; `c` broadcasts to the product, and is not read where `beta` is 0. Else as
     `matmul`.

@@ -73,17 +73,16 @@ def evaluate_into(node: Node, target: Leaf) -> None:
     """Evaluates a node into memory that exists already, a `target` of the node's shape and dtype; the node then
     holds it.
 
-    The plan writes there itself where it can (`run_into`); else the result is copied.
+    A plan that can write there (`run_into(leaves, targets)`) does; else, and at the first evaluation of a structure,
+    the result is copied.
     """
     structure, leaves = node.state
-    check_versions(leaves)
-    if structure.plan is None and node.is_pending:
-        evaluate([Node(node.state)])  # plans the structure
     run_into = getattr(structure.plan, "run_into", None)
     if run_into is not None:
+        check_versions(leaves)
         run_into(leaves, (target,))
     else:
-        copy = Node(node.state)
-        evaluate([copy])
-        to_torch(target).copy_(to_torch(copy.leaves[0]))
+        result = Node(node.state)
+        evaluate([result])
+        to_torch(target).copy_(to_torch(result.leaves[0]))
     node.store(target)

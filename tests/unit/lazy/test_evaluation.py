@@ -144,3 +144,17 @@ def test_threads_may_build_and_evaluate_the_same_expressions() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_a_plan_that_can_write_into_given_memory_does() -> None:
+    class Plan:
+        def run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
+            raise AssertionError("a result was allocated")
+
+        def run_into(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> None:
+            targets[0].owner.fill_(42)
+
+    a = op.tensor(torch.ones(2))
+    (-a).structure.plan = Plan()
+    out = torch.zeros(2)
+    assert (-a).eval(out).tolist() == out.tolist() == [42.0, 42.0]
