@@ -173,8 +173,7 @@ class Tensor(Methods):
             return NotImplemented
         return result
 
-    # -- what Python and other libraries ask for
-    # --------------------------------------------------------------------------
+    # -- what Python and other libraries ask for ----------------------------------------------------------------------
 
     def __repr__(self) -> str:
         structure, leaves = self.state

@@ -100,10 +100,6 @@ def tensor(shape_or_data: object, dtype: object = None, device: object = "cpu") 
     return typed(Tensor, leaf_node(sources.from_data(shape_or_data, wanted)))
 
 
-# -- contractions
-# -------------------------------------------------------------------------------------------------------
-
-
 def matmul(
     a: object,
     b: object,
@@ -144,10 +140,6 @@ def gemm(
     addend = None if c is None else _node(c)
     result: Tensor = products.gemm(*as_pair(a, b), addend, alpha, beta, settings)
     return result if out is None else result.eval(out)
-
-
-# -- arithmetic
-# ---------------------------------------------------------------------------------------------------------
 
 
 def add(a: object, b: object) -> Tensor:
@@ -208,10 +200,6 @@ def where(condition: object, a: object, b: object) -> Tensor:
     return _call("where", condition, a, b)
 
 
-# -- functions of one variable
-# ------------------------------------------------------------------------------------------
-
-
 def exp(x: object) -> Tensor:
     """e ** x."""
     return _unary("exp", x)
@@ -264,10 +252,6 @@ def silu(x: object) -> Tensor:
     return _unary("silu", x)
 
 
-# -- comparisons and logic
-# ----------------------------------------------------------------------------------------------
-
-
 def eq(a: object, b: object) -> Tensor:
     """a == b, elementwise."""
     return _binary("eq", a, b)
@@ -318,10 +302,6 @@ def cast(x: object, dtype: object) -> Tensor:
     return _node(x).to(dtypes.dtype_of(dtype))
 
 
-# -- reductions
-# ---------------------------------------------------------------------------------------------------------
-
-
 def sum(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """The sum along axes, all by default; integers and bools add up in int64."""
     return _node(x).sum(axis, keepdims)
@@ -354,10 +334,6 @@ def argmax(x: object, axis: int | None = None, keepdims: bool = False) -> Tensor
     return _node(x).argmax(axis, keepdims)
 
 
-# -- rows
-# ---------------------------------------------------------------------------------------------------------------
-
-
 def softmax(x: object, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis."""
     return _node(x).softmax(axis)
@@ -377,10 +353,6 @@ def layer_norm(x: object, weight: object = None, bias: object = None, eps: float
 def rms_norm(x: object, weight: object = None, eps: float | None = 1e-6) -> Tensor:
     """x / sqrt(mean(x * x) + eps) * weight along the last dimension; `eps=None` is the dtype's machine epsilon."""
     return typed(Tensor, calls.rms_norm(_node(x), None if weight is None else _node(weight), eps))
-
-
-# -- layout
-# -------------------------------------------------------------------------------------------------------------
 
 
 def reshape(x: object, shape: Sequence[int]) -> Tensor:

@@ -20,8 +20,7 @@ from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, 
 N: TypeAlias = Any
 
 
-# -- rules
-# --------------------------------------------------------------------------------------------------------------
+# -- rules ------------------------------------------------------------------------------------------------------------
 
 
 def _only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
