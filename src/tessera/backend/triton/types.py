@@ -1,0 +1,66 @@
+"""Element types: MLIR's and Triton's names, and literals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import Attribute
+
+from tessera.errors import CompileError
+from tessera.ir.attributes import DTYPE_NAMES
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element type: its name in `triton.language`, and what it is."""
+
+    triton: str
+    kind: str
+    bits: int
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a floating-point type."""
+        return self.kind == "float"
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether arithmetic on it is done in fp32."""
+        return self.is_float and self.bits < 32
+
+    @property
+    def takes_literals(self) -> bool:
+        """Whether to every function of Triton a Python number beside a tile of this type is one of this type."""
+        return self.triton in ("float32", "int32")
+
+    def literal(self, value: float | int) -> str:
+        """A number of this type as Python text."""
+        if self.kind == "bool":
+            return str(bool(value))
+        if not self.is_float:
+            return str(int(value))
+        return repr(float(value)) if math.isfinite(value) else f'float("{float(value)}")'
+
+
+_ELEMENTS = {
+    "fp64": Element("float64", "float", 64),
+    "fp32": Element("float32", "float", 32),
+    "bf16": Element("bfloat16", "float", 16),
+    "fp16": Element("float16", "float", 16),
+    "int64": Element("int64", "int", 64),
+    "int32": Element("int32", "int", 32),
+    "int8": Element("int8", "int", 8),
+    "bool": Element("int1", "bool", 1),
+}
+
+
+def element_of(kind: Attribute) -> Element:
+    """The element type of an MLIR type; an `index` is a 64-bit integer. Raises CompileError for types without one."""
+    if isinstance(kind, IndexType):
+        return _ELEMENTS["int64"]
+    element = _ELEMENTS.get(DTYPE_NAMES.get(kind, ""))
+    if element is None:
+        raise CompileError(f"the Triton backend has no element type for {kind}")
+    return element

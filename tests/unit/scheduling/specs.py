@@ -1,0 +1,127 @@
+"""Kernel specifications for the tests of lowerings, and what torch computes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tessera.dtypes import DType, accumulator
+from tessera.ops import OPERATORS
+from tessera.scheduling.expression import Recorder, Value
+from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec, Output
+
+
+def _argument(dtype: DType, axes: Sequence[str], unit: str | None) -> Argument:
+    """A buffer over `axes`, with a promised stride of 1 along `unit`."""
+    return Argument(dtype, tuple(axes), tuple(1 if axis == unit else None for axis in axes))
+
+
+class ContractionRecorder(Recorder):
+    """A recorder of one matrix product; `body` runs the tile bodies of operators against it."""
+
+    def __init__(self, batch: Sequence[str] = ()) -> None:
+        super().__init__(None)
+        self.batch = tuple(batch)
+
+    def read(self, index: int, argument: Argument) -> Value:
+        """An argument, widened to the dtype that arithmetic is done in."""
+        return self.cast(self.load(index, argument.dtype, argument.axes), accumulator(argument.dtype))
+
+    def product(self, dtype: DType) -> Value:
+        """The register tile of the product."""
+        return self.make("accumulator", (), (), dtype, (*self.batch, "m", "n"))
+
+
+def apply(recorder: Recorder, operator: str, *values: Value, **attributes: object) -> Value:
+    """The tile body of an operator."""
+    record = OPERATORS[operator]
+    result: Value = record.body(recorder, *values, **{**record.attributes, **attributes})
+    return result
+
+
+def matmul(
+    dtype: DType,
+    *,
+    a_axes: str = "mk",
+    b_axes: str = "kn",
+    batch: Sequence[str] = (),
+    b_batch: Sequence[str] | None = None,
+    bias: bool = False,
+    activation: str | None = None,
+    prologue: str | None = None,
+    one_block: bool = True,
+) -> ContractionSpec:
+    """`activation(prologue(A) @ B + bias)`; the unit stride lies along the last axis of each operand's `axes`."""
+    recorder = ContractionRecorder(batch)
+    b_batch = tuple(batch) if b_batch is None else b_batch
+    arguments = [
+        _argument(dtype, (*batch, *a_axes), a_axes[-1]),
+        _argument(dtype, (*b_batch, *b_axes), b_axes[-1]),
+        *([_argument(dtype, "n", "n")] if bias else []),
+        _argument(dtype, (*batch, "m", "n"), "n"),
+    ]
+    a, b = recorder.read(0, arguments[0]), recorder.read(1, arguments[1])
+    if prologue is not None:
+        a = apply(recorder, prologue, a)
+    product = recorder.product(accumulator(dtype))
+    result = product
+    if bias:
+        result = recorder.add(result, recorder.read(2, arguments[2]))
+    if activation is not None:
+        result = apply(recorder, activation, result)
+    outputs = (Output(len(arguments) - 1, recorder.cast(result, dtype)),)
+    name = "_".join(["matmul", *(["bias"] if bias else []), *([activation] if activation else []), dtype.name])
+    return ContractionSpec(name, tuple(arguments), tuple(batch), a, b, product, outputs, one_block)
+
+
+def rows(
+    operator: str, dtype: DType, parameters: int = 0, outer: Sequence[str] = ("o0",), **attributes: object
+) -> MapReduceSpec:
+    """A row operator along the lane axis `c`, with `parameters` vectors along it (weight, bias)."""
+    recorder = ContractionRecorder()
+    recorder.reduced = "c"
+    arguments = [
+        _argument(dtype, (*outer, "c"), "c"),
+        *(_argument(dtype, "c", "c") for _ in range(parameters)),
+        _argument(dtype, (*outer, "c"), "c"),
+    ]
+    values = [recorder.read(index, argument) for index, argument in enumerate(arguments[:-1])]
+    result = recorder.cast(apply(recorder, operator, *values, **attributes), dtype)
+    name = f"{operator}_{dtype.name}"
+    return MapReduceSpec(name, tuple(arguments), tuple(outer), "c", "c", (Output(len(arguments) - 1, result),))
+
+
+def reduction(kind: str, dtype: DType, by_rows: bool) -> MapReduceSpec:
+    """`sum`, `mean`, `max` ... of a matrix along its rows (`c` is reduced) or its columns (`r` is)."""
+    reduced = "c" if by_rows else "r"
+    recorder = ContractionRecorder()
+    recorder.reduced = reduced
+    outer = ("o0",) if by_rows else ()
+    source = _argument(dtype, ("o0", "c") if by_rows else ("r", "c"), "c")
+    result = apply(recorder, kind, recorder.read(0, source))
+    stored = recorder.cast(result, dtype if result.dtype.kind == "float" else result.dtype)
+    target = _argument(stored.dtype, "c" if not by_rows else ("o0",), None if by_rows else "c")
+    name = f"{kind}_{'rows' if by_rows else 'columns'}_{dtype.name}"
+    return MapReduceSpec(name, (source, target), outer, reduced, "c", (Output(1, stored),))
+
+
+def add_scaled(dtype: DType) -> MapReduceSpec:
+    """`x + factor * y`, of a matrix, a vector along its rows and a number."""
+    recorder = ContractionRecorder()
+    arguments = (
+        _argument(dtype, ("o0", "c"), "c"),
+        _argument(dtype, ("c",), "c"),
+        Argument(accumulator(dtype), is_scalar=True),
+        _argument(dtype, ("o0", "c"), "c"),
+    )
+    x, y = recorder.read(0, arguments[0]), recorder.read(1, arguments[1])
+    factor = recorder.scalar(2, accumulator(dtype))
+    result = recorder.cast(recorder.add(x, recorder.mul(factor, y)), dtype)
+    return MapReduceSpec(f"add_scaled_{dtype.name}", arguments, ("o0",), None, "c", (Output(3, result),))
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor, scale: float = 1.0) -> None:
+    """Asserts that a result is what float64 gives, to the precision of its dtype; `scale` is the size of its terms."""
+    eps = torch.finfo(actual.dtype).eps if actual.dtype.is_floating_point else 0.0
+    torch.testing.assert_close(actual.double(), expected.double(), rtol=8 * eps, atol=8 * eps * scale, equal_nan=True)
