@@ -11,7 +11,7 @@ import math
 from typing import Any, Final, TypeAlias
 
 from tessera.dtypes import DType
-from tessera.ops.algebra import call, filled, sum_to
+from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.elementwise_bodies import GELU_CUBIC, GELU_SCALE, SQRT_HALF
 
 N: TypeAlias = Any
@@ -57,7 +57,7 @@ def div(g: N, operands: tuple[N, N], out: N) -> Cotangents:
 def pow(g: N, operands: tuple[N, N], out: N) -> Cotangents:
     """d(a ** b) = b a ** (b - 1) da + a ** b ln(a) db; 0 where b, or a under a positive power, is 0."""
     a, b = operands
-    zero = filled(0, out)
+    zero = literal(0, out.dtype)
     base = call("where", b == 0, zero, g * (b * call("pow", a, b - 1)))
     exponent = call("where", (a == 0) & (b >= 0), zero, g * (out * call("log", a)))
     return _both(operands, base, exponent)
@@ -76,7 +76,7 @@ def minimum(g: N, operands: tuple[N, N], out: N) -> Cotangents:
 
 
 def _extremum(g: N, operands: tuple[N, N], first_wins: N, second_wins: N) -> Cotangents:
-    zero = filled(0, g)
+    zero = literal(0, g.dtype)
     half = g * 0.5
     first = call("where", first_wins, g, call("where", second_wins, zero, half))
     second = call("where", second_wins, g, call("where", first_wins, zero, half))
@@ -91,18 +91,18 @@ def neg(g: N, operands: tuple[N], out: N) -> Cotangents:
 def abs(g: N, operands: tuple[N], out: N) -> Cotangents:
     """d|x| = sign(x) dx."""
     (x,) = operands
-    return (call("where", x > 0, g, call("where", x < 0, -g, filled(0, g))),)
+    return (call("where", x > 0, g, call("where", x < 0, -g, literal(0, g.dtype))),)
 
 
 def relu(g: N, operands: tuple[N], out: N) -> Cotangents:
     """dx where x > 0."""
-    return (call("where", out > 0, g, filled(0, g)),)
+    return (call("where", out > 0, g, literal(0, g.dtype)),)
 
 
 def clamp(g: N, operands: tuple[N], out: N, *, minimum: float | None, maximum: float | None) -> Cotangents:
     """dx where x lies within the bounds, which count as within."""
     (x,) = operands
-    zero = filled(0, g)
+    zero = literal(0, g.dtype)
     if minimum is not None:
         g = call("where", x >= minimum, g, zero)
     if maximum is not None:
@@ -168,7 +168,7 @@ def gelu(g: N, operands: tuple[N], out: N, *, approximate: str) -> Cotangents:
 def where(g: N, operands: tuple[N, N, N], out: N) -> Cotangents:
     """To the branch that was taken."""
     condition, a, b = operands
-    zero = filled(0, g)
+    zero = literal(0, g.dtype)
     return (
         None,
         sum_to(call("where", condition, g, zero), a.shape),

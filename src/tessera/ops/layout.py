@@ -65,8 +65,7 @@ def _reshape_gradient(g: N, operands: tuple[N], out: N, *, shape: Shape) -> tupl
     return (call("reshape", g, shape=operands[0].shape),)
 
 
-# -- broadcast_to
-# -------------------------------------------------------------------------------------------------------
+# -- broadcast_to -----------------------------------------------------------------------------------------------------
 
 
 def _broadcast_reference(x: torch.Tensor, *, shape: Shape) -> torch.Tensor:

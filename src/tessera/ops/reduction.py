@@ -15,7 +15,7 @@ from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
 from tessera.lazy.structure import Shape
-from tessera.ops.algebra import call, filled
+from tessera.ops.algebra import call, literal
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, OperandDTypes, Operator, Typed, bytes_once, dtype_error, elements, register
 
@@ -153,10 +153,10 @@ def _prod_gradient(g: N, operands: tuple[N], out: N, *, axes: Axes, keepdims: bo
     """The product of all others: with one zero only that element has a derivative, with two none has."""
     (x,) = operands
     is_zero = x == 0
-    nonzero = call("where", is_zero, filled(1, x), x)
+    nonzero = call("where", is_zero, literal(1, x.dtype), x)
     product = call("prod", nonzero, axes=axes, keepdims=True)
     zeros = call("sum", is_zero, axes=axes, keepdims=True)
-    at_zero = call("where", (zeros == 1) & is_zero, product, filled(0, x))
+    at_zero = call("where", (zeros == 1) & is_zero, product, literal(0, x.dtype))
     others = call("where", zeros == 0, product / nonzero, at_zero)
     return (_spread(g, x.shape, axes) * others,)
 
