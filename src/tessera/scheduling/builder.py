@@ -1,19 +1,25 @@
-"""Building Tile IR: a cursor over nested blocks, and scopes that place each value in the outermost loop that can hold it."""
+"""Building Tile IR: a cursor over nested blocks; each value is placed in the outermost loop that can hold it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from xdsl.dialects import arith, memref, scf
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    BFloat16Type,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
+    Float16Type,
+    Float32Type,
+    Float64Type,
     FloatAttr,
     IndexType,
     IntegerAttr,
+    IntegerType,
     MemRefType,
     NoneAttr,
     StridedLayoutAttr,
@@ -34,7 +40,8 @@ from tessera.dtypes import DType
 from tessera.ir import tile
 
 INDEX = IndexType()
-_ELEMENT_TYPES: dict[str, Attribute] = {
+ElementType: TypeAlias = IntegerType | Float16Type | BFloat16Type | Float32Type | Float64Type
+_ELEMENT_TYPES: dict[str, ElementType] = {
     "f32": f32,
     "f64": f64,
     "bf16": bf16,
@@ -45,7 +52,7 @@ _ELEMENT_TYPES: dict[str, Attribute] = {
 }
 
 
-def element_type(dtype: DType) -> Attribute:
+def element_type(dtype: DType) -> ElementType:
     """The MLIR element type of a dtype."""
     return _ELEMENT_TYPES[dtype.mlir]
 
@@ -101,9 +108,13 @@ class TileBuilder:
     # -- plumbing -------------------------------------------------------------------------------------------------
 
     def append(self, operation: Operation, depth: int = -1) -> SSAValue:
-        """Appends to the block at `depth` (the innermost by default); gives the first result, if there is one."""
+        """Appends to the block at `depth` (the innermost by default); gives the first result."""
         self.blocks[depth].add_op(operation)
-        return operation.results[0] if operation.results else None  # type: ignore[return-value]
+        return operation.results[0]
+
+    def attach(self, operation: Operation) -> None:
+        """Appends an operation without results, or whose results the caller reads, to the innermost block."""
+        self.blocks[-1].add_op(operation)
 
     @contextmanager
     def open(self, block: Block) -> Iterator[None]:
@@ -165,14 +176,14 @@ class TileBuilder:
         state = Loop(body.args[0], tuple(body.args[1:]))
         with self.open(body):
             yield state
-            self.append(tile.YieldOp.create(operands=state.yielded))
+            self.attach(tile.YieldOp.create(operands=state.yielded))
         attributes: dict[str, Attribute] = {"step": IntegerAttr(step, i64)}
         if unroll > 1:
             attributes["unroll"] = IntegerAttr(unroll, i64)
         operation = tile.ForOp.create(
             operands=[lower, upper, *initial], result_types=types, attributes=attributes, regions=[Region(body)]
         )
-        self.append(operation)
+        self.attach(operation)
         state.results = tuple(operation.results)
 
     @contextmanager
@@ -183,7 +194,7 @@ class TileBuilder:
         body = Block(arg_types=[INDEX] * (2 * len(extents)))
         with self.open(body):
             yield [(body.args[2 * i], body.args[2 * i + 1]) for i in range(len(extents))]
-        self.append(
+        self.attach(
             tile.ParallelOp.create(
                 operands=list(extents),
                 attributes={"steps": integers_attribute(steps), "split": IntegerAttr(split, i64)},
@@ -208,10 +219,10 @@ class TileBuilder:
             with self.open(block):
                 values = list(arm())
                 types = [value.type for value in values]
-                self.append(scf.YieldOp(*values))
+                self.attach(scf.YieldOp(*values))
             regions.append(Region(block))
         operation = scf.IfOp(condition, types, regions[0], regions[1])
-        self.append(operation)
+        self.attach(operation)
         return tuple(operation.results)
 
     # -- memory ---------------------------------------------------------------------------------------------------
@@ -254,7 +265,7 @@ class TileBuilder:
         attributes: dict[str, Attribute] = {"dims": integers_attribute(dims), "in_bounds": flags_attribute(in_bounds)}
         if nontemporal:
             attributes["nontemporal"] = UnitAttr()
-        self.append(tile.StoreOp.create(operands=[value, buffer, *indices], attributes=attributes))
+        self.attach(tile.StoreOp.create(operands=[value, buffer, *indices], attributes=attributes))
 
     @contextmanager
     def stage(
@@ -271,7 +282,7 @@ class TileBuilder:
         with self.open(body):
             yield state
             assert state.tile is not None
-            self.append(tile.YieldOp.create(operands=[state.tile]))
+            self.attach(tile.YieldOp.create(operands=[state.tile]))
         state.buffer = self.append(
             tile.StageOp.create(
                 operands=list(extents),
@@ -285,19 +296,27 @@ class TileBuilder:
             )
         )
 
+    def alloc(self, kind: MemRefType[Attribute], level: str) -> SSAValue:
+        """Scratch memory of static shape, made at the top of the kernel."""
+        operation = tile.AllocOp.create(result_types=[kind], attributes={"level": StringAttr(level)})
+        return self.append(operation, 0)
+
     def prefetch(self, buffer: SSAValue, indices: Sequence[SSAValue], rows: int, columns: int, write: bool) -> None:
         attributes: dict[str, Attribute] = {"rows": IntegerAttr(rows, i64), "columns": IntegerAttr(columns, i64)}
         if write:
             attributes["write"] = UnitAttr()
-        self.append(tile.PrefetchOp.create(operands=[buffer, *indices], attributes=attributes))
+        self.attach(tile.PrefetchOp.create(operands=[buffer, *indices], attributes=attributes))
 
     # -- tiles ----------------------------------------------------------------------------------------------------
 
     def splat(self, value: float | int | bool, dtype: DType, shape: Sequence[int], depth: int = -1) -> SSAValue:
         """A constant tile."""
-        kind = VectorType(element_type(dtype), list(shape))
-        number = float(value) if dtype.kind == "float" else int(value)
-        return self.append(arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(kind, [number])), depth)
+        element = element_type(dtype)
+        if isinstance(element, IntegerType):
+            integers = DenseIntOrFPElementsAttr.from_list(VectorType(element, list(shape)), [int(value)])
+            return self.append(arith.ConstantOp(integers), depth)
+        floats = DenseIntOrFPElementsAttr.from_list(VectorType(element, list(shape)), [float(value)])
+        return self.append(arith.ConstantOp(floats), depth)
 
     def mask(self, position: SSAValue, limit: SSAValue, shape: Sequence[int], axis: int) -> SSAValue:
         """An i1 tile: which lanes along `axis` lie before `limit`."""
@@ -348,7 +367,4 @@ class Stage:
 def fill_attribute(value: float, dtype: DType) -> Attribute:
     """The `fill` attribute of a load."""
     kind = element_type(dtype)
-    if dtype.kind == "float":
-        assert kind in (f32, f64, f16, bf16)
-        return FloatAttr(value, kind)
-    return IntegerAttr(int(value), kind)  # type: ignore[arg-type]
+    return IntegerAttr(int(value), kind) if isinstance(kind, IntegerType) else FloatAttr(value, kind)

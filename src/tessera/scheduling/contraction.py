@@ -1,6 +1,7 @@
 """Lowering a matrix product: expressions and a schedule in, a blocked Tile IR kernel out.
 
-The loop nest is BLIS's (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality", 2015):
+The loop nest is BLIS's (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality",
+2015):
 
     for jc in N by NC:  for pc in K by KC:  stage B;  for ic in M by MC:  stage A;
         for jr in NC by NR:  for ir in MC by MR:  accumulate an MR x NR register tile over KC
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
@@ -41,7 +43,7 @@ class _Operand:
 
 
 def m_tails(rows: int) -> tuple[int, ...]:
-    """Heights of the smaller register tiles that finish a block whose height is no multiple of `rows`, largest first."""
+    """Heights of the smaller register tiles that finish a block whose height `rows` does not divide, largest first."""
     return tuple(height for height in (8, 4, 1) if height <= rows * 3 // 4)[:2]
 
 
@@ -52,6 +54,11 @@ def lower_contraction(spec: ContractionSpec, schedule: Schedule, native_bf16: bo
     return module
 
 
+def accumulates_in_output(spec: ContractionSpec) -> bool:
+    """Whether sums may wait in the output for the next K block; else they need scratch memory."""
+    return len(spec.outputs) == 1 and spec.outputs[0].value.dtype == spec.accumulator.dtype
+
+
 def loaded_arguments(value: Value) -> list[int]:
     """Indices of the kernel arguments that an expression loads."""
     found: list[int] = []
@@ -59,7 +66,7 @@ def loaded_arguments(value: Value) -> list[int]:
     while stack:
         current = stack.pop()
         if current.operation == "load":
-            found.append(int(current.attributes[0]))  # type: ignore[arg-type]
+            found.append(current.argument)
         stack.extend(current.arguments)
     return found
 
@@ -91,13 +98,15 @@ class _ContractionLowering:
         self.unroll = schedule.integer("unroll")
         self.pack_a, self.pack_b = bool(schedule["pack_a"]), bool(schedule["pack_b"])
         self.rows_outer = schedule["order"] == "rows"
-        self.split = "n" if schedule["parallel"] == "columns" else "m"
+        self.parallel = str(schedule["parallel"])
         self.depth = schedule.integer("pipeline_depth")
         self.accumulator_dtype = spec.accumulator.dtype
+        self.sums_floats = spec.accumulator.dtype.kind == "float"
         raw = _raw_dtype(spec.a), _raw_dtype(spec.b)
         self.pairs = native_bf16 and raw == (bf16, bf16) and self.pack_b and self.accumulator_dtype == fp32
         self.element = bf16 if self.pairs else self.accumulator_dtype
         self.k_step = 2 if self.pairs else 1
+        self.partials: SSAValue | None = None
 
     # -- the nest -------------------------------------------------------------------------------------------------
 
@@ -105,8 +114,11 @@ class _ContractionLowering:
         builder, spec = self.builder, self.spec
         extents = [self._extent(axis) for axis in (*spec.batch, "m", "n")]
         self.k_extent = self._extent("k")
+        if not spec.one_block and not accumulates_in_output(spec):
+            kind = buffer_type(self.accumulator_dtype, [self.nc, 1], [self.mc, self.nc])
+            self.partials = builder.alloc(kind, "L2")
         steps = [1] * len(spec.batch) + [self.mr, self.nr]
-        split = len(spec.batch) + (0 if self.split == "m" else 1)
+        split = {"batch": 0, "rows": len(spec.batch), "columns": len(spec.batch) + 1}[self.parallel]
         with builder.parallel(extents, steps, split) as bounds:
             self._batch(0, bounds, {})
 
@@ -269,7 +281,21 @@ class _ContractionLowering:
             right = self._load_b(b, corner, b_panel, n, k)
             (acc,) = loop.carried
             loop.yielded = (builder.mma(left, right, acc, mr, self.nr, self.k_step, self.element),)
-        self._finish(loop.results[0], corner, m, n, mr)
+        if self.spec.one_block:
+            self._epilogue(loop.results[0], m, n, mr)
+        else:
+            self._accumulate(loop.results[0], corner, self._partial(m, n, ir, jr), m, n, mr)
+
+    def _partial(self, m: SSAValue, n: SSAValue, ir: SSAValue, jr: SSAValue) -> _Place:
+        """Where sums wait for the next K block: in the output, or in scratch memory of one block of rows."""
+        if self.partials is not None:
+            return _Place(self.partials, (ir, jr), (0, 1), (True, True))
+        index = self.spec.outputs[0].argument
+        argument = self.spec.arguments[index]
+        where = {**self.batch_position, "m": m, "n": n}
+        dims = argument.axes.index("m"), argument.axes.index("n")
+        indices = tuple(where[axis] for axis in argument.axes)
+        return _Place(self.arguments[index].value, indices, dims, (False, False))
 
     def _load_a(self, a: _Operand, corner: _Corner, panel: SSAValue, m: SSAValue, k: SSAValue, mr: int) -> SSAValue:
         builder, shape = self.builder, (mr, self.k_step)
@@ -297,35 +323,20 @@ class _ContractionLowering:
         buffer = self.arguments[output.argument].value
         self.builder.prefetch(buffer, [where[axis] for axis in argument.axes], mr, self.nr, write=True)
 
-    def _finish(self, acc: SSAValue, corner: _Corner, m: SSAValue, n: SSAValue, mr: int) -> None:
-        """Adds what earlier K blocks left in the output, and stores it back or runs the epilogue."""
-        builder, spec = self.builder, self.spec
-        if spec.one_block:
-            self._epilogue(acc, m, n, mr)
-            return
+    def _accumulate(self, acc: SSAValue, corner: _Corner, place: _Place, m: SSAValue, n: SSAValue, mr: int) -> None:
+        """Adds what earlier K blocks left at `place`, and puts it back there or runs the epilogue."""
+        builder = self.builder
         first = builder.compare(corner.pc, builder.index(0), "eq")
-        after = builder.add(corner.pc, corner.depth)
-        last = builder.compare(after, self.k_extent, "sge")
-        argument = spec.arguments[spec.outputs[0].argument]
-        buffer = self.arguments[spec.outputs[0].argument].value
-        where = {**self.batch_position, "m": m, "n": n}
-        indices = [where[axis] for axis in argument.axes]
-        dims = [argument.axes.index("m"), argument.axes.index("n")]
+        last = builder.compare(builder.add(corner.pc, corner.depth), self.k_extent, "sge")
 
         def resume() -> list[SSAValue]:
-            partial = builder.load(buffer, indices, dims, (mr, self.nr), [False, False])
-            zeros = Value("partial", (), (), self.accumulator_dtype, frozenset(("m", "n")), 0, -1)
-            total = Value("total", (), (), self.accumulator_dtype, frozenset(("m", "n")), 0, -1)
-            writer = self._writer({"m": mr, "n": self.nr}, {"m": m, "n": n}, {})
-            writer.define(zeros, partial)
-            writer.define(total, acc)
-            both = Value("add", (zeros, total), (), self.accumulator_dtype, frozenset(("m", "n")), 0, -1)
-            return [writer.write(both)]
+            partial = builder.load(place.buffer, place.indices, place.dims, (mr, self.nr), place.in_bounds)
+            return [builder.append(arith.AddfOp(partial, acc) if self.sums_floats else arith.AddiOp(partial, acc))]
 
         (total,) = builder.branch(first, lambda: [acc], resume)
 
         def keep() -> list[SSAValue]:
-            builder.store(total, buffer, indices, dims, [False, False])
+            builder.store(total, place.buffer, place.indices, place.dims, place.in_bounds)
             return []
 
         def finish() -> list[SSAValue]:
@@ -344,6 +355,16 @@ class _ContractionLowering:
             dims = [argument.axes.index("m"), argument.axes.index("n")]
             indices = [where[axis] for axis in argument.axes]
             self.builder.store(value, self.arguments[output.argument].value, indices, dims, [False, False])
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a register tile lies in memory."""
+
+    buffer: SSAValue
+    indices: tuple[SSAValue, ...]
+    dims: tuple[int, int]
+    in_bounds: tuple[bool, bool]
 
 
 @dataclass(frozen=True)

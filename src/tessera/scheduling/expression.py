@@ -39,6 +39,25 @@ class Value:
     def is_reduction(self) -> bool:
         return self.operation == "reduce"
 
+    @property
+    def argument(self) -> int:
+        """The kernel argument that a load or a scalar reads."""
+        index = self.attributes[0]
+        assert isinstance(index, int)
+        return index
+
+    @property
+    def number(self) -> bool | int | float:
+        """The value of a constant."""
+        number = self.attributes[0]
+        assert isinstance(number, bool | int | float)
+        return number
+
+    @property
+    def kind(self) -> str:
+        """The kind of a reduction or comparison."""
+        return str(self.attributes[0])
+
 
 class Recorder:
     """The `Emitter` that operator bodies are run against when a kernel is lowered.

@@ -1,4 +1,4 @@
-"""Knobs and spaces: what a schedule may say, declared once by the stage that reads it, and the named rules that make it legal."""
+"""Knobs and spaces: what a schedule may say, declared once by the stage that reads it, and its rules of legality."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Space(Generic[Problem]):
         return [f"rule {name} rejects {count} of {total} combinations" for name, count in counts.items() if count]
 
     def restricted(self, choices: Mapping[str, Sequence[KnobValue]]) -> Space[Problem]:
-        """This space with some knobs limited to the given choices (`op.matmul(..., tile_shape=)`, `search_space(...)`)."""
+        """This space with some knobs limited to choices (`op.matmul(..., tile_shape=)`, `search_space(...)`)."""
         knobs = tuple(
             Knob(knob.name, tuple(choices[knob.name]), knob.purpose) if knob.name in choices else knob
             for knob in self.knobs

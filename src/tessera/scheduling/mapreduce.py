@@ -7,7 +7,7 @@ several passes need is computed again, unless it is dear and the schedule keeps 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from xdsl.dialects import arith
@@ -22,13 +22,13 @@ from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec, kernel_module
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 
-_COMBINE_FLOAT: Mapping[str, type[Operation]] = {
+_COMBINE_FLOAT: Mapping[str, Callable[[SSAValue, SSAValue], Operation]] = {
     "add": arith.AddfOp,
     "mul": arith.MulfOp,
     "max": arith.MaximumfOp,
     "min": arith.MinimumfOp,
 }
-_COMBINE_INTEGER: Mapping[str, type[Operation]] = {
+_COMBINE_INTEGER: Mapping[str, Callable[[SSAValue, SSAValue], Operation]] = {
     "add": arith.AddiOp,
     "mul": arith.MuliOp,
     "max": arith.MaxSIOp,
@@ -44,7 +44,7 @@ def identity(kind: str, dtype: DType) -> float | int:
         return float("-inf") if kind == "max" else float("inf")
     if dtype.kind == "bool":
         return int(kind == "min")
-    limit = 2 ** (dtype.bits - 1)
+    limit = 1 << (dtype.bits - 1)
     return -limit if kind == "max" else limit - 1
 
 
@@ -64,7 +64,10 @@ def kept_values(spec: MapReduceSpec) -> list[Value]:
 
 
 def lower_map_reduce(spec: MapReduceSpec, schedule: Schedule, lanes: int) -> ModuleOp:
-    """The Tile IR module of `spec` under `schedule` (knobs of `mapreduce_space`); rests are finished `lanes` at a time."""
+    """The Tile IR module of `spec` under `schedule` (knobs of `mapreduce_space`).
+
+    Rests of a row are finished `lanes` at a time.
+    """
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     _MapReduceLowering(spec, schedule, lanes, TileBuilder(block), arguments).lower()
     return module
@@ -117,7 +120,8 @@ class _MapReduceLowering:
 
     def _axes(self) -> list[str]:
         axes = [*self.spec.outer, self.spec.lanes]
-        return axes + ([self.spec.reduced] if self.spec.reduced not in (None, *axes) else [])  # type: ignore[list-item]
+        reduced = self.spec.reduced
+        return axes if reduced is None or reduced in axes else [*axes, reduced]
 
     def _reduced_extent(self) -> SSAValue:
         assert self.spec.reduced is not None
@@ -186,7 +190,7 @@ class _MapReduceLowering:
             rest = self._row_loop(whole, self.extents[spec.lanes], self.lanes, False, stage, reductions, outputs)
             self.writer.sizes[spec.lanes] = 1
             for value, a, b in zip(reductions, wide, rest, strict=True):
-                kind = str(value.attributes[0])
+                kind = value.kind
                 both = self._combine(value, builder.reduce(a, kind, 1), builder.reduce(b, kind, 1))
                 self.writer.define(value, both)
         for output in spec.outputs:
@@ -205,10 +209,7 @@ class _MapReduceLowering:
     ) -> tuple[SSAValue, ...]:
         builder, spec, writer = self.builder, self.spec, self.writer
         writer.sizes[spec.lanes] = width
-        neutral = [
-            builder.splat(identity(str(value.attributes[0]), value.dtype), value.dtype, (1, width))
-            for value in reductions
-        ]
+        neutral = [builder.splat(identity(value.kind, value.dtype), value.dtype, (1, width)) for value in reductions]
         with (
             builder.loop(lower, upper, width, neutral) as loop,
             self._scope({spec.lanes: loop.index}, {spec.lanes: bounded}),
@@ -248,13 +249,13 @@ class _MapReduceLowering:
 
     def _combine(self, value: Value, a: SSAValue, b: SSAValue) -> SSAValue:
         table = _COMBINE_FLOAT if value.dtype.kind == "float" else _COMBINE_INTEGER
-        return self.builder.append(table[str(value.attributes[0])](a, b))  # type: ignore[call-arg]
+        return self.builder.append(table[value.kind](a, b))
 
     # -- lanes beside the reduced axis, and pure maps -------------------------------------------------------------
 
     def _lane_block(self, position: SSAValue, width: int, bounded: bool) -> None:
-        spec, builder, writer = self.spec, self.builder, self.writer
-        writer.sizes[spec.lanes] = width
+        spec = self.spec
+        self.writer.sizes[spec.lanes] = width
         with self._scope({spec.lanes: position, WALK: position}, {spec.lanes: bounded}):
             last = max((output.value.stage for output in spec.outputs), default=0)
             for stage in range(last + 1):
@@ -268,7 +269,7 @@ class _MapReduceLowering:
         if reductions or inside:
             assert spec.reduced is not None
             neutral = [
-                builder.splat(identity(str(value.attributes[0]), value.dtype), value.dtype, writer.shape(value))
+                builder.splat(identity(value.kind, value.dtype), value.dtype, writer.shape(value))
                 for value in reductions
             ]
             upper = self.extents[spec.reduced]

@@ -1,4 +1,4 @@
-"""Schedules: immutable mappings from knob names to values; what is printed, cached, replayed and written into Schedule IR."""
+"""Schedules: immutable mappings from knob names to values; printed, cached, replayed, written into Schedule IR."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import arith
 from xdsl.dialects import math as math_dialect
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, f32, f64, i64
 from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import fp32, fp64, int64
@@ -56,8 +56,8 @@ class ArgumentTile:
 class Scope:
     """One level of the loop nest.
 
-    `axes` are the iteration axes whose position is known here or further out; `indices` gives the position of those that
-    this level introduces and `in_bounds` whether a whole tile fits there. `depth` is the builder's block.
+    `axes` are the iteration axes whose position is known here or further out; `indices` gives the position of those
+    that this level introduces and `in_bounds` whether a whole tile fits there. `depth` is the builder's block.
     """
 
     axes: frozenset[str]
@@ -153,7 +153,7 @@ class TileWriter:
         if ssa is not None:
             return ssa
         if value.operation == "constant":
-            ssa = self.builder.splat(value.attributes[0], value.dtype, wanted, self._home(value).depth)  # type: ignore[arg-type]
+            ssa = self.builder.splat(value.number, value.dtype, wanted, self._home(value).depth)
             self._home(value).memo[(value, wanted)] = ssa
             return ssa
         plain = self.find(value, own)
@@ -192,7 +192,7 @@ class TileWriter:
 
 
 def _load(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
-    argument = writer.arguments[int(value.attributes[0])]  # type: ignore[arg-type]
+    argument = writer.arguments[value.argument]
     home = writer._home(value)
     dims = [argument.axes.index(axis) if axis in argument.axes else -1 for axis in writer.sizes]
     return writer.builder.load(
@@ -206,7 +206,7 @@ def _load(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
 
 
 def _scalar(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
-    return writer._place(value, tile.BroadcastOp.create, [writer.arguments[int(value.attributes[0])].value], shape)  # type: ignore[arg-type]
+    return writer._place(value, tile.BroadcastOp.create, [writer.arguments[value.argument].value], shape)
 
 
 def _compare(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
@@ -214,7 +214,7 @@ def _compare(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAVal
     operation = tile.CompareOp.create(
         operands=operands,
         result_types=[VectorType(element_type(value.dtype), list(shape))],
-        attributes={"predicate": StringAttr(str(value.attributes[0]))},
+        attributes={"predicate": StringAttr(value.kind)},
     )
     return writer.builder.append(operation, writer._home(value).depth)
 
@@ -249,7 +249,7 @@ def _extent(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValu
     assert writer.extent is not None and value.dtype in (fp32, fp64)
     depth = writer._home(value).depth
     integer = writer.builder.append(arith.IndexCastOp(writer.extent(), i64), depth)
-    number = writer.builder.append(arith.SIToFPOp(integer, element_type(value.dtype)), depth)  # type: ignore[arg-type]
+    number = writer.builder.append(arith.SIToFPOp(integer, f32 if value.dtype is fp32 else f64), depth)
     return writer._place(value, tile.BroadcastOp.create, [number], shape)
 
 
