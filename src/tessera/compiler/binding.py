@@ -1,72 +1,23 @@
-"""Binding: a program with the extents and strides of one structure becomes a plan, a list of launches over one address table.
+"""Binding: a program with the extents and strides of one structure becomes a plan, launches over one address table.
 
-Binding decides, per kernel, the layout pattern and the schedule, and has the kernel compiled when that pair is new. For shapes
-that differ from known ones only in extents nothing is compiled.
+Binding decides, per kernel, the layout pattern and the schedule, and has the kernel compiled when that pair is new. For
+shapes that differ from known ones only in extents nothing is compiled.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from tessera.compiler.kernels import Kernel, KernelCompiler
-from tessera.compiler.layout import Strides, domain_strides, merge_axes
-from tessera.compiler.program import Alignment, KernelItem, LayoutItem, Program
-from tessera.compiler.specs import Pattern
+from tessera.compiler.arrays import Call, Shape, Storage, View, contraction_arrays, map_reduce_arrays
+from tessera.compiler.kernels import Kernel, KernelCompiler, Launch
+from tessera.compiler.program import KernelItem, LayoutItem, Program
 from tessera.dtypes import DType
 from tessera.lazy import structure as structures
 from tessera.lazy.structure import Occurrence, Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
 from tessera.runtime.liveness import Lifetime, place
 from tessera.runtime.plan import BoundPlan, Output, Slot, Step
-from tessera.scheduling.spec import Argument
-
-Shape = tuple[int, ...]
-
-
-@dataclass(eq=False)
-class Storage:
-    """Memory of the plan: a leaf's (`leaf` is its number), a temporary, or a result."""
-
-    nbytes: int
-    leaf: int | None = None
-    first: int = -1
-    last: int = -1
-    slot: int = -1
-    offset: int = 0
-
-
-@dataclass(frozen=True)
-class View:
-    """A tensor: where it lies, in elements."""
-
-    storage: Storage
-    dtype: DType
-    shape: Shape
-    strides: Strides
-    offset_bytes: int = 0
-    is_scalar: bool = False
-
-
-@dataclass(frozen=True)
-class Call:
-    """A kernel of the program applied to arrays: what is scheduled, tuned and compiled."""
-
-    item: KernelItem
-    arguments: tuple[tuple[View, tuple[int, ...]], ...]
-    """Each argument's view and the extents and strides that its descriptor holds."""
-    shaped: ShapedArrays
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch before slots and arena offsets are known."""
-
-    call: Call
-    kernel: Kernel
-    workers: int
 
 
 def bind(program: Program, structure: Structure, compiler: KernelCompiler) -> tuple[BoundPlan, list[Kernel]]:
@@ -175,8 +126,7 @@ class _Binder:
         source = self.views[item.inputs[0]]
         node = self.order[item.node].structure
         if item.operator == "transpose":
-            permutation = item.attributes["permutation"]
-            strides = tuple(source.strides[d] for d in permutation)  # type: ignore[attr-defined]
+            strides = tuple([source.strides[d] for d in item.permutation])
             view = View(source.storage, source.dtype, shape, strides, source.offset_bytes)
         elif item.operator == "broadcast_to":
             lead = len(shape) - len(source.shape)
@@ -210,9 +160,7 @@ class _Binder:
 
     def _concat(self, item: LayoutItem, shape: Shape) -> View:
         result = self._new(shape, self.program.values[item.output].dtype)
-        axis = item.attributes["axis"]
-        assert isinstance(axis, int)
-        start = 0
+        axis, start = item.axis, 0
         for value in item.inputs:
             part = self.views[value]
             offset = start * result.strides[axis] * result.dtype.itemsize
@@ -290,134 +238,3 @@ class _Binder:
 
     def _output(self, view: View, results: Sequence[Storage]) -> Output:
         return Output(results.index(view.storage), structures.buffer(view.shape, view.strides, view.dtype))
-
-
-@dataclass(frozen=True)
-class ShapedArrays:
-    """A kernel's arrays over merged axes: the pattern to generate code for, and the numbers for its descriptors."""
-
-    pattern: Pattern
-    extents: Mapping[str, int]
-    axes: tuple[tuple[str, ...], ...]
-    strides: tuple[tuple[int, ...], ...]
-
-
-def map_reduce_arrays(
-    domain: Sequence[int], reduced: tuple[int, int] | None, arrays: Sequence[tuple[View, Alignment]], loads: int
-) -> ShapedArrays | None:
-    """Merges the domain of a map or reduction; None when the reduced dimensions do not merge into one axis."""
-    rank = len(domain)
-    strides = [domain_strides(view.strides, alignment, rank) for view, alignment in arrays]
-    first, last = reduced if reduced is not None else (rank, rank)
-    before = merge_axes(domain[:first], [s[:first] for s in strides])
-    middle = merge_axes(domain[first:last], [s[first:last] for s in strides])
-    after = merge_axes(domain[last:], [s[last:] for s in strides])
-    if len(middle.extents) > 1:
-        return None
-    names, extents, columns = [], [], []
-
-    def take(prefix: str, axes: Any, indices: range) -> None:
-        for i in indices:
-            names.append(f"{prefix}{i}")
-            extents.append(axes.extents[i])
-            columns.append([s[i] for s in axes.strides])
-
-    by_rows = last == rank and reduced is not None
-    if reduced is None:
-        lane_source, inner = before, range(0)
-        outer_range = range(max(len(before.extents) - 1, 0))
-    else:
-        lane_source = middle if by_rows else after
-        outer_range = range(len(before.extents))
-        inner = range(max(len(after.extents) - 1, 0))
-    take("o", before, outer_range)
-    take("i", after, inner)
-    outer = tuple(names)
-
-    def take_one(name: str, axes: Any, dimensions: range) -> None:
-        """The last axis of `axes`; where all of its dimensions have extent 1, one that is walked by who has them."""
-        names.append(name)
-        extents.append(axes.extents[-1] if axes.extents else 1)
-        if axes.extents:
-            columns.append([s[-1] for s in axes.strides])
-        else:
-            columns.append([int(any(d in alignment for d in dimensions)) for _, alignment in arrays])
-
-    if reduced is not None and not by_rows:
-        take_one("r", middle, range(first, last))
-    lane_dimensions = range(rank) if reduced is None else range(first, last) if by_rows else range(last, rank)
-    take_one("c", lane_source, lane_dimensions)
-    return _shaped(names, extents, columns, arrays, loads, outer, reduced is not None, by_rows)
-
-
-def _shaped(
-    names: Sequence[str],
-    extents: Sequence[int],
-    columns: Sequence[Sequence[int]],
-    arrays: Sequence[tuple[View, Alignment]],
-    loads: int,
-    outer: tuple[str, ...],
-    reduces: bool,
-    by_rows: bool,
-) -> ShapedArrays:
-    arguments, axes, strides = [], [], []
-    for index, (view, _) in enumerate(arrays):
-        if view.is_scalar:
-            arguments.append(Argument(view.dtype, is_scalar=True))
-            axes.append(())
-            strides.append(())
-            continue
-        walked = [i for i, column in enumerate(columns) if column[index] != 0]
-        own = tuple(columns[i][index] for i in walked)
-        # Lowerings read an axis' extent from an argument that walks it; an extent of 1 may be walked by none.
-        for i, column in enumerate(columns):
-            carrier = 0 if names[i] == "r" or (by_rows and names[i] == "c") else loads
-            if index == carrier and not any(column):
-                walked.append(i)
-                own += (1,)
-        labels = tuple(names[i] for i in walked)
-        static = tuple(1 if label == "c" and stride == 1 else None for label, stride in zip(labels, own, strict=True))
-        arguments.append(Argument(view.dtype, labels, static))
-        axes.append(labels)
-        strides.append(own)
-    pattern = Pattern(tuple(arguments), outer, ("c" if by_rows else "r") if reduces else None, "c", True)
-    return ShapedArrays(pattern, dict(zip(names, extents, strict=True)), tuple(axes), tuple(strides))
-
-
-def contraction_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int) -> ShapedArrays:
-    """Merges the batch dimensions of a matrix product; its last three domain dimensions are m, n and k."""
-    rank = len(domain)
-    strides = [domain_strides(view.strides, alignment, rank) for view, alignment in arrays]
-    batch = merge_axes(domain[: rank - 3], [s[: rank - 3] for s in strides])
-    names = [f"b{i}" for i in range(len(batch.extents))]
-    extents = dict(zip((*names, "m", "n", "k"), (*batch.extents, *domain[rank - 3 :]), strict=True))
-    carried_k = any(s[rank - 1] for s in strides)
-    arguments, axes, numbers = [], [], []
-    for index, ((view, alignment), own) in enumerate(zip(arrays, strides, strict=True)):
-        if view.is_scalar:
-            arguments.append(Argument(view.dtype, is_scalar=True))
-            axes.append(())
-            numbers.append(())
-            continue
-        row = dict(zip((*names, "m", "n", "k"), (*batch.strides[index], *own[rank - 3 :]), strict=True))
-        forced = {"m", "n"} if index >= loads else {"k"} if index == 0 and not carried_k else set()
-        single = {
-            name
-            for name, place in (("m", rank - 3), ("n", rank - 2), ("k", rank - 1))
-            if place in alignment and extents[name] == 1
-        }
-        labels = tuple(name for name in row if row[name] != 0 or name in forced or name in single)
-        values = tuple(row[name] or 1 for name in labels)
-        unit = _unit_label(labels, values)
-        arguments.append(Argument(view.dtype, labels, tuple(1 if label == unit else None for label in labels)))
-        axes.append(labels)
-        numbers.append(values)
-    pattern = Pattern(tuple(arguments), tuple(names), None, "n", True)
-    return ShapedArrays(pattern, extents, tuple(axes), tuple(numbers))
-
-
-def _unit_label(labels: tuple[str, ...], strides: tuple[int, ...]) -> str | None:
-    """The axis that code may treat as contiguous: k before n before m, as each operand's inner axis comes last."""
-    contiguous = [label for label, stride in zip(labels, strides, strict=True) if stride == 1]
-    order = ("n", "k", "m") if "n" in labels else ("k", "m")
-    return next((label for label in order if label in contiguous), None)

@@ -1,5 +1,6 @@
-"""The compiler's front step: what `import tessera` installs. The compiler itself, and xdsl with it, is loaded by the first
-evaluation of an unknown expression.
+"""The compiler's front step: what `import tessera` installs.
+
+The compiler itself, and xdsl with it, is loaded by the first evaluation of an unknown expression.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ matrix product) get the same name; each name remembers one place to read its val
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from tessera.dtypes import DType
 from tessera.ir import graph
 from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type
 from tessera.lazy.symbolic import SymbolicForm, SymbolicNode
+from tessera.ops import OPERATORS
 
 Place = tuple[int, int]
 """A node of the form and one of its dimensions."""
@@ -41,7 +42,7 @@ class _Names:
         self.parent: dict[Place, Place] = {}
         for index, node in enumerate(nodes):
             if node.operator is not None:
-                _UNIFY[node.operator.family](self, index, node)  # type: ignore[attr-defined]
+                _UNIFY[OPERATORS[node.operator.name].family](self, index, node)
 
     def root(self, place: Place) -> Place:
         while (above := self.parent.get(place)) is not None:
@@ -155,10 +156,17 @@ def element(dtype: DType) -> Attribute:
     return ELEMENT_TYPES[dtype.name]
 
 
+_NUMBERS: Mapping[str, Callable[[str], bool | int | float]] = {
+    "bool": lambda text: text == "True",
+    "int": int,
+    "float": float,
+}
+
+
 def _operation(index: int, node: SymbolicNode, values: Mapping[int, SSAValue]) -> graph.GraphOperation:
     if node.kind == "constant":
         assert node.value is not None
-        number = {"bool": lambda text: text == "True", "int": int, "float": float}[node.dtype.kind](node.value)
+        number = _NUMBERS[node.dtype.kind](node.value)
         return graph.create("constant", (), _type(node), {"value": number})
     assert node.operator is not None
     attributes = {
@@ -167,7 +175,7 @@ def _operation(index: int, node: SymbolicNode, values: Mapping[int, SSAValue]) -
         if value is not None
     }
     operation = graph.create(node.operator.name, [values[i] for i in node.operands], _type(node), attributes)
-    if node.operator.family == "layout":  # type: ignore[attr-defined]
+    if OPERATORS[node.operator.name].family == "layout":
         # Its extents and offsets are run-time values: they are read from this node of the structure.
         operation.attributes["node"] = IntegerAttr(index, i64)
     return operation

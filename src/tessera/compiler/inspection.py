@@ -20,7 +20,10 @@ LEVELS = ("graph", "schedule", "tile", "target")
 
 
 def inspect_structure(structure: Structure, level: str) -> str:
-    """The text of a level for a structure, which is planned if it was not. Raises ArgumentError for an unknown level."""
+    """The text of a level for a structure, which is planned if it was not.
+
+    Raises ArgumentError for an unknown level.
+    """
     if level not in LEVELS:
         raise ArgumentError(f"no level is called {level!r}", hints=[f"one of {', '.join(LEVELS)}"])
     return _TEXT[level](structure)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend
+from tessera.compiler.arrays import Call
 from tessera.compiler.copies import make_copy_item
 from tessera.compiler.program import KernelItem
 from tessera.compiler.reports import step_facts
@@ -28,9 +28,6 @@ from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ContractionSpec
 from tessera.target import Target
 
-if TYPE_CHECKING:
-    from tessera.compiler.binding import Call, Launch
-
 PARALLEL_FLOPS = 2_000_000
 """Work below which starting a second worker (1.1 us on this project's machines) costs more than it saves."""
 PARALLEL_BYTES = 1 << 18
@@ -46,7 +43,16 @@ class Kernel:
     workspace_bytes: int
 
 
-ScheduleSource = Callable[["KernelCompiler", "Call", Problem], Schedule | None]
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch before slots and arena offsets are known."""
+
+    call: Call
+    kernel: Kernel
+    workers: int
+
+
+ScheduleSource = Callable[["KernelCompiler", Call, Problem], Schedule | None]
 """Gives the tuned schedule of a call, or None where nothing was tuned for it."""
 
 REMEMBERED = 1 << 14
@@ -140,9 +146,8 @@ class KernelCompiler:
         if isinstance(problem, MapReduceProblem):
             return mapreduce_space.default_schedule(problem)
         anchor = subject.item.anchor
-        wanted = anchor.attribute("tile_shape") if anchor is not None else None
-        if wanted:
-            return self.space(problem).restricted({"tile": [wanted]}).default  # type: ignore[list-item]
+        if anchor is not None and "tile_shape" in anchor.attributes:
+            return self.space(problem).restricted({"tile": [anchor.integers("tile_shape")]}).default
         return contraction_space.default_schedule(problem)
 
     # -- copies and reports ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The way from lazy tensors to results: one readable list of passes, the plan cache, and the evaluator that uses both."""
+"""The way from lazy tensors to results: one list of passes, the plan cache, and the evaluator that uses both."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from functools import cache
 
 from tessera import settings, target
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.binding import Call, bind
+from tessera.compiler.arrays import Call
+from tessera.compiler.binding import bind
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Kernel, KernelCompiler
 from tessera.compiler.program import Program, read_program

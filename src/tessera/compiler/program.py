@@ -12,10 +12,10 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 from tessera.compiler.graph import Place
 from tessera.dtypes import DType, dtype_of
 from tessera.ir import schedule as schedule_ir
-from tessera.ir.attributes import DTYPE_NAMES
+from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
-from tessera.rewrite.engine import Firing
-from tessera.rewrite.groups import CONTRACTIONS, REDUCTIONS, ROWS, dims_of
+from tessera.rewrite.engine import Firing, dims_of
+from tessera.rewrite.groups import CONTRACTIONS, REDUCTIONS, ROWS
 
 Alignment = tuple[int | None, ...]
 
@@ -32,10 +32,10 @@ class ValueInfo:
 class KernelItem:
     """One kernel of a program.
 
-    `inputs`, `outputs` are value numbers. `domain` names the iteration extents; a contraction's ends in m, n, k, of which k is
-    not a dimension of the result. `loads` are the arrays that the kernel reads, as (index into `inputs`, alignment over
-    the domain); an input that is read under two alignments is two arrays. `stores` are the alignments of the outputs.
-    `variants` caches what has been compiled.
+    `inputs`, `outputs` are value numbers. `domain` names the iteration extents; a contraction's ends in m, n, k, of
+    which k is not a dimension of the result. `loads` are the arrays that the kernel reads, as (index into `inputs`,
+    alignment over the domain); an input that is read under two alignments is two arrays. `stores` are the alignments
+    of the outputs. `variants` caches what has been compiled.
     """
 
     operation: schedule_ir.KernelOp
@@ -57,18 +57,25 @@ class KernelItem:
 
 @dataclass(frozen=True, eq=False)
 class LayoutItem:
-    """A view or a copy: the operator, its inputs and output, and the structure's node that holds its extents."""
+    """A view or a copy: the operator, its inputs and output, and the structure's node that holds its extents.
+
+    `permutation` is a transpose's, `axis` a concatenation's.
+    """
 
     operator: str
     inputs: tuple[int, ...]
     output: int
     node: int
-    attributes: Mapping[str, object]
+    permutation: tuple[int, ...] = ()
+    axis: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A fused function: `values[i]` for `i < len(leaves)` are arguments; `leaves[i]` is the form's node of argument i."""
+    """A fused function.
+
+    `values[i]` for `i < len(leaves)` are arguments; `leaves[i]` is the form's node of argument i.
+    """
 
     module: ModuleOp
     leaves: tuple[int, ...]
@@ -105,26 +112,22 @@ def read_program(
             items.append(_kernel_item(operation, numbers, number))
         elif isinstance(operation, GraphOperation):
             inputs = tuple(numbers[value] for value in operation.inputs)
-            node = operation.attributes.get("node")
-            output = number(operation.result, dims_of(operation.result))
-            items.append(
-                LayoutItem(
-                    operation.operator,
-                    inputs,
-                    output,
-                    -1 if node is None else node.value.data,  # type: ignore[attr-defined]
-                    {name: operation.attribute(name) for name in operation.attributes if name not in ("node", "dims")},
-                )
-            )
+            items.append(_layout_item(operation, inputs, number(operation.result, dims_of(operation.result))))
     return Program(module, leaves, extents, tuple(values), tuple(items), roots, tuple(log))
+
+
+def _layout_item(operation: GraphOperation, inputs: tuple[int, ...], output: int) -> LayoutItem:
+    node, axis = operation.attribute("node"), operation.attribute("axis", 0)
+    assert isinstance(node, int) and isinstance(axis, int)
+    permutation = operation.integers("permutation") if operation.operator == "transpose" else ()
+    return LayoutItem(operation.operator, inputs, output, node, permutation, axis)
 
 
 def _kernel_item(
     operation: schedule_ir.KernelOp, numbers: dict[SSAValue, int], number: Callable[[SSAValue, tuple[str, ...]], int]
 ) -> KernelItem:
     result_dims = _dims_lists(operation.attributes["result_dims"])
-    (domain,) = _dims_lists(ArrayAttr([operation.attributes["domain"]]))
-    reduced = operation.attributes.get("reduced")
+    domain = names_of(operation.attributes["domain"])
     body = operation.body.block
     alignments = align_region(operation)
     loads = dict.fromkeys(
@@ -144,15 +147,23 @@ def _kernel_item(
         tuple(numbers[value] for value in operation.inputs),
         tuple(number(value, dims) for value, dims in zip(operation.outputs, result_dims, strict=True)),
         domain,
-        None if reduced is None else tuple(axis.value.data for axis in reduced),  # type: ignore[attr-defined]
+        _reduced_range(operation),
         tuple(loads),
         tuple(alignments.results[value] for value in last.operands),
     )
 
 
+def _reduced_range(operation: schedule_ir.KernelOp) -> tuple[int, int] | None:
+    reduced = operation.attributes.get("reduced")
+    if reduced is None:
+        return None
+    first, last = integers_of(reduced)
+    return first, last
+
+
 def _dims_lists(attribute: Attribute) -> list[tuple[str, ...]]:
     assert isinstance(attribute, ArrayAttr)
-    return [tuple(name.data for name in dims) for dims in attribute]  # type: ignore[union-attr]
+    return [names_of(dims) for dims in attribute.data]
 
 
 def _operand_dims(value: SSAValue, argument_dims: list[tuple[str, ...]]) -> tuple[str, ...]:
@@ -170,7 +181,10 @@ def _anchor(operation: schedule_ir.KernelOp) -> GraphOperation | None:
 
 @dataclass(frozen=True)
 class Alignments:
-    """How the values of a kernel's region lie over its domain: of each result one way, of each argument each way it is used."""
+    """How the values of a kernel's region lie over its domain.
+
+    A result lies one way, an argument in as many ways as it is used, an operand as its operation uses it.
+    """
 
     results: dict[SSAValue, Alignment]
     uses: dict[SSAValue, tuple[Alignment, ...]]
@@ -182,13 +196,12 @@ def align_region(operation: schedule_ir.KernelOp) -> Alignments:
     results: dict[SSAValue, Alignment] = {}
     uses: dict[SSAValue, list[Alignment]] = {}
     operands: dict[tuple[GraphOperation, int], Alignment] = {}
-    (domain,) = _dims_lists(ArrayAttr([operation.attributes["domain"]]))
+    domain = names_of(operation.attributes["domain"])
     for op in reversed(list(operation.body.block.ops)):
         if not isinstance(op, GraphOperation) or op.operator == "constant":
             continue
-        mapping = op.attribute("mapping")
-        if mapping is not None:
-            results[op.result] = tuple(None if axis < 0 else axis for axis in mapping)  # type: ignore[union-attr]
+        if "mapping" in op.attributes:
+            results[op.result] = tuple([None if axis < 0 else axis for axis in op.integers("mapping")])
         for index, operand in enumerate(op.inputs):
             alignment = _operand_alignment(op, index, results[op.result], domain)
             operands[op, index] = alignment

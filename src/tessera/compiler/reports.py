@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import SSAValue
+
 from tessera.compiler.program import KernelItem
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, accumulator, fp32
@@ -54,7 +57,7 @@ def _contraction_flops(
     outputs: Sequence[tuple[tuple[int, ...], DType]],
 ) -> float:
     inner = len(item.domain) - 1
-    for (index, alignment), (shape, _) in zip(item.loads, inputs, strict=True):
+    for (_, alignment), (shape, _) in zip(item.loads, inputs, strict=True):
         if inner in alignment:
             return 2.0 * math.prod(outputs[0][0]) * shape[alignment.index(inner)]
     return 2.0 * math.prod(outputs[0][0])
@@ -69,6 +72,11 @@ class _UnitShape:
 
 def _per_element_flops(operation: GraphOperation) -> float:
     operator = OPERATORS[operation.operator]
-    units = [_UnitShape(accumulator(dtype_of_value(v)), v.type.get_num_dims()) for v in operation.inputs]  # type: ignore[attr-defined]
-    result = _UnitShape(dtype_of_value(operation.result), operation.result.type.get_num_dims())  # type: ignore[attr-defined]
+    units = [_UnitShape(accumulator(dtype_of_value(value)), _rank(value)) for value in operation.inputs]
+    result = _UnitShape(dtype_of_value(operation.result), _rank(operation.result))
     return float(operator.flops(units, result, attributes_of(operation)))
+
+
+def _rank(value: SSAValue) -> int:
+    assert isinstance(value.type, TensorType)
+    return value.type.get_num_dims()

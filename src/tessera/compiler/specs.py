@@ -21,7 +21,8 @@ from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec, Ou
 class Pattern:
     """What a kernel is generated for, beside its operations: its arguments as they walk the merged axes.
 
-    `outer` are the outer (or batch) axes; `reduced`, `lanes` as in `MapReduceSpec`; `one_block` as in `ContractionSpec`.
+    `outer` are the outer (or batch) axes; `reduced` and `lanes` are those of `MapReduceSpec`, `one_block` that of
+    `ContractionSpec`.
     """
 
     arguments: tuple[Argument, ...]

@@ -1,8 +1,8 @@
 """`@op.kernel`: a Python function of tensors, traced into one expression and compiled as a whole.
 
 The function runs once per structure of its arguments (dtypes, ranks, static strides). For other extents the recorded
-expression is applied to the new arguments; only a function that reads extents, or gives them to a layout operator, is run
-again. Compiling is lazy: it happens when a result is evaluated.
+expression is applied to the new arguments; only a function that reads extents, or gives them to a layout operator, is
+run again. Compiling is lazy: it happens when a result is evaluated.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class TracedFunction:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Applies the function. Operands are torch tensors, arrays, Tessera tensors or Python numbers.
 
-        A trailing operand that is left out is *absent*; see `Absent`. Raises what operators raise, at the caller's line.
+        A trailing operand that is left out is *absent*; see `Absent`. Raises what operators raise, at the caller's
+        line.
         """
         if keywords:
             arguments = self._positional(arguments, keywords)

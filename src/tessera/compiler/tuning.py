@@ -1,4 +1,4 @@
-"""What `autotune` asks of the compiler: the kernel that an operator and shapes stand for, and each candidate ready to run."""
+"""What `autotune` asks of the compiler: the kernel that an operator and shapes stand for, and ready candidates."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from xdsl.ir import BlockArgument, SSAValue
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import ceilings
 from tessera.compiler import entry, pipeline
-from tessera.compiler.binding import Call, Launch, launches_of
-from tessera.compiler.kernels import KernelCompiler, useful_workers
+from tessera.compiler.arrays import Call
+from tessera.compiler.binding import launches_of
+from tessera.compiler.kernels import KernelCompiler, Launch, useful_workers
 from tessera.compiler.revision import generator_revision
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.compiler.subjects import Problem, Subject

@@ -102,6 +102,28 @@ def to_value(attribute: Attribute) -> Value:
             return attribute
 
 
+def integers_of(attribute: Attribute) -> tuple[int, ...]:
+    """The integers of an array attribute."""
+    assert isinstance(attribute, ArrayAttr)
+    return tuple([_integer(element) for element in attribute.data])
+
+
+def _integer(attribute: Attribute) -> int:
+    assert isinstance(attribute, IntegerAttr)
+    return attribute.value.data
+
+
+def names_of(attribute: Attribute) -> tuple[str, ...]:
+    """The strings of an array attribute: the inverse of `dimension_names`."""
+    assert isinstance(attribute, ArrayAttr)
+    return tuple([_text(element) for element in attribute.data])
+
+
+def _text(attribute: Attribute) -> str:
+    assert isinstance(attribute, StringAttr)
+    return attribute.data
+
+
 def shape_text(shape: Sequence[int]) -> str:
     """A shape as users read it: `(?, 128)`, with `?` for extents known only at run time."""
     inner = ", ".join("?" if extent == DYNAMIC_INDEX else str(extent) for extent in shape)

@@ -25,7 +25,7 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir import graph_rules as rules
-from tessera.ir.attributes import Value, to_attribute, to_value
+from tessera.ir.attributes import Value, integers_of, to_attribute, to_value
 
 UNBOUNDED = 1 << 30
 _PREFIX = "tessera.graph."
@@ -58,6 +58,10 @@ class GraphOperation(IRDLOperation):
         """The Python value of attribute `name`, or `default` where it is absent."""
         attribute = self.attributes.get(name)
         return default if attribute is None else to_value(attribute)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """The integers of the array attribute `name`."""
+        return integers_of(self.attributes[name])
 
     def verify_(self) -> None:
         form = _FORMS[self.operator]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, VectorType
 from xdsl.ir import Attribute
 
 from tessera.dtypes import dtype_of
@@ -106,7 +106,9 @@ def assemble_stage(
     staged = op.staged.type
     last = op.body.block.last_op
     assert isinstance(last, tile.YieldOp)
-    rows, columns = last.values[0].type.get_shape()  # type: ignore[attr-defined]
+    kind = last.values[0].type
+    assert isinstance(kind, VectorType)
+    rows, columns = kind.get_shape()
     padded = [-(-extent // size) * size for extent, size in zip(extents, (rows, columns), strict=True)]
     block = allocate(padded, torch_dtype(staged.element_type))
     for row in range(0, padded[0], rows):

@@ -55,8 +55,7 @@ def fold_transpose(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
         source = made_by(operands[index], "transpose")
         if source is None:
             continue
-        permutation = source.attribute("permutation")
-        assert isinstance(permutation, tuple)
+        permutation = source.integers("permutation")
         rank = len(permutation)
         if permutation == (*range(rank - 2), rank - 1, rank - 2):
             operands[index] = source.inputs[0]
@@ -64,25 +63,23 @@ def fold_transpose(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
             folded = True
     if not folded:
         return None
-    kept = {name: operation.attribute(name) for name in operation.attributes if name not in ("dims", *flags)}
-    return rewriter.create(operation.operator, operands, {**kept, **flags})  # type: ignore[dict-item]
+    kept = {name: value for name, value in operation.attributes.items() if name not in ("dims", *flags)}
+    return rewriter.create(operation.operator, operands, {**kept, **flags})
 
 
 #   transpose(transpose(x, p), q)  ->  transpose(x, p[q]);   transpose(x, identity)  ->  x
 def merge_transposes(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
-    outer = operation.attribute("permutation")
-    assert isinstance(outer, tuple)
+    outer = operation.integers("permutation")
     if outer == tuple(range(len(outer))):
         return operation.inputs[0]
     inner = made_by(operation.inputs[0], "transpose")
     if inner is None:
         return None
-    permutation = inner.attribute("permutation")
-    assert isinstance(permutation, tuple)
+    permutation = inner.integers("permutation")
     return rewriter.create(
         "transpose",
         [inner.inputs[0]],
-        {"permutation": tuple(permutation[d] for d in outer), "node": operation.attributes["node"]},  # type: ignore[misc, index]
+        {"permutation": tuple(permutation[d] for d in outer), "node": operation.attributes["node"]},
     )
 
 

@@ -1,15 +1,16 @@
-"""The rewrite engine: tables of `(operator, function)` rules over Graph IR, applied until none fires, each firing logged."""
+"""The rewrite engine: tables of rules over Graph IR, applied until none fires, each firing logged."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from xdsl.dialects.builtin import ArrayAttr, TensorType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tessera.ir import graph
-from tessera.ir.attributes import Value
+from tessera.ir.attributes import Value, names_of
 from tessera.ir.graph import GraphOperation
 
 MOST_FIRINGS = 100_000
@@ -31,7 +32,8 @@ class Rewriter:
     ) -> SSAValue:
         """A new operation with the type and extents of `like`, by default those of the operation being rewritten."""
         model = self.target.result if like is None else like
-        made = graph.create(operator, operands, model.type, attributes)  # type: ignore[arg-type]
+        assert isinstance(model.type, TensorType)
+        made = graph.create(operator, operands, model.type, attributes)
         made.attributes["dims"] = dims_attribute(model)
         self.made.append(made)
         return made.result
@@ -64,19 +66,28 @@ class Firing:
 
 def dims_attribute(value: SSAValue) -> Attribute:
     """The `dims` attribute of a value, read from its operation or from the function's `argument_dims`."""
-    owner = value.owner
-    if isinstance(owner, Block):
-        function = owner.parent_op()
+    if isinstance(value, BlockArgument):
+        function = value.block.parent_op()
         assert function is not None
-        return function.attributes["argument_dims"].data[value.index]  # type: ignore[attr-defined, no-any-return]
-    return owner.attributes["dims"]
+        names = function.attributes["argument_dims"]
+        assert isinstance(names, ArrayAttr)
+        attribute = names.data[value.index]
+        assert isinstance(attribute, Attribute)
+        return attribute
+    assert isinstance(value.owner, Operation)
+    return value.owner.attributes["dims"]
+
+
+def dims_of(value: SSAValue) -> tuple[str, ...]:
+    """The names of a value's extents."""
+    return names_of(dims_attribute(value))
 
 
 def describe(value: SSAValue, depth: int = 2) -> str:
     """A value as a term, a few operators deep: `mul(cast(a), 2.0)`."""
+    if isinstance(value, BlockArgument):
+        return f"arg{value.index}"
     owner = value.owner
-    if isinstance(owner, Block):
-        return f"arg{value.index}"  # type: ignore[attr-defined]
     assert isinstance(owner, GraphOperation)
     if owner.operator == "constant":
         return str(owner.attribute("value"))
@@ -120,8 +131,7 @@ def _fire(operation: GraphOperation, rules: Iterable[NamedRule], log: list[Firin
         for made in rewriter.made:
             block.insert_op_before(made, operation)
         operation.result.replace_all_uses_with(value)
-        operation.detach()
-        operation.erase(safe_erase=False)
+        block.erase_op(operation, safe_erase=False)
         log.append(Firing(rule.name, before, describe(value)))
         return [*users, *rewriter.made]
     return None
@@ -132,8 +142,7 @@ def remove_dead(block: Block, log: list[Firing]) -> None:
     for operation in reversed(list(block.ops)):
         if isinstance(operation, GraphOperation) and not operation.result.uses.get_length():
             log.append(Firing("dead-code", describe(operation.result), "nothing"))
-            operation.detach()
-            operation.erase()
+            block.erase_op(operation)
 
 
 def merge_equal(block: Block) -> list[Firing]:
@@ -151,8 +160,7 @@ def merge_equal(block: Block) -> list[Firing]:
         if earlier is not operation:
             log.append(Firing("common-subexpression", describe(operation.result), "an earlier equal value"))
             operation.result.replace_all_uses_with(earlier.result)
-            operation.detach()
-            operation.erase()
+            block.erase_op(operation)
     return log
 
 

@@ -7,15 +7,16 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import dimension_names, to_attribute
 from tessera.ir.graph import GraphOperation
-from tessera.rewrite.engine import Firing
-from tessera.rewrite.groups import Group, Partition, dims_of
+from tessera.rewrite.algebra import made_by
+from tessera.rewrite.engine import Firing, dims_of
+from tessera.rewrite.groups import Group, Partition
 
 UNLIMITED = 1 << 30
 
@@ -33,12 +34,12 @@ def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> list[Firing]:
     replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
     for number, group in enumerate(_ordered(partition.groups)):
         if group.kind == "layout":
-            (operation,) = group.operations
-            operation.detach()
-            block.insert_op_before(operation, terminator)
-            for index, operand in enumerate(operation.operands):
-                operation.operands[index] = replaced[operand]
-            replaced[operation.result] = operation.result
+            (layout,) = group.operations
+            block.detach_op(layout)
+            block.insert_op_before(layout, terminator)
+            for index, operand in enumerate(layout.operands):
+                layout.operands[index] = replaced[operand]
+            replaced[layout.result] = layout.result
             continue
         kernel, results = _kernel(group, number, partition, replaced)
         if len(group.operations) > 1:
@@ -51,8 +52,7 @@ def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> list[Firing]:
     replacements = {result.owner for result in replaced.values()} | {terminator}
     for operation in reversed(list(block.ops)):
         if isinstance(operation, GraphOperation) and operation not in replacements:
-            operation.detach()
-            operation.erase(safe_erase=False)
+            block.erase_op(operation, safe_erase=False)
     return log
 
 
@@ -80,9 +80,9 @@ def _kernel(
 ) -> tuple[schedule_ir.KernelOp, list[SSAValue]]:
     made = {operation.result for operation in group.operations}
     used = list(dict.fromkeys(v for op in group.operations for v in op.inputs if v not in made))
-    inputs = [value for value in used if not _is_constant(value)]
+    inputs = [value for value in used if made_by(value, "constant") is None]
     members = set(group.operations)
-    results = [
+    results: list[SSAValue] = [
         operation.result
         for operation in group.operations
         if operation.result in partition.outputs or any(use.operation not in members for use in operation.result.uses)
@@ -90,8 +90,8 @@ def _kernel(
     body = Block(arg_types=[value.type for value in inputs])
     inside: dict[SSAValue, SSAValue] = dict(zip(inputs, body.args, strict=True))
     for value in used:
-        if _is_constant(value):
-            copy = value.owner.clone()  # type: ignore[union-attr]
+        if (constant := made_by(value, "constant")) is not None:
+            copy = constant.clone()
             body.add_op(copy)
             inside[value] = copy.results[0]
     for operation in group.operations:
@@ -103,7 +103,7 @@ def _kernel(
             )
         body.add_op(copy)
     body.add_op(schedule_ir.YieldOp.create(operands=[inside[value] for value in results]))
-    attributes = {
+    attributes: dict[str, Attribute] = {
         "sym_name": StringAttr(_kernel_name(group, number)),
         "family": StringAttr(_family(group)),
         "argument_dims": ArrayAttr([dimension_names(dims_of(value)) for value in inputs]),
@@ -111,7 +111,7 @@ def _kernel(
         "domain": dimension_names(group.domain),
     }
     if group.reduced is not None:
-        attributes["reduced"] = ArrayAttr([schedule_ir.IntegerAttr(axis, 64) for axis in group.reduced])
+        attributes["reduced"] = ArrayAttr([IntegerAttr(axis, 64) for axis in group.reduced])
     kernel = schedule_ir.KernelOp.create(
         operands=[replaced[value] for value in inputs],
         result_types=[value.type for value in results],
@@ -119,10 +119,6 @@ def _kernel(
         regions=[Region(body)],
     )
     return kernel, results
-
-
-def _is_constant(value: SSAValue) -> bool:
-    return isinstance(value.owner, GraphOperation) and value.owner.operator == "constant"
 
 
 def _family(group: Group) -> str:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.graph import GraphOperation
+from tessera.rewrite.engine import dims_of
 
 MAPS = frozenset(
     "add sub mul div neg abs pow exp log sqrt rsqrt tanh sigmoid erf relu gelu silu minimum maximum clamp where cast "
@@ -47,23 +48,11 @@ class Group:
         return next((op for op in self.operations if op.operator in CONTRACTIONS), None)
 
 
-def dims_of(value: SSAValue) -> tuple[str, ...]:
-    """The names of a value's extents: its operation's `dims`, or the function's `argument_dims`."""
-    owner = value.owner
-    if isinstance(owner, Block):
-        function = owner.parent_op()
-        assert function is not None
-        names = function.attributes["argument_dims"].data[value.index]  # type: ignore[attr-defined]
-        return tuple(name.data for name in names)
-    assert isinstance(owner, GraphOperation) and owner.dims is not None
-    return tuple(name.data for name in owner.dims)
-
-
 def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
     """The range `[first, last)` of dimensions that an operation reduces; None when it reduces none."""
     rank = len(dims_of(operation.inputs[0]))
     if operation.operator in REDUCTIONS:
-        axes = sorted(operation.attribute("axes"))  # type: ignore[arg-type]
+        axes = sorted(operation.integers("axes"))
         return axes[0], axes[-1] + 1
     if operation.operator in ("layer_norm", "rms_norm"):
         return rank - 1, rank
@@ -255,4 +244,4 @@ def _in_block(operations: Sequence[GraphOperation]) -> list[GraphOperation]:
     block = operations[0].parent_block()
     assert block is not None
     wanted = set(operations)
-    return [op for op in block.ops if op in wanted]  # type: ignore[misc]
+    return [op for op in block.ops if isinstance(op, GraphOperation) and op in wanted]

@@ -7,14 +7,14 @@ A kernel reduces one contiguous range of dimensions. Sums, products, extrema and
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, TensorType
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, SSAValue
 
 from tessera.dtypes import accumulator
 from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type
 from tessera.ir.graph import GraphOperation
 from tessera.rewrite.algebra import dtype
-from tessera.rewrite.engine import NamedRule, Rewriter, dims_attribute
+from tessera.rewrite.engine import NamedRule, Rewriter, dims_of
 
 
 def split_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
@@ -37,7 +37,7 @@ def split_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue |
     total = rewriter.create(operation.operator, [partial], {"axes": rest, "keepdims": keep})
     if wide is source:
         return total
-    set_type(rewriter.made[-1], dims_names(operation.result), partial)
+    set_type(rewriter.made[-1], dims_of(operation.result), partial)
     return rewriter.create("cast", [total], {"dtype": dtype(operation.result).name})
 
 
@@ -52,7 +52,7 @@ def _in_accumulator(source: SSAValue, rewriter: Rewriter) -> SSAValue:
 
 
 def _reduced(operator: str, source: SSAValue, axes: list[int], keep: bool, rewriter: Rewriter) -> SSAValue:
-    names, shape = list(dims_names(source)), list(shape_of(source))
+    names, shape = list(dims_of(source)), list(shape_of(source))
     for axis in reversed(axes):
         if keep:
             names[axis], shape[axis] = "1", 1
@@ -61,8 +61,7 @@ def _reduced(operator: str, source: SSAValue, axes: list[int], keep: bool, rewri
     value = rewriter.create(operator, [source], {"axes": tuple(axes), "keepdims": keep}, like=source)
     made = rewriter.made[-1]
     made.attributes["dims"] = dimension_names(tuple(names))
-    element = source.type.element_type  # type: ignore[attr-defined]
-    made.results[0]._type = tensor_type(tuple(shape), element)
+    made.results[0]._type = tensor_type(tuple(shape), element_of(source))
     return value
 
 
@@ -72,19 +71,16 @@ def shape_of(value: SSAValue) -> tuple[int | None, ...]:
     return tuple(None if extent < 0 else extent for extent in value.type.get_shape())
 
 
-def dims_names(value: SSAValue) -> tuple[str, ...]:
-    """The names of a value's extents."""
-    names = dims_attribute(value)
-    assert isinstance(names, ArrayAttr)
-    return tuple(name.data for name in names)
+def element_of(value: SSAValue) -> Attribute:
+    """The element type of a value."""
+    return ELEMENT_TYPES[dtype(value).name]
 
 
 def set_type(operation: GraphOperation, names: tuple[str, ...], like: SSAValue) -> None:
     """Gives an operation under construction the extents `names` and the element type of `like`."""
-    element = like.type.element_type  # type: ignore[attr-defined]
     shape = tuple(1 if name == "1" else None for name in names)
     operation.attributes["dims"] = dimension_names(names)
-    operation.results[0]._type = tensor_type(shape, element)
+    operation.results[0]._type = tensor_type(shape, element_of(like))
 
 
 def drop_empty_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
