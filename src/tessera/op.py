@@ -15,6 +15,7 @@ import numpy
 import torch
 
 from tessera import dtypes
+from tessera.compiler.tracing import kernel
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
 from tessera.lazy import sources
@@ -40,6 +41,7 @@ __all__ = [
     "gelu",
     "gemm",
     "gt",
+    "kernel",
     "layer_norm",
     "le",
     "log",
