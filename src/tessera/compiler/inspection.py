@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects.builtin import StringAttr
-
 from tessera.compiler import pipeline
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Kernel
 from tessera.compiler.program import KernelItem, Program
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import print_module
+from tessera.ir.schedule import KernelOp
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.scheduling.annotate import annotate
 from tessera.scheduling.schedule import Schedule
 
 LEVELS = ("graph", "schedule", "tile", "target")
@@ -74,9 +74,8 @@ def _schedule_text(structure: Structure) -> str:
     module = pipeline.program_of(symbolic_form(structure)).module.clone()
     kernels = {kernel.subject.item.name: kernel for kernel in kernels_of(structure)}
     for operation in module.walk():
-        name = operation.attributes.get("sym_name")
-        if isinstance(name, StringAttr) and name.data in kernels:
-            operation.attributes["schedule"] = StringAttr(str(kernels[name.data].schedule))
+        if isinstance(operation, KernelOp) and operation.sym_name.data in kernels:
+            annotate(operation, kernels[operation.sym_name.data].schedule)
     return print_module(module)
 
 
