@@ -173,6 +173,7 @@ MOST_PAIR_ROWS = 12
 def _few_rows(problem: ContractionProblem, schedule: Schedule, lanes: int) -> Schedule:
     if problem.m <= 4:
         micro, kc, order = (max(problem.m, 1), 4 * lanes if problem.m <= 2 else 2 * lanes), 8, "rows"
+        schedule = schedule.replace(unroll=1)
     elif problem.m <= 12:
         micro, kc, order = (problem.m, 2 * lanes), 16, "columns"
     else:
