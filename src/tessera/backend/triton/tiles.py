@@ -70,8 +70,10 @@ def _mma(p: Printer, op: tile.MmaOp) -> None:
             f"tl.dot multiplies floats, {SMALLEST_DOT} and more along each axis, not {shapes[0]} by {shapes[1]}",
             hints=["lower the kernel for a GPU (tessera.scheduling.gpu)"],
         )
-    precise = "" if types[0].is_narrow and types[0] == types[1] else f', input_precision="{_precision(op)}"'
-    p.bind(op.result, f"tl.dot({a}, {b}, {p.text(op.acc)}{precise})")
+    options = [] if types[0].is_narrow and types[0] == types[1] else [f'input_precision="{_precision(op)}"']
+    if accumulator.triton != "float32":
+        options.append(f"out_dtype=tl.{accumulator.triton}")
+    p.bind(op.result, f"tl.dot({', '.join([a, b, p.text(op.acc), *options])})")
 
 
 def _precision(op: tile.MmaOp) -> str:

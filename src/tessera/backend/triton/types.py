@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from ctypes import c_float
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IndexType
@@ -41,7 +42,15 @@ class Element:
             return str(bool(value))
         if not self.is_float:
             return str(int(value))
-        return repr(float(value)) if math.isfinite(value) else f'float("{float(value)}")'
+        if not math.isfinite(value):
+            return f'float("{float(value)}")'
+        return _shortest(value) if self.bits == 32 else repr(float(value))
+
+
+def _shortest(value: float) -> str:
+    """The fewest digits that are this number in fp32; nine always are."""
+    texts = (repr(float(f"{value:.{digits}g}")) for digits in range(1, 10))
+    return next((text for text in texts if c_float(float(text)).value == c_float(value).value), repr(float(value)))
 
 
 _ELEMENTS = {

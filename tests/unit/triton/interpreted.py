@@ -1,0 +1,118 @@
+"""Runs printed kernels in Triton's interpreter; prints, as JSON, each kernel's largest error in units of its dtype's eps.
+
+A program of its own, because Triton reads TRITON_INTERPRET when it is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera import target
+from tessera.backend.triton import TritonBackend
+from tessera.dtypes import bf16, fp16, fp32, fp64
+from tessera.scheduling.gpu import lower_contraction_gpu, lower_map_reduce_gpu, map_reduce_gpu_schedule
+from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
+from tests.unit.scheduling import specs
+
+M, N, K = 37, 71, 53
+ERRORS: dict[str, float] = {}
+
+
+def load(module: ModuleOp, folder: Path) -> Any:
+    """The printed kernel as a Python module."""
+    text = TritonBackend().emit(module, target.gpu("h100"), "source")
+    assert isinstance(text, str)
+    path = folder / "kernel.py"
+    path.write_text(text)
+    described = importlib.util.spec_from_file_location("kernel", path)
+    assert described is not None and described.loader is not None
+    kernel = importlib.util.module_from_spec(described)
+    described.loader.exec_module(kernel)
+    return kernel
+
+
+def check(name: str, module: ModuleOp, inputs: list[Any], expected: torch.Tensor, dtype: torch.dtype) -> None:
+    """Runs a kernel and notes its error against the float64 result."""
+    out = torch.empty(expected.shape, dtype=dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        load(module, Path(folder)).launch(*inputs, out)
+    eps = torch.finfo(dtype).eps if dtype.is_floating_point else 1.0
+    scale = expected.abs().max().clamp(min=1.0)
+    ERRORS[name] = float((out.double() - expected.double()).abs().max() / scale / eps)
+
+
+def products() -> None:
+    """Matrix products: epilogue, prologue, transposed operands, batches, 16 and 64 bits."""
+    schedule = Schedule(tile=(32, 64, 16), pipeline_depth=3, warps=4)
+    a, b, bias = torch.randn(M, K), torch.randn(K, N), torch.randn(N)
+
+    def run(name: str, spec: ContractionSpec, inputs: list[torch.Tensor], expected: torch.Tensor) -> None:
+        check(name, lower_contraction_gpu(spec, schedule), list(inputs), expected, inputs[0].dtype)
+
+    gelu = torch.nn.functional.gelu
+    run(
+        "bias gelu",
+        specs.matmul(fp32, bias=True, activation="gelu"),
+        [a, b, bias],
+        gelu(a.double() @ b.double() + bias.double()),
+    )
+    run("prologue", specs.matmul(fp32, prologue="exp"), [a, b], a.double().exp() @ b.double())
+    columns = specs.matmul(fp32, a_axes="km", b_axes="nk")
+    run("transposed", columns, [a.T.contiguous(), b.T.contiguous()], a.double() @ b.double())
+    batched = torch.randn(3, M, K)
+    run("batch", specs.matmul(fp32, batch=("b0",), b_batch=()), [batched, b], batched.double() @ b.double())
+    run("fp16", specs.matmul(fp16), [a.half(), b.half()], a.half().double() @ b.half().double())
+    run("fp64 relu", specs.matmul(fp64, activation="relu"), [a.double(), b.double()], (a.double() @ b.double()).relu())
+
+
+def rows() -> None:
+    """Row kernels whole and in a loop, reductions either way, an elementwise kernel with a scalar."""
+    x, weight, bias = torch.randn(5, N), torch.randn(N), torch.randn(N)
+
+    def run(
+        name: str,
+        spec: MapReduceSpec,
+        schedule: Schedule,
+        inputs: list[Any],
+        expected: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> None:
+        check(name, lower_map_reduce_gpu(spec, schedule), inputs, expected, dtype)
+
+    looped = Schedule(tile=(1, 16), whole_row=False, warps=1)
+    for dtype in (fp32, bf16, fp64):
+        spec, narrow = specs.rows("softmax", dtype), x.to(dtype.torch)
+        expected = narrow.double().softmax(-1)
+        run(f"softmax {dtype}", spec, map_reduce_gpu_schedule(spec, N), [narrow], expected, dtype.torch)
+        run(f"softmax loop {dtype}", spec, looped, [narrow], expected, dtype.torch)
+    norm = specs.rows("layer_norm", fp32, 2, eps=1e-5)
+    expected = torch.nn.functional.layer_norm(x.double(), (N,), weight.double(), bias.double())
+    run("layer norm", norm, map_reduce_gpu_schedule(norm, N), [x, weight, bias], expected, torch.float32)
+    references: dict[str, Callable[..., torch.Tensor]] = {"sum": torch.sum, "max": torch.amax, "mean": torch.mean}
+    for kind, reference in references.items():
+        for by_rows in (True, False):
+            spec = specs.reduction(kind, fp32, by_rows)
+            expected = reference(x.double(), dim=int(by_rows))
+            name = f"{kind} {'rows' if by_rows else 'columns'}"
+            run(name, spec, map_reduce_gpu_schedule(spec, N), [x], expected, torch.float32)
+    spec = specs.reduction("argmax", fp32, by_rows=True)
+    run("argmax", spec, map_reduce_gpu_schedule(spec, N), [x], x.argmax(1), torch.int64)
+    spec = specs.add_scaled(fp32)
+    run("scalar", spec, map_reduce_gpu_schedule(spec, N), [x, weight, 2.5], x.double() + 2.5 * weight, torch.float32)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    products()
+    rows()
+    json.dump(ERRORS, sys.stdout)
