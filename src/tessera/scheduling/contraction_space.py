@@ -177,10 +177,11 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule, lanes: int) -> Sc
     elif problem.m <= 12:
         micro, kc, order = (problem.m, 2 * lanes), 16, "columns"
     else:
-        micro, kc, order = (16, lanes), 32, "columns"
+        micro, kc, order = (16, lanes), 128, "columns"
     if problem.target.vector_registers < 32:
         micro = min(micro[0], 6), 2 * lanes
-    return schedule.replace(tile=(48, 4096, kc), micro=micro, pack_b=False, order=order, parallel="columns")
+    columns = 1024 if kc == 128 else 4096
+    return schedule.replace(tile=(48, columns, kc), micro=micro, pack_b=False, order=order, parallel="columns")
 
 
 def _whole_depth(problem: ContractionProblem) -> tuple[int, int, int]:
