@@ -72,16 +72,12 @@ def _unify_elementwise(names: _Names, index: int, node: SymbolicNode) -> None:
 def _unify_contraction(names: _Names, index: int, node: SymbolicNode) -> None:
     a, b = node.operands[:2]
     rank_a, rank_b, rank = (len(names.nodes[i].shape) for i in (a, b, index))
-    attributes = node.named_attributes
     if rank_a < 2 or rank_b < 2:
         names.unify((a, rank_a - 1), (b, max(rank_b - 2, 0)))
         return
-    flip_a, flip_b = bool(attributes.get("transpose_a")), bool(attributes.get("transpose_b"))
-    a_rows, a_inner = (rank_a - 1, rank_a - 2) if flip_a else (rank_a - 2, rank_a - 1)
-    b_inner, b_columns = (rank_b - 1, rank_b - 2) if flip_b else (rank_b - 2, rank_b - 1)
-    names.unify((a, a_inner), (b, b_inner))
-    names.unify((a, a_rows), (index, rank - 2))
-    names.unify((b, b_columns), (index, rank - 1))
+    names.unify((a, rank_a - 1), (b, rank_b - 2))
+    names.unify((a, rank_a - 2), (index, rank - 2))
+    names.unify((b, rank_b - 1), (index, rank - 1))
     for operand, own in ((a, rank_a), (b, rank_b)):
         for dimension in range(own - 2):
             names.unify((operand, dimension), (index, rank - own + dimension))

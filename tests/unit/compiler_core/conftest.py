@@ -1,0 +1,35 @@
+"""What the compiler's tests share: expressions as the compiler sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from tessera.compiler import pipeline
+from tessera.compiler.binding import launches_of
+from tessera.compiler.kernels import Launch
+from tessera.compiler.program import Program
+from tessera.handle import Tensor
+from tessera.lazy.symbolic import symbolic_form
+
+ProgramOf: TypeAlias = Callable[[Tensor], Program]
+LaunchesOf: TypeAlias = Callable[[Tensor], list[Launch]]
+
+
+@pytest.fixture
+def program_of() -> ProgramOf:
+    """The program that a pending tensor is compiled to."""
+    return lambda tensor: pipeline.program_of(symbolic_form(tensor.structure))
+
+
+@pytest.fixture
+def launches() -> LaunchesOf:
+    """The launches that a plan of a pending tensor has."""
+
+    def bound(tensor: Tensor) -> list[Launch]:
+        program = pipeline.program_of(symbolic_form(tensor.structure))
+        return launches_of(program, tensor.structure, pipeline.kernel_compiler())
+
+    return bound
