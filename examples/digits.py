@@ -114,7 +114,8 @@ def main(write: Callable[[str], None] = print) -> Report:
             return torch.softmax(network(images), -1).argmax(-1)
 
     def with_tessera() -> tessera.Tensor:
-        return classify(images, *weights).eval()
+        found: tessera.Tensor = classify(images, *weights)
+        return found.eval()
 
     expected, predicted = with_torch(), with_tessera().torch()
     assert torch.equal(predicted, expected), f"{int((predicted != expected).sum())} predictions differ from torch's"

@@ -70,8 +70,9 @@ ROWS = (
     Row("first matmul, from disk cache", "tessera", "first_matmul", limit=10.0, keeps_cache=True),
     Row("first matmul, from disk cache", "torch.compile", "torch_first_matmul", keeps_cache=True),
     Row("first evaluation, imports included", "tessera", "first_evaluation"),
-    Row("512 growing lengths: kernels compiled", "tessera", "lengths", "kernels", limit=4.0),
-    Row("512 growing lengths: all calls", "tessera", "lengths"),
+    Row("512 growing lengths of a product: kernels", "tessera", "lengths", "product", limit=4.0),
+    Row("512 growing lengths of a softmax: kernels", "tessera", "lengths", "softmax", limit=4.0),
+    Row("512 growing lengths of both: all calls", "tessera", "lengths"),
 )
 
 

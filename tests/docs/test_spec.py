@@ -28,7 +28,10 @@ def test_5_2_a_session_reports_latency_work_bandwidth_and_efficiency(capsys: pyt
 
 def test_5_4_autotune_prints_the_best_config(capsys: pytest.CaptureFixture[str]) -> None:
     run_all(PROFILING[1:2])
-    assert re.search(r"^Best config: tile=\(\d+,\d+,\d+\), pipeline_depth=\d+, fusion=\w+", capsys.readouterr().out)
+    shown = capsys.readouterr().out  # the knobs of the specification, among those of this machine
+    assert re.match(
+        r"Best config: tile=\(\d+,\d+,\d+\), .*pipeline_depth=\d+, .*fusion=(True|False)$", shown, re.MULTILINE
+    )
 
 
 def test_5_5_load_finds_what_was_tuned() -> None:
