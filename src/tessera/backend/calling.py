@@ -17,9 +17,7 @@ Argument: TypeAlias = "torch.Tensor | int | float"
 Words: TypeAlias = "ctypes.Array[ctypes.c_int64]"
 
 _ALIGNMENT = 64
-_SIGNATURE = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
-)
+_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
 def call(loaded: LoadedKernel, arguments: Sequence[Argument], workers: int = 1) -> None:

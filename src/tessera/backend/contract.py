@@ -27,8 +27,8 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 class Parameter:
     """One kernel argument: a buffer, or a scalar (`extents` is None).
 
-    `dtype` is the MLIR name of the element type, `index` included. `extents` and `strides`, in elements, hold an integer
-    where the kernel relies on it and None where any value will do; a buffer of rank r has r of each.
+    `dtype` is the MLIR name of the element type, `index` included. `extents` and `strides`, in elements, hold an
+    integer where the kernel relies on it and None where any value will do; a buffer of rank r has r of each.
     """
 
     dtype: str

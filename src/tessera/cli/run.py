@@ -23,7 +23,9 @@ _SHOWN = 3
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="What `tessera opt --emit=object` wrote; - is the standard input.")] = Path("-"),
+    file: Annotated[
+        Path, typer.Argument(help="What `tessera opt --emit=object` wrote; - is the standard input.")
+    ] = Path("-"),
     arg: Annotated[
         list[str] | None,
         typer.Option(

@@ -22,7 +22,22 @@ DTYPES = {
 }
 FLOATS = ("f32", "f64", "f16", "bf16")
 COLUMNS = 37
-SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"), 1e-40, -3e-39, 65504.0, 1e30, 3.0e38, 0.1, -0.7]
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    1e-40,
+    -3e-39,
+    65504.0,
+    1e30,
+    3.0e38,
+    0.1,
+    -0.7,
+]
 
 
 def kernel(body: str, sources: list[str], result: str) -> str:
@@ -71,7 +86,9 @@ def values(kind: str, seed: int, positive: bool = False) -> torch.Tensor:
     drawn = torch.randn(shape, generator=generator, dtype=torch.float64) * 3
     drawn = drawn.abs() + 0.01 if positive else drawn
     if not positive:
-        drawn[0, : len(SPECIAL)] = torch.tensor(SPECIAL, dtype=torch.float64)[torch.randperm(len(SPECIAL), generator=generator)]
+        drawn[0, : len(SPECIAL)] = torch.tensor(SPECIAL, dtype=torch.float64)[
+            torch.randperm(len(SPECIAL), generator=generator)
+        ]
     return drawn.to(dtype)
 
 
@@ -112,7 +129,9 @@ def test_maximum_and_minimum_propagate_nan(operation: str, kind: str, target: Ta
 
 @TARGETS
 @pytest.mark.parametrize("kind", ["i32", "i64"])
-@pytest.mark.parametrize("operation", ["addi", "subi", "muli", "maxsi", "minsi", "maxui", "minui", "andi", "ori", "xori"])
+@pytest.mark.parametrize(
+    "operation", ["addi", "subi", "muli", "maxsi", "minsi", "maxui", "minui", "andi", "ori", "xori"]
+)
 def test_integer_arithmetic(operation: str, kind: str, target: Target) -> None:
     text = kernel(f"%r = arith.{operation} %x0, %x1 : {vector(kind)}", [kind, kind], kind)
     check(text, [values(kind, 1), values(kind, 2)], kind, target)
@@ -147,7 +166,9 @@ def test_functions(operation: str, kind: str, target: Target) -> None:
 
 @TARGETS
 def test_power_and_fused_multiply_add(target: Target) -> None:
-    text = kernel(f"%p = math.powf %x0, %x1 : {vector('f32')}\n%r = math.fma %p, %x0, %x1 : {vector('f32')}", ["f32"] * 2, "f32")
+    text = kernel(
+        f"%p = math.powf %x0, %x1 : {vector('f32')}\n%r = math.fma %p, %x0, %x1 : {vector('f32')}", ["f32"] * 2, "f32"
+    )
     check(text, [values("f32", 5, positive=True), values("f32", 6, positive=True)], "f32", target, 1e-5)
 
 
@@ -169,7 +190,9 @@ def test_casts_between_all_types(source: str, result: str, target: Target) -> No
 
 def test_bf16_rounds_to_nearest_even_and_keeps_denormals() -> None:
     text = kernel(f"%r = arith.truncf %x0 : {vector('f32')} to {vector('bf16')}", ["f32"], "bf16")
-    bits = torch.tensor([0x3F808000, 0x3F818000, 0x3F808001, 0x00018000, 0x00008001, 0x7F7FFFFF, 0x7FC00001, 0x7F800001])
+    bits = torch.tensor(
+        [0x3F808000, 0x3F818000, 0x3F808001, 0x00018000, 0x00008001, 0x7F7FFFFF, 0x7FC00001, 0x7F800001]
+    )
     numbers = bits.to(torch.int32).view(torch.float32).repeat(2, 5)
     check(text, [numbers], "bf16", targets()[0])
 

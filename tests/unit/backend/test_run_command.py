@@ -56,7 +56,8 @@ def run_text(text: str, folder: Path, *arguments: str) -> numpy.ndarray:
     ran = tessera("run", "-", *arguments, "--output", str(folder / "y.npy"), given=compiled.stdout)
     assert ran.returncode == 0, ran.stderr.decode()
     assert "output 0: f32[6x19]" in ran.stdout.decode()
-    return numpy.load(folder / "y.npy")
+    result: numpy.ndarray = numpy.load(folder / "y.npy")
+    return result
 
 
 def test_edited_tile_ir_computes_what_the_edit_says(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ _UNWALKED = -1
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One dimension of a tile over a buffer: how many elements, the stride in bytes, and where they may leave the buffer.
+    """One dimension of a tile over a buffer: how many elements, the stride in bytes, where they may leave the buffer.
 
     `position` and `extent` are of the buffer dimension it walks; `checked` says that elements may lie outside.
     """
@@ -76,6 +76,11 @@ def lanes_below(emitter: Emitter, count: str, lanes: int) -> str:
         return emitter.pure(f"icmp sgt i32 {count}, 0")
     steps = ", ".join(f"i32 {lane}" for lane in range(lanes))
     return emitter.pure(f"icmp slt <{lanes} x i32> <{steps}>, {emitter.splat('i32', count, lanes)}")
+
+
+def single() -> Axis:
+    """The axis of a dimension that walks nothing."""
+    return Axis(1, 0, constant_index(0), constant_index(1), False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ def window(
         else:
             axes.append(Axis(size, buffer.strides[dim], indices[dim], buffer.extents[dim], not promised))
     while len(axes) < 2:
-        axes.insert(0, Axis(1, 0, constant_index(0), constant_index(1), False))
+        axes.insert(0, single())
     terms, constant = _byte_offset(emitter, buffer, indices)
     terms.sort(key=emitter.depth)
     return Window(buffer.element, axes[0], axes[1], buffer.pointer, tuple(terms), constant)

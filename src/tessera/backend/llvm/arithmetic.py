@@ -7,11 +7,11 @@ from typing import cast
 
 from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IndexType, IntegerAttr
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Operation
 
 from tessera.backend.llvm.conversion import FLOAT_NAMES, computed_in, convert, convert_part, each_part
-from tessera.backend.llvm.emitter import Emitter
 from tessera.backend.llvm.generator import Generator, Handler
+from tessera.backend.llvm.indices import INDEX_ARITHMETIC, INTEGER_PREDICATES, compare_indices
 from tessera.backend.llvm.literals import literal
 from tessera.backend.llvm.values import (
     BF16,
@@ -27,77 +27,8 @@ from tessera.backend.llvm.values import (
     shape_of,
     vector_type,
 )
-from tessera.backend.llvm.vecmath import FUNCTIONS, expand
+from tessera.backend.llvm.vecmath import expand
 from tessera.errors import CompileError
-
-# -- indices ----------------------------------------------------------------------------------------------------------
-
-
-def divide(emitter: Emitter, a: Index, divisor: int) -> Index:
-    """a / divisor, towards zero."""
-    if a.known is not None:
-        quotient = abs(a.known) // divisor
-        return constant_index(quotient if a.known >= 0 else -quotient)
-    if divisor == 1:
-        return a
-    division = "udiv" if a.natural else "sdiv"
-    return Index(emitter.pure(f"{division} i64 {emitter.operand(a)}, {divisor}"), 0, a.natural)
-
-
-def _index_quotient(emitter: Emitter, a: Index, b: Index) -> Index:
-    if b.known is not None and b.known > 0:
-        return divide(emitter, a, b.known)
-    # A division by zero traps, so it stays where it stands.
-    return Index(emitter.emit(f"sdiv i64 {emitter.operand(a)}, {emitter.operand(b)}"), 0, a.natural and b.natural)
-
-
-def _index_floor(emitter: Emitter, a: Index, b: Index) -> Index:
-    if a.natural and b.natural:
-        return _index_quotient(emitter, a, b)
-    down = emitter.subtract(a, _index_modulus(emitter, a, b))
-    return _index_quotient(emitter, down, b)
-
-
-def _index_modulus(emitter: Emitter, a: Index, b: Index) -> Index:
-    """The remainder with the divisor's sign."""
-    rest = _index_remainder(emitter, a, b)
-    shifted = emitter.emit(f"add i64 {emitter.operand(rest)}, {emitter.operand(b)}")
-    again = emitter.emit(f"srem i64 {shifted}, {emitter.operand(b)}")
-    return Index(again, 0, b.natural)
-
-
-def _index_ceiling(emitter: Emitter, a: Index, b: Index) -> Index:
-    if a.natural and b.natural:
-        return _index_quotient(emitter, emitter.add(a, emitter.subtract(b, constant_index(1))), b)
-    return emitter.subtract(constant_index(0), _index_floor(emitter, emitter.subtract(constant_index(0), a), b))
-
-
-def _index_remainder(emitter: Emitter, a: Index, b: Index) -> Index:
-    return emitter.subtract(a, emitter.multiply(_index_quotient(emitter, a, b), b))
-
-
-_INDEX: dict[type[Operation], Callable[[Emitter, Index, Index], Index]] = {
-    arith.AddiOp: Emitter.add,
-    arith.SubiOp: Emitter.subtract,
-    arith.MuliOp: Emitter.multiply,
-    arith.MinSIOp: Emitter.minimum,
-    arith.MaxSIOp: Emitter.maximum,
-    arith.DivSIOp: _index_quotient,
-    arith.FloorDivSIOp: _index_floor,
-    arith.CeilDivSIOp: _index_ceiling,
-    arith.RemSIOp: _index_remainder,
-}
-
-
-def _compare_indices(emitter: Emitter, a: Index, b: Index, predicate: int) -> str:
-    if predicate in (0, 1):
-        return emitter.pure(f"icmp {_CMPI[predicate]} i64 {emitter.operand(a)}, {emitter.operand(b)}")
-    if predicate in (2, 4):  # a < b, a > b
-        return emitter.below(a, b) if predicate == 2 else emitter.below(b, a)
-    if predicate in (3, 5):  # a <= b, a >= b
-        return emitter.below(a, b.plus(1)) if predicate == 3 else emitter.below(b, a.plus(1))
-    return emitter.pure(f"icmp {_CMPI[predicate]} i64 {emitter.operand(a)}, {emitter.operand(b)}")
-
 
 # -- constants, casts, comparisons ------------------------------------------------------------------------------------
 
@@ -175,7 +106,6 @@ def _bitcast(generator: Generator, op: arith.BitcastOp) -> Sequence[Value]:
     return (each_part(generator, element, [value], make),)
 
 
-_CMPI = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 _CMPF = (
     *("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord"),
     *("ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true"),
@@ -197,8 +127,9 @@ def _cmpi(generator: Generator, op: arith.CmpiOp) -> Sequence[Value]:
     predicate = op.predicate.value.data
     if isinstance(op.lhs.type, IndexType):
         a, b = generator.index(op.lhs), generator.index(op.rhs)
-        return (Tile(I1, 1, ((_compare_indices(generator.emitter, a, b, predicate),),)),)
-    return (compare(generator, generator.tile(op.lhs), generator.tile(op.rhs), f"icmp {_CMPI[predicate]}"),)
+        return (Tile(I1, 1, ((compare_indices(generator.emitter, a, b, predicate),),)),)
+    instruction = f"icmp {INTEGER_PREDICATES[predicate]}"
+    return (compare(generator, generator.tile(op.lhs), generator.tile(op.rhs), instruction),)
 
 
 def _cmpf(generator: Generator, op: arith.CmpfOp) -> Sequence[Value]:
@@ -242,16 +173,14 @@ def binary(instruction: str) -> Maker:
     return make
 
 
-def intrinsic(name: str, flags: str = "", extra: str = "") -> Maker:
-    """A call of `llvm.NAME` of the part's type; `extra` is a last argument, type and value."""
+def intrinsic(name: str, flags: str = "", extra: tuple[str, str] | None = None) -> Maker:
+    """A call of `llvm.NAME` of the part's type; `extra` is a last argument as (type, operand)."""
 
     def make(generator: Generator, element: Element, lanes: int, operands: Sequence[str]) -> str:
         kind = vector_type(element.llvm, lanes)
         suffix = FLOAT_NAMES.get(element, element.llvm)
         function = f"@llvm.{name}.{suffix if lanes == 1 else f'v{lanes}{suffix}'}"
-        arguments = [(kind, operand) for operand in operands]
-        if extra:
-            arguments.append(cast("tuple[str, str]", tuple(extra.split())))
+        arguments = [(kind, operand) for operand in operands] + ([extra] if extra else [])
         call = generator.emitter.call(kind, function, *arguments)
         return generator.emitter.emit(call.replace("call ", f"call {flags} ", 1) if flags else call)
 
@@ -341,7 +270,7 @@ ELEMENTWISE: dict[type[Operation], Maker] = {
     arith.MaxUIOp: _on_booleans("or", intrinsic("umax")),
     arith.MinUIOp: _on_booleans("and", intrinsic("umin")),
     math.AbsFOp: intrinsic("fabs"),
-    math.AbsIOp: intrinsic("abs", extra="i1 false"),
+    math.AbsIOp: intrinsic("abs", extra=("i1", "false")),
     math.FloorOp: intrinsic("floor"),
     math.CeilOp: intrinsic("ceil"),
     math.TruncOp: intrinsic("trunc"),
@@ -367,32 +296,30 @@ ELEMENTWISE: dict[type[Operation], Maker] = {
 }
 """What computes each operation class element by element."""
 
-assert FUNCTIONS >= {"exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "tanh", "erf", "powf"}
-
 
 def _elementwise(make: Maker) -> Handler:
     def handle(generator: Generator, op: Operation) -> Sequence[Value]:
         if isinstance(op.results[0].type, IndexType):
-            compute = _INDEX.get(type(op))
-            if compute is None:
-                raise CompileError(f"the LLVM backend has no code for {op.name} on index")
-            a, b = op.operands
-            return (compute(generator.emitter, generator.index(a), generator.index(b)),)
+            return _on_index(generator, op)
         return (apply(generator, make, [generator.tile(operand) for operand in op.operands]),)
 
     return handle
 
 
-def _unreachable(generator: Generator, element: Element, lanes: int, operands: Sequence[str]) -> str:
-    raise CompileError("floor and ceiling division have code for index only")
+def _on_index(generator: Generator, op: Operation) -> Sequence[Value]:
+    compute = INDEX_ARITHMETIC.get(type(op))
+    if compute is None or not isinstance(op.results[0].type, IndexType):
+        raise CompileError(f"the LLVM backend has no code for {op.name} on {op.results[0].type}")
+    a, b = op.operands
+    return (compute(generator.emitter, generator.index(a), generator.index(b)),)
 
 
 ARITHMETIC = cast(
     "dict[type[Operation], Handler]",
     {
         **{kind: _elementwise(make) for kind, make in ELEMENTWISE.items()},
-        arith.FloorDivSIOp: _elementwise(_unreachable),
-        arith.CeilDivSIOp: _elementwise(_unreachable),
+        arith.FloorDivSIOp: _on_index,
+        arith.CeilDivSIOp: _on_index,
         arith.ConstantOp: _constant,
         arith.IndexCastOp: _index_cast,
         arith.ExtFOp: _convert,

@@ -35,10 +35,9 @@ def flatten(generator: Generator, values: Sequence[Value]) -> list[tuple[str, st
             continue
         if isinstance(value, Buffer):
             raise CompileError("buffers cannot be carried through loops or conditionals")
-        if isinstance(value, PairTile):
-            value = generator.separate(value)
-        operands = [part for row in value.rows for part in row]
-        flat.extend(zip(generator.part_types(value), operands, strict=True))
+        tile_value = generator.separate(value) if isinstance(value, PairTile) else value
+        operands = [part for row in tile_value.rows for part in row]
+        flat.extend(zip(generator.part_types(tile_value), operands, strict=True))
     return flat
 
 

@@ -31,7 +31,9 @@ def convert(generator: Generator, value: Tile, element: Element) -> Tile:
     """The tile with its elements converted: floats to integers truncate, anything to i1 tests for non-zero."""
     if value.element is element:
         return value
-    return each_part(generator, element, [value], lambda lanes, part: convert_part(generator, part, lanes, value.element, element))
+    return each_part(
+        generator, element, [value], lambda lanes, part: convert_part(generator, part, lanes, value.element, element)
+    )
 
 
 def convert_part(generator: Generator, part: str, lanes: int, source: Element, target: Element) -> str:
@@ -109,9 +111,7 @@ def _narrow(generator: Generator, part: str, lanes: int, target: Element) -> str
     biased = emitter.emit(f"add {bits} {pattern}, {emitter.emit(f'add {bits} {odd}, {spread(0x7FFF)}')}")
     rounded = emitter.emit(f"lshr {bits} {biased}, {spread(16)}")
     ordered = emitter.emit(f"fcmp ord {single} {part}, {zero(F32, lanes)}")
-    kept = emitter.emit(
-        f"select {vector_type('i1', lanes)} {ordered}, {bits} {rounded}, {bits} {emitter.splat('i32', str(0x7FC0), lanes)}"
-    )
+    kept = emitter.emit(f"select {vector_type('i1', lanes)} {ordered}, {bits} {rounded}, {bits} {spread(0x7FC0)}")
     return emitter.emit(f"trunc {bits} {kept} to {vector_type('i16', lanes)}")
 
 

@@ -136,10 +136,11 @@ def _order_streams(emitter: Emitter) -> None:
 def _module_text(entry: str, emitter: Emitter, declarations: dict[str, None]) -> str:
     if not entry.replace("_", "").replace(".", "").isalnum():
         raise CompileError(f"{entry!r} cannot be the name of a kernel: letters, digits, _ and . are meant")
-    signature = "ptr noalias %table, ptr noalias %descriptors, i64 %worker, i64 %workers, ptr noalias align 64 %workspace"
-    attributes = (
-        f'nounwind "prefer-vector-width"="{emitter.target.vector_bits}" "no-trapping-math"="true" "frame-pointer"="none"'
+    signature = (
+        "ptr noalias %table, ptr noalias %descriptors, i64 %worker, i64 %workers, ptr noalias align 64 %workspace"
     )
+    width = emitter.target.vector_bits
+    attributes = f'nounwind "prefer-vector-width"="{width}" "no-trapping-math"="true" "frame-pointer"="none"'
     return "\n".join(
         (
             *declarations,

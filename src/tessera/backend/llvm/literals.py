@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 from tessera.backend.llvm.values import BF16, F16, F32, Element
@@ -37,7 +38,7 @@ def _half_bits(value: float) -> int:
 
 
 def _bfloat_bits(value: float) -> int:
-    if value != value:
+    if math.isnan(value):
         return 0x7FC0
     bits = int(struct.unpack("<I", struct.pack("<f", _single(value)))[0])
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 & 0xFFFF

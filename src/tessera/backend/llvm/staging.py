@@ -8,10 +8,11 @@ from typing import cast
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Operation
 
+from tessera.backend.llvm.access import write
 from tessera.backend.llvm.addressing import advance, window
-from tessera.backend.llvm.arithmetic import divide
 from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.memory import scratch, write
+from tessera.backend.llvm.indices import divide
+from tessera.backend.llvm.memory import scratch
 from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, Value, constant_index, shape_of
 from tessera.errors import CompileError
 from tessera.ir import tile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Operation
@@ -12,7 +12,7 @@ from tessera.backend.llvm.addressing import lanes_below
 from tessera.backend.llvm.arithmetic import MAXIMUM, MINIMUM, Maker, apply, binary, compare, intrinsic, select
 from tessera.backend.llvm.conversion import computed_in, convert
 from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.values import I1, I64, Element, Index, Tile, Value, element_of, shape_of, vector_type
+from tessera.backend.llvm.values import I1, I64, Element, Index, Tile, Value, element_of, shape_of
 from tessera.ir import tile
 
 
@@ -48,7 +48,7 @@ def _along(generator: Generator, shape: tuple[int, int], axis: int, rank: int, p
 
 
 def _mask(generator: Generator, op: tile.MaskOp) -> Sequence[Value]:
-    """The number of lanes before the limit is made a scalar first: comparing 32-bit lane numbers takes half the work."""
+    """The lanes before the limit are counted first: comparing 32-bit lane numbers with that takes half the work."""
     emitter = generator.emitter
     rest = emitter.subtract(generator.index(op.limit), generator.index(op.position))
 
@@ -103,6 +103,8 @@ def _cast(generator: Generator, op: tile.CastOp) -> Sequence[Value]:
 
 # -- reductions -------------------------------------------------------------------------------------------------------
 
+Item = TypeVar("Item")
+
 _COMBINE: dict[str, dict[str, Maker]] = {
     "float": {"add": binary("fadd"), "mul": binary("fmul"), "max": MAXIMUM, "min": MINIMUM},
     "int": {"add": binary("add"), "mul": binary("mul"), "max": intrinsic("smax"), "min": intrinsic("smin")},
@@ -124,10 +126,11 @@ def _reduce(generator: Generator, op: tile.ReduceOp) -> Sequence[Value]:
     return (convert(generator, total, value.element),)
 
 
-def _tree(items: Sequence[Tile], combine: Callable[[Tile, Tile], Tile]) -> Tile:
+def _tree(items: Sequence[Item], combine: Callable[[Item, Item], Item]) -> Item:
+    """All items combined, neighbours first."""
     while len(items) > 1:
         paired = [combine(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
-        items = paired + list(items[len(paired) * 2 :])
+        items = [*paired, *items[len(paired) * 2 :]]
     return items[0]
 
 
@@ -136,16 +139,15 @@ def _across(generator: Generator, row: Sequence[str], columns: int, element: Ele
     by_width: dict[int, list[str]] = {}
     for part, lanes in zip(row, generator.widths(columns), strict=True):
         by_width.setdefault(lanes, []).append(part)
-    scalars = []
-    for lanes, parts in by_width.items():
-        while len(parts) > 1:
-            paired = [make(generator, element, lanes, pair) for pair in zip(parts[::2], parts[1::2], strict=False)]
-            parts = paired + parts[len(paired) * 2 :]
-        scalars.append(_fold(generator, parts[0], lanes, element, make))
-    total = scalars[0]
-    for scalar in scalars[1:]:
-        total = make(generator, element, 1, (total, scalar))
-    return total
+    scalars = [
+        _fold(generator, _tree(parts, _maker(generator, make, element, lanes)), lanes, element, make)
+        for lanes, parts in by_width.items()
+    ]
+    return _tree(scalars, _maker(generator, make, element, 1))
+
+
+def _maker(generator: Generator, make: Maker, element: Element, lanes: int) -> Callable[[str, str], str]:
+    return lambda a, b: make(generator, element, lanes, (a, b))
 
 
 def _fold(generator: Generator, part: str, lanes: int, element: Element, make: Maker) -> str:

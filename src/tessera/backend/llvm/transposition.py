@@ -17,10 +17,7 @@ def transpose(generator: Generator, value: Tile) -> Tile:
     rows, columns = len(value.rows), value.columns
     side = min(generator.emitter.lanes, _power_of_two(rows), _power_of_two(columns))
     # Blocks of the result, row of blocks after row of blocks: block (j, i) of the result is block (i, j) of the tile.
-    turned = [
-        [_turn(generator, value, side, i, j) for i in range(rows // side)]
-        for j in range(columns // side)
-    ]
+    turned = [[_turn(generator, value, side, i, j) for i in range(rows // side)] for j in range(columns // side)]
     result = []
     for blocks in turned:
         for line in range(side):
@@ -81,7 +78,11 @@ def _grow(generator: Generator, kind: str, operands: list[str], side: int) -> st
     emitter = generator.emitter
     total, width = operands[0], side
     for operand in operands[1:]:
-        wide = emitter.shuffle(kind, side, operand, "poison", [*range(side), *[0] * (width - side)]) if width > side else operand
+        wide = (
+            emitter.shuffle(kind, side, operand, "poison", [*range(side), *[0] * (width - side)])
+            if width > side
+            else operand
+        )
         total = emitter.shuffle(kind, width, total, wide, [*range(width), *range(width, width + side)])
         width += side
     return total

@@ -1,0 +1,182 @@
+"""Whole tiles to and from memory.
+
+Memory outside a buffer is never touched. Whether a tile lies inside as a whole, which is the common case, is decided at
+run time; tiles of several rows that do not take a detour through scratch memory, one masked row after another, so that
+the code for whole tiles is the only one that is as long as the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tessera.backend.llvm.addressing import Axis, Window, single
+from tessera.backend.llvm.generator import Generator
+from tessera.backend.llvm.parts import (
+    PartLoader,
+    gather_part,
+    load,
+    load_if,
+    load_part,
+    scatter_part,
+    store_part,
+    store_past_caches,
+)
+from tessera.backend.llvm.transposition import transpose
+from tessera.backend.llvm.values import Index, Tile, constant_index
+
+
+def read(generator: Generator, at: Window, fill: str | None) -> Tile:
+    """The tile under a window; elements outside are `fill`, or anything where that is None."""
+    size = at.element.size
+    if at.columns.size == 1:
+        return _read_scalars(generator, at, fill)
+    if at.columns.stride == size:
+        return _read_rows(generator, at, fill, load_part)
+    if at.rows.stride == size and at.rows.size > 1:
+        return transpose(generator, read(generator, at.transposed, fill))
+    return _read_rows(generator, at, fill, gather_part)
+
+
+def _read_scalars(generator: Generator, at: Window, fill: str | None) -> Tile:
+    emitter, rows, element = generator.emitter, at.rows, at.element
+    if fill is None and rows.checked and not at.columns.checked:
+        # Rows outside read the nearest one inside: their addresses need no condition where they are used.
+        pointers = at.row_pointers(emitter, [_clamped_offset(generator, rows, row) for row in range(rows.size)])
+        return Tile(element, 1, tuple((load(generator, element, pointer, 1),) for pointer in pointers))
+    column_inside = at.columns.inside(emitter, 0)
+    pointers = at.row_pointers(emitter)
+    values = []
+    for row, pointer in enumerate(pointers):
+        inside = emitter.both(rows.inside(emitter, row), column_inside)
+        values.append((load_if(generator, element, pointer, inside, fill),))
+    return Tile(element, 1, tuple(values))
+
+
+def _clamped_offset(generator: Generator, rows: Axis, row: int) -> str:
+    emitter = generator.emitter
+    last = emitter.subtract(rows.extent.plus(-1), rows.position)
+    steps = emitter.minimum(constant_index(row), last)
+    if not rows.position.natural:
+        steps = emitter.maximum(steps, emitter.subtract(constant_index(0), rows.position))
+    return emitter.scaled(emitter.operand(steps), rows.stride)
+
+
+def _read_rows(generator: Generator, at: Window, fill: str | None, load_one: PartLoader) -> Tile:
+    """Row after row, each in the parts that `load_one` reads."""
+    emitter, widths = generator.emitter, generator.widths(at.columns.size)
+
+    def rows(masked: bool, pointers: Sequence[str]) -> list[tuple[str, ...]]:
+        values = []
+        for row, pointer in enumerate(pointers):
+            inside = at.rows.inside(emitter, row) if masked else "true"
+            parts, first = [], 0
+            for lanes in widths:
+                mask = at.columns.mask(emitter, first, lanes, inside) if masked else None
+                parts.append(load_one(generator, at, pointer, first, lanes, mask, fill))
+                first += lanes
+            values.append(tuple(parts))
+        return values
+
+    whole = at.whole(emitter)
+    if whole == "true":
+        values = rows(False, at.row_pointers(emitter))
+    elif at.rows.size > 1 and load_one is load_part:
+        values = rows(False, _detour(generator, at, whole, fill=fill, fetch=True))
+    else:
+        values = rows(True, at.row_pointers(emitter))
+    return Tile(at.element, at.columns.size, tuple(values))
+
+
+def _detour(generator: Generator, at: Window, whole: str, fill: str | None, fetch: bool) -> list[str]:
+    """The addresses of a tile's rows: in the buffer where the tile lies inside as a whole, else in scratch memory.
+
+    With `fetch` the scratch memory holds the tile. So one piece of code without masks serves both cases, and no tile
+    has to pass, register by register, through a merge of two.
+    """
+    emitter, element, size = generator.emitter, at.element, at.element.size
+    row_bytes = at.columns.size * size
+    offset = generator.reserve_bounce(row_bytes * at.rows.size)
+    scratch = emitter.pure(f"getelementptr i8, ptr %workspace, i64 {offset}")
+
+    def direct() -> list[str]:
+        return [at.first_pointer(emitter), str(at.rows.stride)]
+
+    def aside() -> list[str]:
+        def body(number: Index, _: list[str]) -> list[str]:
+            row = _read_rows(generator, at.row(emitter, number), fill, load_part)
+            write(generator, _scratch_row(generator, at, scratch, number), row)
+            return []
+
+        if fetch:
+            emitter.loop(constant_index(0), constant_index(at.rows.size), 1, [], body, once=True)
+        return [scratch, str(row_bytes)]
+
+    start, stride = emitter.branch(whole, direct, aside, ("ptr", "i64"))
+    axis = Axis(at.rows.size, stride, constant_index(0), constant_index(at.rows.size), False)
+    columns = Axis(at.columns.size, size, constant_index(0), constant_index(at.columns.size), False)
+    return Window(element, axis, columns, start, (), 0).row_pointers(emitter)
+
+
+def _scratch_row(generator: Generator, at: Window, scratch: str, number: Index) -> Window:
+    row_bytes = at.columns.size * at.element.size
+    offset = generator.emitter.scaled(generator.emitter.operand(number), row_bytes)
+    columns = Axis(at.columns.size, at.element.size, constant_index(0), constant_index(at.columns.size), False)
+    return Window(at.element, single(), columns, scratch, (offset,), 0)
+
+
+def write(generator: Generator, at: Window, value: Tile, nontemporal: bool = False) -> None:
+    """Stores a tile; elements outside the buffer are dropped."""
+    size = at.element.size
+    if at.columns.stride != size and at.rows.stride == size and at.rows.size > 1 and at.columns.size > 1:
+        write(generator, at.transposed, transpose(generator, value), nontemporal)
+        return
+    emitter, widths = generator.emitter, generator.widths(at.columns.size)
+    contiguous = at.columns.stride == size or at.columns.size == 1
+    store = store_part if contiguous else scatter_part
+
+    def rows(masked: bool, pointers: Sequence[str], past_caches: bool) -> list[str]:
+        for row, pointer in enumerate(pointers):
+            if past_caches:
+                store_past_caches(generator, at.element, pointer, value.rows[row], widths)
+                continue
+            inside = at.rows.inside(emitter, row) if masked else "true"
+            first = 0
+            for part, lanes in zip(value.rows[row], widths, strict=True):
+                mask = at.columns.mask(emitter, first, lanes, inside) if masked else None
+                store(generator, at, pointer, first, lanes, mask, part)
+                first += lanes
+        return []
+
+    whole = at.whole(emitter)
+    if whole == "true":
+        rows(False, at.row_pointers(emitter), nontemporal and contiguous)
+    elif at.rows.size > 1 and at.columns.size > 1 and contiguous:
+        rows(False, _detour(generator, at, whole, fill=None, fetch=False), past_caches=False)
+        emitter.branch(whole, _nothing, lambda: _bring_back(generator, at))
+    elif emitter.target.has_avx512:
+        rows(True, at.row_pointers(emitter), past_caches=False)
+    else:
+        # Without AVX-512 a masked store is slow on many CPUs even where its mask is full.
+        def masked() -> list[str]:
+            return rows(True, at.row_pointers(emitter), past_caches=False)
+
+        emitter.branch(whole, lambda: rows(False, at.row_pointers(emitter), past_caches=False), masked)
+
+
+def _nothing() -> list[str]:
+    return []
+
+
+def _bring_back(generator: Generator, at: Window) -> list[str]:
+    """Stores a tile that stands in scratch memory, one masked row after another."""
+    emitter = generator.emitter
+    offset = generator.reserve_bounce(at.columns.size * at.element.size * at.rows.size)
+    scratch = emitter.pure(f"getelementptr i8, ptr %workspace, i64 {offset}")
+
+    def body(number: Index, _: list[str]) -> list[str]:
+        row = _read_rows(generator, _scratch_row(generator, at, scratch, number), None, load_part)
+        write(generator, at.row(emitter, number), row)
+        return []
+
+    emitter.loop(constant_index(0), constant_index(at.rows.size), 1, [], body, once=True)
+    return []

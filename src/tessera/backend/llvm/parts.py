@@ -1,0 +1,198 @@
+"""One part of a row to and from memory: vectors and scalars, with and without a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from tessera.backend.llvm.addressing import Window, advance
+from tessera.backend.llvm.emitter import zero
+from tessera.backend.llvm.generator import Generator
+from tessera.backend.llvm.values import Element, vector_type
+
+_LINE_BYTES = 64
+
+PartLoader: TypeAlias = Callable[[Generator, Window, str, int, int, "str | None", "str | None"], str]
+"""Reads `lanes` elements of a row from column `first` on: generator, window, row pointer, first, lanes, mask, fill."""
+
+PartStorer: TypeAlias = Callable[[Generator, Window, str, int, int, "str | None", str], None]
+"""Writes them: generator, window, row pointer, first, lanes, mask, value."""
+
+
+def load(generator: Generator, element: Element, pointer: str, lanes: int) -> str:
+    memory = vector_type(element.memory, lanes)
+    return _from_memory(
+        generator, element, generator.emitter.emit(f"load {memory}, ptr {pointer}, align {element.size}"), lanes
+    )
+
+
+def _from_memory(generator: Generator, element: Element, value: str, lanes: int) -> str:
+    if element.kind != "bool":
+        return value
+    return generator.emitter.emit(
+        f"icmp ne {vector_type('i8', lanes)} {value}, {zero(element, lanes) if lanes > 1 else 0}"
+    )
+
+
+def _to_memory(generator: Generator, element: Element, value: str, lanes: int) -> str:
+    if element.kind != "bool":
+        return value
+    return generator.emitter.emit(f"zext {vector_type('i1', lanes)} {value} to {vector_type('i8', lanes)}")
+
+
+def load_if(generator: Generator, element: Element, pointer: str, inside: str, fill: str | None) -> str:
+    """One element, read from a constant that holds `fill` where it lies outside."""
+    emitter = generator.emitter
+    if inside != "true":
+        stored = fill or zero(element, 1)
+        constant = emitter.constant(element, {"true": "1", "false": "0"}.get(stored, stored))
+        pointer = emitter.pure(f"select i1 {inside}, ptr {pointer}, ptr {constant}")
+    return load(generator, element, pointer, 1)
+
+
+def load_part(
+    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, fill: str | None
+) -> str:
+    emitter, element = generator.emitter, at.element
+    pointer = advance(emitter, pointer, first * element.size)
+    if mask is None:
+        return load(generator, element, pointer, lanes)
+    if lanes == 1:
+        return load_if(generator, element, pointer, mask, fill)
+    memory = vector_type(element.memory, lanes)
+    text = emitter.call(
+        memory,
+        f"@llvm.masked.load.v{lanes}{_suffix(element)}.p0",
+        ("ptr", pointer),
+        ("i32", str(element.size)),
+        (f"<{lanes} x i1>", mask),
+        (memory, _passthrough(generator, element, fill, lanes)),
+    )
+    return _from_memory(generator, element, emitter.emit(text), lanes)
+
+
+def gather_part(
+    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, fill: str | None
+) -> str:
+    emitter, element, stride = generator.emitter, at.element, at.columns.stride
+    if stride == 0 and mask is None:
+        return emitter.splat(element.llvm, load(generator, element, pointer, 1), lanes)
+    if lanes == 1:
+        start = (
+            pointer
+            if not first
+            else emitter.pure(f"getelementptr i8, ptr {pointer}, i64 {_times(generator, stride, first)}")
+        )
+        return load_if(generator, element, start, mask or "true", fill)
+    memory = vector_type(element.memory, lanes)
+    text = emitter.call(
+        memory,
+        f"@llvm.masked.gather.v{lanes}{_suffix(element)}.v{lanes}p0",
+        (f"<{lanes} x ptr>", _lane_pointers(generator, pointer, stride, first, lanes)),
+        ("i32", str(element.size)),
+        (f"<{lanes} x i1>", mask or "splat (i1 true)"),
+        (memory, _passthrough(generator, element, fill, lanes)),
+    )
+    return _from_memory(generator, element, emitter.emit(text), lanes)
+
+
+def _times(generator: Generator, stride: int | str, count: int) -> int | str:
+    return stride * count if isinstance(stride, int) else generator.emitter.pure(f"mul nsw i64 {stride}, {count}")
+
+
+def _lane_pointers(generator: Generator, pointer: str, stride: int | str, first: int, lanes: int) -> str:
+    emitter = generator.emitter
+    if isinstance(stride, int):
+        offsets = "<" + ", ".join(f"i64 {(first + lane) * stride}" for lane in range(lanes)) + ">"
+    else:
+        steps = "<" + ", ".join(f"i64 {first + lane}" for lane in range(lanes)) + ">"
+        offsets = emitter.pure(f"mul nsw <{lanes} x i64> {steps}, {emitter.splat('i64', stride, lanes)}")
+    return emitter.emit(f"getelementptr i8, ptr {pointer}, <{lanes} x i64> {offsets}")
+
+
+def _suffix(element: Element) -> str:
+    return {"float": "f32", "double": "f64"}.get(element.memory, element.memory)
+
+
+def _passthrough(generator: Generator, element: Element, fill: str | None, lanes: int) -> str:
+    if fill is None:
+        return "poison"
+    stored = {"true": "1", "false": "0"}.get(fill, fill)
+    return generator.emitter.splat(element.memory, stored, lanes)
+
+
+def store_part(
+    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, value: str
+) -> None:
+    emitter, element = generator.emitter, at.element
+    pointer = advance(emitter, pointer, first * element.size)
+    stored, memory = _to_memory(generator, element, value, lanes), vector_type(element.memory, lanes)
+    if mask is None:
+        emitter.effect(f"store {memory} {stored}, ptr {pointer}, align {element.size}")
+    elif lanes == 1:
+        _store_if(generator, element, pointer, mask, stored)
+    else:
+        kind = f"void @llvm.masked.store.v{lanes}{_suffix(element)}.p0"
+        _call(
+            generator, kind, (memory, stored), ("ptr", pointer), ("i32", str(element.size)), (f"<{lanes} x i1>", mask)
+        )
+
+
+def scatter_part(
+    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, value: str
+) -> None:
+    emitter, element, stride = generator.emitter, at.element, at.columns.stride
+    stored, memory = _to_memory(generator, element, value, lanes), vector_type(element.memory, lanes)
+    if lanes == 1:
+        start = emitter.pure(f"getelementptr i8, ptr {pointer}, i64 {_times(generator, stride, first)}")
+        _store_if(generator, element, start, mask or "true", stored)
+        return
+    kind = f"void @llvm.masked.scatter.v{lanes}{_suffix(element)}.v{lanes}p0"
+    pointers = _lane_pointers(generator, pointer, stride, first, lanes)
+    mask = mask or "splat (i1 true)"
+    _call(
+        generator,
+        kind,
+        (memory, stored),
+        (f"<{lanes} x ptr>", pointers),
+        ("i32", str(element.size)),
+        (f"<{lanes} x i1>", mask),
+    )
+
+
+def _call(generator: Generator, function: str, *arguments: tuple[str, str]) -> None:
+    result, _, name = function.partition(" ")
+    generator.emitter.effect(generator.emitter.call(result, name, *arguments))
+
+
+def _store_if(generator: Generator, element: Element, pointer: str, inside: str, stored: str) -> None:
+    def store() -> list[str]:
+        generator.emitter.effect(f"store {element.memory} {stored}, ptr {pointer}, align {element.size}")
+        return []
+
+    generator.emitter.branch(inside, store)
+
+
+def store_past_caches(
+    generator: Generator, element: Element, pointer: str, parts: Sequence[str], widths: Sequence[int]
+) -> None:
+    """Non-temporal stores where the address is aligned, which these instructions need, else ordinary ones."""
+    emitter = generator.emitter
+    stored = [_to_memory(generator, element, part, lanes) for part, lanes in zip(parts, widths, strict=True)]
+    alignment = min(_LINE_BYTES, widths[0] * element.size)
+    if alignment & (alignment - 1):
+        alignment = element.size
+    generator.streams = True
+
+    def store(align: int, suffix: str) -> list[str]:
+        offset = 0
+        for value, lanes in zip(stored, widths, strict=True):
+            target = advance(emitter, pointer, offset)
+            emitter.effect(f"store {vector_type(element.memory, lanes)} {value}, ptr {target}, align {align}{suffix}")
+            offset += lanes * element.size
+        return []
+
+    address = emitter.emit(f"ptrtoint ptr {pointer} to i64")
+    low = emitter.emit(f"and i64 {address}, {alignment - 1}")
+    aligned = emitter.emit(f"icmp eq i64 {low}, 0")
+    emitter.branch(aligned, lambda: store(alignment, ", !nontemporal !0"), lambda: store(element.size, ""))
