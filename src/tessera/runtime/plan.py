@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
@@ -168,9 +169,8 @@ class BoundPlan:
             allocate=buffers.allocate,
             call=native.driver().run,
         )
-
-    def __del__(self) -> None:
-        step_facts.retire_plan(self.number)
+        # No `__del__`: at the end of the process modules are gone before the last plan is.
+        weakref.finalize(self, step_facts.retire_plan, self.number).atexit = False
 
 
 def _pitch(step: Step) -> int:

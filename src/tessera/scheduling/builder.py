@@ -162,7 +162,7 @@ class TileBuilder:
         return self.append(arith.CmpiOp(a, b, kind))
 
     def extent(self, buffer: SSAValue, dimension: int) -> SSAValue:
-        return self.append(memref.DimOp.from_source_and_index(buffer, self.index(dimension)))
+        return self.append(memref.DimOp(buffer, self.index(dimension)))
 
     # -- control --------------------------------------------------------------------------------------------------
 
