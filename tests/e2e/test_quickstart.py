@@ -19,7 +19,7 @@ KERNELS = ("matmul", "matmul+bias+gelu", "softmax", "layer norm")
 def run(folder: Path) -> str:
     environment = os.environ | {"TESSERA_CACHE_DIR": str(folder / "cache"), "COLUMNS": "160"}
     environment["PYTHONPATH"] = str(ROOT / "src")
-    command = [sys.executable, "-m", "tessera", "quickstart", "--budget", "0.3"]
+    command = [sys.executable, "-m", "tessera", "quickstart", "--budget", "2"]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
