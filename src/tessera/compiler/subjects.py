@@ -12,6 +12,7 @@ from tessera.scheduling.contraction import unit_axis
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.mapreduce import kept_values
+from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
 from tessera.target import Target
@@ -77,6 +78,7 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Callable[[Mapping[
     passes = max((output.value.stage for output in spec.outputs), default=0) + 1
     dear = len(kept_values(spec))
     live = max(1, sum(value.is_reduction for value in values))
+    flops = sum(operation_cost(value.operation) for value in values)
 
     def pose(extents: Mapping[str, int], workers: int) -> Problem:
         sizes = [math.prod([extents[axis] for axis in a.axes]) * a.dtype.itemsize for a in spec.arguments]
@@ -90,7 +92,7 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Callable[[Mapping[
             passes=passes,
             dear=dear,
             live=live,
-            flops=len(values),
+            flops=flops,
             target=target,
             workers=workers,
         )
