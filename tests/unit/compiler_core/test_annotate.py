@@ -57,7 +57,8 @@ def test_the_tile_stands_between_the_product_and_its_epilogue() -> None:
     assert tile.inputs[0].owner is product
     assert epilogue.operands[0] is tile.result
     assert tile.sizes == (24, 64, 32)
-    assert tile.cost_model is not None and tile.cost_model.data == "roofline"
+    assert tile.cost_model is not None
+    assert tile.cost_model.data == "roofline"
 
 
 def test_another_schedule_replaces_the_first() -> None:

@@ -91,7 +91,8 @@ def test_scalars_walk_nothing() -> None:
 def test_one_pattern_serves_all_extents() -> None:
     small = map_reduce_arrays((2, 3), (1, 2), [(view(2, 3), same(2)), (view(2), (0,))], 1)
     large = map_reduce_arrays((50, 70), (1, 2), [(view(50, 70), same(2)), (view(50), (0,))], 1)
-    assert small is not None and large is not None
+    assert small is not None
+    assert large is not None
     assert small.pattern == large.pattern
 
 
@@ -112,7 +113,8 @@ def test_maps_and_reductions_visit_what_their_tensors_hold(domain: list[int], da
     arrays.append((result, tuple(rest)))
     shaped = map_reduce_arrays(domain, reduced, arrays, 2)
     if shaped is None:
-        assert reduced is not None and reduced[1] - reduced[0] > 1
+        assert reduced is not None
+        assert reduced[1] - reduced[0] > 1
         return
     names = list(shaped.extents)
     if reduced is not None and reduced[1] < rank:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.dialects.func import FuncOp
 
 from tessera import op
@@ -38,7 +39,9 @@ def dims(operation: GraphOperation) -> tuple[str, ...]:
 
 def argument_dims(graph: Graph) -> list[tuple[str, ...]]:
     (function,) = graph.module.ops
-    return [names_of(names) for names in function.attributes["argument_dims"].data]  # type: ignore[attr-defined]
+    names = function.attributes["argument_dims"]
+    assert isinstance(names, ArrayAttr)
+    return [names_of(labels) for labels in names.data]
 
 
 def test_the_inner_dimensions_of_a_product_share_a_name() -> None:
