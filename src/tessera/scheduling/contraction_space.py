@@ -138,8 +138,8 @@ def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
 def default_schedule(problem: ContractionProblem) -> Schedule:
     """A schedule that is good on every machine seen so far; tuning improves on it.
 
-    Blocks of 144 x 2048 x 256 with the rows outside reach 0.98 of MKL's AVX-512 path on Zen 4 (1024 and 2048 cubed). Few
-    rows read B once, in place, sixteen rows of it at a time, so that the sums stay in the L2 cache.
+    Blocks of 144 x 2048 x 256 with the rows outside reach 0.98 of MKL's AVX-512 path on Zen 4 (1024 and 2048 cubed).
+    Few rows read B once, in place, sixteen rows of it at a time, so that the sums stay in the L2 cache.
     """
     lanes = problem.target.vector_bits // 32
     wide = problem.target.vector_registers >= 32
