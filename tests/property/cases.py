@@ -1,0 +1,222 @@
+"""One application of each operator to drawn operands, made from its record alone: a new record is tested as it stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from hypothesis import strategies as st
+
+from tessera.dtypes import SUPPORTED, DType, bool_
+from tessera.errors import DTypeError
+from tessera.lazy.conversion import as_node
+from tessera.op import Tensor
+from tessera.ops import OPERATORS, Operator
+from tessera.ops.algebra import call
+from tests.property.operands import EXTENTS, LAYOUTS, Shape, Values, filled, laid_out, shapes
+
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pending tensor, and the magnitude of the terms that its elements are sums of."""
+
+    tensor: Tensor
+    scale: torch.Tensor | float = 0.0
+
+
+def operand_dtypes(record: Operator) -> list[DType]:
+    """The dtypes that an operator takes, as it says itself when it is called."""
+    accepted = []
+    for dtype in sorted(SUPPORTED, key=lambda dtype: dtype.name):
+        operand = as_node(torch.ones((2, 2), dtype=dtype.torch))
+        condition = [as_node(torch.ones((2, 2), dtype=torch.bool))] if record.name == "where" else []
+        try:
+            call(record.name, *condition, *[operand] * (record.arity[0] - len(condition)), **_probe(record))
+        except DTypeError:
+            continue
+        accepted.append(dtype)
+    return accepted
+
+
+def _probe(record: Operator) -> dict[str, Any]:
+    return {
+        "reshape": {"shape": (4,)},
+        "broadcast_to": {"shape": (2, 2)},
+        "transpose": {"permutation": (1, 0)},
+        "slice": {"starts": (0, 0), "sizes": (1, 1), "steps": (1, 1)},
+        "clamp": {"minimum": 0},
+    }.get(record.name, {"axes": (0,)} if record.family == "reduction" else {})
+
+
+def draw_case(draw: Draw, record: Operator, dtype: DType) -> Case:
+    """An application of an operator to operands of a dtype."""
+    return _FAMILIES[record.family](draw, record, dtype)
+
+
+def _operand(draw: Draw, shape: Shape, dtype: DType, values: Values) -> torch.Tensor:
+    tensor = filled(shape, dtype, values, draw(st.integers(0, 1 << 16)))
+    return laid_out(tensor, draw(st.sampled_from(LAYOUTS)))
+
+
+# -- elementwise ------------------------------------------------------------------------------------------------------
+
+
+def _elementwise(draw: Draw, record: Operator, dtype: DType) -> Case:
+    shape = draw(shapes(draw(st.sampled_from((0, 1, 2, 2, 3))), long=True))
+    values: Values = draw(st.sampled_from(("ordinary", "unbounded")))
+    count = record.arity[0]
+    attributes: dict[str, Any] = {}
+    if record.name == "cast":
+        attributes["dtype"] = draw(st.sampled_from(sorted(SUPPORTED, key=lambda dtype: dtype.name)))
+        if dtype.kind == "float" and attributes["dtype"].kind == "int":
+            values = "ordinary"  # NaN and numbers out of range have no integer
+    if record.name == "clamp":
+        attributes = draw(st.sampled_from(({"minimum": -1}, {"maximum": 2}, {"minimum": -3, "maximum": 1})))
+    if record.name == "gelu":
+        attributes["approximate"] = draw(st.sampled_from(("none", "tanh")))
+    operands = [_operand(draw, _broadcasting(draw, shape), dtype, values) for _ in range(count)]
+    if record.name == "where":
+        operands[0] = _operand(draw, _broadcasting(draw, shape), bool_, values)
+    if record.name == "pow":
+        operands[1] = _exponent(operands[1], dtype)
+    tensor = call(record.name, *[as_node(operand) for operand in operands], **attributes)
+    return Case(tensor, _terms(record, operands))
+
+
+def _broadcasting(draw: Draw, shape: Shape) -> Shape:
+    """The shape itself, mostly; else one that broadcasts to it."""
+    kind = draw(st.sampled_from(("same", "same", "same", "row", "column", "number")))
+    if kind == "row":
+        return shape[-1:]
+    if kind == "column":
+        return (*shape[:-1], 1) if shape else ()
+    return () if kind == "number" else shape
+
+
+def _exponent(tensor: torch.Tensor, dtype: DType) -> torch.Tensor:
+    # A negative power of an integer is no integer; large ones are not what this is about.
+    return tensor.remainder(6) if dtype.kind == "int" else tensor
+
+
+def _terms(record: Operator, operands: list[torch.Tensor]) -> torch.Tensor | float:
+    """gelu(x) of a negative x is x times what is left of 1 - erf: exact to a unit of x."""
+    if record.name != "gelu":
+        return 0.0
+    return torch.nan_to_num(operands[0].double().abs(), posinf=0.0)
+
+
+# -- reductions and rows ----------------------------------------------------------------------------------------------
+
+
+def _reduction(draw: Draw, record: Operator, dtype: DType) -> Case:
+    rank = draw(st.sampled_from((1, 2, 2, 3)))
+    shape = draw(shapes(rank, long=True))
+    if record.name == "argmax":
+        axes = draw(st.sampled_from([(axis,) for axis in range(rank)] + [tuple(range(rank))]))
+    else:
+        axes = tuple(sorted(draw(st.sets(st.integers(0, rank - 1), min_size=1))))
+    if record.name in ("max", "min", "argmax"):
+        shape = tuple(max(extent, 1) for extent in shape)
+    values: Values = draw(st.sampled_from(("ordinary", "special")))
+    x = _operand(draw, shape, dtype, values)
+    if record.name == "prod" and dtype.kind == "float":
+        x = x.clamp(-1.5, 1.5)  # the order of factors decides where a product overflows
+    tensor = call(record.name, as_node(x), axes=axes, keepdims=draw(st.booleans()))
+    keepdims = tensor.ndim == rank
+    return Case(tensor, _sum_of_magnitudes(record, x, axes, keepdims))
+
+
+def _sum_of_magnitudes(record: Operator, x: torch.Tensor, axes: Shape, keepdims: bool) -> torch.Tensor | float:
+    if record.name not in ("sum", "mean", "prod") or not x.is_floating_point():
+        return 0.0
+    magnitude = torch.nan_to_num(x.double().abs(), nan=0.0, posinf=0.0)
+    if record.name == "prod":
+        # Each factor may round once.
+        count = math.prod(x.shape[axis] for axis in axes)
+        return count * OPERATORS["prod"].reference(magnitude, axes=axes, keepdims=keepdims)
+    return OPERATORS[record.name].reference(magnitude, axes=axes, keepdims=keepdims)
+
+
+def _row(draw: Draw, record: Operator, dtype: DType) -> Case:
+    rank = draw(st.sampled_from((1, 2, 2, 3)))
+    shape = draw(shapes(rank, long=True))
+    x = _operand(draw, shape, dtype, draw(st.sampled_from(("ordinary", "special"))))
+    if record.name.endswith("softmax"):
+        tensor = call(record.name, as_node(x), axis=draw(st.integers(0, rank - 1)))
+        return Case(tensor, 4.0)
+    count = draw(st.integers(0, record.arity[1] - 1))
+    parameters = [_operand(draw, shape[-1:], dtype, "ordinary") for _ in range(count)]
+    tensor = call(record.name, as_node(x), *[as_node(parameter) for parameter in parameters], eps=1e-5)
+    # Normal values are of size 1; subtracting the mean and multiplying by the parameters each round once more.
+    return Case(tensor, 32.0)
+
+
+# -- contractions -----------------------------------------------------------------------------------------------------
+
+
+def _contraction(draw: Draw, record: Operator, dtype: DType) -> Case:
+    m, n, k = (draw(st.sampled_from(EXTENTS)) for _ in range(3))
+    batch: Shape = draw(st.sampled_from(((), (), (), (3,), (2, 2))))
+    a_batch, b_batch = draw(st.sampled_from(((batch, batch), (batch, ()), ((), batch))))
+    values: Values = draw(st.sampled_from(("ordinary", "ordinary", "special")))
+    a = _operand(draw, (*a_batch, m, k), dtype, values)
+    b = _operand(draw, (*b_batch, k, n), dtype, values)
+    operands, attributes = [a, b], {}
+    if record.name == "gemm":
+        attributes = {"alpha": 0.5, "beta": -2.0} if dtype.kind == "float" else {}
+        if draw(st.booleans()):
+            shape = draw(st.sampled_from(((m, n), (n,), (m, 1))))
+            operands.append(_operand(draw, shape, dtype, "ordinary"))
+    tensor = call(record.name, *[as_node(operand) for operand in operands], **attributes)
+    if dtype.kind != "float":
+        return Case(tensor)
+    magnitudes = [torch.nan_to_num(operand.double().abs(), nan=0.0, posinf=0.0) for operand in operands]
+    added = [2 * magnitude for magnitude in magnitudes[2:]]
+    return Case(tensor, sum(added, start=magnitudes[0] @ magnitudes[1]))
+
+
+# -- layout -----------------------------------------------------------------------------------------------------------
+
+
+def _layout(draw: Draw, record: Operator, dtype: DType) -> Case:
+    rank = draw(st.sampled_from((1, 2, 3)))
+    shape = draw(shapes(rank))
+    values: Values = "unbounded"
+    x = as_node(_operand(draw, shape, dtype, values))
+    if record.name == "concat":
+        axis = draw(st.integers(0, rank - 1))
+        extents = draw(st.lists(st.sampled_from(EXTENTS), max_size=3))
+        parts = [(*shape[:axis], extent, *shape[axis + 1 :]) for extent in extents]
+        return Case(call("concat", x, *[as_node(_operand(draw, p, dtype, values)) for p in parts], axis=axis))
+    return Case(call(record.name, x, **_layout_attributes(draw, record, shape)))
+
+
+def _layout_attributes(draw: Draw, record: Operator, shape: Shape) -> dict[str, Any]:
+    rank = len(shape)
+    if record.name == "transpose":
+        return {"permutation": tuple(draw(st.permutations(range(rank))))}
+    if record.name == "broadcast_to":
+        return {"shape": (3, *(7 if extent == 1 else extent for extent in shape))}
+    if record.name == "reshape":
+        count = math.prod(shape)
+        divisors = [d for d in (2, 3, 4, 5, 16, 33) if count and count % d == 0]
+        first = draw(st.sampled_from([1, *divisors])) if count else 0
+        return {"shape": (first, count // first) if first else (0, 4)}
+    starts = tuple(draw(st.integers(0, extent)) for extent in shape)
+    steps = tuple(draw(st.integers(1, 3)) for _ in shape)
+    sizes = tuple(-(-(extent - start) // step) for extent, start, step in zip(shape, starts, steps, strict=True))
+    return {"starts": starts, "sizes": sizes, "steps": steps}
+
+
+_FAMILIES = {
+    "elementwise": _elementwise,
+    "reduction": _reduction,
+    "row": _row,
+    "contraction": _contraction,
+    "layout": _layout,
+}
