@@ -198,7 +198,7 @@ def align_region(operation: schedule_ir.KernelOp) -> Alignments:
     operands: dict[tuple[GraphOperation, int], Alignment] = {}
     domain = names_of(operation.attributes["domain"])
     for op in reversed(list(operation.body.block.ops)):
-        if not isinstance(op, GraphOperation) or op.operator == "constant":
+        if not isinstance(op, GraphOperation):
             continue
         if "mapping" in op.attributes:
             results[op.result] = tuple([None if axis < 0 else axis for axis in op.integers("mapping")])

@@ -1,4 +1,4 @@
-"""Algebraic rules over Graph IR. Each is exact in floating point, unless it stands in `ROUNDING`.
+"""Algebraic rules over Graph IR, all exact in floating point.
 
 The snippet above each rule shows it before and after.
 """
@@ -16,6 +16,7 @@ from tessera.ir.attributes import DTYPE_NAMES
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.rewrite.engine import NamedRule, Rewriter, dims_attribute
+from tessera.rewrite.groups import MAPS
 
 _FOLDABLE = tuple("add sub mul div neg abs exp log sqrt rsqrt tanh sigmoid erf minimum maximum pow".split())
 
@@ -176,10 +177,26 @@ def merge_reshapes(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
     return rewriter.create("reshape", [inner.inputs[0]], {"node": operation.attributes["node"]})
 
 
+#   mul(x, broadcast_to(y))  ->  mul(x, y)      (where x alone has the extents of the result)
+def drop_broadcast(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    wanted = dims_attribute(operation.result)
+    operands = list(operation.inputs)
+    for index, operand in enumerate(operands):
+        source = made_by(operand, "broadcast_to")
+        others = operands[:index] + operands[index + 1 :]
+        if source is not None and any(dims_attribute(other) == wanted for other in others):
+            operands[index] = source.inputs[0]
+    if operands == list(operation.inputs):
+        return None
+    kept = {name: operation.attributes[name] for name in operation.attributes if name != "dims"}
+    return rewriter.create(operation.operator, operands, kept)
+
+
 RULES = (
     NamedRule("fold-transpose-into-matmul", ("matmul", "gemm"), fold_transpose),
     NamedRule("merge-transposes", ("transpose",), merge_transposes),
     NamedRule("merge-reshapes", ("reshape",), merge_reshapes),
+    NamedRule("drop-broadcast", tuple(sorted(MAPS)), drop_broadcast),
     NamedRule("merge-casts", ("cast",), merge_casts),
     NamedRule("fold-constants", _FOLDABLE, fold_constants),
     NamedRule("drop-neutral-element", ("add", "sub", "mul", "div", "pow"), drop_neutral),

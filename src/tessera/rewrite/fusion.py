@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
@@ -32,7 +34,7 @@ def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> list[Firing]:
     assert isinstance(terminator, ReturnOp)
     partition = Partition(list(block.ops), limit)
     replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
-    for number, group in enumerate(_ordered(partition.groups)):
+    for number, group in enumerate(_ordered(partition)):
         if group.kind == "layout":
             (layout,) = group.operations
             block.detach_op(layout)
@@ -56,22 +58,28 @@ def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> list[Firing]:
     return log
 
 
-def _ordered(groups: list[Group]) -> list[Group]:
-    """Topological order by dependences, stable otherwise."""
+def _ordered(partition: Partition) -> list[Group]:
+    """The groups, each after those it needs; those made first go first otherwise."""
+    waiting: dict[Group, int] = {}
+    readers: dict[Group, list[Group]] = {group: [] for group in partition.groups}
+    for group in partition.groups:
+        operands = (operand for operation in group.operations for operand in operation.inputs)
+        needed = {partition.group_of.get(operand) for operand in operands} - {group, None}
+        waiting[group] = len(needed)
+        for producer in needed:
+            if producer is not None:
+                readers[producer].append(group)
+    ready = [(group.number, group) for group in partition.groups if not waiting[group]]
+    heapq.heapify(ready)
     ordered: list[Group] = []
-    done: set[Group] = set()
-
-    def visit(group: Group) -> None:
-        if group in done:
-            return
-        done.add(group)
-        for other in groups:
-            if other in group.depends:
-                visit(other)
+    while ready:
+        _, group = heapq.heappop(ready)
         ordered.append(group)
-
-    for group in groups:
-        visit(group)
+        for reader in readers[group]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, (reader.number, reader))
+    assert len(ordered) == len(partition.groups), "kernels that need each other"
     return ordered
 
 

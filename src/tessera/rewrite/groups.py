@@ -8,7 +8,7 @@ outside it lies on a path between two of its operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from xdsl.dialects.func import ReturnOp
@@ -28,24 +28,32 @@ LAYOUTS = frozenset("reshape transpose broadcast_to slice concat".split())
 CHEAP = frozenset("add sub mul neg abs relu minimum maximum clamp cast where".split())
 
 Mapping_ = tuple[int | None, ...]
-"""For each dimension of a value the domain dimension that it walks; None where it is 1 and the domain's is not."""
+"""For each dimension of a value the domain dimension that it walks; None where it is reduced to an extent of 1."""
 
 
 @dataclass(eq=False)
 class Group:
-    """Operations of one kernel, in order. `mapping` says how each value made inside lies over `domain`."""
+    """Operations of one kernel, in order. `mapping` says how each value made inside lies over `domain`.
 
-    kind: str  # "map", "reduction" or "contraction"
+    `depends` are the groups that must run before, however far back: a bit for each, at its `number`.
+    """
+
+    number: int
+    kind: str  # "map", "reduction", "contraction" or "layout"
     domain: tuple[str, ...]
-    reduced: tuple[int, int] | None
-    operations: list[GraphOperation]
+    reduced: tuple[int, int] | None = None
+    operations: list[GraphOperation] = field(default_factory=list)
     mapping: dict[SSAValue, Mapping_] = field(default_factory=dict)
-    depends: set[Group] = field(default_factory=set)
+    depends: int = 0
 
     @property
-    def anchor(self) -> GraphOperation | None:
-        """The matrix product of a contraction."""
-        return next((op for op in self.operations if op.operator in CONTRACTIONS), None)
+    def bit(self) -> int:
+        """The group in `depends` of others."""
+        return 1 << self.number
+
+    def after(self, other: Group) -> bool:
+        """Whether this group needs, directly or not, what `other` makes."""
+        return bool(self.depends >> other.number & 1)
 
 
 def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
@@ -63,6 +71,16 @@ def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
     return None
 
 
+def operand_alignment(operation: GraphOperation, index: int, result: Mapping_, rank: int) -> Mapping_:
+    """How a map, a reduction or a row operator over a domain of `rank` dimensions reads an operand."""
+    own = len(dims_of(operation.inputs[index]))
+    if operation.operator in REDUCTIONS or (operation.operator in ROWS and index == 0):
+        return tuple(range(rank))
+    if operation.operator in ROWS:
+        return tuple(range(rank - own, rank))
+    return result[len(result) - own :]
+
+
 class Partition:
     """Groups the operations of one function body; `limit` bounds the operations of a group (1: no fusion)."""
 
@@ -71,42 +89,61 @@ class Partition:
         self.groups: list[Group] = []
         self.group_of: dict[SSAValue, Group] = {}
         self.outputs: set[SSAValue] = set()
-        for operation in operations:
+        self._count = 0
+        ordered = list(operations)
+        self._position = {operation: position for position, operation in enumerate(ordered)}
+        for operation in ordered:
             if isinstance(operation, ReturnOp):
                 self.outputs.update(operation.operands)
-        for operation in operations:
+        for operation in ordered:
             if isinstance(operation, GraphOperation):
                 self._place(operation)
 
     def _place(self, operation: GraphOperation) -> None:
-        if operation.operator == "constant" and operation.result not in self.outputs:
+        if operation.operator == "constant" and not self._is_stored(operation):
             return  # copied into each kernel that uses it
         if operation.operator in CONTRACTIONS:
-            group = self._new(operation, "contraction", dims_of(operation.result))
+            group = self._new("contraction", dims_of(operation.result))
+            group.mapping[operation.result] = tuple(range(len(group.domain)))
             self._absorb_prologues(group, operation)
         elif operation.operator in MAPS or operation.operator == "constant":
             group = self._place_map(operation)
         elif operation.operator in REDUCTIONS or operation.operator in ROWS:
             group = self._place_reduction(operation)
         else:
-            group = self._new(operation, "layout", dims_of(operation.result))
+            group = self._new("layout", dims_of(operation.result))
         self._finish(operation, group)
 
-    def _new(self, operation: GraphOperation, kind: str, domain: tuple[str, ...]) -> Group:
-        group = Group(kind, domain, None, [])
+    def _is_stored(self, constant: GraphOperation) -> bool:
+        """Whether a constant must lie in memory: as a result, or for an operator that does not compute."""
+        return constant.result in self.outputs or any(
+            isinstance(use.operation, GraphOperation) and use.operation.operator in (*LAYOUTS, *CONTRACTIONS)
+            for use in constant.result.uses
+        )
+
+    def _new(self, kind: str, domain: tuple[str, ...]) -> Group:
+        group = Group(self._count, kind, domain)
+        self._count += 1
         self.groups.append(group)
-        group.mapping[operation.result] = tuple(range(len(domain)))
         return group
 
     def _finish(self, operation: GraphOperation, group: Group) -> None:
+        """Enters an operation into its group, and keeps `depends` of all groups transitive."""
         group.operations.append(operation)
         self.group_of[operation.result] = group
+        needed = group.depends
         for operand in operation.inputs:
             producer = self.group_of.get(operand)
             if producer is not None and producer is not group:
-                group.depends |= {producer, *producer.depends}
+                needed |= producer.bit | producer.depends
+        if needed == group.depends:
+            return
+        group.depends = needed
+        for later in self.groups:
+            if later.after(group):
+                later.depends |= needed
 
-    # -- maps -----------------------------------------------------------------------------------------------------
+    # -- maps ---------------------------------------------------------------------------------------------------------
 
     def _place_map(self, operation: GraphOperation) -> Group:
         dims = dims_of(operation.result)
@@ -115,11 +152,13 @@ class Partition:
             if group is None or not self._accepts(group, operation):
                 continue
             mapping = self._map_mapping(group, operation, operand, dims)
-            if mapping is not None:
+            if mapping is not None and _reads_in_place(operation, mapping, group):
                 group.mapping[operation.result] = mapping
                 self._merge_producers(group, operation)
                 return group
-        return self._new(operation, "map", dims)
+        group = self._new("map", dims)
+        group.mapping[operation.result] = tuple(range(len(dims)))
+        return group
 
     def _map_mapping(
         self, group: Group, operation: GraphOperation, operand: SSAValue, dims: tuple[str, ...]
@@ -139,79 +178,64 @@ class Partition:
         """Whether `operation` may join without a path leaving and re-entering the group."""
         if group.kind == "layout" or len(group.operations) >= self.limit:
             return False
-        for operand in operation.inputs:
-            other = self.group_of.get(operand)
-            if other is not None and other is not group and group in other.depends:
-                return False
-        return not any(group in later.depends and self._feeds(later, operation) for later in self.groups)
-
-    def _feeds(self, group: Group, operation: GraphOperation) -> bool:
-        return any(self.group_of.get(operand) is group for operand in operation.inputs)
+        producers = (self.group_of.get(operand) for operand in operation.inputs)
+        return not any(producer is not None and producer.after(group) for producer in producers)
 
     def _merge_producers(self, group: Group, operation: GraphOperation) -> None:
         """Other map groups over the same domain that feed a fused map become part of its group."""
         for operand in operation.inputs:
             other = self.group_of.get(operand)
-            if other is None or other is group or other.kind not in ("map", "reduction") or group.kind == "contraction":
+            if other is None or other is group or group.kind == "contraction" or not self._fit(group, other):
                 continue
-            compatible = other.domain == group.domain and (
-                other.reduced is None or group.reduced is None or other.reduced == group.reduced
-            )
-            if not compatible or other in group.depends or len(group.operations) + len(other.operations) >= self.limit:
-                continue
-            if any(other in later.depends for later in self.groups if later is not group):
-                continue
-            self._merge(group, other)
+            readers = [*group.operations, operation]
+            if all(_reads_in_place(reader, group.mapping[reader.result], other) for reader in readers):
+                self._merge(group, other)
+
+    def _fit(self, group: Group, other: Group) -> bool:
+        """Whether two groups of maps and reductions may be one, `group` reading what `other` makes."""
+        return (
+            other.kind in ("map", "reduction")
+            and other.domain == group.domain
+            and (other.reduced is None or group.reduced is None or other.reduced == group.reduced)
+            and len(group.operations) + len(other.operations) < self.limit
+            and not any(later.after(other) for later in self.groups if later is not group)
+        )
 
     def _merge(self, group: Group, other: Group) -> None:
-        order = {op: i for i, op in enumerate(_in_block(group.operations + other.operations))}
-        group.operations = sorted(order, key=order.__getitem__)
+        group.operations = sorted(group.operations + other.operations, key=self._position.__getitem__)
         group.mapping.update(other.mapping)
-        group.depends = (group.depends | other.depends) - {other, group}
+        group.depends = (group.depends | other.depends) & ~(other.bit | group.bit)
         group.reduced = group.reduced or other.reduced
         group.kind = "reduction" if group.reduced else group.kind
         self.groups.remove(other)
         for value in other.mapping:
             self.group_of[value] = group
         for later in self.groups:
-            if other in later.depends:
-                later.depends = (later.depends - {other}) | {group, *group.depends}
+            if later.after(group):
+                later.depends |= group.depends
 
-    # -- reductions -----------------------------------------------------------------------------------------------
+    # -- reductions ---------------------------------------------------------------------------------------------------
 
     def _place_reduction(self, operation: GraphOperation) -> Group:
         domain = dims_of(operation.inputs[0])
         reduced = reduced_range(operation)
         assert reduced is not None
-        producer = self.group_of.get(operation.inputs[0])
-        identity: Mapping_ = tuple(range(len(domain)))
-        fits = (
-            producer is not None
-            and producer.kind in ("map", "reduction")
-            and producer.domain == domain
-            and producer.mapping[operation.inputs[0]] == identity
-            and producer.reduced in (None, reduced)
-            and self._accepts(producer, operation)
-        )
-        if fits:
-            assert producer is not None
-            group = producer
-        else:
-            group = Group("reduction", domain, None, [])
-            self.groups.append(group)
+        mapping = _reduced_mapping(operation, len(domain), reduced)
+        group = self.group_of.get(operation.inputs[0])
+        if (
+            group is None
+            or group.kind not in ("map", "reduction")
+            or group.domain != domain
+            or group.reduced not in (None, reduced)
+            or not _reads_in_place(operation, mapping, group)
+            or not self._accepts(group, operation)
+        ):
+            group = self._new("reduction", domain)
         group.kind, group.reduced = "reduction", reduced
-        group.mapping[operation.result] = self._reduced_mapping(operation, identity, reduced)
+        group.mapping[operation.result] = mapping
         return group
 
-    def _reduced_mapping(self, operation: GraphOperation, identity: Mapping_, reduced: tuple[int, int]) -> Mapping_:
-        if operation.operator in ROWS:
-            return identity
-        first, last = reduced
-        if operation.attribute("keepdims", False):
-            return tuple(None if first <= i < last else axis for i, axis in enumerate(identity))
-        return tuple(axis for i, axis in enumerate(identity) if not first <= i < last)
-
-    # -- matrix products ------------------------------------------------------------------------------------------
+    # -- matrix products ----------------------------------------------------------------------------------------------
 
     def _absorb_prologues(self, group: Group, operation: GraphOperation) -> None:
         """Chains of cheap maps over an operand, used by nothing else, are computed while the operand is packed."""
@@ -221,11 +245,11 @@ class Partition:
                 producer is None
                 or producer.kind != "map"
                 or operand in self.outputs
-                or len(list(operand.uses)) != 1
-                or len(producer.operations) >= self.limit
+                or [use.operation for use in operand.uses] != [operation]
+                or len(group.operations) + len(producer.operations) >= self.limit
                 or any(op.operator not in CHEAP for op in producer.operations)
-                or any(self._leaks(value, producer, operation) for value in producer.mapping)
-                or any(producer in later.depends for later in self.groups)
+                or any(self._leaks(value, producer) for value in producer.mapping if value is not operand)
+                or any(later.after(producer) for later in self.groups)
             ):
                 continue
             self.groups.remove(producer)
@@ -234,14 +258,31 @@ class Partition:
             for value in producer.mapping:
                 self.group_of[value] = group
 
-    def _leaks(self, value: SSAValue, group: Group, consumer: GraphOperation) -> bool:
-        members = {*group.operations, consumer}
-        return value in self.outputs or any(use.operation not in members for use in value.uses)
+    def _leaks(self, value: SSAValue, group: Group) -> bool:
+        """Whether something outside the group needs `value`; the consumer of another of its values is outside too."""
+        return value in self.outputs or any(use.operation not in group.operations for use in value.uses)
 
 
-def _in_block(operations: Sequence[GraphOperation]) -> list[GraphOperation]:
-    """The operations in the order of their block."""
-    block = operations[0].parent_block()
-    assert block is not None
-    wanted = set(operations)
-    return [op for op in block.ops if isinstance(op, GraphOperation) and op in wanted]
+def _reads_in_place(operation: GraphOperation, mapping: Mapping_, group: Group) -> bool:
+    """Whether an operation whose result lies as `mapping` reads the group's values just as they lie.
+
+    A vector of row sums, added to the rows of a square matrix, walks the columns: such values go through memory.
+    """
+    for index, operand in enumerate(operation.inputs):
+        made = group.mapping.get(operand)
+        if made is None:
+            continue
+        wanted = operand_alignment(operation, index, mapping, len(group.domain))
+        places = zip(dims_of(operand), made, wanted, strict=True)
+        if any(name != "1" and own != read for name, own, read in places):
+            return False
+    return True
+
+
+def _reduced_mapping(operation: GraphOperation, rank: int, reduced: tuple[int, int]) -> Mapping_:
+    if operation.operator in ROWS:
+        return tuple(range(rank))
+    first, last = reduced
+    if operation.attribute("keepdims", False):
+        return tuple(None if first <= axis < last else axis for axis in range(rank))
+    return tuple(axis for axis in range(rank) if not first <= axis < last)
