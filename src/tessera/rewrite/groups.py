@@ -28,7 +28,7 @@ LAYOUTS = frozenset("reshape transpose broadcast_to slice concat".split())
 CHEAP = frozenset("add sub mul neg abs relu minimum maximum clamp cast where".split())
 
 Mapping_ = tuple[int | None, ...]
-"""For each dimension of a value the domain dimension that it walks; None where it is reduced to an extent of 1."""
+"""For each dimension of a value the domain dimension that it walks; None where it is 1 and the domain's is not."""
 
 
 @dataclass(eq=False)
