@@ -233,8 +233,8 @@ class _Binder:
             if not view.is_scalar:
                 descriptors.append(view.storage.offset + view.offset_bytes)
                 descriptors += words
-        kernel = launch.kernel
-        return Step(kernel.loaded, tuple(descriptors), launch.workers, kernel.workspace_bytes)
+        code = launch.kernel.code
+        return Step(code.loaded, tuple(descriptors), launch.workers, code.workspace_bytes)
 
     def _output(self, view: View, results: Sequence[Storage]) -> Output:
         return Output(results.index(view.storage), structures.buffer(view.shape, view.strides, view.dtype))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tessera.compiler import pipeline
 from tessera.compiler.graph import build_graph
-from tessera.compiler.kernels import Kernel
+from tessera.compiler.kernels import Code, Kernel
 from tessera.compiler.program import KernelItem, Program
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import print_module
@@ -40,22 +40,32 @@ def schedules_of(structure: Structure) -> list[Schedule]:
     return [kernel.schedule for kernel in kernels_of(structure)]
 
 
-def compilations_of(form: SymbolicForm, reason: str) -> list[tuple[str, str, str, str]]:
-    """(kernel, reason, schedule, arguments) of every kernel compiled for a form."""
-    program = form.program
-    if not isinstance(program, Program):
-        return []
-    rows = []
-    for item in program.items:
-        if not isinstance(item, KernelItem):
-            continue
-        seen: list[Kernel] = []
-        for kernel in item.variants.values():
-            if isinstance(kernel, Kernel):
-                arguments = ", ".join(str(argument.type) for argument in kernel.subject.pattern.arguments)
-                rows.append((item.name, _why(kernel, seen, reason), str(kernel.schedule), arguments))
-                seen.append(kernel)
+def compilations_of(forms: Mapping[SymbolicForm, str]) -> list[tuple[str, str, str, str]]:
+    """(kernel, reason, schedule, arguments) of every kernel compiled for some forms, whose reasons are given.
+
+    Code that several kernels share stands under the first of them.
+    """
+    rows: list[tuple[str, str, str, str]] = []
+    listed: set[Code] = set()
+    for form, reason in forms.items():
+        for kernels in _kernels_by_item(form):
+            for place, kernel in enumerate(kernels):
+                if kernel.code not in listed:
+                    arguments = ", ".join(str(argument.type) for argument in kernel.subject.pattern.arguments)
+                    why = _why(kernel, kernels[:place], reason)
+                    rows.append((kernel.subject.item.name, why, str(kernel.schedule), arguments))
+                    listed.add(kernel.code)
     return rows
+
+
+def _kernels_by_item(form: SymbolicForm) -> list[list[Kernel]]:
+    program = form.program
+    items = program.items if isinstance(program, Program) else ()
+    return [
+        [kernel for kernel in item.variants.values() if isinstance(kernel, Kernel)]
+        for item in items
+        if isinstance(item, KernelItem)
+    ]
 
 
 def _why(kernel: Kernel, earlier: list[Kernel], reason: str) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend
+from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call
 from tessera.compiler.copies import make_copy_item
 from tessera.compiler.program import KernelItem
+from tessera.compiler.recipes import recipe
 from tessera.compiler.reports import step_facts
 from tessera.compiler.subjects import Problem, Subject
 from tessera.dtypes import DType
@@ -34,13 +37,20 @@ PARALLEL_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
+class Code:
+    """Loaded code, one object for all kernels of the same recipe."""
+
+    loaded: LoadedKernel
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
 class Kernel:
     """A compiled kernel under one schedule."""
 
     subject: Subject
     schedule: Schedule
-    loaded: LoadedKernel
-    workspace_bytes: int
+    code: Code
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,7 @@ class KernelCompiler:
         self.target, self.backend = target, backend
         self.source: ScheduleSource | None = None
         self._chosen: dict[object, tuple[Kernel, int]] = {}
+        self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._copies: dict[tuple[DType, tuple[bool, ...]], KernelItem] = {}
 
     # -- the path of binding --------------------------------------------------------------------------------------
@@ -116,10 +127,17 @@ class KernelCompiler:
         """The kernel of a subject under a schedule, from memory, from disk, or compiled now."""
         kernel = subject.item.variants.get((subject, schedule))
         if not isinstance(kernel, Kernel):
-            compiled = self.backend.compile(self.tile_ir(subject, schedule), self.target)
-            kernel = Kernel(subject, schedule, self.backend.load(compiled), compiled.workspace_bytes)
+            kernel = Kernel(subject, schedule, self._code(subject, schedule))
             subject.item.variants[subject, schedule] = kernel
         return kernel
+
+    def _code(self, subject: Subject, schedule: Schedule) -> Code:
+        key = recipe(subject.spec, schedule, self.target, llvm_version())
+        code = self._codes.get(key)
+        if code is None:
+            stored = self.backend.stored(key, lambda: self.tile_ir(subject, schedule), self.target)
+            code = self._codes[key] = Code(self.backend.load(stored), stored.workspace_bytes)
+        return code
 
     def candidate(self, subject: Subject, schedule: Schedule, problem: Problem) -> KernelObject:
         """A subject compiled for measuring only: without the optimizations that cost more time than they save."""

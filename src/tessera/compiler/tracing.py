@@ -285,12 +285,10 @@ class TracedFunction:
         return schedules_of(self.last_structure)[0]
 
     def compilations(self) -> list[Compilation]:
-        """The kernels compiled for this function so far, and why each was."""
+        """The kernels compiled for this function so far, each once, and why."""
         from tessera.compiler.inspection import compilations_of
 
-        return [
-            Compilation(*row) for form, reason in self._known.forms.items() for row in compilations_of(form, reason)
-        ]
+        return [Compilation(*row) for row in compilations_of(self._known.forms)]
 
     def __repr__(self) -> str:
         return f"<tessera kernel {self._name}({', '.join(self._parameters)})>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,11 +57,19 @@ class LLVMBackend:
             return _compile(module, target, optimize)
         from tessera.backend.llvm.engine import llvm_version
 
+        return self.stored(identity(module, target, llvm_version()), lambda: module, target)
+
+    def stored(self, key: str, make: Callable[[], ModuleOp], target: Target) -> KernelObject:
+        """The kernel kept under `key`, which must say all that its code depends on; where there is none, or only a
+        damaged one, that of the module that `make` gives, which is then kept.
+
+        Raises what `compile` raises.
+        """
+        target.require_supported()
         cache = self._cache or _settings_cache(settings.current().objects_dir)
-        key = identity(module, target, llvm_version())
         kernel = cache.find(key)
         if kernel is None:
-            kernel = _compile(module, target, optimize)
+            kernel = _compile(make(), target, optimize=True)
             cache.keep(key, kernel)
         return kernel
 

@@ -1,0 +1,56 @@
+"""Recipes: a hash over everything that a kernel's code is made from, so that known code is found without Tile IR.
+
+Building the Tile IR of a matrix product takes longer than reading its code from disk. A lowering is a function of a
+specification, a schedule and the target, so those decide the code, together with LLVM and the generator's sources.
+Names are left out: the same kernel in another program, or under another number, is the same code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+from tessera.compiler.revision import generator_revision
+from tessera.scheduling.expression import Value, post_order
+from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec
+from tessera.target import Target
+
+
+def recipe(spec: ContractionSpec | MapReduceSpec, schedule: Schedule, target: Target, llvm_version: str) -> str:
+    """Forty hexadecimal digits, equal where the code is."""
+    digest = hashlib.sha256()
+    knobs = (f"{knob}={value!r}" for knob, value in sorted(schedule.items()))
+    machine = (target.arch, str(target.vector_bits), str(target.vector_registers), *sorted(target.features))
+    for part in (*_spec(spec), *knobs, *machine, llvm_version, generator_revision()):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:40]
+
+
+def _spec(spec: ContractionSpec | MapReduceSpec) -> Iterator[str]:
+    """A specification in parts of text, equal for equal ones."""
+    yield from map(_argument, spec.arguments)
+    outputs = [output.value for output in spec.outputs]
+    if isinstance(spec, ContractionSpec):
+        roots = [spec.a, spec.b, spec.accumulator, *outputs]
+        yield f"contraction {spec.batch} {spec.one_block}"
+    else:
+        roots = outputs
+        yield f"map-reduce {spec.outer} {spec.reduced} {spec.lanes}"
+    numbers: dict[Value, int] = {}
+    for value in post_order(roots):
+        yield _value(value, numbers)
+        numbers[value] = len(numbers)
+    yield " ".join(str(numbers[root]) for root in roots)
+    yield " ".join(str(output.argument) for output in spec.outputs)
+
+
+def _argument(argument: Argument) -> str:
+    return f"{argument.dtype} {argument.axes} {argument.strides} {argument.is_scalar}"
+
+
+def _value(value: Value, numbers: dict[Value, int]) -> str:
+    arguments = [numbers[argument] for argument in value.arguments]
+    # repr tells 1 from 1.0 and True, and 0.0 from -0.0.
+    return f"{value.operation} {arguments} {value.attributes!r} {value.dtype} {sorted(value.axes)} {value.stage}"
