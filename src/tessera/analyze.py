@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.errors import ArgumentError
-from tessera.profiling.roofline import Bound, bound
+from tessera.profiling.roofline import ACCESSES, Bound, bound
 from tessera.profiling.schema import Record, StepFacts
 from tessera.target import Ceilings, Target, detect, gpu
 
@@ -178,11 +178,12 @@ def machine() -> Target:
 
 
 def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
-    """A memory level's highest ceiling for `workers`, byte/s, which is what bounds are computed from.
+    """A memory level's ceiling for `workers`, byte/s, which is what bounds are computed from: the best access of kernels.
 
     Raises ValueError where there is none.
     """
-    return max(row.byte_per_s for row in ceilings.memory if (row.level, row.workers) == (level, workers))
+    rows = (row for row in ceilings.memory if (row.level, row.workers) == (level, workers))
+    return max(row.byte_per_s for row in rows if row.access in ACCESSES)
 
 
 def _draw(axes: Axes, model: Roofline) -> None:

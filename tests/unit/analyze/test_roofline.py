@@ -19,7 +19,12 @@ CEILINGS = Ceilings(
     name="a machine",
     source="measured",
     compute=(ComputeCeiling("fp32", 2, 200e9), ComputeCeiling("bf16", 2, 400e9)),
-    memory=(MemoryCeiling("L2", 2, 300e9), MemoryCeiling("DRAM", 2, 20e9), MemoryCeiling("DRAM", 2, 25e9, "copy")),
+    memory=(
+        MemoryCeiling("L2", 2, 300e9),
+        MemoryCeiling("DRAM", 2, 20e9),
+        MemoryCeiling("DRAM", 2, 25e9, "copy"),
+        MemoryCeiling("DRAM", 2, 70e9, "write_nt"),
+    ),
 )
 TARGET = Target(
     kind="cpu",
@@ -124,7 +129,7 @@ def test_a_trace_without_kernels_says_how_to_record_one(tmp_path: Path) -> None:
     assert "profiler.session()" in str(failure.value)
 
 
-def test_a_bandwidth_is_the_highest_of_a_levels_accesses() -> None:
+def test_a_bandwidth_is_the_highest_of_the_accesses_that_kernels_make() -> None:
     assert analyze.bandwidth(CEILINGS, "DRAM", 2) == 25e9
     with pytest.raises(ValueError, match="empty"):
         analyze.bandwidth(CEILINGS, "DRAM", 1)
