@@ -178,7 +178,7 @@ def machine() -> Target:
 
 
 def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
-    """A memory level's ceiling for `workers`, byte/s, which is what bounds are computed from: the best access of kernels.
+    """A memory level's ceiling for `workers`, byte/s, as bounds use it: the best access that kernels make.
 
     Raises ValueError where there is none.
     """
