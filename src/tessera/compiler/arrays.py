@@ -139,9 +139,10 @@ def _shaped(
             continue
         walked = {name: column[index] for name, column in zip(walk.names, walk.columns, strict=True) if column[index]}
         # Lowerings read an axis' extent from an argument that walks it; an extent of 1 may be walked by none.
-        for name, column in zip(walk.names, walk.columns, strict=True):
+        # Nor is one along which every operand repeats itself.
+        for name, extent, column in zip(walk.names, walk.extents, walk.columns, strict=True):
             if index == (0 if name == reduced else loads) and not any(column):
-                walked[name] = 1
+                walked[name] = int(extent == 1)
         labels, own = tuple(walked), tuple(walked.values())
         static = tuple(1 if label == "c" and stride == 1 else None for label, stride in walked.items())
         arguments.append(Argument(view.dtype, labels, static))
@@ -176,7 +177,7 @@ def contraction_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Align
             if place in alignment and extents[name] == 1
         }
         labels = tuple(name for name in row if row[name] != 0 or name in forced or name in single)
-        values = tuple(row[name] or 1 for name in labels)
+        values = tuple(row[name] or int(extents[name] == 1) for name in labels)
         unit = _unit_label(labels, values)
         arguments.append(Argument(view.dtype, labels, tuple(1 if label == unit else None for label in labels)))
         axes.append(labels)

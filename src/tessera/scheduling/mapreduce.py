@@ -19,7 +19,7 @@ from tessera.ir import tile
 from tessera.scheduling.builder import TileBuilder, buffer_type
 from tessera.scheduling.expression import TRANSCENDENTAL, WALK, Value, post_order
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import MapReduceSpec, kernel_module
+from tessera.scheduling.spec import MapReduceSpec, Output, kernel_module
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 
 _COMBINE_FLOAT: Mapping[str, Callable[[SSAValue, SSAValue], Operation]] = {
@@ -181,7 +181,7 @@ class _MapReduceLowering:
         """One walk along the row: reductions over stage `stage`, and outputs of that stage."""
         spec, builder = self.spec, self.builder
         reductions = [value for value in self.reductions if value.stage == stage + 1]
-        outputs = [output for output in spec.outputs if output.value.stage == stage and spec.lanes in output.value.axes]
+        outputs = [output for output in spec.outputs if output.value.stage == stage and self._walks(output, spec.lanes)]
         if reductions or outputs:
             whole = builder.mul(
                 builder.floor_div(self.extents[spec.lanes], builder.index(self.width)), builder.index(self.width)
@@ -194,7 +194,7 @@ class _MapReduceLowering:
                 both = self._combine(value, builder.reduce(a, kind, 1), builder.reduce(b, kind, 1))
                 self.writer.define(value, both)
         for output in spec.outputs:
-            if output.value.stage == stage and spec.lanes not in output.value.axes:
+            if output.value.stage == stage and not self._walks(output, spec.lanes):
                 self._store(output.argument, output.value, {})
 
     def _row_loop(
@@ -205,7 +205,7 @@ class _MapReduceLowering:
         bounded: bool,
         stage: int,
         reductions: Sequence[Value],
-        outputs: Sequence[object],
+        outputs: Sequence[Output],
     ) -> tuple[SSAValue, ...]:
         builder, spec, writer = self.builder, self.spec, self.writer
         writer.sizes[spec.lanes] = width
@@ -223,7 +223,7 @@ class _MapReduceLowering:
                 sums.append(self._combine(value, carried, element))
             self._keep(stage, loop.index, width, bounded)
             for output in spec.outputs:
-                if output.value.stage == stage and spec.lanes in output.value.axes:
+                if output.value.stage == stage and self._walks(output, spec.lanes):
                     self._store(output.argument, output.value, {spec.lanes: bounded})
             loop.yielded = tuple(sums)
         return loop.results
@@ -265,7 +265,7 @@ class _MapReduceLowering:
         spec, builder, writer = self.spec, self.builder, self.writer
         reductions = [value for value in self.reductions if value.stage == stage + 1]
         here = [output for output in spec.outputs if output.value.stage == stage]
-        inside = [output for output in here if spec.reduced is not None and spec.reduced in output.value.axes]
+        inside = [output for output in here if spec.reduced is not None and self._walks(output, spec.reduced)]
         if reductions or inside:
             assert spec.reduced is not None
             neutral = [
@@ -285,6 +285,10 @@ class _MapReduceLowering:
         for output in here:
             if output not in inside:
                 self._store(output.argument, output.value, {spec.lanes: bounded})
+
+    def _walks(self, output: Output, axis: str) -> bool:
+        """Whether an output has elements along an axis; its value may be the same in all of them."""
+        return axis in output.value.axes or axis in self.spec.arguments[output.argument].axes
 
     def _store(self, index: int, value: Value, in_bounds: Mapping[str, bool]) -> None:
         argument, writer = self.spec.arguments[index], self.writer

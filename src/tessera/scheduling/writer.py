@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import arith
 from xdsl.dialects import math as math_dialect
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, f32, f64, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, f32, f64, i1, i64
 from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import fp32, fp64, int64
@@ -23,7 +23,6 @@ _FLOAT: Mapping[str, Callable[..., Operation]] = {
     "neg": arith.NegfOp,
     "maximum": arith.MaximumfOp,
     "minimum": arith.MinimumfOp,
-    "pow": math_dialect.PowFOp,
     "abs": math_dialect.AbsFOp,
     "exp": math_dialect.ExpOp,
     "log": math_dialect.LogOp,
@@ -210,13 +209,19 @@ def _scalar(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValu
 
 
 def _compare(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
-    operands = [writer.write(argument, shape) for argument in value.arguments]
+    first, second = (writer.write(argument, shape) for argument in value.arguments)
+    return _compared(writer, value.kind, first, second, shape, writer._home(value).depth)
+
+
+def _compared(
+    writer: TileWriter, predicate: str, first: SSAValue, second: SSAValue, shape: tuple[int, ...], depth: int
+) -> SSAValue:
     operation = tile.CompareOp.create(
-        operands=operands,
-        result_types=[VectorType(element_type(value.dtype), list(shape))],
-        attributes={"predicate": StringAttr(value.kind)},
+        operands=[first, second],
+        result_types=[VectorType(i1, list(shape))],
+        attributes={"predicate": StringAttr(predicate)},
     )
-    return writer.builder.append(operation, writer._home(value).depth)
+    return writer.builder.append(operation, depth)
 
 
 def _select(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
@@ -253,8 +258,36 @@ def _extent(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValu
     return writer._place(value, tile.BroadcastOp.create, [number], shape)
 
 
+def _power(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    """Floats have an operation of their own; integers are squared and multiplied, bit by bit of the exponent.
+
+    As in torch, a negative power is 0, but for the bases 1 and -1, whose powers the exponent's last bit decides.
+    """
+    depth = writer._home(value).depth
+    base, exponent = (writer.write(argument, shape) for argument in value.arguments)
+
+    def put(make: Callable[..., Operation], *operands: SSAValue) -> SSAValue:
+        return writer.builder.append(make(*operands), depth)
+
+    if value.dtype.kind == "float":
+        return put(math_dialect.PowFOp, base, exponent)
+    zero, one = (writer.builder.splat(number, value.dtype, shape, depth) for number in (0, 1))
+    result, square, bits = one, base, exponent
+    for _ in range(value.dtype.bits - 1):
+        chosen = put(arith.SubiOp, zero, put(arith.AndIOp, bits, one))
+        factor = put(arith.AddiOp, put(arith.AndIOp, put(arith.SubiOp, square, one), chosen), one)
+        result = put(arith.MuliOp, result, factor)
+        square, bits = put(arith.MuliOp, square, square), put(arith.ShRSIOp, bits, one)
+    # All ones where the exponent is negative: `bits` now holds nothing but its sign.
+    negative = _compared(writer, "lt", bits, zero, shape, depth)
+    other = _compared(writer, "ne", put(math_dialect.AbsIOp, base), one, shape, depth)
+    vanishes = put(arith.AndIOp, negative, other)
+    return writer._place(value, tile.SelectOp.create, [vanishes, zero, result], shape)
+
+
 _SPECIAL: Mapping[str, Callable[[TileWriter, Value, tuple[int, ...]], SSAValue]] = {
     "load": _load,
+    "pow": _power,
     "scalar": _scalar,
     "compare": _compare,
     "select": _select,
