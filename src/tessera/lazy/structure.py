@@ -165,53 +165,71 @@ class Occurrence(NamedTuple):
 
 def _occurrence_leaves(base: Sequence[int], position: Position, count: int) -> Sequence[int]:
     if isinstance(position, tuple):
-        return tuple(base[p] for p in position)
-    # A prefix needs no slice: structures read only as many entries as they have leaves.
-    return base if position == 0 else base[position : position + count]
+        return tuple([base[p] for p in position])
+    return base[position : position + count]
 
 
 class _Occurrences:
-    """Finds the occurrences that are the same structure over the same leaves."""
+    """Collects occurrences in order; those that are the same structure over the same leaves are one."""
+
+    __slots__ = ("_known", "_leaves", "order")
 
     def __init__(self) -> None:
         self.order: list[Occurrence] = []
+        self._leaves: dict[int, int] = {}
         self._known: dict[Structure, list[tuple[Sequence[int], int]]] = {}
 
-    def find(self, structure: Structure, base: Sequence[int]) -> int | None:
-        count = structure.leaf_count
-        for known, index in self._known.get(structure, ()):
-            if known is base or known[:count] == base[:count]:
-                return index
-        return None
+    def place(self, structure: Structure, base: Sequence[int]) -> int | None:
+        """The index of an occurrence; None for one over operands that is not known yet."""
+        if structure.operands:
+            count = structure.leaf_count
+            for known, index in self._known.get(structure, ()):
+                if known is base or known[:count] == base[:count]:
+                    return index
+            return None
+        if not structure.leaf_count:
+            known_constant = self._known.get(structure)
+            return known_constant[0][1] if known_constant else self.add(structure, base, ())
+        number = base[0]
+        found = self._leaves.get(number)
+        if found is None:
+            found = self._leaves[number] = len(self.order)
+            self.order.append(Occurrence(structure, (), number))
+        return found
 
     def add(self, structure: Structure, base: Sequence[int], operands: tuple[int, ...]) -> int:
+        """Appends what is no leaf, after its operands."""
         index = len(self.order)
-        self.order.append(Occurrence(structure, operands, base[0] if structure.is_leaf else None))
+        self.order.append(Occurrence(structure, operands, None))
         self._known.setdefault(structure, []).append((base, index))
         return index
 
 
 def _post_order(root: Structure) -> list[Occurrence]:
+    # Depth first, with a stack of its own: graphs are deeper than Python's recursion goes. Part of the path of binding.
     found = _Occurrences()
-    # Tuples throughout, since slices of tuples and of ranges never compare equal.
-    stack: list[tuple[Structure, Sequence[int]]] = [(root, tuple(range(root.leaf_count)))]
-    while stack:
-        structure, base = stack[-1]
-        if found.find(structure, base) is not None:
-            stack.pop()
-            continue
-        below = [
-            (operand, _occurrence_leaves(base, position, operand.leaf_count))
-            for operand, position in zip(structure.operands, structure.positions, strict=True)
-        ]
-        indices = [found.find(*pair) for pair in below]
-        missing = [pair for pair, index in zip(below, indices, strict=True) if index is None]
-        if missing:
-            stack.extend(reversed(missing))
+    opened: list[tuple[Structure, Sequence[int], list[int]]] = []
+    structure = root
+    base: Sequence[int] = tuple(range(root.leaf_count))  # slices of ranges would not be comparable with tuples
+    while True:
+        index = found.place(structure, base)
+        if index is None:
+            opened.append((structure, base, []))
+        while opened:
+            structure, base, operands = opened[-1]
+            if index is not None:
+                operands.append(index)
+            done = len(operands)
+            if done < len(structure.operands):
+                position = structure.positions[done]
+                structure = structure.operands[done]
+                # A prefix needs no slice: structures read only as many entries as they have leaves.
+                base = _occurrence_leaves(base, position, structure.leaf_count) if position else base
+                break
+            opened.pop()
+            index = found.add(structure, base, tuple(operands))
         else:
-            stack.pop()
-            found.add(structure, base, tuple(index for index in indices if index is not None))
-    return found.order
+            return found.order
 
 
 table: dict[Any, Structure] = {}

@@ -62,8 +62,7 @@ def symbolic_form(structure: Structure) -> SymbolicForm:
     cached: SymbolicForm | None = structure.symbolic_cache
     if cached is not None:
         return cached
-    order = structure.post_order()
-    nodes = tuple([_node(occurrence, order) for occurrence in order])
+    nodes = tuple([_node(occurrence) for occurrence in structure.post_order()])
     form = _forms.get(nodes)
     if form is None:
         if len(_forms) >= FORM_LIMIT:
@@ -73,21 +72,21 @@ def symbolic_form(structure: Structure) -> SymbolicForm:
     return form
 
 
-def _node(occurrence: Occurrence, order: list[Occurrence]) -> SymbolicNode:
-    structure = occurrence.structure
-    operator = structure.operator
-    attributes: Attributes = ()
-    if operator is not None and structure.attributes:
-        attributes = operator.symbolic_attributes(structure.attributes, structure.operands, structure.shape)
+def _node(occurrence: Occurrence) -> SymbolicNode:
+    structure, operands, leaf = occurrence
+    operator, attributes = structure.operator, structure.attributes
+    if operator is not None and attributes:
+        attributes = operator.symbolic_attributes(attributes, structure.operands, structure.shape)
+    strides = structure.strides
     return SymbolicNode(
         structure.kind,
         operator,
         attributes,
-        occurrence.operands,
-        occurrence.leaf,
+        operands,
+        leaf,
         structure.dtype,
         tuple([1 if extent == 1 else None for extent in structure.shape]),
-        tuple([stride if stride in (0, 1) else None for stride in structure.strides]),
+        tuple([stride if stride in (0, 1) else None for stride in strides]) if strides else (),
         None if structure.value is None else repr(structure.value),
     )
 
