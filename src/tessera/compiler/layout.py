@@ -21,15 +21,16 @@ class Axes(NamedTuple):
 
 
 def merge_axes(extents: Sequence[int], arrays: Sequence[Strides]) -> Axes:
-    """Drops dimensions of extent 1 and merges neighbours wherever every array's strides chain."""
+    """Drops dimensions of extent 1 and merges neighbours wherever every array's strides chain, or nothing is walked."""
     kept_extents: list[int] = []
     kept: list[list[int]] = [[] for _ in arrays]
     for dimension, extent in enumerate(extents):
         if extent == 1:
             continue
         column = [strides[dimension] for strides in arrays]
-        chains = bool(kept_extents) and all(
-            own[-1] == stride * extent for own, stride in zip(kept, column, strict=True)
+        chains = bool(kept_extents) and (
+            kept_extents[-1] * extent == 0
+            or all(own[-1] == stride * extent for own, stride in zip(kept, column, strict=True))
         )
         if chains:
             kept_extents[-1] *= extent
