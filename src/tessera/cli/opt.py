@@ -16,8 +16,9 @@ from tessera.backend.contract import Kind
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.passes import IR_PASSES, Pass, PassPipeline
+from tessera.rewrite.passes import REWRITE_PASSES
 
-PASSES: Mapping[str, str] = {**IR_PASSES}
+PASSES: Mapping[str, str] = {**IR_PASSES, **REWRITE_PASSES}
 """Every pass that a pipeline may name: name -> "module:Class"."""
 
 

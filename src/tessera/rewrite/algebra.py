@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import DType, dtype_of
-from tessera.ir.attributes import DTYPE_NAMES
+from tessera.ir.attributes import DTYPE_NAMES, Value
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.rewrite.engine import NamedRule, Rewriter, dims_attribute
@@ -80,7 +80,7 @@ def merge_transposes(operation: GraphOperation, rewriter: Rewriter) -> SSAValue 
     return rewriter.create(
         "transpose",
         [inner.inputs[0]],
-        {"permutation": tuple(permutation[d] for d in outer), "node": operation.attributes["node"]},
+        {"permutation": tuple(permutation[d] for d in outer), **_place_in_form(operation)},
     )
 
 
@@ -164,7 +164,8 @@ def fold_constants(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
         return None
     operator = OPERATORS[operation.operator]
     attributes = {name: operation.attribute(name, default) for name, default in operator.attributes.items()}
-    operands = [torch.tensor(number, dtype=torch.float64) for number in numbers]
+    # As the operator would meet them: rounded to their dtypes, and then computed in float64.
+    operands = [torch.tensor(n, dtype=kind.torch).double() for n, kind in zip(numbers, kinds, strict=True)]
     result = operator.reference(*operands, **attributes).to(dtype(operation.result).torch)
     return rewriter.create("constant", [], {"value": float(result.item())})
 
@@ -174,7 +175,12 @@ def merge_reshapes(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
     inner = made_by(operation.inputs[0], "reshape")
     if inner is None:
         return None
-    return rewriter.create("reshape", [inner.inputs[0]], {"node": operation.attributes["node"]})
+    return rewriter.create("reshape", [inner.inputs[0]], _place_in_form(operation))
+
+
+def _place_in_form(operation: GraphOperation) -> dict[str, Value]:
+    """The `node` that holds a layout operator's run-time extents; a graph written by hand has none."""
+    return {"node": operation.attributes["node"]} if "node" in operation.attributes else {}
 
 
 #   mul(x, broadcast_to(y))  ->  mul(x, y)      (where x alone has the extents of the result)

@@ -13,6 +13,7 @@ from xdsl.dialects.func import FuncOp
 from tessera.ir.passes import Pass
 from tessera.rewrite import algebra, reductions
 from tessera.rewrite.engine import Firing, merge_equal, rewrite_function
+from tessera.rewrite.extents import has_extent_names, name_extents
 from tessera.rewrite.fusion import UNLIMITED, fuse_function
 
 
@@ -24,12 +25,27 @@ class RewritePass(Pass):
         self.rewrite(module)
 
     def rewrite(self, module: ModuleOp) -> list[Firing]:
-        """Rewrites every function; gives the log."""
-        return [firing for function in _functions(module) for firing in self.on_function(function)]
+        """Rewrites every function; gives the log. Extents without names, as in a graph written by hand, get some."""
+        log: list[Firing] = []
+        for function in _functions(module):
+            if not has_extent_names(function):
+                name_extents(function)
+            log += self.on_function(function)
+        return log
 
     @abstractmethod
     def on_function(self, function: FuncOp) -> list[Firing]:
         """Rewrites one function; gives the log."""
+
+
+@dataclass(frozen=True)
+class NameExtentsPass(RewritePass):
+    """Extents get names; the other passes do the same where names are missing."""
+
+    name: ClassVar[str] = "name-extents"
+
+    def on_function(self, function: FuncOp) -> list[Firing]:
+        return []
 
 
 @dataclass(frozen=True)
@@ -80,7 +96,7 @@ def graph_passes(limit: int = UNLIMITED) -> tuple[RewritePass, ...]:
 
 REWRITE_PASSES: Mapping[str, str] = {
     kind.name: f"{__name__}:{kind.__name__}"
-    for kind in (SplitReductionsPass, AlgebraPass, MergeEqualPass, FuseKernelsPass)
+    for kind in (NameExtentsPass, SplitReductionsPass, AlgebraPass, MergeEqualPass, FuseKernelsPass)
 }
 """The passes of this room: name -> "module:Class"."""
 

@@ -61,8 +61,14 @@ def _reduced(operator: str, source: SSAValue, axes: list[int], keep: bool, rewri
     value = rewriter.create(operator, [source], {"axes": tuple(axes), "keepdims": keep}, like=source)
     made = rewriter.made[-1]
     made.attributes["dims"] = dimension_names(tuple(names))
-    made.results[0]._type = tensor_type(tuple(shape), element_of(source))
+    made.results[0]._type = tensor_type(tuple(shape), _partial_element(operator, source))
     return value
+
+
+def _partial_element(operator: str, source: SSAValue) -> Attribute:
+    """The element type of a partial result: integers and booleans add up and multiply in i64."""
+    is_float = dtype(source).kind == "float"
+    return element_of(source) if is_float or operator not in ("sum", "prod") else ELEMENT_TYPES["int64"]
 
 
 def shape_of(value: SSAValue) -> tuple[int | None, ...]:
