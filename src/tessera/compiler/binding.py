@@ -9,15 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tessera.compiler.arrays import Call, Shape, Storage, View, contraction_arrays, map_reduce_arrays
+from tessera.compiler.arrays import (
+    Call,
+    Shape,
+    ShapedArrays,
+    Storage,
+    View,
+    contraction_arrays,
+    map_reduce_arrays,
+)
 from tessera.compiler.kernels import Kernel, KernelCompiler, Launch
-from tessera.compiler.program import KernelItem, LayoutItem, Program
+from tessera.compiler.program import Alignment, KernelItem, LayoutItem, Program, ValueInfo
 from tessera.dtypes import DType
 from tessera.lazy import structure as structures
 from tessera.lazy.structure import Occurrence, Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
 from tessera.runtime.liveness import Lifetime, place
 from tessera.runtime.plan import BoundPlan, Output, Slot, Step
+from tessera.scheduling.schedule import Schedule
 
 
 def bind(program: Program, structure: Structure, compiler: KernelCompiler) -> tuple[BoundPlan, list[Kernel]]:
@@ -34,15 +43,113 @@ def launches_of(program: Program, structure: Structure, compiler: KernelCompiler
     return binder.launches
 
 
-class _Binder:
-    def __init__(self, program: Program, structure: Structure, compiler: KernelCompiler) -> None:
-        self.program, self.structure, self.compiler = program, structure, compiler
-        self.order: Sequence[Occurrence] = structure.post_order()
-        self.extents: Mapping[str, int] = {
-            name: self.order[node].structure.shape[dimension] for name, (node, dimension) in program.extents.items()
-        } | {"1": 1}
-        self.views: dict[int, View] = {}
+def extents_of(program: Program, order: Sequence[Occurrence]) -> dict[str, int]:
+    """The value of each extent name of a program, for one structure."""
+    places = program.extents.items()
+    return {name: order[node].structure.shape[dimension] for name, (node, dimension) in places} | {"1": 1}
+
+
+def _described(
+    arrays: Sequence[tuple[View, Alignment]], shaped: ShapedArrays
+) -> tuple[tuple[View, tuple[int, ...]], ...]:
+    """Each argument's view with the extents and strides that its descriptor holds."""
+    return tuple(
+        [
+            (view, tuple([shaped.extents[axis] for axis in axes]) + strides)
+            for (view, _), strides, axes in zip(arrays, shaped.strides, shaped.axes, strict=True)
+        ]
+    )
+
+
+class Launcher:
+    """Collects launches over views. `extents` gives the value of each extent name."""
+
+    def __init__(self, compiler: KernelCompiler, extents: Mapping[str, int]) -> None:
+        self.compiler, self.extents = compiler, extents
         self.launches: list[Launch] = []
+
+    def shape_of(self, value: ValueInfo) -> Shape:
+        """The extents of a program's value."""
+        return tuple([self.extents[name] for name in value.dims])
+
+    def new(self, shape: Shape, dtype: DType) -> View:
+        """A contiguous tensor in memory of the plan."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        return View(Storage(nbytes), dtype, shape, contiguous_strides(shape))
+
+    def launch(
+        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None = None
+    ) -> None:
+        """Adds the launch of a kernel under `schedule`, or the one chosen for it; none where nothing is written.
+
+        Under a schedule that says `fusion=False` the kernel's parts are launched instead.
+        """
+        domain = [self.extents[name] for name in item.domain]
+        if all(0 in view.shape for view in outputs):
+            return
+        arrays = [(inputs[index], alignment) for index, alignment in item.loads]
+        arrays += list(zip(outputs, item.stores, strict=True))
+        if item.family == "contraction":
+            shaped = contraction_arrays(domain, arrays, len(item.loads))
+        else:
+            merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads))
+            if merged is None:
+                self._launch_on_copies(item, inputs, outputs, schedule)
+                return
+            shaped = merged
+        call = Call(item, _described(arrays, shaped), shaped)
+        choice = self.compiler.choose(call, schedule)
+        parts = None if choice.schedule["fusion"] else self.compiler.parts(item)
+        if parts is not None:
+            self._launch_parts(parts, inputs, outputs, choice.schedule)
+            return
+        step = len(self.launches)
+        for view, _ in arrays:
+            storage = view.storage
+            storage.first = step if storage.first < 0 else storage.first
+            storage.last = step
+        self.launches.append(Launch(call, self.compiler.kernel(choice), choice.workers))
+
+    def _launch_parts(
+        self, parts: Program, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule
+    ) -> None:
+        """The operations of a fused kernel one by one; the matrix product among them keeps the kernel's schedule."""
+        views = dict(enumerate(inputs))
+        views |= dict(zip(parts.roots, outputs, strict=True))
+        for item in parts.items:
+            assert isinstance(item, KernelItem)
+            for value in item.outputs:
+                info = parts.values[value]
+                views.setdefault(value, self.new(self.shape_of(info), info.dtype))
+            keep = schedule if item.family == "contraction" else None
+            self.launch(item, [views[v] for v in item.inputs], [views[v] for v in item.outputs], keep)
+
+    def _launch_on_copies(
+        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None
+    ) -> None:
+        """A reduction over several dimensions that do not merge runs over contiguous copies of its inputs."""
+        copies = []
+        for view in inputs:
+            copy = self.new(view.shape, view.dtype)
+            self.copy(view, copy)
+            copies.append(copy)
+        self.launch(item, copies, outputs, schedule)
+
+    def copy(self, source: View, destination: View) -> None:
+        """Adds a kernel that copies one view into another of the same shape."""
+        item = self.compiler.copy_item(source.dtype, source.shape)
+        names = {name: extent for name, extent in zip(item.domain, source.shape, strict=True) if name != "1"}
+        outer, self.extents = self.extents, {**names, "1": 1}
+        self.launch(item, [source], [destination])
+        self.extents = outer
+
+
+class _Binder(Launcher):
+    def __init__(self, program: Program, structure: Structure, compiler: KernelCompiler) -> None:
+        self.program, self.structure = program, structure
+        self.order: Sequence[Occurrence] = structure.post_order()
+        super().__init__(compiler, extents_of(program, self.order))
+        self.views: dict[int, View] = {}
 
     def place(self) -> None:
         """Turns every item of the program into views and launches."""
@@ -61,60 +168,16 @@ class _Binder:
         return View(storage, structure.dtype, structure.shape, structure.strides, is_scalar=structure.kind == "scalar")
 
     def _shape(self, value: int) -> Shape:
-        return tuple([self.extents[name] for name in self.program.values[value].dims])
-
-    def _new(self, shape: Shape, dtype: DType) -> View:
-        nbytes = math.prod(shape) * dtype.itemsize
-        return View(Storage(nbytes), dtype, shape, contiguous_strides(shape))
+        return self.shape_of(self.program.values[value])
 
     # -- kernels --------------------------------------------------------------------------------------------------
 
     def _kernel(self, item: KernelItem) -> None:
         for value in item.outputs:
-            self.views[value] = self._new(self._shape(value), self.program.values[value].dtype)
+            self.views[value] = self.new(self._shape(value), self.program.values[value].dtype)
         inputs = [self.views[value] for value in item.inputs]
         outputs = [self.views[value] for value in item.outputs]
-        self.launch(item, inputs, outputs, [self.extents[name] for name in item.domain])
-
-    def launch(self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], domain: Sequence[int]) -> None:
-        """Adds the launch of a kernel over `domain`; nothing where there is nothing to write."""
-        if all(0 in view.shape for view in outputs):
-            return
-        arrays = [(inputs[index], alignment) for index, alignment in item.loads]
-        arrays += list(zip(outputs, item.stores, strict=True))
-        if item.family == "contraction":
-            shaped = contraction_arrays(domain, arrays, len(item.loads))
-        else:
-            merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads))
-            if merged is None:
-                self._launch_on_copies(item, inputs, outputs, domain)
-                return
-            shaped = merged
-        step = len(self.launches)
-        words = []
-        for (view, _), strides, axes in zip(arrays, shaped.strides, shaped.axes, strict=True):
-            storage = view.storage
-            storage.first = step if storage.first < 0 else storage.first
-            storage.last = step
-            words.append((view, tuple([shaped.extents[axis] for axis in axes]) + strides))
-        call = Call(item, tuple(words), shaped)
-        self.launches.append(Launch(call, *self.compiler.kernel(call)))
-
-    def _launch_on_copies(
-        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], domain: Sequence[int]
-    ) -> None:
-        """A reduction over several dimensions that do not merge runs over contiguous copies of its inputs."""
-        copies = []
-        for view in inputs:
-            copy = self._new(view.shape, view.dtype)
-            self.copy(view, copy)
-            copies.append(copy)
-        self.launch(item, copies, outputs, domain)
-
-    def copy(self, source: View, destination: View) -> None:
-        """Adds a kernel that copies one view into another of the same shape."""
-        item = self.compiler.copy_item(source.dtype, source.shape)
-        self.launch(item, [source], [destination], source.shape)
+        self.launch(item, inputs, outputs)
 
     # -- layout operators -----------------------------------------------------------------------------------------
 
@@ -153,13 +216,13 @@ class _Binder:
     def _reshape(self, source: View, shape: Shape) -> View:
         strides = reshaped_strides(source.shape, source.strides, shape)
         if strides is None:
-            contiguous = self._new(source.shape, source.dtype)
+            contiguous = self.new(source.shape, source.dtype)
             self.copy(source, contiguous)
             return View(contiguous.storage, source.dtype, shape, contiguous_strides(shape))
         return View(source.storage, source.dtype, shape, strides, source.offset_bytes)
 
     def _concat(self, item: LayoutItem, shape: Shape) -> View:
-        result = self._new(shape, self.program.values[item.output].dtype)
+        result = self.new(shape, self.program.values[item.output].dtype)
         axis, start = item.axis, 0
         for value in item.inputs:
             part = self.views[value]
@@ -198,7 +261,7 @@ class _Binder:
         if view.storage.leaf is None and not view.offset_bytes:
             return view
         # A root that rewriting reduced to (a view of) an input, or a part of a temporary: results own their memory.
-        copy = self._new(view.shape, view.dtype)
+        copy = self.new(view.shape, view.dtype)
         self.copy(view, copy)
         return copy
 

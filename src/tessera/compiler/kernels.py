@@ -13,9 +13,10 @@ from tessera.backend.llvm import LLVMBackend
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call
 from tessera.compiler.copies import make_copy_item
-from tessera.compiler.program import KernelItem
+from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.recipes import recipe
 from tessera.compiler.reports import step_facts
+from tessera.compiler.splitting import parts_of
 from tessera.compiler.subjects import Problem, Subject
 from tessera.dtypes import DType
 from tessera.lazy.policy import current_policy
@@ -54,6 +55,15 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """How a call runs: its subject (with code for several K blocks if need be), schedule and number of workers."""
+
+    subject: Subject
+    schedule: Schedule
+    workers: int
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch before slots and arena offsets are known."""
 
@@ -75,7 +85,7 @@ class KernelCompiler:
     def __init__(self, target: Target, backend: LLVMBackend) -> None:
         self.target, self.backend = target, backend
         self.source: ScheduleSource | None = None
-        self._chosen: dict[object, tuple[Kernel, int]] = {}
+        self._chosen: dict[object, Choice] = {}
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._copies: dict[tuple[DType, tuple[bool, ...]], KernelItem] = {}
 
@@ -89,23 +99,29 @@ class KernelCompiler:
             subject = item.variants[pattern] = Subject(item, pattern, self.target)
         return subject
 
-    def kernel(self, call: Call) -> tuple[Kernel, int]:
-        """The kernel of a call, compiled if its pattern and schedule are new, and its number of workers."""
+    def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
+        """How a call will run: under `schedule` if one is given, else as tuned, else by default."""
         subject = self.subject(call)
         policy = current_policy()
         threads = worker_count()
-        key = (subject, tuple(call.shaped.extents.values()), threads, policy)
+        key = (subject, tuple(call.shaped.extents.values()), threads, policy, schedule)
         known = self._chosen.get(key)
         if known is None:
             # A fixed order of sums may not depend on how many workers there are, so neither may the schedule.
             problem = subject.problem(call.shaped.extents, 1 if policy.fixed_order else threads)
-            tuned = self.source(self, call, problem) if self.source is not None else None
-            schedule = tuned if tuned is not None else self.default_schedule(subject, problem)
-            known = self.compiled(self._blocked(subject, schedule, problem), schedule), useful_workers(problem, threads)
+            if schedule is None and self.source is not None:
+                schedule = self.source(self, call, problem)
+            if schedule is None:
+                schedule = self.default_schedule(subject, problem)
+            known = Choice(self._blocked(subject, schedule, problem), schedule, useful_workers(problem, threads))
             if len(self._chosen) >= REMEMBERED:
                 self._chosen.clear()
             self._chosen[key] = known
         return known
+
+    def kernel(self, choice: Choice) -> Kernel:
+        """The kernel of a choice, compiled if its pattern and schedule are new."""
+        return self.compiled(choice.subject, choice.schedule)
 
     def forget_schedules(self) -> None:
         """Schedules are chosen anew; compiled kernels stay."""
@@ -120,6 +136,14 @@ class KernelCompiler:
             blocked = Subject(subject.item, replace(subject.pattern, one_block=False), self.target)
             subject.item.variants[subject, "blocks"] = blocked
         return blocked
+
+    def parts(self, item: KernelItem) -> Program | None:
+        """The operations of a fused kernel as kernels of their own; None where there is only one."""
+        if "parts" not in item.variants:
+            item.variants["parts"] = parts_of(item)
+        parts = item.variants["parts"]
+        assert parts is None or isinstance(parts, Program)
+        return parts
 
     # -- compiling ------------------------------------------------------------------------------------------------
 

@@ -161,6 +161,11 @@ def _reduced_range(operation: schedule_ir.KernelOp) -> tuple[int, int] | None:
     return first, last
 
 
+def named_dims(operation: schedule_ir.KernelOp, attribute: str) -> list[tuple[str, ...]]:
+    """The names of extents in a kernel's `argument_dims` or `result_dims`."""
+    return _dims_lists(operation.attributes[attribute])
+
+
 def _dims_lists(attribute: Attribute) -> list[tuple[str, ...]]:
     assert isinstance(attribute, ArrayAttr)
     return [names_of(dims) for dims in attribute.data]

@@ -3,46 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import torch
-from xdsl.ir import BlockArgument, SSAValue
-
-from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import ceilings
 from tessera.compiler import entry, pipeline
 from tessera.compiler.arrays import Call
 from tessera.compiler.binding import launches_of
+from tessera.compiler.candidates import extents_of_call, unfused_case, worker_launch, workload_of
 from tessera.compiler.kernels import KernelCompiler, Launch, useful_workers
+from tessera.compiler.program import KernelItem
 from tessera.compiler.revision import generator_revision
-from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.compiler.subjects import Problem, Subject
 from tessera.dtypes import DType, dtype_of, fp32
 from tessera.errors import ArgumentError
-from tessera.ir.graph import GraphOperation
 from tessera.lazy import node as nodes
 from tessera.lazy import structure as structures
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node
 from tessera.lazy.policy import current_policy
 from tessera.lazy.symbolic import symbolic_form
-from tessera.ops import OPERATORS
 from tessera.rewrite.groups import CONTRACTIONS
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.schedule import Schedule
-from tessera.tuning.checking import FullReference, check_output
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.workload import Case, OperandSpec, Values, Workload, materialize
-from tessera.tuning.workload import Launch as WorkerLaunch
-
-_POSITIVE = frozenset(("log", "sqrt", "rsqrt", "pow", "div"))
-_EXACT_FLOPS = 4e9
-"""Work up to which references are computed in float64; larger ones in the operands' own precision or fp32."""
+from tessera.tuning.workload import Case, Workload
 
 
 class CompilerBackend:
@@ -129,23 +117,29 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     subject = compiler.subject(call)
     workers = 1 if current_policy().fixed_order else worker_count()
     problem = subject.problem(call.shaped.extents, workers)
-    space = compiler.space(problem)
+    parts = compiler.parts(call.item)
+    whole = compiler.space(problem)
+    space = whole if parts is not None else whole.restricted({"fusion": [True]})
+    model = _model(compiler)
     workload: list[Workload] = []
 
     def build(schedule: Schedule) -> Case:
         if not workload:
-            workload.append(_workload(call))
-        kernel = compiler.candidate(subject, schedule, problem)
-        return Case(workload[0], (_worker_launch(call, kernel, useful_workers(problem, worker_count())),))
+            workload.append(workload_of(call))
+        if schedule["fusion"] or parts is None:
+            kernel = compiler.candidate(subject, schedule, problem)
+            return Case(workload[0], (worker_launch(call, kernel, useful_workers(problem, worker_count())),))
+        return unfused_case(call, schedule, compiler, workload[0])
 
-    model = _model(compiler)
-    return TuningProblem(
-        identity_of(subject, problem, call, compiler),
-        space,
-        build,
-        lambda schedule: model.estimate(problem, schedule).seconds,
-        generator_revision(),
-    )
+    def predict(schedule: Schedule) -> float:
+        seconds = model.estimate(problem, schedule).seconds
+        if schedule["fusion"]:
+            return seconds
+        rates = model.machine(workers).byte_per_s
+        return seconds + _between_parts(call, compiler) / (rates["DRAM"] * workers)
+
+    identity = identity_of(subject, problem, call, compiler)
+    return TuningProblem(identity, space, build, predict, generator_revision())
 
 
 def identity_of(subject: Subject, problem: Problem, call: Call, compiler: KernelCompiler) -> Identity:
@@ -178,85 +172,12 @@ def identity_of(subject: Subject, problem: Problem, call: Call, compiler: Kernel
     )
 
 
-def _workload(call: Call) -> Workload:
-    item = call.item
-    names = {op.operator for op in item.operation.body.block.ops if isinstance(op, GraphOperation)}
-    values: Values = "positive" if names & _POSITIVE else "normal"
-    loads = len(item.loads)
-    specs: list[OperandSpec] = []
-    scalars: list[int] = []
-    inputs: dict[int, torch.Tensor] = {}
-    for index, (view, _) in enumerate(call.arguments):
-        if view.is_scalar:
-            number = _scalar_bits(view.dtype)
-            scalars.append(number[0])
-            inputs.setdefault(item.loads[index][0], torch.tensor(number[1], dtype=view.dtype.torch))
-            continue
-        # An input that is read under two alignments is two operands of the same values.
-        seed = item.loads[index][0] if index < loads else 0
-        spec = OperandSpec(view.shape, view.strides, view.dtype.name, values if index < loads else "zero", seed)
-        specs.append(spec)
-        if index < loads:
-            inputs.setdefault(item.loads[index][0], materialize(spec).tensor)
-    references = evaluate_region(call, [inputs[i] for i in range(len(item.inputs))])
-    first = sum(not view.is_scalar for view, _ in call.arguments[:loads])
-    checks = tuple(
-        check_output(first + i, FullReference(reference), call.arguments[loads + i][0].dtype.name)
-        for i, reference in enumerate(references)
-    )
-    return Workload(tuple(specs), checks, tuple(scalars))
-
-
-def _scalar_bits(dtype: DType) -> tuple[int, float]:
-    """The bits and the value of a scalar argument in a tuning run: three quarters, or 1 for integers."""
-    value = 0.75 if dtype.kind == "float" else 1
-    tensor = torch.tensor([value], dtype=dtype.torch)
-    word = int.from_bytes(bytes(tensor.view(torch.uint8).tolist()), "little")
-    return word, value
-
-
-def evaluate_region(call: Call, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs of a kernel by its operators' references, on the region's inputs."""
-    wide = torch.float64 if _flops(call) <= _EXACT_FLOPS else torch.float32
-    body = call.item.operation.body.block
-    known: dict[SSAValue, torch.Tensor] = {}
-
-    def value(operand: SSAValue) -> torch.Tensor:
-        tensor = inputs[operand.index] if isinstance(operand, BlockArgument) else known[operand]
-        return tensor.to(wide) if tensor.is_floating_point() else tensor
-
-    for op in body.ops:
-        if not isinstance(op, GraphOperation):
-            continue
-        dtype = dtype_of_value(op.result).torch
-        if op.operator == "constant":
-            known[op.result] = torch.tensor(op.attribute("value"), dtype=dtype)
-            continue
-        operands = [value(operand) for operand in op.inputs]
-        for index, flag in enumerate(("transpose_a", "transpose_b")):
-            if op.attribute(flag, False):
-                operands[index] = operands[index].mT
-        known[op.result] = OPERATORS[op.operator].reference(*operands, **attributes_of(op))
-    last = body.last_op
-    assert last is not None
-    return [known[v] if not isinstance(v, BlockArgument) else inputs[v.index] for v in last.operands]
-
-
-def _flops(call: Call) -> float:
-    extents = call.shaped.extents
-    return 2.0 * math.prod(extents.values())
-
-
-def _worker_launch(call: Call, kernel: KernelObject, workers: int) -> WorkerLaunch:
-    """The launch over a table of the operands first, then the scalars."""
-    buffers = sum(not view.is_scalar for view, _ in call.arguments)
-    descriptors: list[int] = []
-    buffer, scalar = 0, buffers
-    for view, words in call.arguments:
-        if view.is_scalar:
-            descriptors.append(scalar)
-            scalar += 1
-        else:
-            descriptors += [buffer, 0, *words]
-            buffer += 1
-    return WorkerLaunch(kernel.to_bytes(), tuple(descriptors), workers)
+def _between_parts(call: Call, compiler: KernelCompiler) -> float:
+    """Bytes that unfused parts write for each other and read again."""
+    parts = compiler.parts(call.item)
+    if parts is None:
+        return 0.0
+    extents = extents_of_call(call)
+    inner = [v for item in parts.items if isinstance(item, KernelItem) for v in item.outputs if v not in parts.roots]
+    sizes = (math.prod(extents[name] for name in parts.values[v].dims) * parts.values[v].dtype.itemsize for v in inner)
+    return 2.0 * sum(sizes)
