@@ -1,8 +1,8 @@
 """Tessera: a tile-centric tensor compiler with a built-in autotuner and profiler.
 
-    >>> from tessera import op
-    >>> y = op.gelu(op.matmul(a, b) + bias)     # lazy: nothing has run yet
-    >>> y.torch()                               # one fused kernel
+>>> from tessera import op
+>>> y = op.gelu(op.matmul(a, b) + bias)     # lazy: nothing has run yet
+>>> y.torch()                               # one fused kernel
 """
 
 from importlib.metadata import version as _version
@@ -21,4 +21,4 @@ __version__ = _version("tessera")
 _evaluation.set_evaluator(_entry.evaluate)
 _handle.set_inspector(_entry.inspect)
 
-__all__ = ["TesseraError", "Tensor", "autotune", "empty_cache", "memory_stats", "numerics", "op", "profile", "profiler"]
+__all__ = ["Tensor", "TesseraError", "autotune", "empty_cache", "memory_stats", "numerics", "op", "profile", "profiler"]

@@ -1,4 +1,4 @@
-"""One application of each operator to drawn operands, made from its record alone: a new record is tested as it stands."""
+"""One application of each operator to drawn operands, made from its record alone: new records are tested as they stand."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tessera.dtypes import SUPPORTED, DType, bool_
 from tessera.errors import DTypeError
+from tessera.handle import Tensor
 from tessera.lazy.conversion import as_node
-from tessera.op import Tensor
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tests.property.operands import EXTENTS, LAYOUTS, Shape, Values, filled, laid_out, shapes
@@ -44,13 +44,14 @@ def operand_dtypes(record: Operator) -> list[DType]:
 
 
 def _probe(record: Operator) -> dict[str, Any]:
-    return {
+    given: dict[str, dict[str, Any]] = {
         "reshape": {"shape": (4,)},
         "broadcast_to": {"shape": (2, 2)},
         "transpose": {"permutation": (1, 0)},
         "slice": {"starts": (0, 0), "sizes": (1, 1), "steps": (1, 1)},
         "clamp": {"minimum": 0},
-    }.get(record.name, {"axes": (0,)} if record.family == "reduction" else {})
+    }
+    return given.get(record.name, {"axes": (0,)} if record.family == "reduction" else {})
 
 
 def draw_case(draw: Draw, record: Operator, dtype: DType) -> Case:

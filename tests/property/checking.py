@@ -7,9 +7,9 @@ import ctypes
 import torch
 
 from tessera.dtypes import DType
+from tessera.handle import Tensor
 from tessera.lazy.node import joined
 from tessera.ops import oracle
-from tessera.op import Tensor
 from tessera.runtime import buffers
 from tessera.runtime.plan import BoundPlan
 
