@@ -1,4 +1,4 @@
-"""One application of each operator to drawn operands, made from its record alone: new records are tested as they stand."""
+"""One application of each operator to drawn operands, made from its record alone: new records are tested at once."""
 
 from __future__ import annotations
 
