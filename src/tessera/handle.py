@@ -24,6 +24,7 @@ from tessera.lazy.evaluation import check_versions
 from tessera.lazy.export import to_torch
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import leaf_node, use_node_class
+from tessera.lazy.policy import is_fast
 from tessera.lazy.printing import expression
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Shape, contiguous_strides
@@ -75,7 +76,7 @@ class Tensor(Methods):
             return self
         structure, leaves = self.state
         plan = structure.plan
-        if plan is None:
+        if plan is None or not is_fast():
             evaluation.evaluate((self,))
             return self
         for leaf in leaves:

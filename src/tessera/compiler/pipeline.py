@@ -16,14 +16,16 @@ from tessera.compiler.kernels import Kernel, KernelCompiler
 from tessera.compiler.program import Program, read_program
 from tessera.compiler.subjects import Problem
 from tessera.lazy.node import Node, joined
+from tessera.lazy.policy import FAST, Policy, current_policy
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 from tessera.rewrite.passes import graph_passes
+from tessera.runtime.plan import BoundPlan
 from tessera.scheduling.schedule import Schedule
 
 _lock = threading.RLock()
-_bound: OrderedDict[Structure, list[Kernel]] = OrderedDict()
-"""Structures with a plan, longest bound first, and the kernels that each launches."""
+_bound: OrderedDict[tuple[Structure, Policy], tuple[BoundPlan, list[Kernel]]] = OrderedDict()
+"""By structure and numerics policy, longest bound first: the plan, and the kernels that it launches."""
 
 
 @cache
@@ -53,27 +55,36 @@ def program_of(form: SymbolicForm) -> Program:
     return program
 
 
-def plan(structure: Structure) -> None:
-    """Gives `structure` a plan. The plan cache is bounded: the plan that was bound longest ago goes first."""
+def plan(structure: Structure) -> BoundPlan:
+    """The plan of `structure` under the numerics policy in force, bound if need be.
+
+    The plan cache is bounded: the plan that was bound longest ago goes first.
+    """
+    policy = current_policy()
     with _lock:
-        if structure.plan is not None:
-            return
-        structure.plan, _bound[structure] = bind(program_of(symbolic_form(structure)), structure, kernel_compiler())
-        while len(_bound) > settings.current().plan_cache_size:
-            oldest, _ = _bound.popitem(last=False)
-            oldest.plan = None
+        known = _bound.get((structure, policy))
+        if known is None:
+            known = bind(program_of(symbolic_form(structure)), structure, kernel_compiler())
+            _bound[structure, policy] = known
+            if policy == FAST:
+                structure.plan = known[0]
+            while len(_bound) > settings.current().plan_cache_size:
+                (oldest, _), _ = _bound.popitem(last=False)
+                oldest.plan = None
+        return known[0]
 
 
 def launched(structure: Structure) -> list[Kernel]:
     """The kernels that the plan of a structure launches, in order; none without a plan."""
     with _lock:
-        return list(_bound.get(structure, ()))
+        known = _bound.get((structure, current_policy()))
+        return [] if known is None else list(known[1])
 
 
 def forget_plans() -> None:
     """Empties the plan cache: schedules are chosen anew from the next evaluation on."""
     with _lock:
-        for structure in _bound:
+        for structure, _ in _bound:
             structure.plan = None
         _bound.clear()
         kernel_compiler().forget_schedules()
@@ -82,8 +93,5 @@ def forget_plans() -> None:
 def evaluate(nodes: Sequence[Node]) -> None:
     """The evaluator that the lazy layer calls for nodes without a plan."""
     structure, leaves = nodes[0].state if len(nodes) == 1 else joined(nodes)
-    plan(structure)
-    bound = structure.plan
-    assert bound is not None
-    for node, leaf in zip(nodes, bound.run(leaves), strict=True):
+    for node, leaf in zip(nodes, plan(structure).run(leaves), strict=True):
         node.store(leaf)

@@ -9,6 +9,7 @@ from tessera.errors import CompileError, InputMutatedError
 from tessera.lazy.export import to_torch
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node, joined
+from tessera.lazy.policy import is_fast
 
 Evaluator: TypeAlias = Callable[[Sequence[Node]], None]
 
@@ -49,10 +50,11 @@ def evaluate(nodes: Iterable[Node]) -> None:
     for copy in copies:
         check_versions(copy.leaves)
     structure, leaves = copies[0].state if len(copies) == 1 else joined(copies)
-    if structure.plan is None:
+    plan = structure.plan
+    if plan is None or not is_fast():
         _evaluator(copies)
     else:
-        for copy, leaf in zip(copies, structure.plan.run(leaves), strict=True):
+        for copy, leaf in zip(copies, plan.run(leaves), strict=True):
             copy.store(leaf)
     for node, copy in pending:
         node.state = copy.state

@@ -44,7 +44,10 @@ class Policy:
         return self.mode != "strict"
 
 
-_default = Policy()
+FAST = Policy()
+"""What holds while nobody asks for anything else; the plans that structures carry were bound under it."""
+
+_default = FAST
 _in_force: ContextVar[Policy | None] = ContextVar("tessera_numerics_policy", default=None)
 
 
@@ -53,10 +56,19 @@ def current_policy() -> Policy:
     return _in_force.get() or _default
 
 
+_asked = False
+
+
+def is_fast() -> bool:
+    """Whether plans bound under `FAST` may be used here. Costs next to nothing while nobody asked for another."""
+    return not _asked or current_policy() == FAST
+
+
 def set_default_policy(mode: Mode, *, tf32: bool = False) -> None:
     """Sets the policy of all threads that have set none of their own. Raises ArgumentError as `Policy` does."""
-    global _default  # noqa: PLW0603 - the one place that holds the process's policy
+    global _default, _asked  # noqa: PLW0603 - the one place that holds the process's policy
     _default = Policy(mode, tf32)
+    _asked = True
 
 
 class policy:  # noqa: N801 - users write it as a function
@@ -69,7 +81,9 @@ class policy:  # noqa: N801 - users write it as a function
     __slots__ = ("_before", "_chosen", "_is_set")
 
     def __init__(self, mode: Mode, *, tf32: bool = False) -> None:
+        global _asked  # noqa: PLW0603 - see is_fast
         self._chosen = Policy(mode, tf32)
+        _asked = True
         self._before: list[Policy | None] = [_in_force.get()]
         self._is_set = True  # by this constructor; a second `with` on the same object sets it again
         _in_force.set(self._chosen)
