@@ -70,7 +70,9 @@ class Guarded:
         self._bytes = torch.full(((extent + 2 * margin) * values.element_size(),), _CANARY, dtype=torch.uint8)
         storage = self._bytes.view(values.dtype)
         self.tensor = storage.as_strided(values.shape, strides, margin)
-        self.tensor.copy_(values)
+        # Along a stride of 0 all elements are one.
+        first = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strides)
+        self.tensor[first].copy_(values[first])
         self._before = self._bytes.clone()
         self._writable = torch.zeros(extent + 2 * margin, dtype=torch.bool)
         self._writable.as_strided(values.shape, strides, margin).fill_(True)

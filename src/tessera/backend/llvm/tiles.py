@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
-from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Operation
 
 from tessera.backend.llvm.addressing import lanes_below
@@ -18,10 +17,7 @@ from tessera.ir import tile
 
 def _broadcast(generator: Generator, op: tile.BroadcastOp) -> Sequence[Value]:
     emitter, (rows, columns) = generator.emitter, shape_of(op.result.type)
-    if isinstance(op.value.type, IndexType):
-        source = Tile(I64, 1, ((emitter.operand(generator.index(op.value)),),))
-    else:
-        source = generator.tile(op.value)
+    source = generator.tile(op.value)
     lines = source.rows
     if source.columns == 1 and columns > 1:
         kind, widths = source.element.llvm, generator.widths(columns)
