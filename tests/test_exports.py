@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import types
+import typing
 
 import pytest
 
@@ -30,10 +31,12 @@ def doors() -> list[str]:
 
 
 def summary(value: object) -> str:
-    """The first sentence of a name's docstring; for a plain value, what it is."""
+    """The first sentence of a name's docstring, for a cell of a table; for a plain value, what it is."""
+    if typing.get_origin(value) is typing.Literal:
+        return f"one of {', '.join(f'`{choice!r}`' for choice in typing.get_args(value))}"
     if isinstance(value, types.ModuleType | type) or inspect.isroutine(value) or "__doc__" in vars(type(value)):
         text = inspect.getdoc(value) or ""
-        return text.split("\n\n", 1)[0].replace("\n", " ").split(". ", 1)[0].rstrip(".:")
+        return text.split("\n\n", 1)[0].replace("\n", " ").split(". ", 1)[0].rstrip(".:").replace("|", "\\|")
     return f"a value of type `{type(value).__name__}`"
 
 
