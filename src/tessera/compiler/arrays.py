@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
-from tessera.compiler.layout import Axes, Strides, domain_strides, merge_axes
+from tessera.compiler.layout import Axes, Column, Strides, domain_strides, merge_axes
 from tessera.compiler.program import Alignment, KernelItem
 from tessera.compiler.specs import Pattern
 from tessera.dtypes import DType
 from tessera.scheduling.spec import Argument
 
 Shape = tuple[int, ...]
+Names: TypeAlias = tuple[str, ...]
+Kinds: TypeAlias = tuple[tuple[DType, bool], ...]
+"""The dtype of each array, and whether it is a scalar."""
 
 
 @dataclass(eq=False)
@@ -26,8 +31,7 @@ class Storage:
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """A tensor: where it lies, in elements."""
 
     storage: Storage
@@ -38,8 +42,7 @@ class View:
     is_scalar: bool = False
 
 
-@dataclass(frozen=True)
-class ShapedArrays:
+class ShapedArrays(NamedTuple):
     """A kernel's arrays over merged axes: the pattern to generate code for, and the numbers for its descriptors."""
 
     pattern: Pattern
@@ -48,8 +51,7 @@ class ShapedArrays:
     strides: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A kernel of the program applied to arrays: what is scheduled, tuned and compiled."""
 
     item: KernelItem
@@ -58,31 +60,14 @@ class Call:
     shaped: ShapedArrays
 
 
-@dataclass
-class _Walk:
-    """The axes of a map or reduction as they are collected: name, extent, and each array's stride along it."""
+class _Layout(NamedTuple):
+    """What a kernel's arrays are but for numbers: all that is the same for other extents and strides."""
 
-    alignments: Sequence[Alignment]
-    names: list[str] = field(default_factory=list)
-    extents: list[int] = field(default_factory=list)
-    columns: list[list[int]] = field(default_factory=list)
-
-    def take(self, prefix: str, merged: Axes, count: int) -> None:
-        """The first `count` of some merged axes, as `prefix0`, `prefix1`, ..."""
-        for axis in range(count):
-            self._add(f"{prefix}{axis}", merged.extents[axis], [own[axis] for own in merged.strides])
-
-    def take_last(self, name: str, merged: Axes, dimensions: range) -> None:
-        """The last merged axis; where all of `dimensions` have extent 1, one that is walked by who has them."""
-        if merged.extents:
-            self._add(name, merged.extents[-1], [own[-1] for own in merged.strides])
-        else:
-            self._add(name, 1, [int(any(d in alignment for d in dimensions)) for alignment in self.alignments])
-
-    def _add(self, name: str, extent: int, column: list[int]) -> None:
-        self.names.append(name)
-        self.extents.append(extent)
-        self.columns.append(column)
+    pattern: Pattern
+    axes: tuple[Names, ...]
+    """The axes that each array walks."""
+    picks: tuple[tuple[int, ...], ...]
+    """For each of those axes, the column that holds the stride; past the last column, 0 and 1."""
 
 
 def map_reduce_arrays(
@@ -95,98 +80,146 @@ def map_reduce_arrays(
     reduced axis itself when nothing follows it.
     """
     rank = len(domain)
-    strides = [domain_strides(view.strides, alignment, rank) for view, alignment in arrays]
-    first, last = reduced if reduced is not None else (rank, rank)
-    before, middle, after = (
-        merge_axes(domain[start:end], [own[start:end] for own in strides])
-        for start, end in ((0, first), (first, last), (last, rank))
-    )
+    columns = _columns(arrays, rank)
+    if reduced is None:
+        axes = merge_axes(domain, columns)
+        axes = axes if axes.extents else _line(arrays, range(rank))
+        return _map_reduce(axes, _numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads)
+    first, last = reduced
+    before, middle = merge_axes(domain[:first], columns[:first]), merge_axes(domain[first:last], columns[first:last])
     if len(middle.extents) > 1:
         return None
-    walk = _Walk([alignment for _, alignment in arrays])
-    if reduced is None:
-        walk.take("o", before, max(len(before.extents) - 1, 0))
-        outer = tuple(walk.names)
-        walk.take_last("c", before, range(rank))
-        return _shaped(walk, arrays, loads, outer, None)
-    walk.take("o", before, len(before.extents))
+    middle = middle if middle.extents else _line(arrays, range(first, last))
+    outer = len(before.extents)
     if last == rank:
-        outer = tuple(walk.names)
-        walk.take_last("c", middle, range(first, last))
-        return _shaped(walk, arrays, loads, outer, "c")
-    walk.take("i", after, max(len(after.extents) - 1, 0))
-    outer = tuple(walk.names)
-    walk.take_last("r", middle, range(first, last))
-    walk.take_last("c", after, range(last, rank))
-    return _shaped(walk, arrays, loads, outer, "r")
-
-
-def _shaped(
-    walk: _Walk,
-    arrays: Sequence[tuple[View, Alignment]],
-    loads: int,
-    outer: tuple[str, ...],
-    reduced: str | None,
-) -> ShapedArrays:
-    arguments: list[Argument] = []
-    axes: list[tuple[str, ...]] = []
-    strides: list[tuple[int, ...]] = []
-    for index, (view, _) in enumerate(arrays):
-        if view.is_scalar:
-            arguments.append(Argument(view.dtype, is_scalar=True))
-            axes.append(())
-            strides.append(())
-            continue
-        walked = {name: column[index] for name, column in zip(walk.names, walk.columns, strict=True) if column[index]}
-        # Lowerings read an axis' extent from an argument that walks it; an extent of 1 may be walked by none.
-        # Nor is one along which every operand repeats itself.
-        for name, extent, column in zip(walk.names, walk.extents, walk.columns, strict=True):
-            if index == (0 if name == reduced else loads) and not any(column):
-                walked[name] = int(extent == 1)
-        labels, own = tuple(walked), tuple(walked.values())
-        static = tuple(1 if label == "c" and stride == 1 else None for label, stride in walked.items())
-        arguments.append(Argument(view.dtype, labels, static))
-        axes.append(labels)
-        strides.append(own)
-    pattern = Pattern(tuple(arguments), outer, reduced, "c", True)
-    return ShapedArrays(pattern, dict(zip(walk.names, walk.extents, strict=True)), tuple(axes), tuple(strides))
+        axes = Axes(before.extents + middle.extents, before.columns + middle.columns)
+        return _map_reduce(axes, _numbered("o", outer, "c"), "c", arrays, loads)
+    after = merge_axes(domain[last:], columns[last:])
+    after = after if after.extents else _line(arrays, range(last, rank))
+    inner, lanes = slice(None, -1), slice(-1, None)
+    axes = Axes(
+        before.extents + after.extents[inner] + middle.extents + after.extents[lanes],
+        before.columns + after.columns[inner] + middle.columns + after.columns[lanes],
+    )
+    names = _numbered("o", outer) + _numbered("i", len(after.extents) - 1, "r", "c")
+    return _map_reduce(axes, names, "r", arrays, loads)
 
 
 def contraction_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int) -> ShapedArrays:
     """Merges the batch dimensions of a matrix product; its last three domain dimensions are m, n and k."""
-    rank = len(domain)
-    strides = [domain_strides(view.strides, alignment, rank) for view, alignment in arrays]
-    batch = merge_axes(domain[: rank - 3], [s[: rank - 3] for s in strides])
-    names = [f"b{i}" for i in range(len(batch.extents))]
-    extents = dict(zip((*names, "m", "n", "k"), (*batch.extents, *domain[rank - 3 :]), strict=True))
-    carried_k = any(s[rank - 1] for s in strides)
+    batch = len(domain) - 3
+    columns = _columns(arrays, len(domain))
+    merged = merge_axes(domain[:batch], columns[:batch])
+    axes = Axes(merged.extents + tuple(domain[batch:]), merged.columns + columns[batch:])
+    names = _numbered("b", len(merged.extents), "m", "n", "k")
+    alignments = tuple([alignment for _, alignment in arrays])
+    ones, classes = _classes(axes)
+    layout = _contraction_layout(names, ones, classes, _kinds(arrays), loads, alignments, batch)
+    return _shaped(layout, names, axes)
+
+
+def _columns(arrays: Sequence[tuple[View, Alignment]], rank: int) -> tuple[Column, ...]:
+    """The strides of all arrays along each dimension of the domain."""
+    return tuple(zip(*[domain_strides(view.strides, alignment, rank) for view, alignment in arrays], strict=True))
+
+
+def _line(arrays: Sequence[tuple[View, Alignment]], dimensions: range) -> Axes:
+    """The axis that stands for `dimensions`, all of extent 1: it is walked by who has them."""
+    return Axes((1,), (tuple([int(any(d in alignment for d in dimensions)) for _, alignment in arrays]),))
+
+
+@lru_cache(maxsize=256)
+def _numbered(prefix: str, count: int, *last: str) -> Names:
+    return (*[f"{prefix}{axis}" for axis in range(count)], *last)
+
+
+def _kinds(arrays: Sequence[tuple[View, Alignment]]) -> Kinds:
+    return tuple([(view.dtype, view.is_scalar) for view, _ in arrays])
+
+
+def _classes(axes: Axes) -> tuple[tuple[bool, ...], tuple[Column, ...]]:
+    """What code may depend on: which extents are 1, and which strides are 0 and 1 (2 stands for all others)."""
+    ones = tuple([extent == 1 for extent in axes.extents])
+    return ones, tuple([tuple([s if s in (0, 1) else 2 for s in column]) for column in axes.columns])
+
+
+def _map_reduce(
+    axes: Axes, names: Names, reduced: str | None, arrays: Sequence[tuple[View, Alignment]], loads: int
+) -> ShapedArrays:
+    return _shaped(_map_reduce_layout(names, *_classes(axes), _kinds(arrays), loads, reduced), names, axes)
+
+
+def _shaped(layout: _Layout, names: Names, axes: Axes) -> ShapedArrays:
+    count = len(layout.picks)
+    rows = zip(*axes.columns, (0,) * count, (1,) * count, strict=True)
+    strides = tuple([tuple([row[pick] for pick in picks]) for row, picks in zip(rows, layout.picks, strict=True)])
+    return ShapedArrays(layout.pattern, dict(zip(names, axes.extents, strict=True)), layout.axes, strides)
+
+
+@lru_cache(maxsize=1 << 12)
+def _map_reduce_layout(
+    names: Names, ones: tuple[bool, ...], classes: tuple[Column, ...], kinds: Kinds, loads: int, reduced: str | None
+) -> _Layout:
     arguments: list[Argument] = []
-    axes: list[tuple[str, ...]] = []
-    numbers: list[tuple[int, ...]] = []
-    for index, ((view, alignment), own) in enumerate(zip(arrays, strides, strict=True)):
-        if view.is_scalar:
-            arguments.append(Argument(view.dtype, is_scalar=True))
-            axes.append(())
-            numbers.append(())
-            continue
-        row = dict(zip((*names, "m", "n", "k"), (*batch.strides[index], *own[rank - 3 :]), strict=True))
+    axes: list[Names] = []
+    picks: list[tuple[int, ...]] = []
+    for index, (dtype, is_scalar) in enumerate(kinds):
+        walked: dict[str, int] = {}
+        if not is_scalar:
+            walked = {name: place for place, name in enumerate(names) if classes[place][index]}
+            # Lowerings read an axis' extent from an argument that walks it; an extent of 1 may be walked by none.
+            # Nor is one along which every operand repeats itself.
+            for place, name in enumerate(names):
+                if index == (0 if name == reduced else loads) and not any(classes[place]):
+                    walked[name] = len(names) + ones[place]
+        static = tuple(
+            1 if name == "c" and _class(classes, place, index) == 1 else None for name, place in walked.items()
+        )
+        arguments.append(Argument(dtype, tuple(walked), static, is_scalar))
+        axes.append(tuple(walked))
+        picks.append(tuple(walked.values()))
+    outer = names[: -2 if reduced == "r" else -1]
+    return _Layout(Pattern(tuple(arguments), outer, reduced, "c", True), tuple(axes), tuple(picks))
+
+
+def _class(classes: tuple[Column, ...], pick: int, array: int) -> int:
+    """The class of the stride that a pick stands for."""
+    return classes[pick][array] if pick < len(classes) else pick - len(classes)
+
+
+@lru_cache(maxsize=1 << 12)
+def _contraction_layout(
+    names: Names,
+    ones: tuple[bool, ...],
+    classes: tuple[Column, ...],
+    kinds: Kinds,
+    loads: int,
+    alignments: tuple[Alignment, ...],
+    batch: int,
+) -> _Layout:
+    """`batch`: the number of batch dimensions before they were merged, after which m, n and k stand."""
+    arguments: list[Argument] = []
+    axes: list[Names] = []
+    picks: list[tuple[int, ...]] = []
+    carried_k = any(classes[-1])
+    for index, (dtype, is_scalar) in enumerate(kinds):
+        walked: dict[str, int] = {}
         forced = {"m", "n"} if index >= loads else {"k"} if index == 0 and not carried_k else set()
-        single = {
-            name
-            for name, place in (("m", rank - 3), ("n", rank - 2), ("k", rank - 1))
-            if place in alignment and extents[name] == 1
-        }
-        labels = tuple(name for name in row if row[name] != 0 or name in forced or name in single)
-        values = tuple(row[name] or int(extents[name] == 1) for name in labels)
-        unit = _unit_label(labels, values)
-        arguments.append(Argument(view.dtype, labels, tuple(1 if label == unit else None for label in labels)))
-        axes.append(labels)
-        numbers.append(values)
-    pattern = Pattern(tuple(arguments), tuple(names), None, "n", True)
-    return ShapedArrays(pattern, extents, tuple(axes), tuple(numbers))
+        single = {name for place, name in enumerate("mnk", batch) if place in alignments[index]}
+        for place, name in enumerate(() if is_scalar else names):
+            if classes[place][index]:
+                walked[name] = place
+            elif name in forced or (name in single and ones[place]):
+                walked[name] = len(names) + ones[place]
+        unit = _unit_label(tuple(walked), tuple(_class(classes, pick, index) for pick in walked.values()))
+        static = tuple(1 if name == unit else None for name in walked)
+        arguments.append(Argument(dtype, tuple(walked), static, is_scalar))
+        axes.append(tuple(walked))
+        picks.append(tuple(walked.values()))
+    return _Layout(Pattern(tuple(arguments), names[:-3], None, "n", True), tuple(axes), tuple(picks))
 
 
-def _unit_label(labels: tuple[str, ...], strides: tuple[int, ...]) -> str | None:
+def _unit_label(labels: Names, strides: tuple[int, ...]) -> str | None:
     """The axis that code may treat as contiguous: k before n before m, as each operand's inner axis comes last."""
     contiguous = [label for label, stride in zip(labels, strides, strict=True) if stride == 1]
     order = ("n", "k", "m") if "n" in labels else ("k", "m")

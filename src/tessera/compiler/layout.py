@@ -7,44 +7,53 @@ for every new shape, so it works on plain tuples.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 Strides: TypeAlias = tuple[int, ...]
 """Element strides of one array over the domain's dimensions: 0 where it does not vary."""
 
+Column: TypeAlias = tuple[int, ...]
+"""Element strides of all arrays along one dimension or axis."""
+
 
 class Axes(NamedTuple):
-    """Merged axes: extents, and for each array its stride along each."""
+    """Merged axes: the extent of each, and the strides along it."""
 
     extents: tuple[int, ...]
-    strides: tuple[Strides, ...]
+    columns: tuple[Column, ...]
 
 
-def merge_axes(extents: Sequence[int], arrays: Sequence[Strides]) -> Axes:
+_NO_AXES = Axes((), ())
+
+
+def merge_axes(extents: Sequence[int], columns: Sequence[Column]) -> Axes:
     """Drops dimensions of extent 1 and merges neighbours wherever every array's strides chain, or nothing is walked."""
+    if not extents:
+        return _NO_AXES
     kept_extents: list[int] = []
-    kept: list[list[int]] = [[] for _ in arrays]
-    for dimension, extent in enumerate(extents):
+    kept: list[Column] = []
+    for extent, column in zip(extents, columns, strict=True):
         if extent == 1:
             continue
-        column = [strides[dimension] for strides in arrays]
-        chains = bool(kept_extents) and (
-            kept_extents[-1] * extent == 0
-            or all(own[-1] == stride * extent for own, stride in zip(kept, column, strict=True))
-        )
-        if chains:
+        if kept and (kept_extents[-1] * extent == 0 or kept[-1] == tuple([stride * extent for stride in column])):
             kept_extents[-1] *= extent
-            for own, stride in zip(kept, column, strict=True):
-                own[-1] = stride
+            kept[-1] = column
         else:
             kept_extents.append(extent)
-            for own, stride in zip(kept, column, strict=True):
-                own.append(stride)
-    return Axes(tuple(kept_extents), tuple(tuple(own) for own in kept))
+            kept.append(column)
+    return Axes(tuple(kept_extents), tuple(kept))
+
+
+@lru_cache(maxsize=64)
+def _identity(rank: int) -> tuple[int, ...]:
+    return tuple(range(rank))
 
 
 def domain_strides(strides: Strides, mapping: Sequence[int | None], rank: int) -> Strides:
     """Strides of an array over a domain of `rank` dimensions; `mapping` says which one each of its dimensions walks."""
+    if mapping == _identity(rank):
+        return strides
     result = [0] * rank
     for stride, dimension in zip(strides, mapping, strict=True):
         if dimension is not None:
