@@ -172,12 +172,13 @@ def test_an_object_without_the_entry_is_refused() -> None:
 def test_arguments_that_do_not_fit_are_refused() -> None:
     kernel = LLVMBackend().compile(MODULE, detect(), optimize=False)
     x = torch.zeros(4)
-    for arguments, message in [
+    refused: list[tuple[list[torch.Tensor | float], str]] = [
         ([x, 1.0], "takes 3 arguments, not 2"),
         ([x.double(), 1.0, x], "should be f32 of rank 1"),
         ([torch.zeros(8)[::2], 1.0, x], "stride 1 along dimension 0"),
         ([x, x, x], "where a number is meant"),
         ([1.0, 1.0, x], "where a tensor is meant"),
-    ]:
+    ]
+    for arguments, message in refused:
         with pytest.raises(ArgumentError, match=message):
             words_of(kernel, arguments)
