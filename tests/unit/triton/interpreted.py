@@ -1,4 +1,4 @@
-"""Runs printed kernels in Triton's interpreter; prints, as JSON, each kernel's largest error in units of its dtype's eps.
+"""Runs printed kernels in Triton's interpreter; prints, as JSON, each one's largest error in units of its dtype's eps.
 
 A program of its own, because Triton reads TRITON_INTERPRET when it is imported.
 """
@@ -35,7 +35,8 @@ def load(module: ModuleOp, folder: Path) -> Any:
     path = folder / "kernel.py"
     path.write_text(text)
     described = importlib.util.spec_from_file_location("kernel", path)
-    assert described is not None and described.loader is not None
+    assert described is not None
+    assert described.loader is not None
     kernel = importlib.util.module_from_spec(described)
     described.loader.exec_module(kernel)
     return kernel
