@@ -128,7 +128,7 @@ def _row_tiles(m: int, mc: int, mr: int) -> dict[int, int]:
 
 def _arithmetic(problem: ContractionProblem, schedule: Mapping[str, KnobValue], nest: Nest, rates: Machine) -> float:
     """Seconds of all register tiles with their operands in L1."""
-    pairs = problem.pairs
+    pairs = problem.pairs and bool(schedule["pack_b"])  # in place they are widened to fp32
     flop_per_s = rates.flop_per_s.get("bf16" if pairs else problem.accumulator.name) or rates.flop_per_s["fp32"]
     flops = 2 * (2 if pairs else 1) * rates.vector_bytes / problem.accumulator.itemsize
     fma_s = flops / flop_per_s

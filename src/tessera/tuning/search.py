@@ -97,7 +97,8 @@ class _Search:
         default = [self.space.default] if self.space.default in self.predicted else []
         queue = list(dict.fromkeys([*default, *_distinct(self.ranking)]))
         share = max(self.limits.max_trials // 2, min(self.limits.batch, self.limits.max_trials))
-        while queue and len(self.tried) < share and not self._spent():
+        # However short the budget, the default is measured.
+        while queue and len(self.tried) < share and not (self.tried and self._spent()):
             if self._hopeless(queue[0]):
                 return
             size = min(self._batch(), share - len(self.tried))
