@@ -1,23 +1,20 @@
 """Bound plans: a compiled graph with its extents fixed, ready to run as one native call.
 
-A plan owns what does not change between calls (kernel addresses, descriptors, the layout of its frame) and keeps a
-list of frames for what does. A call takes a frame, fills the table of addresses with one `pack_into`, calls the
+A plan owns what does not change between calls (steps with their descriptors, the layout of its frame) and keeps a list
+of frames for what does. A call takes a frame, fills the table of addresses with one `pack_into`, calls the
 driver, and puts the frame back; concurrent calls take different frames. Frame and step layout stand in
 `runtime/native.py`.
 
-Frames, descriptors, workspaces and the arena of temporaries are buffers of the allocator, so `memory_stats()` counts
-them.
+Frames, workspaces and the arena of temporaries are buffers of the allocator, so `memory_stats()` counts them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import struct
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
@@ -26,7 +23,7 @@ from tessera.profiling import recorder
 from tessera.profiling.schema import StepFacts
 from tessera.runtime import buffers, native
 from tessera.runtime.buffers import Buffer
-from tessera.runtime.entry import make_entry
+from tessera.runtime.entry import FRAME_TABLE_OFFSET, make_entry
 from tessera.runtime.liveness import round_up
 
 SlotKind = Literal["leaf", "result", "arena"]
@@ -42,8 +39,7 @@ class LoadedKernel(Protocol):
     def address(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One kernel launch: `descriptors` as in the kernel ABI, `workspace_bytes` per worker."""
 
     kernel: LoadedKernel
@@ -52,25 +48,23 @@ class Step:
     workspace_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """What one slot of the address table holds in a call.
 
-    `leaf`: the word of leaf `index` (an address, or a scalar's bits). `result`: the address of result buffer `index`.
+    `leaf`: the word of leaf `number` (an address, or a scalar's bits). `result`: the address of result buffer `number`.
     `arena`: the base of the temporaries' arena (descriptors hold the offsets).
     """
 
     kind: SlotKind
-    index: int = 0
+    number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One result of the plan: result buffer `index` read as `structure` (a buffer structure) or, where that is None,
-    leaf `index` of the call itself.
+class Output(NamedTuple):
+    """One result of the plan: result buffer `number` read as `structure` (a buffer structure) or, where that is None,
+    leaf `number` of the call itself.
     """
 
-    index: int
+    number: int
     structure: Structure | None
 
 
@@ -88,47 +82,51 @@ class Frame:
 class FramePool:
     """The frames of one plan. It knows nothing of the plan, so that a plan goes as soon as its last reference does."""
 
-    __slots__ = ("__weakref__", "_descriptors", "_plan", "_steps", "_table_words", "_workspace_bytes", "idle")
+    __slots__ = ("__weakref__", "_plan", "_steps", "_table_words", "_workspace_bytes", "idle")
 
     def __init__(self, plan: int, steps: tuple[Step, ...], table_words: int) -> None:
         self._plan = plan
         self._steps = steps
         self._table_words = table_words
-        self._workspace_bytes = max((step.workers * _pitch(step) for step in steps), default=0)
-        self._descriptors = _packed([word for step in steps for word in step.descriptors])
+        self._workspace_bytes = max([step.workers * _pitch(step) for step in steps], default=0)
         self.idle: list[Frame] = []
 
     def drop_idle(self) -> None:
         """Lets go of the frames, and their workspaces, that no call in progress uses."""
         self.idle.clear()
 
+    def take(self) -> Frame:
+        """A frame that no other call uses; it goes back into `idle`."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return self.new()
+
     def new(self) -> Frame:
-        """A frame with everything but the table filled in."""
+        """A frame with everything but the table filled in: header, table, steps, descriptors."""
         workspace = buffers.allocate(self._workspace_bytes) if self._workspace_bytes else None
-        table_at = native.FRAME_WORDS
-        steps_at = round_up(table_at + self._table_words, native.STEP_WORDS)
-        words = steps_at + native.STEP_WORDS * len(self._steps)
+        steps_at = round_up(native.FRAME_WORDS + self._table_words, native.STEP_WORDS)
+        descriptors_at = steps_at + native.STEP_WORDS * len(self._steps)
+        words = descriptors_at + sum([len(step.descriptors) for step in self._steps])
         buffer = buffers.allocate(words * _WORD)
-        header = (
-            buffer.address + table_at * _WORD,
-            len(self._steps),
-            buffer.address + steps_at * _WORD,
-            recorder.CELL_ADDRESS,
-            self._plan,
-        )
-        body = self._step_words(workspace.address if workspace is not None else 0)
+        base = buffer.address
+        body = self._body(base + descriptors_at * _WORD, workspace.address if workspace is not None else 0)
         frame = Frame(buffer, workspace)
+        table, first_step = base + native.FRAME_WORDS * _WORD, base + steps_at * _WORD
+        header = (table, len(self._steps), first_step, recorder.CELL_ADDRESS, self._plan)
         struct.pack_into(f"<{len(header)}q", frame.memory, 0, *header)
         struct.pack_into(f"<{len(body)}q", frame.memory, steps_at * _WORD, *body)
         return frame
 
-    def _step_words(self, workspace: int) -> list[int]:
+    def _body(self, descriptors: int, workspace: int) -> list[int]:
+        """The words of all steps, and then all descriptors, which lie at that address."""
         words: list[int] = []
-        descriptors = self._descriptors.address
+        described: list[int] = []
         for number, step in enumerate(self._steps):
-            words += (step.kernel.address, descriptors, step.workers, workspace, _pitch(step), number, 0, 0)
-            descriptors += _WORD * len(step.descriptors)
-        return words
+            address = descriptors + _WORD * len(described)
+            words += (step.kernel.address, address, step.workers, workspace, _pitch(step), number, 0, 0)
+            described += step.descriptors
+        return words + described
 
 
 class BoundPlan:
@@ -138,7 +136,7 @@ class BoundPlan:
     MemoryLimitError (E_MEMORY_LIMIT) when results or temporaries do not fit the allocator's limit, and nothing else.
     """
 
-    __slots__ = ("__weakref__", "arena_bytes", "frames", "number", "run", "steps")
+    __slots__ = ("__weakref__", "_outputs", "_results", "_slots", "arena_bytes", "frames", "number", "run", "steps")
 
     def __init__(
         self,
@@ -156,13 +154,14 @@ class BoundPlan:
         self.number = next(_plan_numbers)
         self.steps = tuple(steps)
         self.arena_bytes = arena_bytes
+        self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)
         self.frames = FramePool(self.number, self.steps, len(slots))
         step_facts.register_plan(self.number, facts)
         buffers.shared().register(self.frames)
         self.run: Callable[[Sequence[Leaf]], tuple[Leaf, ...]] = make_entry(
-            slots=tuple((slot.kind, slot.index) for slot in slots),
-            results=tuple(results),
-            outputs=tuple((output.index, output.structure) for output in outputs),
+            slots=self._slots,
+            results=self._results,
+            outputs=self._outputs,
             arena_bytes=arena_bytes,
             frames=self.frames.idle,
             new_frame=self.frames.new,
@@ -172,14 +171,31 @@ class BoundPlan:
         # No `__del__`: at the end of the process modules are gone before the last plan is.
         weakref.finalize(self, step_facts.retire_plan, self.number).atexit = False
 
+    def run_into(self, leaves: Sequence[Leaf], targets: Sequence[Leaf]) -> bool:
+        """Runs with the results written to memory that exists: `targets`, one per output, which share nothing with
+        `leaves`.
+
+        Gives False, and has done nothing, where a target is not of exactly the output's structure, or two outputs are
+        one buffer. Raises what `run` raises.
+        """
+        wanted = [output.structure for output in self._outputs]
+        if [target.structure for target in targets] != wanted or len(wanted) != len(self._results):
+            return False
+        addresses = {output.number: target.address for output, target in zip(self._outputs, targets, strict=True)}
+        if len(addresses) != len(wanted):
+            return False
+        frame = self.frames.take()
+        arena = buffers.allocate(self.arena_bytes)
+        words = [
+            leaves[number].address if kind == "leaf" else addresses[number] if kind == "result" else arena.address
+            for kind, number in self._slots
+        ]
+        struct.pack_into(f"<{len(words)}Q", frame.memory, FRAME_TABLE_OFFSET, *words)
+        native.driver().run(frame.address)
+        self.frames.idle.append(frame)
+        return True
+
 
 def _pitch(step: Step) -> int:
     """Bytes from one worker's workspace to the next one's."""
     return round_up(step.workspace_bytes)
-
-
-def _packed(words: Sequence[int]) -> Buffer:
-    """The words in a buffer of their own."""
-    buffer = buffers.allocate(len(words) * _WORD)
-    ctypes.memmove(buffer.address, struct.pack(f"<{len(words)}q", *words), len(words) * _WORD)
-    return buffer
