@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backend.contract import KernelObject, LoadedKernel
-from tessera.backend.llvm import LLVMBackend
+from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call
 from tessera.compiler.copies import make_copy_item
@@ -23,8 +24,10 @@ from tessera.lazy.policy import current_policy
 from tessera.profiling.schema import StepFacts
 from tessera.runtime.threads import worker_count
 from tessera.scheduling import contraction_space, mapreduce_space
+from tessera.scheduling.choice import modelled_choice, size_class
 from tessera.scheduling.contraction import lower_contraction
 from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.mapreduce import lower_map_reduce
 from tessera.scheduling.mapreduce_space import MapReduceProblem
@@ -87,6 +90,7 @@ class KernelCompiler:
         self.source: ScheduleSource | None = None
         self._chosen: dict[object, Choice] = {}
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
+        self._modelled: dict[object, Schedule] = {}
         self._copies: dict[tuple[DType, tuple[bool, ...]], KernelItem] = {}
 
     # -- the path of binding --------------------------------------------------------------------------------------
@@ -183,14 +187,26 @@ class KernelCompiler:
             return contraction_space.space(problem)
         return mapreduce_space.space(problem)
 
+    @cached_property
+    def model(self) -> RooflineModel:
+        """The cost model over this machine's ceilings, where they have been measured."""
+        return RooflineModel(ceilings.stored(), self.target)
+
     def default_schedule(self, subject: Subject, problem: Problem) -> Schedule:
         """The schedule of a kernel that nobody has tuned; a `tile_shape=` of the user's pins the tile."""
-        if isinstance(problem, MapReduceProblem):
-            return mapreduce_space.default_schedule(problem)
         anchor = subject.item.anchor
         if anchor is not None and "tile_shape" in anchor.attributes:
             return self.space(problem).restricted({"tile": [anchor.integers("tile_shape")]}).default
-        return contraction_space.default_schedule(problem)
+        space = contraction_space if isinstance(problem, ContractionProblem) else mapreduce_space
+        start = space.default_schedule(problem)  # type: ignore[arg-type]
+        sizes = tuple([size_class(extent) for extent in problem.sizes])
+        change = self._modelled.get((subject, start, sizes, problem.workers))
+        if change is None:
+            chosen = modelled_choice(self.space(problem), self.model).schedule
+            change = Schedule({knob: value for knob, value in chosen.items() if start[knob] != value})
+            self._modelled[subject, start, sizes, problem.workers] = change
+        schedule = start.replace(**change) if change else start
+        return schedule if not change or not self.space(problem).violations(schedule) else start
 
     # -- copies and reports ---------------------------------------------------------------------------------------
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
-from tessera.backend.llvm import ceilings
 from tessera.compiler import entry, pipeline
 from tessera.compiler.arrays import Call
 from tessera.compiler.binding import launches_of
@@ -26,7 +24,6 @@ from tessera.lazy.symbolic import symbolic_form
 from tessera.rewrite.groups import CONTRACTIONS
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.contraction_space import ContractionProblem
-from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem
@@ -107,11 +104,6 @@ def _work(launch: Launch) -> float:
     return facts.flops + facts.bytes
 
 
-@cache
-def _model(compiler: KernelCompiler) -> RooflineModel:
-    return RooflineModel(ceilings.stored(), compiler.target)
-
-
 def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     """The problem of one call, ready to tune."""
     subject = compiler.subject(call)
@@ -120,7 +112,7 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     parts = compiler.parts(call.item)
     whole = compiler.space(problem)
     space = whole if parts is not None else whole.restricted({"fusion": [True]})
-    model = _model(compiler)
+    model = compiler.model
     workload: list[Workload] = []
 
     def build(schedule: Schedule) -> Case:

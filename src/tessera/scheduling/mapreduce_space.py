@@ -31,6 +31,11 @@ class MapReduceProblem:
     target: Target
     workers: int
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The extents that a choice of schedule depends on."""
+        return self.outer, self.reduced, self.lanes
+
 
 SCRATCH_COLUMNS = (0, 1024, 4096, 16384)
 

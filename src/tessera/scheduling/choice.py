@@ -1,0 +1,44 @@
+"""The schedule of a kernel that nobody has tuned: a proven start, which the cost model may improve on.
+
+The model errs by a tenth or two (`cost.py`), so that it overrules the start only where it promises more than that, and
+only over measured ceilings. Extents of about the same size share one choice, so that new shapes neither cost the model's
+time nor compile new kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tessera.scheduling.cost import Estimate, RooflineModel
+from tessera.scheduling.knobs import Space
+from tessera.scheduling.schedule import Schedule
+
+CONVINCING = 1.3
+"""The predicted gain from which a neighbour of the start is preferred to it."""
+
+
+@dataclass(frozen=True)
+class ModelledChoice:
+    """A schedule, and the model's estimate of it, which names the binding resource."""
+
+    schedule: Schedule
+    estimate: Estimate
+
+
+def modelled_choice(space: Space[Any], model: RooflineModel) -> ModelledChoice:
+    """The space's default, or its best neighbour by the model where that is predicted to be much faster."""
+    start = space.default
+    found = model.estimate(space.problem, start)
+    if model.ceilings is None:
+        return ModelledChoice(start, found)
+    rivals = ((model.estimate(space.problem, schedule), schedule) for schedule in space.neighbours(start))
+    estimate, schedule = min(rivals, key=lambda pair: (pair[0].seconds, str(pair[1])), default=(found, start))
+    if estimate.seconds * CONVINCING < found.seconds:
+        return ModelledChoice(schedule, estimate)
+    return ModelledChoice(start, found)
+
+
+def size_class(extent: int) -> int:
+    """Extents of one class share a choice: exact up to 16, then by powers of two."""
+    return extent if extent <= 16 else 16 + extent.bit_length()
