@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tessera.compiler import pipeline
+from tessera.compiler.binding import launches_of
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Code, Kernel
 from tessera.compiler.program import KernelItem, Program
@@ -16,7 +17,7 @@ from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 from tessera.scheduling.annotate import annotate
 from tessera.scheduling.schedule import Schedule
 
-LEVELS = ("graph", "schedule", "tile", "target")
+LEVELS = ("graph", "rewrites", "schedule", "tile", "target")
 
 
 def inspect_structure(structure: Structure, level: str) -> str:
@@ -86,7 +87,25 @@ def _schedule_text(structure: Structure) -> str:
     for operation in module.walk():
         if isinstance(operation, KernelOp) and operation.sym_name.data in kernels:
             annotate(operation, kernels[operation.sym_name.data].schedule)
-    return print_module(module)
+    return "\n".join([*_predictions(structure), print_module(module)])
+
+
+def _predictions(structure: Structure) -> list[str]:
+    """A comment for each launch: what the cost model expects of it, and the resource that binds it."""
+    compiler = pipeline.kernel_compiler()
+    lines = []
+    for launch in launches_of(pipeline.program_of(symbolic_form(structure)), structure, compiler):
+        problem = launch.kernel.subject.problem(launch.call.shaped.extents, launch.workers)
+        estimate = compiler.model.estimate(problem, launch.kernel.schedule)
+        lines.append(
+            f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {launch.workers} workers, bound by "
+            f"{estimate.binding} (ceilings: {estimate.source})"
+        )
+    return lines
+
+
+def _rewrites_text(structure: Structure) -> str:
+    return "\n".join(map(str, pipeline.program_of(symbolic_form(structure)).log))
 
 
 def _tile_text(structure: Structure) -> str:
@@ -105,6 +124,7 @@ def _target_text(structure: Structure) -> str:
 
 _TEXT: dict[str, Callable[[Structure], str]] = {
     "graph": _graph_text,
+    "rewrites": _rewrites_text,
     "schedule": _schedule_text,
     "tile": _tile_text,
     "target": _target_text,
