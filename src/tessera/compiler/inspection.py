@@ -98,8 +98,8 @@ def _predictions(structure: Structure) -> list[str]:
         problem = launch.kernel.subject.problem(launch.call.shaped.extents, launch.workers)
         estimate = compiler.model.estimate(problem, launch.kernel.schedule)
         lines.append(
-            f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {launch.workers} workers, bound by "
-            f"{estimate.binding} (ceilings: {estimate.source})"
+            f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {launch.workers} workers, "
+            f"bound by {estimate.binding} (ceilings: {estimate.source})"
         )
     return lines
 

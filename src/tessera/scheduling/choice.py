@@ -1,8 +1,8 @@
 """The schedule of a kernel that nobody has tuned: a proven start, which the cost model may improve on.
 
 The model errs by a tenth or two (`cost.py`), so that it overrules the start only where it promises more than that, and
-only over measured ceilings. Extents of about the same size share one choice: new shapes neither cost the model's time nor
-compile new kernels.
+only over measured ceilings. Extents of about the same size share one choice: new shapes cost no model time and compile
+no new kernels.
 """
 
 from __future__ import annotations
