@@ -1,0 +1,80 @@
+"""What legality rules are told about the specifications of `specs`, and a small CPU for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tessera.dtypes import DType
+from tessera.scheduling.contraction import unit_axis
+from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.expression import Value, post_order
+from tessera.scheduling.mapreduce import kept_values
+from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
+from tessera.target import MemoryLevel, Target
+
+AVX2 = Target(
+    kind="cpu",
+    arch="haswell",
+    name="a CPU",
+    features=frozenset({"avx2", "fma"}),
+    vector_bits=256,
+    vector_registers=16,
+    cores=2,
+    processors=2,
+    memory=(MemoryLevel("L1", 32 << 10, 64, 1), MemoryLevel("L2", 1 << 20, 64, 1), MemoryLevel("L3", 32 << 20, 64, 2)),
+    machine="x86_64",
+)
+AVX512 = replace(AVX2, vector_bits=512, vector_registers=32)
+
+
+def _raw(value: Value) -> Value:
+    return value.arguments[0] if value.operation == "cast" else value
+
+
+def contraction_problem(
+    spec: ContractionSpec, m: int, n: int, k: int, batch: int = 1, target: Target = AVX2, native_bf16: bool = False
+) -> ContractionProblem:
+    """The problem of a specification at some extents."""
+    a, b = _raw(spec.a), _raw(spec.b)
+    out: DType = spec.outputs[0].value.dtype
+    return ContractionProblem(
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        a_dtype=a.dtype,
+        b_dtype=b.dtype,
+        out_dtype=out,
+        accumulator=spec.accumulator.dtype,
+        a_contiguous=unit_axis(spec.a, spec.arguments, ""),
+        b_contiguous=unit_axis(spec.b, spec.arguments, ""),
+        a_mapped=a.operation != "load",
+        b_mapped=b.operation != "load",
+        outputs=len(spec.outputs),
+        epilogue_operations=len(post_order(output.value for output in spec.outputs)) - 1,
+        target=target,
+        workers=2,
+        native_bf16=native_bf16,
+    )
+
+
+def map_reduce_problem(spec: MapReduceSpec, rows: int, columns: int, target: Target = AVX2) -> MapReduceProblem:
+    """The problem of a specification over a matrix of fp32."""
+    by_rows = spec.reduced == spec.lanes
+    values = post_order(output.value for output in spec.outputs)
+    reduced = columns if by_rows else rows
+    return MapReduceProblem(
+        outer=rows if by_rows or spec.reduced is None else 1,
+        reduced=1 if spec.reduced is None else reduced,
+        lanes=columns,
+        by_rows=by_rows,
+        bytes_in=4 * rows * columns,
+        bytes_out=4 * rows * columns,
+        passes=max(output.value.stage for output in spec.outputs) + 1,
+        dear=len(kept_values(spec)),
+        live=max(1, sum(value.is_reduction for value in values)),
+        flops=len(values),
+        target=target,
+        workers=2,
+    )

@@ -1,0 +1,154 @@
+"""Spaces: every rule has a name that its violations carry, and restricting a space keeps it legal."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tessera.dtypes import DType, bf16, fp32
+from tessera.errors import ScheduleError, TuneSpaceEmptyError
+from tessera.scheduling import contraction_space, mapreduce_space
+from tessera.scheduling.knobs import Knob
+from tessera.scheduling.schedule import KnobValue
+from tests.unit.scheduling import specs
+from tests.unit.scheduling.problems import contraction_problem, map_reduce_problem
+
+SQUARE = contraction_problem(specs.matmul(fp32), 512, 512, 512)
+PACKED = contraction_space.default_schedule(SQUARE).replace(tile=(144, 512, 256), pack_a=True, pack_b=True)
+COLUMNS_OF_B = contraction_problem(specs.matmul(fp32, b_axes="nk"), 512, 512, 512)
+MAPPED = contraction_problem(specs.matmul(fp32, prologue="relu"), 512, 512, 512)
+NARROW = contraction_problem(specs.matmul(bf16), 512, 512, 512)
+
+BROKEN: dict[str, tuple[contraction_space.ContractionProblem, dict[str, KnobValue]]] = {
+    "vector-registers": (SQUARE, {"micro": (14, 64)}),
+    "full-lanes": (SQUARE, {"micro": (2, 4)}),
+    "block-holds-tile": (SQUARE, {"tile": (144, 8, 256), "micro": (6, 16)}),
+    "scratch-memory": (SQUARE, {"tile": (768, 4096, 16384)}),
+    "sums-have-a-place": (NARROW, {"tile": (48, 128, 128)}),
+    "prologue-needs-packing": (MAPPED, {"pack_a": False}),
+    "batch-to-split": (SQUARE, {"parallel": "batch"}),
+    "strided-needs-packing": (COLUMNS_OF_B, {"pack_b": False}),
+}
+
+
+def test_every_rule_of_products_is_tried() -> None:
+    assert {rule.name for rule in contraction_space.RULES} == set(BROKEN)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_rule_of_products_is_named(name: str) -> None:
+    problem, changes = BROKEN[name]
+    space = contraction_space.space(problem)
+    schedule = PACKED.replace(**changes)
+    assert name in space.violations(schedule)
+    with pytest.raises(ScheduleError) as error:
+        space.check(schedule)
+    assert any(hint.startswith(f"rule {name}: ") for hint in error.value.hints)
+
+
+ROWS = map_reduce_problem(specs.rows("softmax", fp32), 64, 5000)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("vector-registers", {"tile": (1, 512)}),
+        ("scratch-holds-row", {"keep": 4096}),
+        ("streaming-needs-size", {"nontemporal": True}),
+    ],
+)
+def test_a_broken_rule_of_rows_is_named(name: str, changes: dict[str, KnobValue]) -> None:
+    space = mapreduce_space.space(ROWS)
+    assert space.violations(space.default.replace(**changes)) == (name,)
+    assert name in {rule.name for rule in mapreduce_space.RULES}
+
+
+@pytest.mark.parametrize("problem", [SQUARE, COLUMNS_OF_B, MAPPED, NARROW])
+def test_defaults_are_legal(problem: contraction_space.ContractionProblem) -> None:
+    space = contraction_space.space(problem)
+    assert space.violations(space.default) == ()
+    assert space.check(space.default) is space.default
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 12, 13, 40, 300])
+@pytest.mark.parametrize("k", [0, 1, 300, 9000])
+@pytest.mark.parametrize("dtype", [fp32, bf16])
+def test_defaults_are_legal_for_few_rows_and_deep_sums(m: int, k: int, dtype: DType) -> None:
+    space = contraction_space.space(contraction_problem(specs.matmul(dtype), m, 700, k))
+    assert space.violations(space.default) == ()
+
+
+def test_draws_and_neighbours_are_legal() -> None:
+    space = contraction_space.space(SQUARE)
+    generator = random.Random(0)
+    for _ in range(20):
+        schedule = space.draw(generator)
+        assert space.violations(schedule) == ()
+        for neighbour in space.neighbours(schedule):
+            assert space.violations(neighbour) == ()
+            changed = [knob for knob in schedule if schedule[knob] != neighbour[knob]]
+            assert len(changed) == 1
+
+
+def test_candidates_are_all_legal_schedules() -> None:
+    space = mapreduce_space.space(ROWS)
+    candidates = list(space.candidates())
+    assert len(set(candidates)) == len(candidates)
+    assert space.default in candidates
+    assert all(space.violations(candidate) == () for candidate in candidates)
+
+
+def test_an_unknown_knob_is_named() -> None:
+    with pytest.raises(ScheduleError) as error:
+        contraction_space.space(SQUARE).check(PACKED.replace(wings=2))
+    assert "no knob is called 'wings'" in error.value.hints[0]
+
+
+def test_neighbours_of_ordered_choices_are_the_next_ones() -> None:
+    knob = Knob("unroll", (1, 2, 4, 8), "")
+    assert knob.neighbours(2) == (1, 4)
+    assert knob.neighbours(1) == (2,)
+    assert knob.neighbours(3) == (1, 2, 4, 8)
+    assert Knob("order", ("a", "b", "c"), "").neighbours("b") == ("a", "c")
+    assert Knob("pack", (False, True), "").neighbours(True) == (False,)
+
+
+# -- restricting ------------------------------------------------------------------------------------------------------
+
+
+def test_restricting_pins_a_knob_everywhere() -> None:
+    space = contraction_space.space(SQUARE).restricted({"tile": [(96, 256, 128)]})
+    assert space.default["tile"] == (96, 256, 128)
+    assert {space.draw(random.Random(seed))["tile"] for seed in range(5)} == {(96, 256, 128)}
+
+
+def test_restricting_keeps_a_default_that_is_allowed() -> None:
+    whole = contraction_space.space(SQUARE)
+    assert whole.restricted({"unroll": [1, whole.default["unroll"]]}).default == whole.default
+
+
+def test_restricting_moves_an_illegal_default_to_a_legal_schedule() -> None:
+    # Without packing, B's columns cannot be read: the default must take another layout of choices.
+    space = contraction_space.space(SQUARE).restricted({"micro": [(14, 64), (2, 16)]})
+    assert space.violations(space.default) == ()
+    assert space.default["micro"] == (2, 16)
+
+
+def test_restricting_to_nothing_legal_says_which_rules_reject_it() -> None:
+    with pytest.raises(TuneSpaceEmptyError) as error:
+        contraction_space.space(SQUARE).restricted({"micro": [(14, 64)], "tile": [(144, 512, 256)]})
+    assert any(hint.startswith("rule vector-registers rejects") for hint in error.value.hints)
+
+
+def test_a_space_without_legal_schedules_says_so_when_drawn_from() -> None:
+    space = mapreduce_space.space(ROWS)
+    empty = type(space)(
+        (*(knob for knob in space.knobs if knob.name != "tile"), Knob("tile", ((1, 1 << 20),), "")),
+        space.rules,
+        space.problem,
+        space.default,
+    )
+    with pytest.raises(TuneSpaceEmptyError) as error:
+        empty.draw(random.Random(0), tries=50)
+    assert "rule vector-registers rejects" in error.value.hints[0]
