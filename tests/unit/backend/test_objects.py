@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tessera.backend.calling import call, words_of
-from tessera.backend.contract import KernelObject, Parameter
+from tessera.backend.contract import Backend, KernelObject, Parameter
 from tessera.backend.llvm import LLVMBackend
 from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache, identity
 from tessera.errors import ArgumentError, CacheFormatError, CompileError, UnsupportedTargetError
@@ -69,7 +69,8 @@ def test_an_altered_container_is_refused() -> None:
 
 
 def test_source_assembly_and_object_can_be_emitted() -> None:
-    backend, target = LLVMBackend(), detect()
+    backend: Backend = LLVMBackend()
+    target = detect()
     assert "define void @scale(" in str(backend.emit(MODULE, target, "source"))
     assert "scale:" in str(backend.emit(MODULE, target, "asm"))
     emitted = backend.emit(MODULE, target, "object", optimize=False)

@@ -15,9 +15,6 @@ _LINE_BYTES = 64
 PartLoader: TypeAlias = Callable[[Generator, Window, str, int, int, "str | None", "str | None"], str]
 """Reads `lanes` elements of a row from column `first` on: generator, window, row pointer, first, lanes, mask, fill."""
 
-PartStorer: TypeAlias = Callable[[Generator, Window, str, int, int, "str | None", str], None]
-"""Writes them: generator, window, row pointer, first, lanes, mask, value."""
-
 
 def load(generator: Generator, element: Element, pointer: str, lanes: int) -> str:
     memory = vector_type(element.memory, lanes)
