@@ -187,6 +187,12 @@ class KernelCompiler:
             return contraction_space.space(problem)
         return mapreduce_space.space(problem)
 
+    def start(self, problem: Problem) -> Schedule:
+        """The proven schedule that the model and the tuner start from."""
+        if isinstance(problem, ContractionProblem):
+            return contraction_space.default_schedule(problem)
+        return mapreduce_space.default_schedule(problem)
+
     @cached_property
     def model(self) -> RooflineModel:
         """The cost model over this machine's ceilings, where they have been measured."""
@@ -197,16 +203,18 @@ class KernelCompiler:
         anchor = subject.item.anchor
         if anchor is not None and "tile_shape" in anchor.attributes:
             return self.space(problem).restricted({"tile": [anchor.integers("tile_shape")]}).default
-        space = contraction_space if isinstance(problem, ContractionProblem) else mapreduce_space
-        start = space.default_schedule(problem)  # type: ignore[arg-type]
+        start = self.start(problem)
         sizes = tuple([size_class(extent) for extent in problem.sizes])
-        change = self._modelled.get((subject, start, sizes, problem.workers))
+        key = (subject, start, sizes, problem.workers)
+        change = self._modelled.get(key)
         if change is None:
             chosen = modelled_choice(self.space(problem), self.model).schedule
             change = Schedule({knob: value for knob, value in chosen.items() if start[knob] != value})
-            self._modelled[subject, start, sizes, problem.workers] = change
-        schedule = start.replace(**change) if change else start
-        return schedule if not change or not self.space(problem).violations(schedule) else start
+            self._modelled[key] = change
+        if not change:
+            return start
+        changed = start.replace(**change)
+        return start if self.space(problem).violations(changed) else changed
 
     # -- copies and reports ---------------------------------------------------------------------------------------
 
