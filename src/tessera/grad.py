@@ -11,7 +11,7 @@ from tessera.handle import Tensor
 from tessera.lazy.building import apply
 from tessera.lazy.conversion import as_node
 from tessera.lazy.leaf import Leaf
-from tessera.lazy.structure import Occurrence
+from tessera.lazy.occurrences import Occurrence
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import filled
 
@@ -22,10 +22,11 @@ def vjp(output: Tensor, inputs: Sequence[Tensor], cotangent: object = None) -> l
     """The cotangent of each input, lazy, for one of the output (ones by default): vector-Jacobian products.
 
     Inputs are evaluated tensors that the output was made of; one that it does not depend on gets zeros. Raises
-    ArgumentError (E_ARGUMENT) for a pending input, DTypeError (E_DTYPE) where output or an input is no
-    floating-point tensor.
+    ArgumentError (E_ARGUMENT) for a pending input and for one that the output reads through a view (`x.T` of an
+    evaluated x), DTypeError (E_DTYPE) where output or an input is no floating-point tensor.
     """
     wanted = [_input_leaf(tensor) for tensor in inputs]
+    _refuse_views(output, wanted)
     if output.dtype.kind != "float":
         raise DTypeError(
             f"the gradient of a tensor of {output.dtype}", hints=["gradients are of floating-point tensors"]
@@ -58,7 +59,7 @@ def value_and_grad(
     def both(*arguments: object, **options: object) -> tuple[Tensor, Any]:
         tensors = list(arguments)
         for number in numbers:
-            tensors[number] = cast(Tensor, as_node(arguments[number])).eval()
+            tensors[number] = _watched(arguments[number])
         value = function(*tensors, **options)
         if value.size != 1:
             raise ShapeMismatchError(
@@ -68,6 +69,29 @@ def value_and_grad(
         return value, gradients[0] if isinstance(argument, int) else tuple(gradients)
 
     return both
+
+
+class _WatchedLeaf(Leaf):
+    """An argument by which a gradient is asked. Layout operators on it stay part of the expression, where views of an
+    ordinary leaf would be leaves of their own.
+    """
+
+    __slots__ = ()
+
+
+def _watched(argument: object) -> Tensor:
+    leaf = _input_leaf(cast(Tensor, as_node(argument)).eval())
+    return Tensor((leaf.structure, (_WatchedLeaf(leaf.structure, leaf.address, leaf.owner, leaf.version),)))
+
+
+def _refuse_views(output: Tensor, wanted: Sequence[Leaf]) -> None:
+    owners = {id(leaf.owner) for leaf in wanted}
+    for leaf in output.state[1]:
+        if id(leaf.owner) in owners and leaf not in wanted:
+            raise ArgumentError(
+                f"the output reads a view of shape {leaf.shape} of an input, which gradients do not follow",
+                hints=["take the gradient of a function of the input: grad(function)(x)"],
+            )
 
 
 def _input_leaf(tensor: Tensor) -> Leaf:

@@ -22,7 +22,8 @@ from tessera.compiler.kernels import Kernel, KernelCompiler, Launch
 from tessera.compiler.program import Alignment, KernelItem, LayoutItem, Program, ValueInfo
 from tessera.dtypes import DType
 from tessera.lazy import structure as structures
-from tessera.lazy.structure import Occurrence, Structure, contiguous_strides
+from tessera.lazy.occurrences import Occurrence
+from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
 from tessera.runtime.liveness import Lifetime, place
 from tessera.runtime.plan import BoundPlan, Output, Slot, Step

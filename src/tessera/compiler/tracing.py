@@ -26,8 +26,9 @@ from tessera.lazy.building import apply
 from tessera.lazy.conversion import as_node
 from tessera.lazy.leaf import Leaf, Placeholder, scalar_leaf
 from tessera.lazy.node import Node
+from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Occurrence, Structure
+from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 
 _TORCH_TENSOR = torch.Tensor

@@ -75,16 +75,14 @@ def evaluate_into(node: Node, target: Leaf) -> None:
     """Evaluates a node into memory that exists already, a `target` of the node's shape and dtype; the node then
     holds it.
 
-    A plan that can write there (`run_into(leaves, targets)`) does; else, and at the first evaluation of a structure,
-    the result is copied.
+    The plan writes there itself where the target is contiguous and shares nothing with an input; else, and at the
+    first evaluation of a structure, the result is copied.
     """
     structure, leaves = node.state
-    run_into = getattr(structure.plan, "run_into", None)
-    if run_into is not None:
-        check_versions(leaves)
-        run_into(leaves, (target,))
-    else:
-        result = Node(node.state)
+    plan = structure.plan if is_fast() else None
+    check_versions(leaves)
+    if plan is None or target.overlaps(leaves) or not plan.run_into(leaves, (target,)):
+        result = Node((structure, leaves))
         evaluate([result])
         to_torch(target).copy_(to_torch(result.leaves[0]))
     node.store(target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -45,6 +45,21 @@ class Leaf:
     def strides(self) -> Shape:
         """The strides in elements; 0 along extents of 1."""
         return self.structure.strides
+
+    def span(self) -> tuple[int, int]:
+        """The address of the first byte that its elements may lie at, and of the one past the last; equal where there
+        are none, and for scalars.
+        """
+        if self.structure.kind == "scalar" or 0 in self.shape:
+            return 0, 0
+        last = sum([(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)])
+        return self.address, self.address + (last + 1) * self.dtype.itemsize
+
+    def overlaps(self, others: Iterable[Leaf]) -> bool:
+        """Whether some of them may lie in the same bytes."""
+        first, end = self.span()
+        spans = [leaf.span() for leaf in others]
+        return any(low < end and first < high for low, high in spans)
 
     def __repr__(self) -> str:
         return f"<leaf {self.structure.kind} {self.dtype}{list(self.shape)} strides {list(self.strides)}>"

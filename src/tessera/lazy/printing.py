@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.lazy.structure import Occurrence, Structure
+from tessera.lazy.occurrences import Occurrence
+from tessera.lazy.structure import Structure
 
 MOST_NODES: Final = 12
 """Operators that are written out; a larger expression shows how many there are."""

@@ -13,7 +13,8 @@ import threading
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import Attributes, Kind, Occurrence, Record, Structure
+from tessera.lazy.occurrences import Occurrence
+from tessera.lazy.structure import Attributes, Kind, Record, Structure
 
 SymbolicShape: TypeAlias = tuple[int | None, ...]
 

@@ -13,7 +13,7 @@ from tessera.lazy.export import to_torch
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Occurrence
+from tessera.lazy.occurrences import Occurrence
 from tessera.ops.record import OPERATORS
 
 

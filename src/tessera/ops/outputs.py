@@ -45,14 +45,6 @@ def _leaf_of(out: object) -> Leaf:
     raise ArgumentError(f"out= of type {type(out).__name__}", hints=["out= is a torch tensor or a numpy array"])
 
 
-def _span(leaf: Leaf) -> tuple[int, int]:
-    """First and one past the last byte that a leaf may touch."""
-    if 0 in leaf.shape:
-        return leaf.address, leaf.address
-    last = sum((extent - 1) * stride for extent, stride in zip(leaf.shape, leaf.strides, strict=True))
-    return leaf.address, leaf.address + (last + 1) * leaf.dtype.itemsize
-
-
 def _refuse_overlap(out: Leaf, inputs: tuple[Leaf, ...]) -> None:
     reached = 1
     for extent, stride in sorted(zip(out.shape, out.strides, strict=True), key=lambda pair: pair[1]):
@@ -60,10 +52,5 @@ def _refuse_overlap(out: Leaf, inputs: tuple[Leaf, ...]) -> None:
         if extent > 1 and stride < reached:
             raise ArgumentError("out= overlaps itself", hints=["pass a tensor without repeated elements"])
         reached += (extent - 1) * stride
-    first, end = _span(out)
-    for leaf in inputs:
-        low, high = _span(leaf)
-        if leaf.structure.kind == "buffer" and low < end and first < high:
-            raise ArgumentError(
-                "out= shares memory with an input", hints=["pass other memory, or evaluate without out="]
-            )
+    if out.overlaps(inputs):
+        raise ArgumentError("out= shares memory with an input", hints=["pass other memory, or evaluate without out="])

@@ -70,6 +70,9 @@ def test_a_plan_is_used_in_place_of_the_evaluator(counting: CountingEvaluator) -
             assert len(leaves) == 2
             return (answer,)
 
+        def run_into(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> bool:
+            return False
+
     a, b = op.tensor(torch.ones(2)), op.tensor(torch.ones(2))
     (a - b).structure.plan = Plan()
     assert (a - b).tolist() == [42.0, 42.0]
@@ -151,8 +154,9 @@ def test_a_plan_that_can_write_into_given_memory_does() -> None:
         def run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
             raise AssertionError("a result was allocated")
 
-        def run_into(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> None:
+        def run_into(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> bool:
             targets[0].owner.fill_(42)
+            return True
 
     a = op.tensor(torch.ones(2))
     (-a).structure.plan = Plan()

@@ -16,6 +16,9 @@ class _Plan:
     def run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         return leaves[:1]
 
+    def run_into(self, leaves: tuple[Leaf, ...], targets: tuple[Leaf, ...]) -> bool:
+        return False
+
 
 def matrix(rows: int = 3, columns: int = 4) -> Tensor:
     return op.tensor(torch.randn(rows, columns))
