@@ -23,7 +23,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("record", "dtype"), CASES)
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_compiled_equals_reference(record: Operator, dtype: DType, data: st.DataObject) -> None:
     case = draw_case(data.draw, record, dtype)

@@ -1,0 +1,181 @@
+"""Random expression graphs: operators of all families over pending values, with everything fusion has to get right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+from hypothesis import strategies as st
+
+from tessera import op
+from tessera.dtypes import DType
+from tessera.op import Tensor
+from tests.property.operands import LAYOUTS, Shape, filled, laid_out
+
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+Grow: TypeAlias = Callable[["Graph"], Tensor]
+
+WIDTHS = (1, 2, 5, 16, 17, 33, 70)
+"""Extents of the two dimensions that values of a graph share, so that most of them can be combined."""
+
+
+class Graph:
+    """A graph as it grows: all values made so far, any of which may be used again."""
+
+    def __init__(self, draw: Draw, dtype: DType, smooth: bool) -> None:
+        self.draw = draw
+        self.rows, self.columns = (draw(st.sampled_from(WIDTHS)) for _ in range(2))
+        self.inputs = [self._input(dtype) for _ in range(draw(st.integers(1, 3)))]
+        self.values: list[Tensor] = [op.tensor(tensor) for tensor in self.inputs]
+        self.growth = SMOOTH if smooth else SMOOTH + ROUGH
+
+    def _input(self, dtype: DType) -> torch.Tensor:
+        shape: Shape = self.draw(
+            st.sampled_from(
+                ((self.rows, self.columns), (self.rows, self.columns), (self.columns,), (self.rows, 1), (self.rows,))
+            )
+        )
+        tensor = filled(shape, dtype, "ordinary", self.draw(st.integers(0, 1 << 16)))
+        return laid_out(tensor, self.draw(st.sampled_from(LAYOUTS)))
+
+    def grow(self, count: int) -> Tensor:
+        """Applies `count` drawn operators; gives the value made last."""
+        for _ in range(count):
+            self.values.append(self.draw(st.sampled_from(self.growth))(self))
+        return self.values[-1]
+
+    def any(self) -> Tensor:
+        """A value made so far, the latest ones more often."""
+        recent = self.values[-3:]
+        value: Tensor = self.draw(st.sampled_from(recent + self.values))
+        return value
+
+    def matrix(self) -> Tensor:
+        """A value of (rows, columns)."""
+        value = self.any()
+        if value.shape == (self.rows,) and self.rows != self.columns:
+            value = value.reshape((self.rows, 1))
+        return value.broadcast_to((self.rows, self.columns))
+
+
+# -- operators whose results change little when their operands do: every dtype can be compared ------------------------
+
+
+def _unary(graph: Graph) -> Tensor:
+    name = graph.draw(st.sampled_from(("tanh", "sigmoid", "erf", "gelu", "silu", "neg")))
+    result: Tensor = getattr(op, name)(graph.any())
+    return result
+
+
+def _bounded_exp(graph: Graph) -> Tensor:
+    return op.exp(op.tanh(graph.any()))
+
+
+def _root(graph: Graph) -> Tensor:
+    x = graph.any()
+    choice = graph.draw(st.sampled_from(("sqrt", "rsqrt", "log")))
+    result: Tensor = getattr(op, choice)(x * x + 1.0)
+    return result
+
+
+def _sum_or_difference(graph: Graph) -> Tensor:
+    a, b = graph.matrix(), graph.matrix()
+    return graph.draw(st.sampled_from((op.add, op.sub)))(a, b)  # type: ignore[no-any-return]
+
+
+def _product(graph: Graph) -> Tensor:
+    return op.tanh(graph.matrix()) * graph.matrix()
+
+
+def _quotient(graph: Graph) -> Tensor:
+    return graph.matrix() / (op.abs(graph.matrix()) + 1.5)
+
+
+def _with_number(graph: Graph) -> Tensor:
+    x, number = graph.any(), graph.draw(st.sampled_from((0.5, -1.0, 2, 0.0, 1.0)))
+    return graph.draw(st.sampled_from((x + number, number - x, x * number, x / 4.0)))  # type: ignore[no-any-return]
+
+
+def _reduction(graph: Graph) -> Tensor:
+    x = graph.matrix()
+    kind = graph.draw(st.sampled_from(("sum", "mean")))
+    axis = graph.draw(st.sampled_from((0, 1, -1, (0, 1))))
+    scaled = x * (1.0 / 16) if kind == "sum" else x
+    result: Tensor = getattr(op, kind)(scaled, axis, graph.draw(st.booleans()))
+    return result
+
+
+def _row(graph: Graph) -> Tensor:
+    x = graph.matrix()
+    kind = graph.draw(st.sampled_from(("softmax", "softmax", "log_softmax", "layer_norm", "rms_norm")))
+    if kind.endswith("softmax"):
+        chosen: Tensor = getattr(op, kind)(op.tanh(x), graph.draw(st.sampled_from((0, 1))))
+        return chosen
+    # A large eps: rows of nearly equal elements would make noise of rounding errors.
+    return op.layer_norm(x, eps=0.5) if kind == "layer_norm" else op.rms_norm(x, eps=0.5)
+
+
+def _matmul(graph: Graph) -> Tensor:
+    """A product with its own transpose or another value's, brought back to (rows, columns) by another product."""
+    a, b, c = op.tanh(graph.matrix()), graph.matrix(), graph.matrix()
+    scale = 1.0 / (graph.rows + graph.columns)
+    return (op.matmul(a, b.T) * scale) @ c if graph.draw(st.booleans()) else a @ (b.T @ c * scale)
+
+
+def _transposed(graph: Graph) -> Tensor:
+    return op.gelu(graph.matrix().T).T
+
+
+def _reshaped(graph: Graph) -> Tensor:
+    return op.tanh(graph.matrix().reshape((-1,))).reshape((graph.rows, graph.columns))
+
+
+def _halves(graph: Graph) -> Tensor:
+    x, half = graph.matrix(), graph.columns // 2
+    return op.concat([x[:, half:] * 2.0, op.tanh(graph.matrix())[:, :half]], 1)
+
+
+def _stepped(graph: Graph) -> Tensor:
+    x = graph.matrix()
+    return op.concat([x[1::2], x[::2] + 1.0], 0)
+
+
+SMOOTH: tuple[Grow, ...] = (
+    _unary,
+    _bounded_exp,
+    _root,
+    _sum_or_difference,
+    _product,
+    _quotient,
+    _with_number,
+    _reduction,
+    _row,
+    _matmul,
+    _transposed,
+    _reshaped,
+    _halves,
+    _stepped,
+)
+
+
+# -- operators that decide by comparing: only for fp64, where rounding does not change decisions ----------------------
+
+
+def _choice(graph: Graph) -> Tensor:
+    a, b = graph.matrix(), graph.matrix()
+    return op.where(a > 0.37, b, a)
+
+
+def _extreme(graph: Graph) -> Tensor:
+    x = graph.matrix()
+    kind, axis = graph.draw(st.sampled_from(("max", "min"))), graph.draw(st.sampled_from((0, 1)))
+    result: Tensor = getattr(op, kind)(x, axis, True)
+    return result.broadcast_to(x.shape)
+
+
+def _clamped(graph: Graph) -> Tensor:
+    return op.clamp(op.relu(graph.matrix()), 0.1, 2.0) - op.minimum(graph.matrix(), graph.matrix())
+
+
+ROUGH: tuple[Grow, ...] = (_choice, _extreme, _clamped)
