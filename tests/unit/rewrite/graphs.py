@@ -95,8 +95,13 @@ def _floats(pool: Sequence[Any], least_rank: int = 0) -> list[Any]:
     return [x for x in pool if x.dtype.name == "fp32" and len(x.shape) >= least_rank] or [tensor(3, 3)]
 
 
+def _pick(draw: random.Random, candidates: Sequence[Any]) -> Any:
+    """Mostly what was made lately, so that the graph is deep and little of it is dead."""
+    return draw.choice(candidates[-3:] if draw.random() < 0.7 else candidates)
+
+
 def _unary(draw: random.Random, pool: Sequence[Any]) -> Any:
-    return call(draw.choice(UNARY), draw.choice(_floats(pool)))
+    return call(draw.choice(UNARY), _pick(draw, _floats(pool)))
 
 
 def _broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
@@ -104,23 +109,23 @@ def _broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
 
 
 def _partner(draw: random.Random, pool: Sequence[Any], x: Any) -> Any:
-    return draw.choice([y for y in _floats(pool) if _broadcasts(x.shape, y.shape)] or [x])
+    return _pick(draw, [y for y in _floats(pool) if _broadcasts(x.shape, y.shape)] or [x])
 
 
 def _binary(draw: random.Random, pool: Sequence[Any]) -> Any:
-    x = draw.choice(_floats(pool))
+    x = _pick(draw, _floats(pool))
     y = literal(draw.choice((0.5, 1.0, 2.0, 0.0)), x.dtype) if draw.random() < 0.3 else _partner(draw, pool, x)
     return call(draw.choice(BINARY), *((x, y) if draw.random() < 0.5 else (y, x)))
 
 
 def _where(draw: random.Random, pool: Sequence[Any]) -> Any:
-    x = draw.choice(_floats(pool))
+    x = _pick(draw, _floats(pool))
     y = _partner(draw, pool, x)
     return call("where", call(draw.choice(("lt", "ge", "eq")), x, y), y, x)
 
 
 def _reduce(draw: random.Random, pool: Sequence[Any]) -> Any:
-    x = draw.choice(_floats(pool, 1))
+    x = _pick(draw, _floats(pool, 1))
     rank, name = len(x.shape), draw.choice(REDUCTIONS)
     count = draw.choice((1, rank)) if name == "argmax" else draw.randrange(1, rank + 1)
     axes = tuple(sorted(draw.sample(range(rank), count)))
@@ -129,7 +134,7 @@ def _reduce(draw: random.Random, pool: Sequence[Any]) -> Any:
 
 
 def _row(draw: random.Random, pool: Sequence[Any]) -> Any:
-    x = draw.choice(_floats(pool, 1))
+    x = _pick(draw, _floats(pool, 1))
     name = draw.choice(("softmax", "log_softmax", "layer_norm", "rms_norm"))
     if name.endswith("softmax"):
         return call(name, x, axis=draw.randrange(len(x.shape)))
@@ -137,12 +142,12 @@ def _row(draw: random.Random, pool: Sequence[Any]) -> Any:
 
 
 def _cast(draw: random.Random, pool: Sequence[Any]) -> Any:
-    x = draw.choice(_floats(pool))
+    x = _pick(draw, _floats(pool))
     return call("cast", call("cast", x, dtype=dtype_of(draw.choice(("fp64", "fp32")))), dtype=x.dtype)
 
 
 def _matmul(draw: random.Random, pool: Sequence[Any]) -> Any:
-    x = draw.choice(_floats(pool, 2))
+    x = _pick(draw, _floats(pool, 2))
     others = [y for y in _floats(pool, 2) if y.shape[-2] == x.shape[-1] and _broadcasts(x.shape[:-2], y.shape[:-2])]
     y = draw.choice(others) if others else _swapped(x)
     # Sums of products of sums grow: keep them near 1.
@@ -155,7 +160,7 @@ def _swapped(x: Any) -> Any:
 
 
 def _layout(draw: random.Random, pool: Sequence[Any]) -> Any:
-    x = draw.choice(_floats(pool, 1))
+    x = _pick(draw, _floats(pool, 1))
     rank = len(x.shape)
     match draw.choice(("transpose", "reshape", "slice", "concat", "broadcast")):
         case "transpose":

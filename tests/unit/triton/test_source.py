@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
@@ -125,6 +126,13 @@ def test_reductions_print(kind: str, by_rows: bool) -> None:
 def test_a_loop_over_a_programs_own_share_is_no_loop() -> None:
     text = source(rows(specs.add_scaled(fp32), 4096))
     assert "    for " not in text
+
+
+def test_what_a_program_stores_is_there_when_it_loads_it() -> None:
+    module = parse((Path(__file__).parent.parent / "ir" / "kernels" / "softmax.mlir").read_text())
+    text = source(module)
+    assert text.count("tl.store(") == text.count("tl.debug_barrier()") == 2
+    assert "debug_barrier" not in source(KERNELS["softmax_fp32"]())
 
 
 ELEMENTWISE = """

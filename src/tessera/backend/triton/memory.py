@@ -63,6 +63,7 @@ class Buffers:
     def __init__(self, kernel: tile.KernelOp, names: Mapping[SSAValue, BufferNames]) -> None:
         self.names = names
         self.written = {kernel.body.block.args[index] for index in tile.integers(kernel.outputs)}
+        self.read = {op.buffer for op in kernel.walk() if isinstance(op, tile.LoadOp)}
 
     def handlers(self) -> Mapping[type[Operation], Handler]:
         """What is written for each memory operation."""
@@ -106,6 +107,9 @@ class Buffers:
         if op.nontemporal is not None:
             arguments.append('cache_modifier=".cs"')
         p.call("tl.store", arguments)
+        if op.buffer in self.read:
+            # Another thread of the program may be the one that reads the element.
+            p.line("tl.debug_barrier()")
 
     def _window(self, p: Printer, op: tile.LoadOp | tile.StoreOp, shape: tuple[int, ...]) -> tuple[str, str]:
         """The pointers of a tile, and the mask of those that lie inside, "" where all do."""
