@@ -51,11 +51,17 @@ def make_entry(
     """The run function of one plan. `slots` are (kind, index) as in `plan.Slot`; an output without a structure is a
     leaf.
     """
-    pattern = tuple((index, structure is not None) for index, structure in outputs)
+    pattern = tuple([(index, structure is not None) for index, structure in outputs])
     factory = _factory(slots, len(results), pattern, bool(arena_bytes))
-    structures = tuple(structure for _, structure in outputs)
-    pack = struct.Struct(f"<{len(slots)}Q").pack_into
+    structures = [structure for _, structure in outputs]
+    pack = _packer(len(slots))
     return factory(frames.pop, frames.append, new_frame, allocate, pack, call, results, structures, arena_bytes)
+
+
+@lru_cache(maxsize=1024)
+def _packer(words: int) -> Callable[..., None]:
+    """Writes so many words into a buffer."""
+    return struct.Struct(f"<{words}Q").pack_into
 
 
 @lru_cache(maxsize=1024)

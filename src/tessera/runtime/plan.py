@@ -129,6 +129,24 @@ class FramePool:
         return words + described
 
 
+class _Watch(weakref.ref["BoundPlan"]):
+    """A weak reference that knows its plan's number. Neither `__del__`, which may run when modules are gone already,
+    nor `weakref.finalize`, which takes four times as long.
+    """
+
+    __slots__ = ("number",)
+
+    number: int
+
+
+_alive: dict[int, _Watch] = {}
+
+
+def _retire(watch: _Watch) -> None:
+    _alive.pop(watch.number, None)
+    step_facts.retire_plan(watch.number)
+
+
 class BoundPlan:
     """A plan that `run(leaves)` executes. Thread-safe; the GIL is released while kernels run.
 
@@ -168,8 +186,8 @@ class BoundPlan:
             allocate=buffers.allocate,
             call=native.driver().run,
         )
-        # No `__del__`: at the end of the process modules are gone before the last plan is.
-        weakref.finalize(self, step_facts.retire_plan, self.number).atexit = False
+        watch = _alive[self.number] = _Watch(self, _retire)
+        watch.number = self.number
 
     def run_into(self, leaves: Sequence[Leaf], targets: Sequence[Leaf]) -> bool:
         """Runs with the results written to memory that exists: `targets`, one per output, which share nothing with
