@@ -51,10 +51,10 @@ def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> list[Firing]:
         replaced.update(zip(results, kernel.results, strict=True))
     for index, operand in enumerate(terminator.operands):
         terminator.operands[index] = replaced[operand]
-    replacements = {result.owner for result in replaced.values()} | {terminator}
-    for operation in reversed(list(block.ops)):
-        if isinstance(operation, GraphOperation) and operation not in replacements:
-            block.erase_op(operation, safe_erase=False)
+    for operation in list(block.ops):
+        # Constants have been copied into the kernels that use them.
+        if isinstance(operation, GraphOperation) and not operation.result.uses.get_length():
+            block.erase_op(operation)
     return log
 
 
@@ -103,14 +103,17 @@ def _kernel(
             body.add_op(copy)
             inside[value] = copy.results[0]
     for operation in group.operations:
-        copy = operation.clone(inside)
+        block = operation.parent
+        assert block is not None
+        block.detach_op(operation)
+        operation.operands = [inside.get(value, value) for value in operation.operands]
         if operation.result in group.mapping:
             # How the result lies over the domain, for the lowering; -1 where its extent is 1.
-            copy.attributes["mapping"] = to_attribute(
+            operation.attributes["mapping"] = to_attribute(
                 tuple(-1 if axis is None else axis for axis in group.mapping[operation.result])
             )
-        body.add_op(copy)
-    body.add_op(schedule_ir.YieldOp.create(operands=[inside[value] for value in results]))
+        body.add_op(operation)
+    body.add_op(schedule_ir.YieldOp.create(operands=results))
     attributes: dict[str, Attribute] = {
         "sym_name": StringAttr(_kernel_name(group, number)),
         "family": StringAttr(_family(group)),
