@@ -187,7 +187,7 @@ class _Binder(Launcher):
         if item.operator == "concat":
             self.views[item.output] = self._concat(item, shape)
             return
-        source = self.views[item.inputs[0]]
+        source = self._in_memory(self.views[item.inputs[0]])
         node = self.order[item.node].structure
         if item.operator == "transpose":
             strides = tuple([source.strides[d] for d in item.permutation])
@@ -204,6 +204,14 @@ class _Binder(Launcher):
         else:
             view = self._reshape(source, shape)
         self.views[item.output] = view
+
+    def _in_memory(self, view: View) -> View:
+        """The view itself, or a copy of a scalar argument, which lies in the address table and has no address."""
+        if not view.is_scalar:
+            return view
+        copy = self.new(view.shape, view.dtype)
+        self.copy(view, copy)
+        return copy
 
     def _slice(self, source: View, shape: Shape, node: Structure) -> View:
         attributes = node.named_attributes
