@@ -15,10 +15,10 @@ from tessera import grad, op
 from tessera.compiler import pipeline
 from tessera.dtypes import DType, fp32, fp64
 from tessera.errors import ArgumentError
+from tessera.handle import Tensor
 from tessera.lazy import structure as structures
 from tessera.lazy import symbolic
 from tessera.lazy.conversion import as_node
-from tessera.op import Tensor
 from tessera.ops import OPERATORS
 from tessera.rewrite.passes import graph_passes
 from tests.property.checking import evaluated, evaluated_together, reference
