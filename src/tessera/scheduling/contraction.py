@@ -222,7 +222,7 @@ class _ContractionLowering:
         builder = self.builder
         panels = -(-self.nc // self.nr)
         transposed = unit_axis(self.spec.b, self.spec.arguments, "n") == "k"
-        rows = 2 if self.pairs else TRANSPOSED_ROWS if transposed and self.nr % 16 == 0 else 1
+        rows = TRANSPOSED_ROWS if transposed and self.nr % 16 == 0 else 2 if self.pairs else 1
         kc = -(-self.kc // rows) * rows
         if self.pairs:
             layout, shape = "panels_vnni", [panels, kc // 2, self.nr, 2]
@@ -302,6 +302,8 @@ class _ContractionLowering:
         if a.staged is None:
             at = {"m": m, "k": builder.add(corner.pc, k)}
             writer = self._writer({"m": mr, "k": self.k_step}, at, {"m": False, "k": self.k_step == 1})
+            # Rows past the end are never stored; the missing half of a last pair must be zero.
+            writer.any_outside = self.k_step == 1
             return writer.write(self._element(a.value), shape)
         if a.panel:
             return builder.load(a.staged, [panel, k, builder.index(0)], [2, 1], shape, [True, True])
@@ -334,6 +336,10 @@ class _ContractionLowering:
             return [builder.append(arith.AddfOp(partial, acc) if self.sums_floats else arith.AddiOp(partial, acc))]
 
         (total,) = builder.branch(first, lambda: [acc], resume)
+        if self.partials is None and self.spec.outputs[0].value is self.spec.accumulator:
+            # The sums so far and the result are stored alike.
+            builder.store(total, place.buffer, place.indices, place.dims, place.in_bounds)
+            return
 
         def keep() -> list[SSAValue]:
             builder.store(total, place.buffer, place.indices, place.dims, place.in_bounds)

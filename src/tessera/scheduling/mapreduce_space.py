@@ -37,6 +37,8 @@ class MapReduceProblem:
         return self.outer, self.reduced, self.lanes
 
 
+STREAMED_BYTES = 4 << 20
+"""The smallest result for which bypassing the caches is considered."""
 SCRATCH_COLUMNS = (0, 1024, 4096, 16384)
 
 
@@ -52,7 +54,7 @@ def _row_fits(schedule: Schedule, problem: MapReduceProblem) -> bool:
 
 
 def _streams_out(schedule: Schedule, problem: MapReduceProblem) -> bool:
-    return not schedule["nontemporal"] or problem.bytes_out >= 4 << 20
+    return not schedule["nontemporal"] or problem.bytes_out >= STREAMED_BYTES
 
 
 RULES: tuple[Rule[MapReduceProblem], ...] = (
@@ -109,4 +111,4 @@ def _cache_bytes(target: Target) -> int:
     On Zen 4 (32 MiB of L3) a layer norm of 64 MiB gained a half by it, a copy two thirds.
     """
     sizes = [level.size_bytes for level in target.memory if level.name.startswith("L")]
-    return max(sizes, default=32 << 20)
+    return max(STREAMED_BYTES, *sizes) if sizes else 32 << 20

@@ -79,7 +79,8 @@ class Schedule(Mapping[str, KnobValue]):
         try:
             call = ast.parse(f"_({text})", mode="eval").body
             assert isinstance(call, ast.Call) and not call.args
-            return cls({item.arg or "": ast.literal_eval(item.value) for item in call.keywords})
+            assert all(item.arg for item in call.keywords)
+            return cls({str(item.arg): ast.literal_eval(item.value) for item in call.keywords})
         except (SyntaxError, ValueError, AssertionError) as error:
             raise ScheduleError(
                 f"{text!r} is no schedule", hints=["write knob=value, ... as a schedule prints itself"]

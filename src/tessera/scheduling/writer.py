@@ -86,6 +86,8 @@ class TileWriter:
         self.sizes = dict(sizes)
         self.scope = scope
         self.extent = extent
+        self.any_outside = False
+        """Whether elements outside an operand may read anything, as nobody looks at what becomes of them."""
 
     # -- scopes ---------------------------------------------------------------------------------------------------
 
@@ -200,6 +202,7 @@ def _load(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
         dims,
         shape,
         [dim < 0 or writer._bounded(axis) for dim, axis in zip(dims, writer.sizes, strict=True)],
+        any_outside=writer.any_outside,
         depth=home.depth,
     )
 
