@@ -193,6 +193,14 @@ class KernelCompiler:
             return contraction_space.default_schedule(problem)
         return mapreduce_space.default_schedule(problem)
 
+    def permits(self, problem: Problem, schedule: Schedule) -> bool:
+        """Whether a schedule has the knobs of a problem's space and keeps its rules, without making the space."""
+        if schedule.keys() != self.start(problem).keys():
+            return False
+        if isinstance(problem, ContractionProblem):
+            return all(rule.holds(schedule, problem) for rule in contraction_space.RULES)
+        return all(rule.holds(schedule, problem) for rule in mapreduce_space.RULES)
+
     @cached_property
     def model(self) -> RooflineModel:
         """The cost model over this machine's ceilings, where they have been measured."""
@@ -200,7 +208,7 @@ class KernelCompiler:
 
     def default_schedule(self, subject: Subject, problem: Problem) -> Schedule:
         """The schedule of a kernel that nobody has tuned; a `tile_shape=` of the user's pins the tile."""
-        anchor = subject.item.anchor
+        anchor = subject.item.anchor if isinstance(problem, ContractionProblem) else None
         if anchor is not None and "tile_shape" in anchor.attributes:
             return self.space(problem).restricted({"tile": [anchor.integers("tile_shape")]}).default
         start = self.start(problem)

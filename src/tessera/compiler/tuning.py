@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache, partial
 from typing import Any
 
 from tessera.compiler import entry, pipeline
@@ -88,15 +89,14 @@ def _placeholder(shape: tuple[int, ...], dtype: DType) -> Any:
 
 def tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:
     """What the tuner remembers for a call (and, while tuning is on, measures now); None where that is nothing."""
-    if not entry.autotune.enabled and not _anything_tuned():
+    tuner = entry.autotune
+    if tuner.enabled:
+        config = tuner.schedule_for(tuning_problem(call, compiler))
+        return None if config.source == "default" else config.schedule
+    if not tuner.remembers_anything:
         return None
-    config = entry.autotune.schedule_for(tuning_problem(call, compiler))
-    return None if config.source == "default" else config.schedule
-
-
-def _anything_tuned() -> bool:
-    """Whether any layer of the database holds an entry; asked anew when the tuner says that something changed."""
-    return entry.autotune.remembers_anything
+    identity = identity_of(compiler.subject(call), problem, call, compiler)
+    return tuner.remembered(identity, partial(compiler.permits, problem))
 
 
 def _work(launch: Launch) -> float:
@@ -136,32 +136,38 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
 
 def identity_of(subject: Subject, problem: Problem, call: Call, compiler: KernelCompiler) -> Identity:
     """What a tuned schedule of this call is remembered under."""
-    extents = call.shaped.extents
-    arguments = subject.pattern.arguments
-    shape = (
-        (problem.batch, problem.m, problem.n, problem.k)
-        if isinstance(problem, ContractionProblem) and problem.batch > 1
-        else (problem.m, problem.n, problem.k)
-        if isinstance(problem, ContractionProblem)
-        else tuple(extents.values())
-    )
+    if not isinstance(problem, ContractionProblem):
+        shape = tuple(call.shaped.extents.values())
+    elif problem.batch > 1:
+        shape = (problem.batch, problem.m, problem.n, problem.k)
+    else:
+        shape = (problem.m, problem.n, problem.k)
     policy = current_policy()
+    operator, dtypes, layouts = _signature(subject)
     return Identity(
-        operator=subject.item.name.rsplit("_", 1)[0],
+        operator=operator,
         shape=shape,
-        dtypes=tuple(argument.dtype.name for argument in arguments),
-        layouts=tuple(
-            "scalar"
-            if a.is_scalar
-            else ",".join(f"{axis}{'' if s is None else s}" for axis, s in zip(a.axes, a.strides, strict=True))
-            for a in arguments
-        ),
+        dtypes=dtypes,
+        layouts=layouts,
         math="tf32" if policy.tf32 else "ieee",
         accumulation=problem.accumulator.name if isinstance(problem, ContractionProblem) else "fp32",
         determinism=policy.mode,
         arch=compiler.target.arch,
         threads=problem.workers,
     )
+
+
+@lru_cache(maxsize=1024)
+def _signature(subject: Subject) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The operator of a subject, and the dtypes and layouts of its arguments."""
+    arguments = subject.pattern.arguments
+    layouts = (
+        "scalar"
+        if a.is_scalar
+        else ",".join(f"{axis}{'' if s is None else s}" for axis, s in zip(a.axes, a.strides, strict=True))
+        for a in arguments
+    )
+    return subject.item.name.rsplit("_", 1)[0], tuple(a.dtype.name for a in arguments), tuple(layouts)
 
 
 def _between_parts(call: Call, compiler: KernelCompiler) -> float:

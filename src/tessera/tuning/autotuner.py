@@ -11,11 +11,12 @@ from typing import Literal
 
 from tessera import settings
 from tessera.errors import ArgumentError, TuneFailedError, TuneSpaceEmptyError
+from tessera.scheduling.schedule import Schedule
 from tessera.tuning import exchange
 from tessera.tuning.config import Config, Imported, Status
 from tessera.tuning.database import Found, TuningDatabase
 from tessera.tuning.entry import Entry
-from tessera.tuning.identity import Provenance
+from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.interfaces import ProgressHook, TuningBackend, TuningProblem
 from tessera.tuning.measurement import Measurer, SubprocessMeasurer
 from tessera.tuning.search import SearchLimits
@@ -48,6 +49,7 @@ class Autotune:
         self._measurer = measurer
         self._enabled: bool | None = None
         self._databases: dict[tuple[Path, Path | None], TuningDatabase] = {}
+        self._current: tuple[settings.Settings | None, TuningDatabase | None] = None, None
         self._lock = threading.RLock()
         self._hits = self._misses = self._tuned = 0
 
@@ -64,11 +66,15 @@ class Autotune:
     def database(self) -> TuningDatabase:
         """The database of the cache folders that the settings name."""
         current = settings.current()
+        known_for, known = self._current
+        if known is not None and known_for is current:
+            return known
         key = (current.autotune_dir, current.tune_site_dir)
         with self._lock:
             if key not in self._databases:
                 site = (current.tune_site_dir,) if current.tune_site_dir is not None else ()
                 self._databases[key] = TuningDatabase(current.autotune_dir, site)
+            self._current = current, self._databases[key]
             return self._databases[key]
 
     def __call__(
@@ -152,6 +158,19 @@ class Autotune:
             except (TuneFailedError, TuneSpaceEmptyError) as error:
                 warnings.warn(f"{problem.identity} is not tuned: {error}", TuningWarning, stacklevel=2)
                 return config
+
+    def remembered(self, identity: Identity, permits: Callable[[Schedule], bool]) -> Schedule | None:
+        """The schedule remembered for an identity, else that of the nearest shape, if `permits` says that it is legal
+        here. Does not tune: on the path of binding.
+        """
+        database = self.database
+        found = database.lookup(identity)
+        if found is not None and permits(found.entry.schedule):
+            self._hits += 1
+            return found.entry.schedule
+        self._misses += 1
+        near = database.nearest(identity)
+        return near.entry.schedule if near is not None and permits(near.entry.schedule) else None
 
     @property
     def remembers_anything(self) -> bool:

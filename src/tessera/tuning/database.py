@@ -75,14 +75,16 @@ class TuningDatabase:
     def lookup(self, identity: Identity) -> Found | None:
         """The winner of exactly this identity, or None; `explain_miss` then says why."""
         with self._lock:
+            kept = [(layer.name, layer.get(identity)) for layer in self.layers]
+            if not self._memory and not any(entries for _, entries in kept):
+                return None
             for origin in _ORIGINS:
-                kept = self._memory.get((identity, origin))
-                if kept is not None:
-                    return Found(kept, "memory")
-                for layer in self.layers:
-                    entry = layer.get(identity, origin)
-                    if entry is not None:
-                        return Found(entry, layer.name)
+                in_memory = self._memory.get((identity, origin))
+                if in_memory is not None:
+                    return Found(in_memory, "memory")
+                for layer, entries in kept:
+                    if origin in entries:
+                        return Found(entries[origin], layer)
         return None
 
     def nearest(self, identity: Identity, within: float = NEAR) -> Found | None:

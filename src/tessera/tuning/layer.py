@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,7 @@ class Layer:
         self.name = name
         self.root = root
         self._folder = root / f"v{VERSION}"
+        self._prefix = f"{self._folder}{os.sep}"
         self._report = report
         self._families: dict[str, _Family | None] = {}
 
@@ -60,12 +62,16 @@ class Layer:
         """The file that collects the trials made for `identity` on `host`."""
         return self._folder / identity.family() / f"{identity.shape_name()}.{host}.jsonl"
 
-    def get(self, identity: Identity, origin: Origin) -> Entry | None:
-        """The entry of exactly this identity."""
+    def get(self, identity: Identity) -> dict[Origin, Entry]:
+        """The entries of exactly this identity."""
         family = self._family(identity.family())
         if family is None:
-            return None
-        return (family.measured if origin == "measured" else family.model).get(identity)
+            return {}
+        origins: tuple[tuple[Origin, dict[Identity, Entry]], ...] = (
+            ("measured", family.measured),
+            ("model", family.model),
+        )
+        return {origin: entries[identity] for origin, entries in origins if identity in entries}
 
     def nearest(self, identity: Identity) -> tuple[float, Entry] | None:
         """The measured entry that differs in shape only, by the least log distance, and that distance."""
@@ -91,16 +97,16 @@ class Layer:
 
     def _family(self, name: str) -> _Family | None:
         known = self._families.get(name)
-        folder = self._folder / name
         try:
-            stamp = folder.stat().st_mtime_ns
+            # On the path of binding, so without making a Path.
+            stamp = os.stat(self._prefix + name).st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            self._report(CacheIOError(f"cannot read {folder}: {error}"))
+            self._report(CacheIOError(f"cannot read {self._folder / name}: {error}"))
             return None
         if known is None or known.stamp != stamp:
-            known = _Family(stamp, self._read(folder, known.files if known is not None else {}))
+            known = _Family(stamp, self._read(self._folder / name, known.files if known is not None else {}))
             self._families[name] = known
         return known
 
