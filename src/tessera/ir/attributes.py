@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias
@@ -60,9 +61,14 @@ def dimension_names(names: tuple[str, ...]) -> ArrayAttr[StringAttr]:
     return ArrayAttr([StringAttr(name) for name in names])
 
 
+def _scalar(value: bool | int | float | str) -> Attribute:
+    # 0.0 and -0.0 are equal keys in Python, too.
+    return _signed(value, math.copysign(1.0, value) if isinstance(value, float) else 1.0)
+
+
 # Typed: True, 1 and 1.0 are equal keys in Python and three different attributes here.
 @lru_cache(maxsize=4096, typed=True)
-def _scalar(value: bool | int | float | str) -> Attribute:
+def _signed(value: bool | int | float | str, sign: float) -> Attribute:
     if isinstance(value, bool):
         return BoolAttr.from_bool(value)
     if isinstance(value, int):
