@@ -25,7 +25,7 @@ from tessera.lazy import structure as structures
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
-from tessera.runtime.liveness import Lifetime, place
+from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import BoundPlan, Output, Slot, Step
 from tessera.scheduling.schedule import Schedule
 
@@ -249,9 +249,9 @@ class _Binder(Launcher):
         for root in roots:
             if root.storage.leaf is None and root.storage not in results:
                 results.append(root.storage)
-        storages = list(dict.fromkeys(view.storage for launch in self.launches for view, _ in launch.call.arguments))
+        storages = list(dict.fromkeys([view.storage for launch in self.launches for view, _ in launch.call.arguments]))
         temporaries = [s for s in storages if s.leaf is None and s not in results]
-        layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries])
+        layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries]) if temporaries else NOTHING_PLACED
         slots = self._slots(storages, results, temporaries, layout.offsets)
         steps = [self._step(launch) for launch in self.launches]
         outputs = [self._output(root, results) for root in roots]

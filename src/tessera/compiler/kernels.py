@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp
@@ -57,8 +58,7 @@ class Kernel:
     code: Code
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """How a call runs: its subject (with code for several K blocks if need be), schedule and number of workers."""
 
     subject: Subject
@@ -66,8 +66,7 @@ class Choice:
     workers: int
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """One kernel launch before slots and arena offsets are known."""
 
     call: Call
@@ -236,8 +235,10 @@ class KernelCompiler:
 
     def facts(self, launches: Sequence[Launch]) -> Callable[[], Sequence[StepFacts]]:
         """What reports say about the launches, counted when a report asks."""
-        rows = [(launch.kernel, [(view.shape, view.dtype) for view, _ in launch.call.arguments]) for launch in launches]
-        return lambda: [step_facts(kernel, arrays) for kernel, arrays in rows]
+        return lambda: [
+            step_facts(launch.kernel, [(view.shape, view.dtype) for view, _ in launch.call.arguments])
+            for launch in launches
+        ]
 
 
 def useful_workers(problem: Problem, workers: int) -> int:

@@ -31,6 +31,9 @@ class ArenaLayout:
     nbytes: int
 
 
+NOTHING_PLACED: Final = ArenaLayout((), 0)
+
+
 def round_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
     """`nbytes` rounded up to a multiple of `alignment`."""
     return -(-nbytes // alignment) * alignment
