@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from tessera.errors import CompileError, InputMutatedError
-from tessera.lazy.export import to_torch
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.export import to_torch, unknown_values
+from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import is_fast
 
@@ -61,8 +61,12 @@ def evaluate(nodes: Iterable[Node]) -> None:
 
 
 def check_versions(leaves: Iterable[Leaf]) -> None:
-    """Raises InputMutatedError (E_INPUT_MUTATED) if a torch tensor behind a leaf was written to since it was taken."""
+    """Raises InputMutatedError (E_INPUT_MUTATED) if a torch tensor behind a leaf was written to since it was taken, and
+    ValueControlFlowError (E_VALUE_CONTROL_FLOW) for the argument of a function that is being traced.
+    """
     for leaf in leaves:
+        if isinstance(leaf, Placeholder):
+            raise unknown_values()
         if leaf.version is not None and leaf.owner._version != leaf.version:
             raise InputMutatedError(
                 f"an input of shape {tuple(leaf.shape)} was written to after it was used and before its result was "

@@ -25,10 +25,7 @@ def to_torch(leaf: Leaf) -> torch.Tensor:
     Raises ValueControlFlowError (E_VALUE_CONTROL_FLOW) for the argument of a function that is being traced.
     """
     if isinstance(leaf, Placeholder):
-        raise ValueControlFlowError(
-            "the values of an argument are not known while its function is traced",
-            hints=["keep the computation in operators, op.where instead of `if`", "or compute outside of the kernel"],
-        )
+        raise unknown_values()
     structure = leaf.structure
     if structure.kind == "scalar":
         return torch.tensor(leaf.owner, dtype=leaf.dtype.torch)
@@ -41,6 +38,14 @@ def to_torch(leaf: Leaf) -> torch.Tensor:
     memory.owner = leaf.owner
     flat = torch.frombuffer(memory, dtype=leaf.dtype.torch)
     return flat.as_strided(shape, _torch_strides(shape, strides))
+
+
+def unknown_values() -> ValueControlFlowError:
+    """The error for values that depend on the arguments of a function that is being traced."""
+    return ValueControlFlowError(
+        "values that depend on arguments are not known while their function is traced",
+        hints=["keep the computation in operators, op.where instead of `if`", "or compute outside of the kernel"],
+    )
 
 
 def _torch_strides(shape: Shape, strides: Shape) -> Shape:

@@ -68,12 +68,24 @@ class Leaf:
 class Placeholder(Leaf):
     """The argument of a function that is being traced: structure only. Layout operators on it stay nodes; see
     `ops.views`.
+
+    It looks like a tensor that was written to, so that the check before every evaluation stops at it, at no cost to
+    evaluations without one; see `evaluation.check_versions`.
     """
 
     __slots__ = ()
 
     def __init__(self, structure: Structure) -> None:
-        super().__init__(structure, 0, None)
+        super().__init__(structure, 0, _NO_MEMORY, 0)
+
+
+class _NoMemory:
+    """The owner of what has no memory."""
+
+    _version: Final = -1
+
+
+_NO_MEMORY: Final = _NoMemory()
 
 
 def result_structure(shape: Shape, dtype: DType) -> Structure:
