@@ -110,7 +110,7 @@ def test_temporaries_share_memory_where_their_lives_do_not_overlap() -> None:
     for _ in range(6):
         chain, expected = op.softmax(op.matmul(chain, x), axis=-1), torch.softmax(expected @ x, -1)
     plan, kernels = bind(
-        pipeline.program_of(symbolic_form(chain.structure)), chain.structure, pipeline.kernel_compiler()
+        pipeline.program_of(symbolic_form(chain.structure)), chain.structure.post_order(), pipeline.kernel_compiler()
     )
     assert len(kernels) == 12
     assert plan.arena_bytes == 2 * x.nbytes  # eleven temporaries, of which two live at a time
