@@ -19,7 +19,7 @@ Kinds: TypeAlias = tuple[tuple[DType, bool], ...]
 """The dtype of each array, and whether it is a scalar."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Storage:
     """Memory of the plan: a leaf's (`leaf` is its number), a temporary, or a result."""
 

@@ -30,24 +30,28 @@ from tessera.runtime.plan import BoundPlan, Output, Slot, Step
 from tessera.scheduling.schedule import Schedule
 
 
-def bind(program: Program, structure: Structure, compiler: KernelCompiler) -> tuple[BoundPlan, list[Kernel]]:
-    """The plan of `structure`, whose symbolic form `program` was compiled from, and the kernels that it launches."""
-    binder = _Binder(program, structure, compiler)
+def bind(program: Program, order: Sequence[Occurrence], compiler: KernelCompiler) -> tuple[BoundPlan, list[Kernel]]:
+    """The plan of a structure, given by its post-order, and the kernels that it launches.
+
+    `program` was compiled from the structure's symbolic form.
+    """
+    binder = _Binder(program, order, compiler)
     binder.place()
     return binder.plan(), [launch.kernel for launch in binder.launches]
 
 
 def launches_of(program: Program, structure: Structure, compiler: KernelCompiler) -> list[Launch]:
     """The launches that a plan of `structure` would have."""
-    binder = _Binder(program, structure, compiler)
+    binder = _Binder(program, structure.post_order(), compiler)
     binder.place()
     return binder.launches
 
 
 def extents_of(program: Program, order: Sequence[Occurrence]) -> dict[str, int]:
     """The value of each extent name of a program, for one structure."""
-    places = program.extents.items()
-    return {name: order[node].structure.shape[dimension] for name, (node, dimension) in places} | {"1": 1}
+    extents = {name: order[node][0].shape[dimension] for name, (node, dimension) in program.extents.items()}
+    extents["1"] = 1
+    return extents
 
 
 def _described(
@@ -86,7 +90,7 @@ class Launcher:
         Under a schedule that says `fusion=False` the kernel's parts are launched instead.
         """
         domain = [self.extents[name] for name in item.domain]
-        if all(0 in view.shape for view in outputs):
+        if all([0 in view.shape for view in outputs]):  # noqa: C419 - on the path of binding
             return
         arrays = [(inputs[index], alignment) for index, alignment in item.loads]
         arrays += list(zip(outputs, item.stores, strict=True))
@@ -146,10 +150,9 @@ class Launcher:
 
 
 class _Binder(Launcher):
-    def __init__(self, program: Program, structure: Structure, compiler: KernelCompiler) -> None:
-        self.program, self.structure = program, structure
-        self.order: Sequence[Occurrence] = structure.post_order()
-        super().__init__(compiler, extents_of(program, self.order))
+    def __init__(self, program: Program, order: Sequence[Occurrence], compiler: KernelCompiler) -> None:
+        self.program, self.order = program, order
+        super().__init__(compiler, extents_of(program, order))
         self.views: dict[int, View] = {}
 
     def place(self) -> None:
@@ -165,8 +168,8 @@ class _Binder(Launcher):
 
     def _leaf_view(self, occurrence: Occurrence) -> View:
         structure = occurrence.structure
-        storage = Storage(0, leaf=occurrence.leaf)
-        return View(storage, structure.dtype, structure.shape, structure.strides, is_scalar=structure.kind == "scalar")
+        storage = Storage(0, occurrence.leaf)
+        return View(storage, structure.dtype, structure.shape, structure.strides, 0, structure.kind == "scalar")
 
     def _shape(self, value: int) -> Shape:
         return self.shape_of(self.program.values[value])

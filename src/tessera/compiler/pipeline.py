@@ -64,7 +64,8 @@ def plan(structure: Structure) -> BoundPlan:
     with _lock:
         known = _bound.get((structure, policy))
         if known is None:
-            known = bind(program_of(symbolic_form(structure)), structure, kernel_compiler())
+            order = structure.post_order()
+            known = bind(program_of(symbolic_form(structure, order)), order, kernel_compiler())
             _bound[structure, policy] = known
             if policy == FAST:
                 structure.plan = known[0]

@@ -10,6 +10,7 @@ row wants code of its own. All other extents, 0 included, are run-time values.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tessera.dtypes import DType
@@ -58,12 +59,15 @@ _forms: dict[tuple[SymbolicNode, ...], SymbolicForm] = {}
 _lock = threading.Lock()
 
 
-def symbolic_form(structure: Structure) -> SymbolicForm:
-    """The form of a structure; the same object for all structures that one program serves."""
+def symbolic_form(structure: Structure, order: Sequence[Occurrence] | None = None) -> SymbolicForm:
+    """The form of a structure; the same object for all structures that one program serves.
+
+    `order` is `structure.post_order()`, where the caller has it.
+    """
     cached: SymbolicForm | None = structure.symbolic_cache
     if cached is not None:
         return cached
-    nodes = tuple([_node(occurrence) for occurrence in structure.post_order()])
+    nodes = tuple([_node(occurrence) for occurrence in order or structure.post_order()])
     form = _forms.get(nodes)
     if form is None:
         if len(_forms) >= FORM_LIMIT:
