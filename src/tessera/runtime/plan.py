@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
@@ -130,9 +131,7 @@ class FramePool:
 
 
 class _Watch(weakref.ref["BoundPlan"]):
-    """A weak reference that knows its plan's number. Neither `__del__`, which may run when modules are gone already,
-    nor `weakref.finalize`, which takes four times as long.
-    """
+    """A weak reference that knows its plan's number; `weakref.finalize` takes four times as long to make."""
 
     __slots__ = ("number",)
 
@@ -142,7 +141,9 @@ class _Watch(weakref.ref["BoundPlan"]):
 _alive: dict[int, _Watch] = {}
 
 
-def _retire(watch: _Watch) -> None:
+def _retire(watch: _Watch, at_the_end: Callable[[], bool] = sys.is_finalizing) -> None:
+    if at_the_end():  # of the process, when modules, and the globals used below, may be gone before the last plan
+        return
     _alive.pop(watch.number, None)
     step_facts.retire_plan(watch.number)
 
