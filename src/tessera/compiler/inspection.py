@@ -97,8 +97,9 @@ def _predictions(structure: Structure) -> list[str]:
     for launch in launches_of(pipeline.program_of(symbolic_form(structure)), structure, compiler):
         problem = launch.kernel.subject.problem(launch.call.shaped.extents, launch.workers)
         estimate = compiler.model.estimate(problem, launch.kernel.schedule)
+        workers = "1 worker" if launch.workers == 1 else f"{launch.workers} workers"
         lines.append(
-            f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {launch.workers} workers, "
+            f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {workers}, "
             f"bound by {estimate.binding} (ceilings: {estimate.source})"
         )
     return lines
