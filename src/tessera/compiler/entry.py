@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TypeVar
 
+from tessera.errors import ArgumentError
+from tessera.lazy import evaluation
 from tessera.lazy.node import Node
 from tessera.tuning.autotuner import Autotune
 from tessera.tuning.interfaces import TuningBackend
+
+N = TypeVar("N", bound=Node)
 
 
 def _tuning_backend() -> TuningBackend:
@@ -34,6 +39,21 @@ def evaluate(nodes: Sequence[Node]) -> None:
     from tessera.compiler import pipeline
 
     pipeline.evaluate(nodes)
+
+
+def evaluate_together(*tensors: N) -> tuple[N, ...]:
+    """Computes several tensors in one native call, what they share once, and gives them back.
+
+    Raises ArgumentError for what is no Tessera tensor, and InputMutatedError (E_INPUT_MUTATED) where a torch input was
+    written to since it was used.
+    """
+    for tensor in tensors:
+        if not isinstance(tensor, Node):
+            raise ArgumentError(
+                f"a {type(tensor).__name__} is nothing to evaluate", hints=["op.tensor(data) makes a tensor of data"]
+            )
+    evaluation.evaluate(tensors)
+    return tensors
 
 
 def inspect(node: Node, level: str) -> str:

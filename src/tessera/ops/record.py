@@ -111,6 +111,8 @@ class Operator:
 
     def symbolic_attributes(self, attributes: Attributes, operands: tuple[Structure, ...], shape: Shape) -> Attributes:
         """The attributes as far as they decide code; see `lazy.symbolic`."""
+        if self.symbolic is _all_attributes:
+            return attributes
         named = dict(zip(self.attributes, attributes, strict=True))
         return tuple(self.symbolic(named, operands, shape).values())
 
