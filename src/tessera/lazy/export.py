@@ -10,12 +10,7 @@ import torch
 
 from tessera.errors import ValueControlFlowError
 from tessera.lazy.leaf import Leaf, Placeholder
-from tessera.lazy.structure import Shape
-
-
-@lru_cache(maxsize=256)
-def _byte_array(nbytes: int) -> Any:
-    return ctypes.c_char * nbytes
+from tessera.lazy.structure import Shape, Structure
 
 
 def to_torch(leaf: Leaf) -> torch.Tensor:
@@ -29,15 +24,14 @@ def to_torch(leaf: Leaf) -> torch.Tensor:
     structure = leaf.structure
     if structure.kind == "scalar":
         return torch.tensor(leaf.owner, dtype=leaf.dtype.torch)
-    shape, strides = structure.shape, structure.strides
-    if 0 in shape:
-        return torch.empty(shape, dtype=leaf.dtype.torch)
-    elements = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
-    memory = _byte_array(elements * leaf.dtype.itemsize).from_address(leaf.address)
+    bytes_type, dtype, view = _memory_of(structure)
+    if bytes_type is None:
+        return torch.empty(structure.shape, dtype=dtype)
+    memory = bytes_type.from_address(leaf.address)
     # ctypes objects take attributes; torch keeps the ctypes object, and that keeps the leaf's owner.
     memory.owner = leaf.owner
-    flat = torch.frombuffer(memory, dtype=leaf.dtype.torch)
-    return flat.as_strided(shape, _torch_strides(shape, strides))
+    flat = torch.frombuffer(memory, dtype=dtype)
+    return flat if view is None else flat.as_strided(*view)
 
 
 def unknown_values() -> ValueControlFlowError:
@@ -46,6 +40,19 @@ def unknown_values() -> ValueControlFlowError:
         "values that depend on arguments are not known while their function is traced",
         hints=["keep the computation in operators, op.where instead of `if`", "or compute outside of the kernel"],
     )
+
+
+@lru_cache(maxsize=1024)
+def _memory_of(structure: Structure) -> tuple[Any, torch.dtype, tuple[Shape, Shape] | None]:
+    """The ctypes array over a buffer's bytes, None where it has none; its elements' dtype; and the shape and strides to
+    read them with, None where they are one line.
+    """
+    shape, strides, dtype = structure.shape, structure.strides, structure.dtype
+    if 0 in shape:
+        return None, dtype.torch, None
+    elements = 1 + sum([(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)])
+    view = (shape, _torch_strides(shape, strides))
+    return ctypes.c_char * (elements * dtype.itemsize), dtype.torch, None if view == ((elements,), (1,)) else view
 
 
 def _torch_strides(shape: Shape, strides: Shape) -> Shape:

@@ -20,6 +20,8 @@ from tessera.lazy import structure as structures
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Shape, Structure
 
+_TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
+
 LAYOUT_LIMIT: Final = 1 << 14
 """Layouts of torch tensors that are remembered at one time."""
 
@@ -38,9 +40,9 @@ def from_torch(tensor: torch.Tensor) -> Leaf:
     try:
         structure = _layouts[tensor.shape, tensor.stride(), tensor.dtype]
     except (KeyError, RuntimeError):  # RuntimeError: sparse tensors have no strides
-        structure = None
+        return _examined(tensor)
     kind = type(tensor)
-    if structure is None or not tensor.is_cpu or (kind is not torch.Tensor and kind is not torch.nn.Parameter):
+    if not tensor.is_cpu or (kind is not _TENSOR and kind is not _PARAMETER):
         return _examined(tensor)
     if tensor.requires_grad and torch.is_grad_enabled():
         raise _grad_error(tensor)
