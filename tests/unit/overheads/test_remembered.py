@@ -1,0 +1,82 @@
+"""What the tuner remembers reaches kernels that are bound: for the very shape, for near ones, and only where legal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tessera import autotune, op
+from tessera.compiler import pipeline
+from tessera.compiler.binding import launches_of
+from tessera.compiler.kernels import Launch
+from tessera.compiler.tuning import identity_of
+from tessera.lazy.symbolic import symbolic_form
+from tessera.runtime.threads import worker_count
+from tessera.scheduling.schedule import Schedule
+from tessera.tuning.entry import Entry
+from tessera.tuning.identity import Provenance
+
+
+def launch(rows: int, columns: int) -> Launch:
+    """What a row softmax of this shape launches now."""
+    structure = op.softmax(op.tensor(torch.ones(rows, columns))).structure
+    program = pipeline.program_of(symbolic_form(structure))
+    (found,) = launches_of(program, structure, pipeline.kernel_compiler())
+    return found
+
+
+def remember(known: Launch, schedule: Schedule) -> None:
+    """Makes a measured winner known, as a tuning does that finds it."""
+    problem = known.kernel.subject.problem(known.call.shaped.extents, worker_count())
+    identity = identity_of(known.kernel.subject, problem, known.call, pipeline.kernel_compiler())
+    autotune.database.put(
+        Entry(identity, schedule, "measured", Provenance.current("revision", "on_device"), None, 1e-6)
+    )
+    autotune.enable(False)  # says that something changed
+
+
+@pytest.fixture(autouse=True)
+def nothing_chosen(cache_dir: Path) -> Iterator[None]:
+    """An empty database, and no choice made before."""
+    autotune.enable(False)
+    yield
+    autotune.enable(False)
+
+
+@pytest.fixture
+def winner() -> Schedule:
+    """A schedule that nothing but the database would choose for 48 rows of 500, for which it is remembered."""
+    known = launch(48, 500)
+    start = known.kernel.schedule
+    rows, lanes = start.integers("tile")
+    narrow = start.replace(tile=(rows, lanes // 2))
+    remember(known, narrow)
+    return narrow
+
+
+def test_the_very_shape_and_near_ones_use_it(winner: Schedule) -> None:
+    assert launch(48, 500).kernel.schedule == winner
+    assert launch(48, 510).kernel.schedule == winner
+    assert launch(60, 480).kernel.schedule == winner
+
+
+def test_shapes_far_away_do_not(winner: Schedule) -> None:
+    assert launch(4, 60).kernel.schedule != winner
+
+
+def test_a_schedule_that_breaks_a_rule_elsewhere_is_not_used_there() -> None:
+    known = launch(48, 500)
+    short = known.kernel.schedule.replace(keep=512)
+    remember(known, short)
+    assert launch(48, 500).kernel.schedule == short
+    # Rows of 600 do not fit into scratch memory for 512.
+    assert launch(48, 600).kernel.schedule != short
+
+
+def test_a_schedule_of_other_knobs_is_not_used() -> None:
+    known = launch(48, 500)
+    remember(known, Schedule(colour="green"))
+    assert launch(48, 500).kernel.schedule == known.kernel.schedule
