@@ -205,12 +205,14 @@ class Allocator:
     def _map(self, nbytes: int) -> int:
         try:
             return self._segments.map(nbytes)
-        except OSError:
+        except (OSError, OverflowError):
             self._release_unused(self._segments.reserved)
         try:
             return self._segments.map(nbytes)
         except OSError as error:
             raise self._limit_error(nbytes, f"the system refused ({error.strerror})") from error
+        except OverflowError as error:
+            raise self._limit_error(nbytes, "no address space holds them") from error
 
     def _limit_error(self, nbytes: int, why: str) -> MemoryLimitError:
         held = self._segments.reserved
