@@ -64,7 +64,7 @@ def test_the_very_shape_and_near_ones_use_it(winner: Schedule) -> None:
 
 
 def test_shapes_far_away_do_not(winner: Schedule) -> None:
-    assert launch(4, 60).kernel.schedule != winner
+    assert launch(48, 9000).kernel.schedule["tile"] != winner["tile"]
 
 
 def test_a_schedule_that_breaks_a_rule_elsewhere_is_not_used_there() -> None:
