@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from tessera.dtypes import DType
@@ -25,8 +25,12 @@ def vjp(output: Tensor, inputs: Sequence[Tensor], cotangent: object = None) -> l
     ArgumentError (E_ARGUMENT) for a pending input and for one that the output reads through a view (`x.T` of an
     evaluated x), DTypeError (E_DTYPE) where output or an input is no floating-point tensor.
     """
+    _refuse_views(output, [_input_leaf(tensor) for tensor in inputs])
+    return _pulled_back(output, inputs, cotangent)
+
+
+def _pulled_back(output: Tensor, inputs: Sequence[Tensor], cotangent: object = None) -> list[Tensor]:
     wanted = [_input_leaf(tensor) for tensor in inputs]
-    _refuse_views(output, wanted)
     if output.dtype.kind != "float":
         raise DTypeError(
             f"the gradient of a tensor of {output.dtype}", hints=["gradients are of floating-point tensors"]
@@ -58,15 +62,20 @@ def value_and_grad(
 
     def both(*arguments: object, **options: object) -> tuple[Tensor, Any]:
         tensors = list(arguments)
+        own: dict[Leaf, Leaf] = {}
         for number in numbers:
-            tensors[number] = _watched(arguments[number])
+            leaf = _input_leaf(cast(Tensor, as_node(arguments[number])).eval())
+            watched = _WatchedLeaf(leaf.structure, leaf.address, leaf.owner, leaf.version)
+            tensors[number], own[watched] = Tensor((leaf.structure, (watched,))), leaf
         value = function(*tensors, **options)
         if value.size != 1:
             raise ShapeMismatchError(
                 f"the gradient of a result of shape {value.shape}", hints=["reduce it, or use vjp"]
             )
-        gradients = vjp(value, [cast(Tensor, tensors[number]) for number in numbers])
-        return value, gradients[0] if isinstance(argument, int) else tuple(gradients)
+        # Not `vjp`: views of a watched argument are part of the expression, and what else is read is held still.
+        found = _pulled_back(value, [cast(Tensor, tensors[number]) for number in numbers])
+        gradients = [_over(own, gradient) for gradient in found]
+        return _over(own, value), gradients[0] if isinstance(argument, int) else tuple(gradients)
 
     return both
 
@@ -79,9 +88,10 @@ class _WatchedLeaf(Leaf):
     __slots__ = ()
 
 
-def _watched(argument: object) -> Tensor:
-    leaf = _input_leaf(cast(Tensor, as_node(argument)).eval())
-    return Tensor((leaf.structure, (_WatchedLeaf(leaf.structure, leaf.address, leaf.owner, leaf.version),)))
+def _over(own: Mapping[Leaf, Leaf], tensor: Tensor) -> Tensor:
+    """A result over the caller's leaves, so that a gradient around this one follows them."""
+    structure, leaves = tensor.state
+    return Tensor((structure, tuple(own.get(leaf, leaf) for leaf in leaves)))
 
 
 def _refuse_views(output: Tensor, wanted: Sequence[Leaf]) -> None:
@@ -139,8 +149,13 @@ def _backward(output: Tensor, cotangent: Tensor) -> dict[Leaf, Tensor]:
             if part is not None and tensors[operand].dtype.kind == "float":
                 present = cotangents[operand]
                 cotangents[operand] = cast(Tensor, part if present is None else present + part)
-    found = zip(order, cotangents, strict=True)
-    return {leaves[node.leaf]: part for node, part in found if node.leaf is not None and part is not None}
+    by_leaf: dict[Leaf, Tensor] = {}
+    for node, part in zip(order, cotangents, strict=True):
+        if node.leaf is not None and part is not None:
+            # A leaf may have several places: its own, and those that an inner gradient watched it in.
+            leaf = leaves[node.leaf]
+            by_leaf[leaf] = cast(Tensor, by_leaf[leaf] + part) if leaf in by_leaf else part
+    return by_leaf
 
 
 def _tensors(order: Sequence[Occurrence], leaves: tuple[Leaf, ...]) -> list[Tensor]:

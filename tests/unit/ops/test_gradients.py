@@ -140,6 +140,13 @@ def test_gradients_are_expressions_and_have_gradients() -> None:
     assert second(x).item() == pytest.approx(torch.exp(x).item())
 
 
+def test_an_inner_gradient_holds_the_outer_argument_still() -> None:
+    x = torch.tensor(3.0, dtype=torch.float64)
+    outer = grad.grad(lambda a: a * grad.grad(lambda b: a * b * b)(a))
+    assert outer(x).item() == pytest.approx(6 * 9)  # d/da of a * 2 a a
+    assert grad.grad(lambda a: grad.grad(lambda b: a + b)(a) * a)(x).item() == pytest.approx(1)
+
+
 def test_gradients_are_in_the_inputs_dtype() -> None:
     x = torch.ones(3).bfloat16()
     gradient = grad.grad(lambda a: (a.to("fp32") * 2.5).sum())(x)
