@@ -11,6 +11,7 @@ from tessera import handle as _handle
 from tessera import numerics, op, profile, profiler
 from tessera.compiler import entry as _entry
 from tessera.compiler.entry import autotune
+from tessera.compiler.entry import evaluate_together as eval  # noqa: A004 - shadows a builtin nobody should need
 from tessera.errors import TesseraError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation as _evaluation
@@ -21,4 +22,15 @@ __version__ = _version("tessera")
 _evaluation.set_evaluator(_entry.evaluate)
 _handle.set_inspector(_entry.inspect)
 
-__all__ = ["Tensor", "TesseraError", "autotune", "empty_cache", "memory_stats", "numerics", "op", "profile", "profiler"]
+__all__ = [
+    "Tensor",
+    "TesseraError",
+    "autotune",
+    "empty_cache",
+    "eval",
+    "memory_stats",
+    "numerics",
+    "op",
+    "profile",
+    "profiler",
+]
