@@ -11,7 +11,7 @@ from tessera import handle as _handle
 from tessera import numerics, op, profile, profiler
 from tessera.compiler import entry as _entry
 from tessera.compiler.entry import autotune
-from tessera.compiler.entry import evaluate_together as eval  # noqa: A004 - shadows a builtin nobody should need
+from tessera.compiler.entry import evaluate_together as eval
 from tessera.errors import TesseraError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation as _evaluation
