@@ -69,7 +69,7 @@ def quickstart(
 
     The exit status is 1 when a result differs from its float64 reference.
     """
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 110)
     begin = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     machine = describe(console)
@@ -193,9 +193,9 @@ def _without_result(call: Callable[[], object]) -> Callable[[], None]:
 def table(results: Sequence[Result], model: Roofline) -> Table:
     """The one table: time, rate, share of the bound, what binds, ratio to torch, error."""
     shown = Table(title="Tessera on this machine", title_justify="left")
-    shown.add_column("kernel")
+    shown.add_column("kernel", no_wrap=True)
     for column in ("time", "rate", "% of bound", "bound by", "torch's time / ours", "error", "right"):
-        shown.add_column(column, justify="right")
+        shown.add_column(column, justify="right", no_wrap=column not in ("torch's time / ours", "% of bound"))
     for result in results:
         kernel, point = result.kernel, result.point
         rate = f"{point.flop_per_s / 1e9:.1f} GFLOP/s" if kernel.is_product else f"{point.byte_per_s / 1e9:.1f} GB/s"
