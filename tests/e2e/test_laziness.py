@@ -16,7 +16,6 @@ from tessera import Tensor, numerics, op, settings
 from tessera.compiler import pipeline
 from tessera.errors import InPlaceError, InputMutatedError, MemoryLimitError
 from tessera.lazy import structure as structures
-from tessera.lazy.evaluation import evaluate
 from tessera.runtime import buffers
 
 
@@ -43,7 +42,7 @@ def test_several_roots_are_computed_in_one_plan_and_all_stored() -> None:
     x = torch.randn(40, 40)
     product = op.matmul(x, x)
     total, scaled = product.sum(), product * 2.0
-    evaluate([total, scaled])
+    tessera.eval(total, scaled)
     assert not total.is_pending
     assert not scaled.is_pending
     torch.testing.assert_close(scaled.torch(), x @ x * 2)
