@@ -28,6 +28,8 @@ LAYOUT_LIMIT: Final = 1 << 14
 _layouts: dict[Any, Structure] = {}
 """Structures by (shape, strides, dtype) as torch spells them, for tensors that may be read as they are."""
 
+structures.on_forgetting(_layouts.clear)
+
 
 def from_torch(tensor: torch.Tensor) -> Leaf:
     """The leaf that borrows a torch tensor's memory; any strides.

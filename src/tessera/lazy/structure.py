@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tessera.dtypes import DType
@@ -305,6 +306,16 @@ def forget_structures(keep_plans: bool = True) -> None:
         table.clear()
         table.update(numbers)
         table.update((key, structure) for key, structure in entries if structure in kept)
+    for react in _on_forgetting:
+        react()
+
+
+_on_forgetting: list[Callable[[], object]] = []
+
+
+def on_forgetting(react: Callable[[], object]) -> None:
+    """Has `react` called whenever structures were forgotten: by modules that hold on to structures of their own."""
+    _on_forgetting.append(react)
 
 
 def _below(roots: list[Structure]) -> set[Structure]:

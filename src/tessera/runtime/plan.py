@@ -197,8 +197,9 @@ class BoundPlan:
         Gives False, and has done nothing, where a target is not of exactly the output's structure, or two outputs are
         one buffer. Raises what `run` raises.
         """
-        wanted = [output.structure for output in self._outputs]
-        if [target.structure for target in targets] != wanted or len(wanted) != len(self._results):
+        # By value: structures of results may have been forgotten, and made anew, since this plan was bound.
+        wanted = [_layout(output.structure) for output in self._outputs]
+        if [_layout(target.structure) for target in targets] != wanted or len(wanted) != len(self._results):
             return False
         addresses = {output.number: target.address for output, target in zip(self._outputs, targets, strict=True)}
         if len(addresses) != len(wanted):
@@ -213,6 +214,10 @@ class BoundPlan:
         native.driver().run(frame.address)
         self.frames.idle.append(frame)
         return True
+
+
+def _layout(structure: Structure | None) -> tuple[object, ...] | None:
+    return None if structure is None else (structure.shape, structure.strides, structure.dtype)
 
 
 def _pitch(step: Step) -> int:

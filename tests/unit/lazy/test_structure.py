@@ -111,6 +111,13 @@ def test_forgetting_keeps_planned_structures_and_what_lies_below() -> None:
     assert torch.equal((a + b).torch(), a.torch())
 
 
+def test_tensors_read_after_forgetting_have_one_structure_wherever_they_come_from() -> None:
+    values = torch.ones(5, 9)
+    op.tensor(values)
+    structures.forget_structures(keep_plans=False)
+    assert op.tensor(values).structure is op.tensor(values.numpy()).structure
+
+
 def test_the_table_is_bounded() -> None:
     a = matrix()
     for extent in range(3):
