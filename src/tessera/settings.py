@@ -82,10 +82,6 @@ class Settings:
     plan_cache_size: int = field(
         default=1024, metadata=_variable("TESSERA_PLAN_CACHE_SIZE", _count, "most bound plans that are kept")
     )
-    pending_nodes: int = field(
-        default=10_000,
-        metadata=_variable("TESSERA_PENDING_NODES", _count, "operators after which a graph is evaluated"),
-    )
     autotune: bool = field(
         default=False, metadata=_variable("TESSERA_AUTOTUNE", _switch, "whether kernels are tuned at their first call")
     )

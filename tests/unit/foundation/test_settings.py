@@ -27,7 +27,6 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("TESSERA_MEMORY_LIMIT", "512M", "memory_limit_bytes", 2**29),
         ("TESSERA_MEMORY_LIMIT", "1.5 GiB", "memory_limit_bytes", 3 * 2**29),
         ("TESSERA_PLAN_CACHE_SIZE", "7", "plan_cache_size", 7),
-        ("TESSERA_PENDING_NODES", "100", "pending_nodes", 100),
         ("TESSERA_AUTOTUNE", "1", "autotune", True),
         ("TESSERA_TUNE_BUDGET", "2.5", "tune_budget_s", 2.5),
         ("TESSERA_TUNE_TIMEOUT", "9", "tune_timeout_s", 9.0),
