@@ -15,7 +15,7 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.rewrite.engine import Firing, dims_of
-from tessera.rewrite.groups import CONTRACTIONS, REDUCTIONS, ROWS
+from tessera.rewrite.groups import CONTRACTIONS, operand_alignment
 
 Alignment = tuple[int | None, ...]
 
@@ -230,12 +230,8 @@ def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain
         inner = (rank - 2, rank) if index == 0 else (rank, rank - 1)
         flip = op.attribute("transpose_a" if index == 0 else "transpose_b", False)
         full: Alignment = (*batch, *(inner[::-1] if flip else inner))
-    elif op.operator in REDUCTIONS or (op.operator in ROWS and index == 0):
-        full = tuple(range(rank))
-    elif op.operator in ROWS:
-        full = tuple(range(rank - len(shape), rank))
     else:
-        full = result[len(result) - len(shape) :]
+        full = operand_alignment(op, index, result, rank)
     return tuple(
         None if extent == 1 and axis is not None and _broadcasts(axis, domain) else axis
         for axis, extent in zip(full, shape, strict=True)

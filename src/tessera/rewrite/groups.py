@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
 
@@ -73,7 +74,9 @@ def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
 
 def operand_alignment(operation: GraphOperation, index: int, result: Mapping_, rank: int) -> Mapping_:
     """How a map, a reduction or a row operator over a domain of `rank` dimensions reads an operand."""
-    own = len(dims_of(operation.inputs[index]))
+    kind = operation.inputs[index].type
+    assert isinstance(kind, TensorType)
+    own = kind.get_num_dims()
     if operation.operator in REDUCTIONS or (operation.operator in ROWS and index == 0):
         return tuple(range(rank))
     if operation.operator in ROWS:
