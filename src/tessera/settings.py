@@ -18,7 +18,6 @@ from tessera.errors import ArgumentError
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
-_LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def _path(text: str) -> Path:
@@ -51,12 +50,6 @@ def _switch(text: str) -> bool:
         return _SWITCH[text.strip().lower()]
     except KeyError:
         raise ValueError("0 or 1 is meant") from None
-
-
-def _log_level(text: str) -> str:
-    if text.lower() not in _LOG_LEVELS:
-        raise ValueError(f"one of {', '.join(_LOG_LEVELS)} is meant")
-    return text.lower()
 
 
 def _variable(name: str, parse: Callable[[str], Any], meaning: str) -> dict[str, Any]:
@@ -96,9 +89,6 @@ class Settings:
     )
     profile_records: int = field(
         default=65_536, metadata=_variable("TESSERA_PROFILE_RECORDS", _count, "records in the profiler's ring buffer")
-    )
-    log_level: str = field(
-        default="warning", metadata=_variable("TESSERA_LOG_LEVEL", _log_level, f"one of {', '.join(_LOG_LEVELS)}")
     )
 
     @property

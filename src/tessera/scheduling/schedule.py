@@ -78,10 +78,10 @@ class Schedule(Mapping[str, KnobValue]):
         """The schedule that `str` printed; E_SCHEDULE_ILLEGAL when the text is none."""
         try:
             call = ast.parse(f"_({text})", mode="eval").body
-            assert isinstance(call, ast.Call) and not call.args
-            assert all(item.arg for item in call.keywords)
+            if not isinstance(call, ast.Call) or call.args or not all(item.arg for item in call.keywords):
+                raise ValueError("something other than knob=value")
             return cls({str(item.arg): ast.literal_eval(item.value) for item in call.keywords})
-        except (SyntaxError, ValueError, AssertionError) as error:
+        except (SyntaxError, ValueError) as error:
             raise ScheduleError(
                 f"{text!r} is no schedule", hints=["write knob=value, ... as a schedule prints itself"]
             ) from error

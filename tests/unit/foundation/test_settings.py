@@ -32,7 +32,6 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("TESSERA_TUNE_TIMEOUT", "9", "tune_timeout_s", 9.0),
         ("TESSERA_TUNE_SITE_DIR", "/site", "tune_site_dir", Path("/site")),
         ("TESSERA_PROFILE_RECORDS", "128", "profile_records", 128),
-        ("TESSERA_LOG_LEVEL", "DEBUG", "log_level", "debug"),
     ],
 )
 def test_a_variable_is_read_with_its_type(variable: str, text: str, field: str, value: object) -> None:
@@ -56,7 +55,6 @@ def test_every_setting_has_a_variable_and_a_meaning() -> None:
         ("TESSERA_MEMORY_LIMIT", "12 parsecs"),
         ("TESSERA_TUNE_BUDGET", "inf"),
         ("TESSERA_TUNE_BUDGET", "nan"),
-        ("TESSERA_LOG_LEVEL", "loud"),
     ],
 )
 def test_a_value_that_cannot_be_read_names_its_variable(variable: str, text: str) -> None:
