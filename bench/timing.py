@@ -48,7 +48,11 @@ class Batch:
 
 
 def calibrate(call: Callable[[], object]) -> int:
-    """How many calls make a batch of at least `BATCH_S`. Runs `call` until its time has settled."""
+    """How many calls make a batch of at least `BATCH_S`. Runs `call` until its time has settled.
+
+    The first call is not timed: it may compile, and would pass for a long call.
+    """
+    call()
     best = float("inf")
     for _ in range(10):
         start = time.perf_counter()

@@ -1,9 +1,10 @@
 """A contender's process: reads requests, one JSON object a line, and answers each with one line.
 
 Requests: ``prepare`` {contender, builder, case} builds a call and checks its result; ``batch`` {contender} times one
-batch of it; ``drop`` forgets all calls and inputs; ``micro`` {contender, name} prepares a call of `bench.micro`;
-``bound`` {case} gives the roofline bound. An answer is the result, or ``{"not_measured": reason}``. An error ends the
-process: the parent reports its last words as the reason.
+batch of it; ``drop`` forgets all calls and inputs; ``micro`` {contender, name, single} prepares a call of
+`bench.micro`, whose batches are one unwarmed call when `single`; ``bound`` {case} gives the roofline bound. An answer
+is the result, or ``{"not_measured": reason}``. An error ends the process: the parent reports its last words as the
+reason.
 """
 
 from __future__ import annotations
@@ -56,11 +57,15 @@ class Worker:
             return {"not_measured": f"wrong result: off by {deviation:.1e} of the largest value"}
         return self._keep(contender, call) | {"error": deviation}
 
-    def micro(self, contender: str, name: str) -> Answer:
-        """Prepares the small call `name` of `bench.micro`."""
+    def micro(self, contender: str, name: str, single: bool = False) -> Answer:
+        """Prepares the small call `name` of `bench.micro`; batches are one call without warm-up when `single`."""
         from bench.micro import CALLS
 
-        return self._keep(contender, CALLS[name]())
+        call = CALLS[name]()
+        answer = self._keep(contender, call)
+        if single:
+            self.calls[contender] = (call, 1, False)
+        return answer
 
     def _keep(self, contender: str, call: Any) -> Answer:
         calls = calibrate(call)

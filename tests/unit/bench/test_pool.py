@@ -11,10 +11,12 @@ from bench import environments
 from bench.cases import Case
 from bench.contest import Contender, contest
 from bench.environments import NotMeasuredError, environment
+from bench.micro import CALLS
 from bench.pool import Pool, prepare
 from bench.results import Goal
 from bench.suites.overhead import QUANTITIES, figure
 from bench.timing import Budget
+from bench.worker import Worker
 
 SMALL = Case("matmul", (32, 32, 32), "fp32")
 SHORT = Budget(seconds=0.0, kept=1, limit_s=0.0, rounds=3)
@@ -87,3 +89,13 @@ def test_an_overhead_that_lacks_a_call_gives_the_reason() -> None:
     evaluation = next(q for q in QUANTITIES if q.name == "eval() of one operator")
     found = figure(evaluation, {"tessera node": 1e-6}, {"tessera node+eval": "no eval"}, threads=1)
     assert (found.value, found.reason) == (None, "no eval")
+
+
+def test_calls_after_a_pause_are_timed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setitem(CALLS, "torch one", lambda: lambda: made.append(1))
+    worker = Worker(1, "torch")
+    worker.micro("torch one", "torch one", single=True)
+    before = len(made)
+    worker.batch("torch one")
+    assert len(made) == before + 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from bench.timing import Batch, Budget, Samples, calibrate, interleave, time_batch
+from bench.timing import LONG_CALL_S, Batch, Budget, Samples, calibrate, interleave, time_batch
 
 
 @dataclass
@@ -91,3 +92,8 @@ def test_a_batch_warms_up_and_then_runs_the_calls_asked_for() -> None:
 
 def test_short_calls_make_large_batches() -> None:
     assert calibrate(lambda: None) > 100
+
+
+def test_a_first_call_that_compiles_does_not_make_batches_small() -> None:
+    durations = iter([2 * LONG_CALL_S])
+    assert calibrate(lambda: time.sleep(next(durations, 0.0))) > 1
