@@ -27,7 +27,7 @@ from tessera.lazy.conversion import as_node
 from tessera.lazy.leaf import Leaf, Placeholder, scalar_leaf
 from tessera.lazy.node import Node
 from tessera.lazy.occurrences import Occurrence
-from tessera.lazy.sources import from_torch
+from tessera.lazy.sources import from_plain_torch
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 
@@ -135,15 +135,18 @@ class TracedFunction:
         if keywords:
             arguments = self._positional(arguments, keywords)
         leaves: list[Leaf] = []
+        exact: list[Structure] = []
         for argument in arguments:
             # By type, as isinstance of a torch tensor costs as much as the rest of this line.
             if type(argument) is _TORCH_TENSOR:
-                leaves.append(from_torch(argument))
+                leaf = from_plain_torch(argument)
             elif isinstance(argument, Node) and not argument.is_pending:
-                leaves.append(argument.state[1][0])
+                leaf = argument.state[1][0]
             else:
                 return self._call_general(arguments)
-        trace = self._known.exact.get(tuple([leaf.structure for leaf in leaves]))
+            leaves.append(leaf)
+            exact.append(leaf.structure)
+        trace = self._known.exact.get(tuple(exact))
         if trace is None:
             trace = self._trace_for(leaves)
         if trace.direct is not None:

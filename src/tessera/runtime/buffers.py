@@ -44,15 +44,16 @@ class Buffer:
     alive.
     """
 
-    __slots__ = ("__weakref__", "_release", "address", "nbytes")
+    __slots__ = ("address", "home", "nbytes")
 
-    def __init__(self, address: int, nbytes: int, release: Callable[[int], None]) -> None:
+    def __init__(self, address: int, nbytes: int, home: list[int]) -> None:
+        """`home`: the list that takes the address back."""
         self.address = address
         self.nbytes = nbytes
-        self._release = release
+        self.home = home
 
     def __del__(self) -> None:
-        self._release(self.address)
+        self.home.append(self.address)
 
     def memory(self) -> ctypes.Array[ctypes.c_char]:
         """The bytes as an object with Python's buffer protocol, for `torch.frombuffer` and the like. Shares the
@@ -80,15 +81,14 @@ class CacheHolder(Protocol):
         """Lets go of every buffer that no call in progress uses."""
 
 
-class _SmallClass:
-    """The free blocks of one size."""
+class SmallClass:
+    """The blocks of one size: the addresses of the free ones."""
 
-    __slots__ = ("free", "nbytes", "release")
+    __slots__ = ("free", "nbytes")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.free: list[int] = []
-        self.release: Callable[[int], None] = self.free.append
 
 
 class Allocator:
@@ -102,8 +102,7 @@ class Allocator:
         self._lock = threading.Lock()
         self._segments = SegmentPool()
         self._returned: list[int] = []
-        self._take_back: Callable[[int], None] = self._returned.append
-        self._classes = tuple(_SmallClass(nbytes) for nbytes in SIZE_CLASSES)
+        self._classes = tuple(SmallClass(nbytes) for nbytes in SIZE_CLASSES)
         self._class_of = tuple(self._classes[index] for index in CLASS_OF_GRANULES)
         self._slabs: dict[int, int] = {}  # address -> bytes cut from it
         self._carved_bytes = 0
@@ -119,13 +118,20 @@ class Allocator:
         if nbytes <= SMALL_LIMIT:
             pool = self._class_of[(nbytes + 63) >> 6]
             try:
-                return Buffer(pool.free.pop(), nbytes, pool.release)
+                return Buffer(pool.free.pop(), nbytes, pool.free)
             except IndexError:
-                return Buffer(self._carve(pool), nbytes, pool.release)
+                return Buffer(self.carve(pool), nbytes, pool.free)
         with self._lock:
             address = self._allocate_pages(round_to_pages(nbytes))
             self._note_peaks()
-        return Buffer(address, nbytes, self._take_back)
+        return Buffer(address, nbytes, self._returned)
+
+    def small_class(self, nbytes: int) -> SmallClass | None:
+        """What serves requests of so many bytes, for callers that cannot afford `allocate`; None for large ones.
+
+        Such a caller pops an address from `free`, or `carve`s one where there is none, and makes the `Buffer` itself.
+        """
+        return self._class_of[(nbytes + 63) >> 6] if nbytes <= SMALL_LIMIT else None
 
     def stats(self) -> dict[str, int]:
         """Counts in bytes (names ending in `_bytes`) and numbers. `reserved` is what Tessera holds from the system.
@@ -232,8 +238,8 @@ class Allocator:
         while returned:
             self._segments.give_back(returned.pop())
 
-    def _carve(self, pool: _SmallClass) -> int:
-        """A new block of a size class, cut from the current slab."""
+    def carve(self, pool: SmallClass) -> int:
+        """The address of a new block of a size class, cut from the current slab. Raises what `allocate` raises."""
         with self._lock:
             if pool.free:
                 return pool.free.pop()
@@ -264,9 +270,9 @@ class Allocator:
         """Gives slabs without a block in use back to the pool of segments. The lock is held.
 
         Other threads may meanwhile give blocks back (those are seen the next time), and one that takes a block finds
-        the list empty and waits for the lock in `_carve`.
+        the list empty and waits for the lock in `carve`.
         """
-        taken: list[tuple[_SmallClass, int]] = []
+        taken: list[tuple[SmallClass, int]] = []
         for pool in self._classes:
             while pool.free:
                 taken.append((pool, pool.free.pop()))

@@ -184,7 +184,7 @@ class BoundPlan:
             arena_bytes=arena_bytes,
             frames=self.frames.idle,
             new_frame=self.frames.new,
-            allocate=buffers.allocate,
+            allocator=buffers.shared(),
             call=native.driver().run,
         )
         watch = _alive[self.number] = _Watch(self, _retire)

@@ -164,13 +164,33 @@ def test_threads_of_torch_are_used_after_torch_used_them() -> None:
 
 
 def test_entry_is_straight_line_code() -> None:
-    text = source((("leaf", 0), ("leaf", 2), ("arena", 0), ("result", 0)), 1, ((0, True), (1, False)), True)
+    slots = (("leaf", 0), ("leaf", 2), ("arena", 0), ("result", 0))
+    text = source(slots, results=1, small=(True, False), outputs=((0, True), (1, False)))
     namespace: dict[str, Any] = {}
     compile(text, "entry", "exec")
     exec(text, namespace)
     assert callable(namespace["factory"])
-    assert "pack(frame.memory, 40, leaves[0].address, leaves[2].address, arena.address, result0.address)" in text
+    assert "pack(frame.memory, 40, leaves[0].address, leaves[2].address, address1, address0)" in text
+    assert "return (leaf0, leaves[1], )" in text
     assert text.rstrip().endswith("return run")
+
+
+@pytest.mark.parametrize("arena_bytes", [0, 100, 1 << 20])
+@pytest.mark.parametrize("nbytes", [0, 1, 64, 1000, 32 * 1024, 32 * 1024 + 1, 1 << 20])
+def test_blocks_of_every_size_come_from_the_allocator_and_go_back(nbytes: int, arena_bytes: int) -> None:
+    """Small ones are taken from their size class without `allocate`."""
+    output = Output(0, result_structure((nbytes,), dtypes.bool_))
+    slots = [Slot("result", 0), Slot("arena")] if arena_bytes else [Slot("result", 0)]
+    plan = BoundPlan(steps=[], slots=slots, results=[nbytes], outputs=[output], arena_bytes=arena_bytes)
+    (first,) = plan.run(())  # makes the frame, which stays
+    del first
+    before = buffers.memory_stats()["allocated_bytes"]
+    kept = [plan.run(())[0] for _ in range(20)]
+    assert len({leaf.address for leaf in kept}) == 20
+    assert all(leaf.address % 64 == 0 and leaf.owner.nbytes == nbytes and leaf.version is None for leaf in kept)
+    assert buffers.memory_stats()["allocated_bytes"] >= before + 20 * nbytes
+    del kept
+    assert buffers.memory_stats()["allocated_bytes"] == before
 
 
 def test_leaves_are_only_read() -> None:
