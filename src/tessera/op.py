@@ -113,13 +113,18 @@ def matmul(
 ) -> Tensor:
     """`a @ b`, batched and broadcast as in torch; operands may be transposed views.
 
-    `tile_shape` asks for a tile (BM, BN, BK), `accum_dtype` for the dtype of sums, `math="tf32"` permits rounded
-    products. With `out` the product is computed at once, into that memory. Mixed dtypes: the result has the wider one.
+    `tile_shape` asks for a tile (BM, BN, BK), `math="tf32"` permits rounded products. `accum_dtype` is the dtype of
+    products and sums: fp32 (of fp16, bf16 and fp32) or fp64; the result's dtype stays. With `out` the product is
+    computed at once, into that memory. Mixed dtypes: the result has the wider one.
     """
     settings = products.DEFAULTS
-    if tile_shape is not None or accum_dtype is not None or math is not None:
-        settings = products.settings_of(tile_shape, accum_dtype, math)
-    result: Tensor = products.matmul(*as_pair(a, b), settings)
+    if tile_shape is not None or math is not None:
+        settings = products.settings_of(tile_shape, math)
+    (first, second), narrow = as_pair(a, b), None
+    if accum_dtype is not None:
+        (first, second), narrow = products.summed_in(accum_dtype, "matmul", (first, second))
+    result: Tensor = products.matmul(first, second, settings)
+    result = result if narrow is None else result.to(narrow)
     return result if out is None else result.eval(out)
 
 
@@ -136,11 +141,16 @@ def gemm(
     out: _Output | None = None,
 ) -> Tensor:
     """`alpha * (a @ b) + beta * c`; `c` broadcasts to the product, and is not read where `beta` is 0. Else as
-    `matmul`.
+    `matmul`. Raises ArgumentError (E_ARGUMENT) where integers would be scaled by a fraction.
     """
-    settings = products.settings_of(tile_shape, accum_dtype, math)
-    addend = None if c is None else _node(c)
-    result: Tensor = products.gemm(*as_pair(a, b), addend, alpha, beta, settings)
+    operands: Sequence[Any] = as_pair(a, b) if c is None else (*as_pair(a, b), _node(c))
+    narrow = None
+    if accum_dtype is not None:
+        operands, narrow = products.summed_in(accum_dtype, "gemm", operands)
+    first, second, *addend = operands
+    settings = products.settings_of(tile_shape, math)
+    result: Tensor = products.gemm(first, second, addend[0] if addend else None, alpha, beta, settings)
+    result = result if narrow is None else result.to(narrow)
     return result if out is None else result.eval(out)
 
 

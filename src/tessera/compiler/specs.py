@@ -95,7 +95,7 @@ def attributes_of(operation: GraphOperation) -> dict[str, object]:
 
 
 def _attribute(name: str, value: object) -> object:
-    return dtype_of(value) if name in ("dtype", "accum_dtype") and isinstance(value, str) else value
+    return dtype_of(value) if name == "dtype" and isinstance(value, str) else value
 
 
 def map_reduce_spec(item: KernelItem, pattern: Pattern) -> MapReduceSpec:

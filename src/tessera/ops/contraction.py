@@ -1,8 +1,8 @@
 """Contractions: `matmul` and `gemm`.
 
 Operands have at least two dimensions here (`functions` adds them to vectors); batch dimensions broadcast. Elements
-meet in the wider dtype. `tile_shape` asks for a tile (BM, BN, BK), `accum_dtype` names the dtype of the sums,
-`math="tf32"` permits products of 10-bit mantissas; none of them changes what is computed otherwise.
+meet in the wider dtype. `tile_shape` asks for a tile (BM, BN, BK), `math="tf32"` permits products of 10-bit mantissas;
+neither changes what is computed otherwise. Sums are formed in the accumulator of the operands' dtype.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, 
 
 N: TypeAlias = Any
 
-SETTINGS = {"tile_shape": None, "accum_dtype": None, "math": None}
+SETTINGS = {"tile_shape": None, "math": None}
 
 
 def _common(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
@@ -37,7 +37,8 @@ def product_shape(name: str, operands: Sequence[Typed]) -> Shape:
     if len(a) < 2 or len(b) < 2:
         raise shape_error(name, operands, "operands need at least two dimensions")
     if a[-1] != b[-2]:
-        hints = ["transpose the second operand"] if a[-1] == b[-1] else []
+        fitting = {"first": a[-2] == b[-2], "second": a[-1] == b[-1]}
+        hints = [f"transpose the {which} operand" for which, fits in fitting.items() if fits]
         raise shape_error(name, operands, f"inner extents {a[-1]} and {b[-2]} differ", hints)
     batch: Shape | None = ()
     if len(a) > 2 or len(b) > 2:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from tessera import dtypes
-from tessera.dtypes import DType, dtype_of
-from tessera.errors import ArgumentError, DTypeError
+from tessera.dtypes import DType, accumulator, dtype_of
+from tessera.errors import ArgumentError
 from tessera.lazy.building import apply, binary
 from tessera.lazy.node import Node
+from tessera.lazy.promotion import common_dtype
 from tessera.lazy.scalars import LITERALS, Number
 from tessera.ops import views
 from tessera.ops.algebra import call
 from tessera.ops.contraction import GEMM, MATMUL
-from tessera.ops.record import shape_error
+from tessera.ops.record import dtype_error, shape_error
 
 DEFAULTS = MATMUL.attribute_values()
 
@@ -42,7 +44,11 @@ def matmul(a: Node, b: Node, settings: tuple[Any, ...] = DEFAULTS) -> Any:
 def gemm(a: Node, b: Node, c: Node | None, alpha: Number, beta: Number, settings: tuple[Any, ...] = DEFAULTS) -> Any:
     """`alpha * a @ b + beta * c`. Scalings that are no small literals are run-time arguments: the same sum out of
     single operators.
+
+    Raises ArgumentError (E_ARGUMENT) where integers would be scaled by a fraction, as torch does.
     """
+    if common_dtype([a.structure, b.structure]).kind == "int":
+        alpha, beta = _whole("alpha", alpha), _whole("beta", beta)
     if alpha in LITERALS and beta in LITERALS:
         operands = (a, b) if c is None else (a, b, c)
         return apply(GEMM, (float(alpha), float(beta), *settings), operands)
@@ -50,18 +56,48 @@ def gemm(a: Node, b: Node, c: Node | None, alpha: Number, beta: Number, settings
     return product if c is None or beta == 0 else call("add", product, call("mul", c, beta))
 
 
-def settings_of(tile_shape: Sequence[int] | None, accum_dtype: object, math: str | None) -> tuple[Any, ...]:
-    """The attributes of a product, checked. Raises ArgumentError and DTypeError."""
-    tile = None
-    if tile_shape is not None:
-        tile = tuple(int(extent) for extent in tile_shape)
-        if len(tile) != 3 or any(extent < 1 for extent in tile):
-            raise ArgumentError(f"tile_shape {tuple(tile_shape)}: three positive extents (BM, BN, BK) make a tile")
-    accumulator: DType | None = None
-    if accum_dtype is not None:
-        accumulator = dtype_of(accum_dtype)
-        if accumulator not in (dtypes.fp32, dtypes.fp64, dtypes.int32, dtypes.int64):
-            raise DTypeError(f"accum_dtype {accumulator}", hints=["sums are formed in fp32, fp64, int32 or int64"])
+def _whole(name: str, value: Number) -> Number:
+    if not isinstance(value, float):
+        return value
+    if not value.is_integer():
+        raise ArgumentError(f"gemm of integers with {name}={value}", hints=["cast the operands to fp32"])
+    return int(value)
+
+
+def settings_of(tile_shape: Sequence[int] | None, math: str | None) -> tuple[Any, ...]:
+    """The attributes of a product, checked. Raises ArgumentError (E_ARGUMENT)."""
     if math not in (None, "tf32"):
         raise ArgumentError(f"math mode {math!r}", hints=['the one math mode is "tf32"'])
-    return tile, accumulator, math
+    if tile_shape is None:
+        return None, math
+    try:
+        tile = tuple(operator.index(extent) for extent in tile_shape)
+    except TypeError:
+        tile = ()
+    if len(tile) != 3 or any(extent < 1 for extent in tile):
+        raise ArgumentError(f"tile_shape {tile_shape!r}: three positive extents (BM, BN, BK) make a tile")
+    return tile, math
+
+
+def summed_in(accum_dtype: object, name: str, operands: Sequence[Node]) -> tuple[list[Any], DType | None]:
+    """What to multiply so that sums are formed in `accum_dtype`: the operands, and the dtype that the product is to
+    be cast back to (None: it has it).
+
+    Floats are multiplied and summed in a wider dtype by being cast to it, which their kernel does as it reads them.
+    Sums of integers wrap around in the end, whatever the width on the way. Raises DTypeError (E_DTYPE) for a dtype
+    that is narrower than the usual one or of another kind.
+    """
+    types = [operand.structure for operand in operands]
+    wanted, common = dtype_of(accum_dtype), common_dtype(types)
+    usual = accumulator(common)
+    allowed = [dtype for dtype in _SUMS if dtype.kind == usual.kind and dtype.itemsize >= usual.itemsize]
+    if wanted not in allowed and allowed:  # of bool there is no product, which its record says
+        names = " or ".join(map(str, allowed))
+        raise dtype_error(name, types, f"accum_dtype {wanted}", [f"sums of {common} are formed in {names}"])
+    if wanted is usual or usual.kind != "float":
+        return list(operands), None
+    wide = [operand if operand.dtype is wanted else call("cast", operand, dtype=wanted) for operand in operands]
+    return wide, common
+
+
+_SUMS = (dtypes.fp32, dtypes.fp64, dtypes.int32, dtypes.int64)

@@ -46,13 +46,60 @@ def test_mixed_dtypes_give_the_wider_one() -> None:
 def test_settings_stand_in_the_structure_and_are_checked() -> None:
     a = torch.randn(4, 4)
     tuned = op.matmul(a, a, tile_shape=(128, 128, 64), math="tf32")
-    assert tuned.structure.named_attributes == {"tile_shape": (128, 128, 64), "accum_dtype": None, "math": "tf32"}
-    with pytest.raises(ArgumentError, match="tile_shape"):
-        op.matmul(a, a, tile_shape=(128, 128))
+    assert tuned.structure.named_attributes == {"tile_shape": (128, 128, 64), "math": "tf32"}
+    for tile in ((128, 128), (128, 0, 64), (128.0, 128, 64), "abc", 128):
+        with pytest.raises(ArgumentError, match="tile_shape"):
+            op.matmul(a, a, tile_shape=tile)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="math"):
         op.matmul(a, a, math="fast")
-    with pytest.raises(DTypeError, match="accum_dtype"):
-        op.matmul(a, a, accum_dtype="bf16")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_accum_dtype_is_the_dtype_of_the_sums(dtype: torch.dtype) -> None:
+    # In fp32 the term between the large ones, which cancel, vanishes.
+    left, right = (8000 * torch.randn(2, 256, generator=torch.Generator().manual_seed(0))).to(dtype)
+    a, b = torch.cat([left, torch.ones(1).to(dtype), -left]), torch.cat([right, torch.ones(1).to(dtype), right])
+    for wide in (
+        op.matmul(a[None], b[:, None], accum_dtype="fp64"),
+        op.gemm(a[None], b[:, None], torch.zeros(1, dtype=dtype), accum_dtype="fp64"),
+    ):
+        assert wide.inspect("schedule").count('"tessera.schedule.kernel"') == 1
+        assert wide.torch().dtype is dtype
+        assert wide.item() == 1
+    assert op.matmul(a[None], b[:, None], accum_dtype="fp32").item() != 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "accum_dtype"),
+    [(torch.float32, "bf16"), (torch.float64, "fp32"), (torch.float32, "int32"), (torch.int64, "int32"),
+     (torch.int32, "fp32")],
+)  # fmt: skip
+def test_sums_in_a_narrower_dtype_or_of_another_kind_are_refused(dtype: torch.dtype, accum_dtype: str) -> None:
+    a = torch.ones(4, 4, dtype=dtype)
+    for product in (op.matmul, op.gemm):
+        with pytest.raises(DTypeError, match=f"accum_dtype {accum_dtype}"):
+            product(a, a, accum_dtype=accum_dtype)
+
+
+def test_integers_are_scaled_by_integers_only() -> None:
+    a = torch.arange(4).reshape(2, 2)
+    for scale in (3.0, 3, -1.0):
+        assert torch.equal(op.gemm(a, a, a, alpha=scale, beta=scale).torch(), int(scale) * (a @ a + a))
+    with pytest.raises(ArgumentError, match=r"alpha=0\.5"):
+        op.gemm(a, a, a, alpha=0.5)
+    with pytest.raises(ArgumentError, match=r"beta=0\.7"):
+        op.gemm(a, a, a, beta=0.7)
+
+
+@pytest.mark.parametrize(
+    ("shape_a", "shape_b", "hint"), [((4, 3), (4, 5), "first"), ((3, 4), (5, 4), "second"), ((3, 4), (6, 5), None)]
+)
+def test_a_transposition_that_would_fit_is_the_hint(
+    shape_a: tuple[int, ...], shape_b: tuple[int, ...], hint: str | None
+) -> None:
+    with pytest.raises(ShapeMismatchError) as caught:
+        op.matmul(torch.ones(shape_a), torch.ones(shape_b))
+    assert caught.value.hints == (() if hint is None else (f"transpose the {hint} operand",))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +135,7 @@ def test_gemm_does_not_read_an_addend_scaled_by_zero() -> None:
 
 def test_bodies_compute_what_references_say() -> None:
     a, b, c = (torch.randn(shape, dtype=torch.float64) for shape in ((3, 4), (4, 5), (5,)))
-    settings = {"tile_shape": None, "accum_dtype": None, "math": None}
+    settings = {"tile_shape": None, "math": None}
     for name, operands, attributes in (
         ("matmul", (a, b), settings),
         ("gemm", (a, b), {"alpha": 2.0, "beta": 1.0, **settings}),

@@ -44,6 +44,6 @@ def test_graph_ir_and_the_door_have_the_operator(record: Operator) -> None:
 
 def test_attribute_values_are_defaults_but_for_what_is_given() -> None:
     assert OPERATORS["gelu"].attribute_values() == ("none",)
-    assert OPERATORS["matmul"].attribute_values(math="tf32") == (None, None, "tf32")
+    assert OPERATORS["matmul"].attribute_values(math="tf32") == (None, "tf32")
     with pytest.raises(AssertionError, match="no attributes"):
         OPERATORS["add"].attribute_values(axis=1)
