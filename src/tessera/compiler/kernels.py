@@ -32,6 +32,7 @@ from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.mapreduce import lower_map_reduce
 from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.ordering import keeping_order, sum_order
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ContractionSpec
 from tessera.target import Target
@@ -180,11 +181,15 @@ class KernelCompiler:
 
     # -- schedules ------------------------------------------------------------------------------------------------
 
-    def space(self, problem: Problem) -> Space[ContractionProblem] | Space[MapReduceProblem]:
-        """The schedules of a problem."""
+    def space(self, subject: Subject, problem: Problem) -> Space[ContractionProblem] | Space[MapReduceProblem]:
+        """The schedules of a problem: a `tile_shape=` of the user's pins the tile, and a policy the order of sums."""
         if isinstance(problem, ContractionProblem):
-            return contraction_space.space(problem)
-        return mapreduce_space.space(problem)
+            products = contraction_space.space(problem)
+            if subject.pinned_tile is not None:
+                products = products.restricted({"tile": [subject.pinned_tile]})
+            return keeping_order(products) if current_policy().fixed_order else products
+        rows = mapreduce_space.space(problem)
+        return keeping_order(rows) if current_policy().fixed_order else rows
 
     def start(self, problem: Problem) -> Schedule:
         """The proven schedule that the model and the tuner start from."""
@@ -192,9 +197,14 @@ class KernelCompiler:
             return contraction_space.default_schedule(problem)
         return mapreduce_space.default_schedule(problem)
 
-    def permits(self, problem: Problem, schedule: Schedule) -> bool:
+    def permits(self, subject: Subject, problem: Problem, schedule: Schedule) -> bool:
         """Whether a schedule has the knobs of a problem's space and keeps its rules, without making the space."""
-        if schedule.keys() != self.start(problem).keys():
+        start = self.start(problem)
+        if schedule.keys() != start.keys():
+            return False
+        if subject.pinned_tile is not None:
+            return schedule["tile"] == subject.pinned_tile and not self.space(subject, problem).violations(schedule)
+        if current_policy().fixed_order and sum_order(schedule, problem) != sum_order(start, problem):
             return False
         if isinstance(problem, ContractionProblem):
             return all(rule.holds(schedule, problem) for rule in contraction_space.RULES)
@@ -206,22 +216,23 @@ class KernelCompiler:
         return RooflineModel(ceilings.stored(), self.target)
 
     def default_schedule(self, subject: Subject, problem: Problem) -> Schedule:
-        """The schedule of a kernel that nobody has tuned; a `tile_shape=` of the user's pins the tile."""
-        anchor = subject.item.anchor if isinstance(problem, ContractionProblem) else None
-        if anchor is not None and "tile_shape" in anchor.attributes:
-            return self.space(problem).restricted({"tile": [anchor.integers("tile_shape")]}).default
+        """The schedule of a kernel that nobody has tuned."""
+        if subject.pinned_tile is not None:
+            return self.space(subject, problem).default
         start = self.start(problem)
+        if current_policy().fixed_order:  # which may not depend on what was measured on this machine either
+            return start
         sizes = tuple([size_class(extent) for extent in problem.sizes])
         key = (subject, start, sizes, problem.workers)
         change = self._modelled.get(key)
         if change is None:
-            chosen = modelled_choice(self.space(problem), self.model).schedule
+            chosen = modelled_choice(self.space(subject, problem), self.model).schedule
             change = Schedule({knob: value for knob, value in chosen.items() if start[knob] != value})
             self._modelled[key] = change
         if not change:
             return start
         changed = start.replace(**change)
-        return start if self.space(problem).violations(changed) else changed
+        return start if self.space(subject, problem).violations(changed) else changed
 
     # -- copies and reports ---------------------------------------------------------------------------------------
 

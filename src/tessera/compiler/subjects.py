@@ -32,6 +32,12 @@ class Subject:
         make = contraction_spec if self.item.family == "contraction" else map_reduce_spec
         return make(self.item, self.pattern)
 
+    @cached_property
+    def pinned_tile(self) -> tuple[int, ...] | None:
+        """The `tile_shape=` that the user gave a product, None where there is none."""
+        anchor = self.item.anchor if self.item.family == "contraction" else None
+        return anchor.integers("tile_shape") if anchor is not None and "tile_shape" in anchor.attributes else None
+
     def problem(self, extents: Mapping[str, int], workers: int) -> Problem:
         """What legality rules and cost models need to know, for these extents. On the path of binding."""
         return self._pose(extents, workers)

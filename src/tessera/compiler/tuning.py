@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -51,6 +53,7 @@ class CompilerBackend:
             )
         element = fp32 if dtype is None else dtype_of(dtype)
         arguments = [_placeholder(shape, element) for shape in operand_shapes(op, shapes)]
+        _check_count(op, shapes, arguments)
         result = op(*arguments)
         node = result[0] if isinstance(result, tuple) else result
         assert isinstance(node, Node)
@@ -63,19 +66,41 @@ class CompilerBackend:
 
 
 def operand_shapes(op: object, shapes: object) -> list[tuple[int, ...]]:
-    """The operand shapes that `autotune(op, shapes=...)` speaks of."""
+    """The operand shapes that `autotune(op, shapes=...)` speaks of. Raises ArgumentError for what is none."""
     if isinstance(shapes, list):
-        return [tuple(int(extent) for extent in shape) for shape in shapes]
-    if not isinstance(shapes, tuple) or not all(isinstance(extent, int) for extent in shapes):
+        return [_extents(shape, shapes) for shape in shapes]
+    size = _extents(shapes, shapes)
+    if _name(op) not in CONTRACTIONS:
+        return [size]
+    if len(size) != 3:
+        raise ArgumentError(f"shapes={shapes!r}: a matrix product has the problem size (M, N, K)")
+    m, n, k = size
+    return [(m, k), (k, n)]
+
+
+def _extents(shape: object, shapes: object) -> tuple[int, ...]:
+    """One shape as a tuple of extents; `shapes` is what the user gave, for the message."""
+    extents = tuple(shape) if isinstance(shape, (tuple, list)) else None
+    if extents is None or not all(type(extent) is int and extent >= 0 for extent in extents):
         raise ArgumentError(
-            f"shapes={shapes!r}", hints=["a tuple of ints (M, N, K for matmul), or a list with one shape per operand"]
+            f"shapes={shapes!r} names no extents",
+            hints=["a tuple of whole numbers (M, N, K for matmul), or a list with one such tuple per operand"],
         )
-    if _name(op) in CONTRACTIONS:
-        if len(shapes) != 3:
-            raise ArgumentError(f"shapes={shapes!r}: a matrix product has the problem size (M, N, K)")
-        m, n, k = shapes
-        return [(m, k), (k, n)]
-    return [shapes]
+    return extents
+
+
+def _check_count(op: Callable[..., Any], shapes: object, arguments: Sequence[object]) -> None:
+    """Raises ArgumentError where `op` takes another number of operands."""
+    try:
+        signature = inspect.signature(op)
+    except ValueError:  # a builtin function, which says no more once it is called
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise ArgumentError(
+            f"{_name(op)} of shapes={shapes!r}: {error}", hints=["pass a list with one shape per operand"]
+        ) from error
 
 
 def _name(op: object) -> str:
@@ -95,8 +120,9 @@ def tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Sc
         return None if config.source == "default" else config.schedule
     if not tuner.remembers_anything:
         return None
-    identity = identity_of(compiler.subject(call), problem, call, compiler)
-    return tuner.remembered(identity, partial(compiler.permits, problem))
+    subject = compiler.subject(call)
+    identity = identity_of(subject, problem, call, compiler)
+    return tuner.remembered(identity, partial(compiler.permits, subject, problem))
 
 
 def _work(launch: Launch) -> float:
@@ -110,7 +136,7 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     workers = 1 if current_policy().fixed_order else worker_count()
     problem = subject.problem(call.shaped.extents, workers)
     parts = compiler.parts(call.item)
-    whole = compiler.space(problem)
+    whole = compiler.space(subject, problem)
     space = whole if parts is not None else whole.restricted({"fusion": [True]})
     model = compiler.model
     workload: list[Workload] = []
@@ -167,7 +193,10 @@ def _signature(subject: Subject) -> tuple[str, tuple[str, ...], tuple[str, ...]]
         else ",".join(f"{axis}{'' if s is None else s}" for axis, s in zip(a.axes, a.strides, strict=True))
         for a in arguments
     )
-    return subject.item.name.rsplit("_", 1)[0], tuple(a.dtype.name for a in arguments), tuple(layouts)
+    operator = subject.item.name.rsplit("_", 1)[0]
+    if subject.pinned_tile is not None:  # what was tuned around a given tile is not the winner of all tiles
+        operator += f" tile_shape={'x'.join(map(str, subject.pinned_tile))}"
+    return operator, tuple(a.dtype.name for a in arguments), tuple(layouts)
 
 
 def _between_parts(call: Call, compiler: KernelCompiler) -> float:

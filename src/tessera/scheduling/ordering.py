@@ -1,0 +1,48 @@
+"""Spaces whose schedules all add in the same order, for `numerics.policy("deterministic")`.
+
+A product sums each element of its result in one register, step after step of K, and adds up blocks of K in turn: the
+depth of a block decides the order, its height and width do not. A reduction along a row has one partial sum for each
+lane of a step, so the step's width decides; one across rows adds row after row. Whether neighbours are fused decides
+where results are rounded to their dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.knobs import Rule, Space
+from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.schedule import KnobValue, Schedule
+
+AnyProblem = TypeVar("AnyProblem", ContractionProblem, MapReduceProblem)
+
+
+def sum_order(schedule: Schedule, problem: ContractionProblem | MapReduceProblem) -> tuple[KnobValue, ...]:
+    """What of a schedule decides the bits of a result: schedules for which it is equal give equal bits."""
+    if isinstance(problem, MapReduceProblem):
+        return schedule["fusion"], schedule.integers("tile")[1] if problem.by_rows else 0
+    depth = schedule.integers("tile")[2]
+    # Pairs of bf16 may be added by another instruction where B is read in place.
+    in_place = problem.pairs and not schedule["pack_b"]
+    return schedule["fusion"], depth if depth < problem.k else 0, in_place
+
+
+def keeping_order(space: Space[AnyProblem]) -> Space[AnyProblem]:
+    """The schedules of `space` that add in the order of its default; rule `fixed-order` drops the others."""
+    default = space.default
+    wanted = sum_order(default, space.problem)
+    rule: Rule[AnyProblem] = Rule(
+        "fixed-order",
+        "under this numerics policy the order of sums depends on the shapes alone, not on the schedule",
+        lambda schedule, problem: sum_order(schedule, problem) == wanted,
+    )
+    tiles = [
+        tile
+        for tile in space.by_name["tile"].choices
+        if rule.holds(default.replace(tile=tile), space.problem) or tile == default["tile"]
+    ]
+    kept = {"tile": tuple(tiles), "fusion": (default["fusion"],)}
+    knobs = tuple(replace(knob, choices=kept.get(knob.name, knob.choices)) for knob in space.knobs)
+    return Space(knobs, space.rules + (rule,), space.problem, default)  # noqa: RUF005 - mypy reads no starred generics
