@@ -1,0 +1,23 @@
+"""The dtype of sums in compiled matrix products."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tessera import op
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_accum_dtype_is_the_dtype_of_the_sums(dtype: torch.dtype) -> None:
+    # In fp32 the ones between 2 ** 30 and -2 ** 30 vanish.
+    a, b = torch.ones(16, 64, dtype=dtype), torch.ones(64, 16, dtype=dtype)
+    a[:, 0], a[:, -1], b[0], b[-1] = 2.0**15, -(2.0**15), 2.0**15, 2.0**15
+    for wide in (
+        op.matmul(a, b, accum_dtype="fp64"),
+        op.gemm(a, b, torch.zeros(16, dtype=dtype), accum_dtype="fp64"),
+    ):
+        assert torch.equal(wide.torch(), torch.full((16, 16), 62, dtype=dtype))
+    assert op.matmul(a, b, accum_dtype="fp32").torch().max() < 62
+    widened = op.matmul(a, b, accum_dtype="fp64").inspect("schedule")
+    assert widened.count('"tessera.schedule.kernel"') == 1  # which casts as it reads and writes
