@@ -7,6 +7,7 @@ the command that runs, so that `tessera --help` and short commands do not wait f
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -25,6 +26,9 @@ COMMANDS = {
 """Name -> one line of help, in the order of the help page."""
 
 
+_TYPER = os.path.dirname(typer.__file__) + os.sep
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command line (default: that of the process) and ends in SystemExit.
 
@@ -33,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _application()(args=arguments, prog_name="tessera")
     except TesseraError as error:
+        if error.where and error.where.startswith(_TYPER):
+            error.where = None  # what called the command is no place of the user's
         print(error, file=sys.stderr)
         raise SystemExit(1) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,12 +11,14 @@ from typing import Annotated
 
 import typer
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.rewriter import Rewriter
 
 from tessera import target as targets
 from tessera.backend.contract import Kind
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import parse, print_module
-from tessera.ir.passes import IR_PASSES, Pass, PassPipeline
+from tessera.ir.passes import IR_PASSES, Pass, PassPipeline, pass_class
+from tessera.ir.tile import KernelOp
 from tessera.rewrite.passes import REWRITE_PASSES
 
 PASSES: Mapping[str, str] = {**IR_PASSES, **REWRITE_PASSES}
@@ -38,20 +41,51 @@ _KINDS: Mapping[Emission, Kind] = {Emission.LLVM: "source", Emission.ASM: "asm",
 def opt(
     file: Annotated[Path, typer.Argument(help="A file of IR; - is the standard input.")] = Path("-"),
     pass_pipeline: Annotated[
-        str, typer.Option(help="Passes in order, such as strip-names,verify. Options: name{option=1 other=2,3}.")
+        str, typer.Option(help="Passes in order, such as algebra,fuse-kernels{limit=3}; --list-passes names them.")
     ] = "",
     emit: Annotated[Emission, typer.Option(help="What to write; all but ir take Tile IR.")] = Emission.IR,
     gpu: Annotated[str, typer.Option(help=f"The GPU that --emit=triton is for: {', '.join(targets.GPUS)}.")] = "h100",
+    kernel: Annotated[
+        str, typer.Option(help="The kernel that --emit is about, where the Tile IR of a program has several.")
+    ] = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to; - is the standard output.")] = Path("-"),
     print_after_each: Annotated[bool, typer.Option(help="Print the module after each pass, to stderr.")] = False,
+    list_passes: Annotated[bool, typer.Option("--list-passes", help="Print the passes and end.")] = False,
 ) -> None:
     """Run passes on a file of IR, and print it or what a backend makes of it.
 
     The module is verified when it is read and after every pass.
+
+    Tile IR that inspect("tile") printed, edited or not, runs: tessera opt --emit=object FILE | tessera run - -a 4x5 ...
     """
+    if list_passes:
+        print("\n".join(map(_described, PASSES)))
+        return
     module = _read(file)
     PassPipeline.parse(pass_pipeline, PASSES).run(module, _print_to_stderr if print_after_each else None)
+    if kernel or emit is not Emission.IR:
+        _keep_one(module, kernel)
     _write(_emission(module, emit, gpu), output)
+
+
+def _described(name: str) -> str:
+    """A pass with its options and the first line of its documentation."""
+    kind = pass_class(name, PASSES)
+    options = " ".join(field.name for field in dataclasses.fields(kind))
+    return f"{name + (f'{{{options}}}' if options else ''):20}{(kind.__doc__ or '').splitlines()[0]}"
+
+
+def _keep_one(module: ModuleOp, wanted: str) -> None:
+    """Removes all kernels but the wanted one; without a name there may be one only."""
+    kernels = [operation for operation in module.walk() if isinstance(operation, KernelOp)]
+    names = ", ".join(kernel.sym_name.data for kernel in kernels)
+    if wanted and all(kernel.sym_name.data != wanted for kernel in kernels):
+        raise ArgumentError(f"there is no kernel {wanted!r}", hints=(f"kernels are {names}",) if names else ())
+    if not wanted and len(kernels) > 1:
+        raise ArgumentError(f"the module has {len(kernels)} kernels: {names}", hints=("choose one with --kernel",))
+    for kernel in kernels:
+        if wanted and kernel.sym_name.data != wanted:
+            Rewriter.erase_op(kernel)
 
 
 def _read(file: Path) -> ModuleOp:

@@ -15,8 +15,8 @@ import typer
 from tessera.backend.calling import Argument, call
 from tessera.backend.contract import KernelObject, Parameter
 from tessera.backend.llvm import LLVMBackend
-from tessera.dtypes import dtype_of
-from tessera.errors import ArgumentError
+from tessera.dtypes import DType, dtype_of
+from tessera.errors import ArgumentError, MemoryLimitError
 
 _SHAPE = re.compile(r"\d+(x\d+)*")
 _SHOWN = 3
@@ -32,7 +32,7 @@ def run(
             "--arg",
             "-a",
             help="One per kernel parameter, in order: FILE.npy, a shape such as 4x5, or a number for a scalar. "
-            "An operand given as a shape is random, an output zero.",
+            "An operand given as a shape is random, an output zero. The kernel trusts that shapes fit together.",
         ),
     ] = None,
     output: Annotated[
@@ -91,13 +91,20 @@ def _argument(parameter: Parameter, text: str, is_output: bool, random: torch.Ge
         return _laid_out(_load(Path(text)).to(dtype.torch), parameter)
     if not _SHAPE.fullmatch(text):
         raise ArgumentError(f"{text!r} is neither a .npy file nor a shape such as 4x5")
-    shape = [int(extent) for extent in text.split("x")]
+    try:
+        values = _drawn([int(extent) for extent in text.split("x")], dtype, is_output, random)
+        return _laid_out(values, parameter)
+    except RuntimeError as error:  # torch's allocator
+        raise MemoryLimitError(f"an array of {text} {dtype} does not fit into memory") from error
+
+
+def _drawn(shape: Sequence[int], dtype: DType, is_output: bool, random: torch.Generator) -> torch.Tensor:
     if is_output:
-        return _laid_out(torch.zeros(shape, dtype=dtype.torch), parameter)
+        return torch.zeros(shape, dtype=dtype.torch)
     if dtype.kind == "float":
-        return _laid_out(torch.randn(shape, generator=random, dtype=torch.float64).to(dtype.torch), parameter)
+        return torch.randn(shape, generator=random, dtype=torch.float64).to(dtype.torch)
     bound = 2 if dtype.kind == "bool" else 100
-    return _laid_out(torch.randint(bound, shape, generator=random).to(dtype.torch), parameter)
+    return torch.randint(bound, shape, generator=random).to(dtype.torch)
 
 
 def _load(file: Path) -> torch.Tensor:

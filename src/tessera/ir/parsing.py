@@ -99,7 +99,9 @@ def _error(message: str, span: Span[str] | Span[bytes] | None) -> IRError:
     location = span.get_location()
     content = span.input.content
     text = content if isinstance(content, str) else content.decode()
-    line = text.splitlines()[location.line - 1] if text else ""
+    lines = text.splitlines()
+    # The end of a text that ends in a newline stands on a line of its own.
+    line = lines[location.line - 1] if location.line <= len(lines) else ""
     width = max(1, min(span.len, len(line) - location.col + 1))
     caret = " " * (location.col - 1) + "^" * width
     # No `where`: the place that matters is in the text, not in the code that asked for it to be parsed.

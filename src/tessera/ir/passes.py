@@ -108,11 +108,16 @@ class PassPipeline:
         return ",".join(map(str, self.passes))
 
 
+def pass_class(name: str, table: Mapping[str, str] = IR_PASSES) -> type[Pass]:
+    """The class of a pass. Raises `ArgumentError` for one that is not in `table`."""
+    if name not in table:
+        raise ArgumentError(f"there is no pass {name!r}", hints=(f"passes are {', '.join(sorted(table))}",))
+    module, _, class_name = table[name].partition(":")
+    return cast(type[Pass], getattr(importlib.import_module(module), class_name))
+
+
 def _instantiate(spec: ArgSpec, table: Mapping[str, str]) -> Pass:
-    if spec.name not in table:
-        raise ArgumentError(f"there is no pass {spec.name!r}", hints=(f"passes are {', '.join(sorted(table))}",))
-    module, _, name = table[spec.name].partition(":")
-    kind = cast(type[Pass], getattr(importlib.import_module(module), name))
+    kind = pass_class(spec.name, table)
     try:
         return kind.from_spec(spec)
     except ValueError as error:

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy
 import pytest
 
+from tessera import op
+
 SOURCE = Path(__file__).parent.parent.parent.parent / "src"
 KERNEL = """
 "tessera.tile.kernel"() ({
@@ -87,3 +89,26 @@ def test_what_is_no_object_is_refused(damage: bytes) -> None:
     ran = tessera("run", "-", given=damage)
     assert ran.returncode == 1
     assert b"E_CACHE_FORMAT" in ran.stderr
+
+
+def test_an_operand_beyond_memory_is_an_error() -> None:
+    compiled = tessera("opt", "--emit=object", given=KERNEL.encode())
+    ran = tessera("run", "-", "-a", "9999999999999x99", "-a", "1x1", "-a", "1", "-a", "1x1", given=compiled.stdout)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith(b"E_MEMORY_LIMIT: an array of 9999999999999x99 fp32")
+
+
+def test_what_inspect_printed_runs_kernel_by_kernel(tmp_path: Path) -> None:
+    x, w = numpy.random.default_rng(0).normal(size=(2, 20, 20)).astype("f4")
+    numpy.save(tmp_path / "x.npy", x)
+    numpy.save(tmp_path / "w.npy", w.T)  # its dimensions in the kernel's order: m, n, k
+    (tmp_path / "tile.mlir").write_text(op.softmax(op.matmul(op.matmul(x, w), w)).inspect("tile"))
+    refused = tessera("opt", str(tmp_path / "tile.mlir"), "--emit=object")
+    assert b"3 kernels: matmul_0, matmul_1, softmax_2" in refused.stderr
+    assert b"--kernel" in refused.stderr
+
+    compiled = tessera("opt", str(tmp_path / "tile.mlir"), "--emit=object", "--kernel=matmul_1")
+    operands = ["-a", str(tmp_path / "x.npy"), "-a", str(tmp_path / "w.npy"), "-a", "20x20"]
+    ran = tessera("run", "-", *operands, "-o", str(tmp_path / "y.npy"), given=compiled.stdout)
+    assert ran.returncode == 0, ran.stderr.decode()
+    numpy.testing.assert_allclose(numpy.load(tmp_path / "y.npy"), x @ w, rtol=1e-4, atol=1e-5)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.main import main
+from tessera.cli.opt import PASSES
 from tessera.ir.parsing import parse, print_module
 
 TEXT = "func.func @f(%x: i64) -> i64 {\n  %y = arith.addi %x, %x : i64\n  func.return %y : i64\n}\n"
@@ -65,3 +66,21 @@ def test_a_file_that_cannot_be_read_or_written_is_an_error(
     assert "cannot be read" in capsys.readouterr().err
     assert run(str(source), "-o", str(tmp_path / where / "..." / "out.mlir")) == 1
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_passes_are_listed_with_options_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--list-passes") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0].partition("{")[0] for line in lines} == set(PASSES)
+    assert "fuse-kernels{limit} Graph operations become schedule kernels" in "\n".join(lines)
+
+
+def test_an_error_of_a_command_names_no_line_of_the_command_line_library(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(str(source), "--pass-pipeline", "nope") == 1
+    assert run(str(source), "--kernel", "nope") == 1
+    first, hint, second = capsys.readouterr().err.splitlines()
+    assert first == "E_ARGUMENT: there is no pass 'nope'"
+    assert hint.startswith("hint: passes are ")
+    assert second == "E_ARGUMENT: there is no kernel 'nope'"

@@ -54,6 +54,24 @@ def test_errors_point_into_the_text(text: str, place: str, message: str, marked:
     assert line[column + 1 :].startswith(marked)
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('%1 = "tessera.schedule.tile"(%0) {tile_sizes = [128, 128, 32]}\n', "x.mlir:2:1"),
+        ("func.func @f() {\n\n", "x.mlir:3:1"),
+        ("func.func @f() {", "x.mlir:1:17"),
+        ("", "x.mlir:1:1"),
+    ],
+)
+def test_a_text_that_ends_too_early_is_an_error_at_its_end(text: str, place: str) -> None:
+    with pytest.raises(IRError) as raised:
+        parse(text, "x.mlir")
+    first, line, caret = raised.value.message.split("\n")
+    assert first.startswith(f"{place}: ")
+    assert caret.index("^") == int(place.split(":")[2]) + 1
+    assert line[2:] == (text.splitlines()[-1] if text and not text.endswith("\n") else "")
+
+
 @pytest.mark.parametrize("kind", [f64, f32, bf16, f16])
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0.1, -0.0, 65504.0])
 def test_dense_elements_keep_their_value(kind: AnyFloat, value: float) -> None:
