@@ -161,10 +161,6 @@ def _exponential(name: str, bits: int, degree: int) -> Target:
     )
 
 
-def _erf_over_x(square: Number) -> Number:
-    return mp.erf(mp.sqrt(square)) / mp.sqrt(square) if square else 2 / mp.sqrt(mp.pi)
-
-
 def _tanh_rest(square: Number) -> Number:
     x = mp.sqrt(square)
     return (mp.tanh(x) - x) / (x * square) if square else mpf(-1) / 3
@@ -179,8 +175,17 @@ def _log_rest(f: Number) -> Number:
     return (mp.log1p(f) - f + f**2 / 2) / f**3 if f else mpf(1) / 3
 
 
-def _root_of_erfc(x: Number) -> Number:
+def _fading(x: Number) -> Number:
     return mp.root(mp.erfc(x), 8)
+
+
+def _fading_rest(x: Number) -> Number:
+    slope = 1 / (4 * mp.sqrt(mp.pi))
+    return ((1 - _fading(x)) / x if x else slope) - rounded(slope, 32)
+
+
+def _fading_weight(x: Number) -> Number:
+    return 8 * _fading(x) ** 7 * x / mp.erf(x) if x else 4 * mp.sqrt(mp.pi)
 
 
 def targets() -> tuple[Target, ...]:
@@ -237,22 +242,13 @@ def targets() -> tuple[Target, ...]:
             4,
         ),
         Target(
-            "ERF_NEAR_F32",
-            "q of erf(x) = x + x q(x^2), |x| <= 1; relative",
-            lambda square: _erf_over_x(square) - 1,
-            lambda square: 1 / _erf_over_x(square),
+            "ERF_F32",
+            "q of erf(x) = 1 - (1 - x (h + q(x)))^8, h = fp32(1 / (4 sqrt(pi))), 0 <= x <= 3.93; relative",
+            _fading_rest,
+            _fading_weight,
             mpf(0),
-            mpf(1),
-            5,
-        ),
-        Target(
-            "ERF_FAR_F32",
-            "q of erf(x) = 1 - q(x)^8, 1 <= x <= 3.93; error of erf",
-            _root_of_erfc,
-            lambda x: 8 * _root_of_erfc(x) ** 7,
-            mpf(1),
             mpf("3.93"),
-            6,
+            7,
         ),
     )
 

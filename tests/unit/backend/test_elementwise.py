@@ -40,12 +40,12 @@ SPECIAL = [
 ]
 
 
-def kernel(body: str, sources: list[str], result: str) -> str:
-    """A kernel that computes `%r` of tiles `%x0`, `%x1`, ... of one row each."""
+def kernel(body: str, sources: list[str], result: str, width: int = COLUMNS) -> str:
+    """A kernel that computes `%r` of tiles `%x0`, `%x1`, ... of one row each and `width` columns."""
     buffers = [f"%X{i}: memref<?x?x{kind}, strided<[?, 1]>>" for i, kind in enumerate(sources)]
     loads = "\n".join(
         f'%x{i} = "tessera.tile.load"(%X{i}, %i, %j) {{dims = array<i64: 0, 1>, in_bounds = array<i1: true, false>}} '
-        f": (memref<?x?x{kind}, strided<[?, 1]>>, index, index) -> vector<1x{COLUMNS}x{kind}>"
+        f": (memref<?x?x{kind}, strided<[?, 1]>>, index, index) -> vector<1x{width}x{kind}>"
         for i, kind in enumerate(sources)
     )
     return f"""
@@ -64,9 +64,9 @@ def kernel(body: str, sources: list[str], result: str) -> str:
         {loads}
         {body}
         "tessera.tile.store"(%r, %Y, %i, %j) {{dims = array<i64: 0, 1>, in_bounds = array<i1: true, false>}}
-          : (vector<1x{COLUMNS}x{result}>, memref<?x?x{result}, strided<[?, 1]>>, index, index) -> ()
+          : (vector<1x{width}x{result}>, memref<?x?x{result}, strided<[?, 1]>>, index, index) -> ()
         "tessera.tile.yield"() : () -> ()
-      }}) {{step = {COLUMNS}}} : (index, index) -> ()
+      }}) {{step = {width}}} : (index, index) -> ()
       "tessera.tile.yield"() : () -> ()
     }}) {{step = 1}} : (index, index) -> ()
   }}) {{steps = array<i64: 1>, split = 0}} : (index) -> ()
@@ -105,8 +105,8 @@ def check(text: str, operands: list[torch.Tensor], result: str, target: Target, 
     torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def vector(kind: str) -> str:
-    return f"vector<1x{COLUMNS}x{kind}>"
+def vector(kind: str, width: int = COLUMNS) -> str:
+    return f"vector<1x{width}x{kind}>"
 
 
 @TARGETS
@@ -195,6 +195,22 @@ def test_bf16_rounds_to_nearest_even_and_keeps_denormals() -> None:
     )
     numbers = bits.to(torch.int32).view(torch.float32).repeat(2, 5)
     check(text, [numbers], "bf16", targets()[0])
+
+
+@TARGETS
+@pytest.mark.parametrize("denormals", [False, True], ids=["normal", "with-denormals"])
+def test_bf16_rounding_gives_torchs_bits(denormals: bool, target: Target) -> None:
+    # A CPU's instruction rounds tiles without denormals, the generated code those with one: both must agree with torch.
+    width = 64
+    text = kernel(f"%r = arith.truncf %x0 : {vector('f32', width)} to {vector('bf16', width)}", ["f32"], "bf16", width)
+    generator = torch.Generator().manual_seed(12)
+    bits = torch.randint(-(2**31), 2**31, (6, 100), generator=generator).to(torch.int32)
+    exponent = bits & 0x7F800000
+    bits = torch.where(exponent == 0, bits | 0x00800000, bits)
+    if denormals:
+        bits[::2, ::37] &= ~0x7F800000
+    bits[1, 5], bits[2, 6], bits[3, 7] = 0, -(2**31), 0x7F800000
+    check(text, [bits.view(torch.float32)], "bf16", target)
 
 
 @TARGETS

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from tessera.backend.llvm.emitter import zero
 from tessera.backend.llvm.generator import Generator
 from tessera.backend.llvm.values import BF16, F16, F32, F64, I64, Element, Tile, vector_type
+
+_ROUNDED_LANES: Final = 16
+_DENORMAL: Final = "32"  # of `vfpclassps`: of either sign
+
+TOGETHER: Final = 4
+"""Parts whose instructions are written in turn: with more, what they need beside constants would not fit registers."""
 
 
 def each_part(generator: Generator, element: Element, tiles: list[Tile], make: Callable[..., str]) -> Tile:
@@ -15,25 +24,29 @@ def each_part(generator: Generator, element: Element, tiles: list[Tile], make: C
     Rows that hold the same operands, as in a tile spread over rows, are made once.
     """
     widths = generator.widths(tiles[0].columns)
-    made: dict[tuple[int, tuple[str, ...]], str] = {}
-    rows = []
-    for row in zip(*(tile.rows for tile in tiles), strict=True):
-        parts = []
-        for lanes, operands in zip(widths, zip(*row, strict=True), strict=True):
-            if (lanes, operands) not in made:
-                made[lanes, operands] = make(lanes, *operands)
-            parts.append(made[lanes, operands])
-        rows.append(tuple(parts))
-    return Tile(element, tiles[0].columns, tuple(rows))
+    rows = [
+        [(lanes, *operands) for lanes, operands in zip(widths, zip(*row, strict=True), strict=True)]
+        for row in zip(*(tile.rows for tile in tiles), strict=True)
+    ]
+    distinct = list(dict.fromkeys(itertools.chain(*rows)))
+    made: dict[tuple[int | str, ...], str] = {}
+    for start in range(0, len(distinct), TOGETHER):
+        parts = distinct[start : start + TOGETHER]
+        made.update(zip(parts, generator.emitter.woven([partial(make, *part) for part in parts]), strict=True))
+    return Tile(element, tiles[0].columns, tuple(tuple(made[part] for part in row) for row in rows))
 
 
 def convert(generator: Generator, value: Tile, element: Element) -> Tile:
     """The tile with its elements converted: floats to integers truncate, anything to i1 tests for non-zero."""
     if value.element is element:
         return value
-    return each_part(
-        generator, element, [value], lambda lanes, part: convert_part(generator, part, lanes, value.element, element)
-    )
+    if element is BF16 and _rounds_to_bf16(generator, value.columns):
+        return _narrow_by_instruction(generator, convert(generator, value, F32))
+
+    def make(lanes: int, part: str) -> str:
+        return convert_part(generator, part, lanes, value.element, element)
+
+    return each_part(generator, element, [value], make)
 
 
 def convert_part(generator: Generator, part: str, lanes: int, source: Element, target: Element) -> str:
@@ -93,7 +106,8 @@ def _widen(generator: Generator, part: str, lanes: int, source: Element) -> str:
 def _narrow(generator: Generator, part: str, lanes: int, target: Element) -> str:
     """fp32 rounded to the nearest 16-bit float, ties to even; NaN stays NaN.
 
-    For bf16 this is done on the bits: the instruction that converts takes denormals as zero, which torch does not.
+    For bf16 this is done on the bits: the instruction that converts takes denormals as zero, which torch does not
+    (see `_narrow_by_instruction`).
     """
     emitter, single = generator.emitter, vector_type("float", lanes)
     if target is F16:
@@ -113,6 +127,45 @@ def _narrow(generator: Generator, part: str, lanes: int, target: Element) -> str
     ordered = emitter.emit(f"fcmp ord {single} {part}, {zero(F32, lanes)}")
     kept = emitter.emit(f"select {vector_type('i1', lanes)} {ordered}, {bits} {rounded}, {bits} {spread(0x7FC0)}")
     return emitter.emit(f"trunc {bits} {kept} to {vector_type('i16', lanes)}")
+
+
+def _rounds_to_bf16(generator: Generator, columns: int) -> bool:
+    """Whether rows of so many columns are whole registers that the CPU has an instruction for."""
+    return generator.emitter.target.has_avx512bf16 and set(generator.widths(columns)) == {_ROUNDED_LANES}
+
+
+def _narrow_by_instruction(generator: Generator, value: Tile) -> Tile:
+    """fp32 as bf16 by `vcvtneps2bf16`, or on the bits where the tile has a denormal, which that takes as zero.
+
+    The test for denormals and the instruction take a third of the time that rounding on the bits does.
+    """
+    emitter, lanes = generator.emitter, _ROUNDED_LANES
+    single, mask, half = (vector_type(kind, lanes) for kind in ("float", "i1", "i16"))
+    brain = vector_type("bfloat", lanes)
+
+    def round_part(lanes: int, part: str) -> str:
+        rounded = emitter.emit(emitter.call(brain, "@llvm.x86.avx512bf16.cvtneps2bf16.512", (single, part)))
+        return emitter.emit(f"bitcast {brain} {rounded} to {half}")
+
+    def round_bits(lanes: int, part: str) -> str:
+        return _narrow(generator, part, lanes, BF16)
+
+    def parts_by(make: Callable[[int, str], str]) -> list[str]:
+        return list(itertools.chain(*each_part(generator, BF16, [value], make).rows))
+
+    found = [
+        emitter.emit(emitter.call(mask, "@llvm.x86.avx512.fpclass.ps.512", (single, part), ("i32", _DENORMAL)))
+        for part in dict.fromkeys(itertools.chain(*value.rows))
+    ]
+    some = found[0]
+    for other in found[1:]:
+        some = emitter.emit(f"or {mask} {some}, {other}")
+    pattern = emitter.emit(f"bitcast {mask} {some} to i{lanes}")
+    none = emitter.emit(f"icmp eq i{lanes} {pattern}, 0")
+    types = [half] * sum(len(row) for row in value.rows)
+    parts = emitter.branch(none, lambda: parts_by(round_part), lambda: parts_by(round_bits), types)
+    width = len(value.rows[0])
+    return Tile(BF16, value.columns, tuple(tuple(parts[at : at + width]) for at in range(0, len(parts), width)))
 
 
 def computed_in(element: Element) -> Element:

@@ -8,6 +8,7 @@ time than code generation itself, need not run.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,24 @@ class Emitter:
         name = self.fresh()
         self.lines.append(f"  {name} = {text}")
         return name
+
+    def woven(self, makers: Sequence[Callable[[], str]]) -> list[str]:
+        """The results of `makers`, which write alike and do not need each other, their instructions in turn.
+
+        A processor looks some sixty vector instructions ahead: of two long chains one after the other it sees only one
+        at a time, and waits for it.
+        """
+        results: list[str] = []
+        strands: list[Lines] = []
+        for make in makers:
+            start = len(self.lines)
+            results.append(make())
+            strands.append(self.lines[start:])
+            del self.lines[start:]
+        if len({len(strand) for strand in strands}) > 1:  # one of them wrote what the others share
+            strands = [list(itertools.chain(*strands))]
+        self.lines += itertools.chain(*zip(*strands, strict=True))
+        return results
 
     def effect(self, text: str) -> None:
         """Appends an instruction without a result."""
