@@ -163,14 +163,12 @@ class Autotune:
         """The schedule remembered for an identity, else that of the nearest shape, if `permits` says that it is legal
         here. Does not tune: on the path of binding.
         """
-        database = self.database
-        found = database.lookup(identity)
-        if found is not None and permits(found.entry.schedule):
+        found = self.database.usable(identity, permits)
+        if found is not None and found.distance == 0.0:
             self._hits += 1
-            return found.entry.schedule
-        self._misses += 1
-        near = database.nearest(identity)
-        return near.entry.schedule if near is not None and permits(near.entry.schedule) else None
+        else:
+            self._misses += 1
+        return None if found is None else found.entry.schedule
 
     @property
     def remembers_anything(self) -> bool:

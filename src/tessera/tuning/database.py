@@ -10,21 +10,25 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tessera.errors import CacheFormatError, CacheIOError
+from tessera.scheduling.schedule import Schedule
 from tessera.tuning.entry import Entry, Origin, dump, parse
 from tessera.tuning.identity import Identity
-from tessera.tuning.layer import Layer
+from tessera.tuning.layer import Family, Layer
 from tessera.tuning.storage import append_lines, host_name, keep_aside, write_atomically
 from tessera.tuning.trial import Trial
 
 SHIPPED = Path(__file__).parent / "shipped"
 NEAR = 2.0
 """Largest log distance of a shape whose winner is still worth using: four times one extent, or twice two of them."""
+
+Families: TypeAlias = list[tuple[str, Family]]
+"""By the name of their layer, in the order of look-up."""
 
 _ORIGINS: tuple[Origin, ...] = ("measured", "model")
 
@@ -66,7 +70,7 @@ class TuningDatabase:
         self.user = Layer("user", user, self._report)
         self.layers = [self.user, *(Layer("site", root, self._report) for root in site)]
         if shipped is not None:
-            self.layers.append(Layer("shipped", shipped, self._report))
+            self.layers.append(Layer("shipped", shipped, self._report, settled=True))
         self.problems: list[CacheIOError | CacheFormatError] = []
         self._memory: dict[tuple[Identity, Origin], Entry] = {}
         self._told: set[str] = set()
@@ -75,31 +79,54 @@ class TuningDatabase:
     def lookup(self, identity: Identity) -> Found | None:
         """The winner of exactly this identity, or None; `explain_miss` then says why."""
         with self._lock:
-            kept = [(layer.name, layer.get(identity)) for layer in self.layers]
-            if not self._memory and not any(entries for _, entries in kept):
-                return None
-            for origin in _ORIGINS:
-                in_memory = self._memory.get((identity, origin))
-                if in_memory is not None:
-                    return Found(in_memory, "memory")
-                for layer, entries in kept:
-                    if origin in entries:
-                        return Found(entries[origin], layer)
-        return None
+            return self._exact(identity, self._families(identity))
 
     def nearest(self, identity: Identity, within: float = NEAR) -> Found | None:
         """The measured winner that differs in shape only and is nearest, at most `within` away in log distance."""
         with self._lock:
-            found = [
-                Found(nearest[1], layer.name, nearest[0])
-                for layer in self.layers
-                if (nearest := layer.nearest(identity)) is not None
-            ]
-            found += [
-                Found(entry, "memory", identity.distance(entry.identity))
-                for entry in self._memory.values()
-                if entry.origin == "measured" and entry.identity.family() == identity.family()
-            ]
+            return self._near(identity, self._families(identity), within)
+
+    def usable(self, identity: Identity, permits: Callable[[Schedule], bool]) -> Found | None:
+        """The winner of this identity, else the nearest one, if `permits` its schedule.
+
+        On the path of binding, where looking whether a folder has changed (5 us) counts: each is looked at once.
+        """
+        with self._lock:
+            families = self._families(identity)
+            found = self._exact(identity, families)
+            if found is not None and permits(found.entry.schedule):
+                return found
+            near = self._near(identity, families, NEAR)
+        return near if near is not None and permits(near.entry.schedule) else None
+
+    def _families(self, identity: Identity) -> Families:
+        name = identity.family()
+        return [(layer.name, family) for layer in self.layers if (family := layer.family(name)) is not None]
+
+    def _exact(self, identity: Identity, families: Families) -> Found | None:
+        kept = [(layer, family.get(identity)) for layer, family in families]
+        if not self._memory and not any([entries for _, entries in kept]):  # noqa: C419 - on the path of binding
+            return None
+        for origin in _ORIGINS:
+            in_memory = self._memory.get((identity, origin))
+            if in_memory is not None:
+                return Found(in_memory, "memory")
+            for layer, entries in kept:
+                if origin in entries:
+                    return Found(entries[origin], layer)
+        return None
+
+    def _near(self, identity: Identity, families: Families, within: float) -> Found | None:
+        found = [
+            Found(nearest[1], layer, nearest[0])
+            for layer, family in families
+            if (nearest := family.nearest(identity)) is not None
+        ]
+        found += [
+            Found(entry, "memory", identity.distance(entry.identity))
+            for entry in self._memory.values()
+            if entry.origin == "measured" and entry.identity.family() == identity.family()
+        ]
         best = min(found, key=lambda item: (item.distance, item.entry.identity.shape), default=None)
         return best if best is not None and best.distance <= within else None
 

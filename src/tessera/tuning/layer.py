@@ -24,8 +24,8 @@ _Files = dict[str, tuple[_Stamp, Entry | None]]
 
 
 @dataclass
-class _Family:
-    """The entries of one folder, with what tells whether the folder or a file in it has changed."""
+class Family:
+    """The entries of one folder, which differ in shape only, and what tells whether it or a file in it has changed."""
 
     stamp: int
     files: _Files
@@ -39,19 +39,38 @@ class _Family:
                 (self.measured if entry.origin == "measured" else self.model)[entry.identity] = entry
         self.shapes = [(log_shape(entry.identity.shape), entry) for entry in self.measured.values()]
 
+    def get(self, identity: Identity) -> dict[Origin, Entry]:
+        """The entries of exactly this identity."""
+        origins: tuple[tuple[Origin, dict[Identity, Entry]], ...] = (
+            ("measured", self.measured),
+            ("model", self.model),
+        )
+        return {origin: entries[identity] for origin, entries in origins if identity in entries}
+
+    def nearest(self, identity: Identity) -> tuple[float, Entry] | None:
+        """The measured entry that differs in shape only, by the least log distance, and that distance."""
+        if not self.shapes:
+            return None
+        here = log_shape(identity.shape)
+        distance, _, entry = min(
+            (log_distance(here, there), entry.identity.shape, entry) for there, entry in self.shapes
+        )
+        return None if distance == float("inf") else (distance, entry)
+
 
 class Layer:
     """The entries below one folder. Reading never changes a file; what cannot be read is told to `report` and
-    skipped.
+    skipped. Where it is `settled`, its files do not change while the process runs, and are looked at once.
     """
 
-    def __init__(self, name: str, root: Path, report: Report) -> None:
+    def __init__(self, name: str, root: Path, report: Report, settled: bool = False) -> None:
         self.name = name
+        self._settled = settled
         self.root = root
         self._folder = root / f"v{VERSION}"
         self._prefix = f"{self._folder}{os.sep}"
         self._report = report
-        self._families: dict[str, _Family | None] = {}
+        self._families: dict[str, Family | None] = {}
 
     def path(self, identity: Identity, origin: Origin) -> Path:
         """The file of an entry."""
@@ -62,32 +81,10 @@ class Layer:
         """The file that collects the trials made for `identity` on `host`."""
         return self._folder / identity.family() / f"{identity.shape_name()}.{host}.jsonl"
 
-    def get(self, identity: Identity) -> dict[Origin, Entry]:
-        """The entries of exactly this identity."""
-        family = self._family(identity.family())
-        if family is None:
-            return {}
-        origins: tuple[tuple[Origin, dict[Identity, Entry]], ...] = (
-            ("measured", family.measured),
-            ("model", family.model),
-        )
-        return {origin: entries[identity] for origin, entries in origins if identity in entries}
-
-    def nearest(self, identity: Identity) -> tuple[float, Entry] | None:
-        """The measured entry that differs in shape only, by the least log distance, and that distance."""
-        family = self._family(identity.family())
-        if family is None or not family.shapes:
-            return None
-        here = log_shape(identity.shape)
-        distance, _, entry = min(
-            (log_distance(here, there), entry.identity.shape, entry) for there, entry in family.shapes
-        )
-        return None if distance == float("inf") else (distance, entry)
-
     def entries(self) -> Iterator[Entry]:
         """All readable entries, in the order of their file names."""
         for name in self._names(self._folder):
-            family = self._family(name)
+            family = self.family(name)
             if family is not None:
                 yield from (entry for _, entry in family.files.values() if entry is not None)
 
@@ -95,18 +92,23 @@ class Layer:
         """Makes the next look-up read the folder of `identity` again, which this process has just written."""
         self._families.pop(identity.family(), None)
 
-    def _family(self, name: str) -> _Family | None:
+    def family(self, name: str) -> Family | None:
+        """The entries of one `Identity.family()`; None where there are none. Looks whether the folder has changed."""
         known = self._families.get(name)
+        if self._settled and name in self._families:
+            return known
         try:
             # On the path of binding, so without making a Path.
             stamp = os.stat(self._prefix + name).st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
+            if self._settled:
+                self._families[name] = None
             return None
         except OSError as error:
             self._report(CacheIOError(f"cannot read {self._folder / name}: {error}"))
             return None
         if known is None or known.stamp != stamp:
-            known = _Family(stamp, self._read(self._folder / name, known.files if known is not None else {}))
+            known = Family(stamp, self._read(self._folder / name, known.files if known is not None else {}))
             self._families[name] = known
         return known
 

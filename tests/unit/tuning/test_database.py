@@ -12,6 +12,7 @@ import pytest
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.database import SHIPPED, TuningDatabase
 from tessera.tuning.entry import VERSION, dump
+from tessera.tuning.identity import Identity
 from tessera.tuning.layer import Layer
 from tessera.tuning.trial import Trial
 from tests.unit.tuning.support import MATMUL, OPTIMUM, entry, shaped, timing
@@ -179,13 +180,18 @@ def _environment(root: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
 
 
+def origins(layer: Layer, identity: Identity) -> set[str]:
+    family = layer.family(identity.family())
+    return set() if family is None else set(family.get(identity))
+
+
 def test_reading_follows_a_changed_folder_without_rereading_the_rest(
     database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for m in range(1, 6):
         database.put(entry(identity=shaped(m, 1, 1)))
     view = Layer("user", database.user.root, lambda problem: pytest.fail(str(problem)))
-    assert "measured" in view.get(shaped(1, 1, 1))
+    assert origins(view, shaped(1, 1, 1)) == {"measured"}
     read: list[str] = []
     original = Path.read_bytes
 
@@ -196,8 +202,38 @@ def test_reading_follows_a_changed_folder_without_rereading_the_rest(
     monkeypatch.setattr(Path, "read_bytes", noted)
     database.put(entry(identity=shaped(6, 1, 1)))
     read.clear()
-    assert "measured" in view.get(shaped(6, 1, 1))
+    assert origins(view, shaped(6, 1, 1)) == {"measured"}
     assert read == ["6x1x1.json"]
+
+
+def test_a_settled_layer_is_read_once(database: TuningDatabase) -> None:
+    database.put(entry())
+    settled, open_to_change = (Layer("any", database.user.root, lambda problem: None, fixed) for fixed in (True, False))
+    assert origins(settled, MATMUL) == {"measured"}
+    database.put(entry(identity=shaped(1, 1, 1)))
+    assert origins(settled, shaped(1, 1, 1)) == set()
+    assert origins(open_to_change, shaped(1, 1, 1)) == {"measured"}
+
+
+def test_a_look_on_the_path_of_binding_asks_the_system_once(
+    database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.put(entry(kc=64))
+    near = shaped(*[extent + 1 for extent in MATMUL.shape])
+    database.usable(near, lambda schedule: True)
+    asked: list[str] = []
+    original = os.stat
+
+    def noted(path: str) -> os.stat_result:
+        asked.append(path)
+        return original(path)
+
+    monkeypatch.setattr(os, "stat", noted)
+    found = database.usable(near, lambda schedule: schedule["kc"] == 64)
+    assert found is not None
+    assert found.distance > 0
+    assert len(asked) == 1
+    assert database.usable(near, lambda schedule: False) is None
 
 
 def test_shipped_folder_holds_only_readable_entries() -> None:
