@@ -69,6 +69,11 @@ class _Result:
     order: tuple[int, ...]
     constants: tuple[Leaf | None, ...]
 
+    @functools.cached_property
+    def nodes(self) -> tuple[Occurrence, ...]:
+        """The structure's nodes in post-order, for replays."""
+        return tuple(self.structure.post_order())
+
     def leaves(self, arguments: Sequence[Leaf]) -> tuple[Leaf, ...]:
         """The leaves for a call; literals of the function's own body are kept from the trace."""
         return tuple(
@@ -168,7 +173,7 @@ class TracedFunction:
             else:
                 stand_ins.append(node.state[1][0])
         trace = self._trace_for(stand_ins)
-        results = [_applied(result.structure, _operands_of(result, operands)) for result in trace.results]
+        results = [_applied(result.nodes, _operands_of(result, operands)) for result in trace.results]
         return results[0] if trace.single else tuple(results)
 
     def _operand(self, argument: Any, arguments: Sequence[Any]) -> Node:
@@ -213,7 +218,8 @@ class TracedFunction:
             self._known.exact[exact] = self._last = trace
             for result in trace.results:
                 form = symbolic_form(result.structure)
-                self._known.forms.setdefault(form, self._reason(rough, pattern))
+                if form not in self._known.forms:
+                    self._known.forms[form] = self._reason(rough, pattern)
             return trace
 
     def _reason(self, rough: tuple[Any, ...], pattern: _Trace | None) -> str:
@@ -325,7 +331,7 @@ def _replayed(pattern: _Trace, exact: tuple[Structure, ...]) -> _Trace:
     operands = [Node((holder.structure, (holder,))) for holder in holders]
     results = []
     for result in pattern.results:
-        node = _applied(result.structure, _operands_of(result, operands))
+        node = _applied(result.nodes, _operands_of(result, operands))
         results.append(
             _Result(
                 node.structure,
@@ -336,10 +342,10 @@ def _replayed(pattern: _Trace, exact: tuple[Structure, ...]) -> _Trace:
     return _traced(tuple(results), len(exact), pattern.single, pattern.shape_dependent)
 
 
-def _applied(structure: Structure, leaves: Sequence[Node]) -> Any:
-    """Applies the algebra of `structure` to other operands; shape rules run again."""
+def _applied(order: Sequence[Occurrence], leaves: Sequence[Node]) -> Any:
+    """Applies the algebra of a structure, given by its post-order, to other operands; shape rules run again."""
     made: list[Any] = []
-    for occurrence in structure.post_order():
+    for occurrence in order:
         made.append(_apply_one(occurrence, made, leaves))
     return made[-1]
 

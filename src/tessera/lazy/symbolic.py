@@ -83,7 +83,8 @@ def _node(occurrence: Occurrence) -> SymbolicNode:
     if operator is not None and attributes:
         attributes = operator.symbolic_attributes(attributes, structure.operands, structure.shape)
     strides = structure.strides
-    return SymbolicNode(
+    value = structure.value
+    fields = (
         structure.kind,
         operator,
         attributes,
@@ -92,8 +93,10 @@ def _node(occurrence: Occurrence) -> SymbolicNode:
         structure.dtype,
         tuple([1 if extent == 1 else None for extent in structure.shape]),
         tuple([stride if stride in (0, 1) else None for stride in strides]) if strides else (),
-        None if structure.value is None else repr(structure.value),
+        None if value is None else repr(value),
     )
+    # On the path of binding: the constructor of a named tuple is a Python function.
+    return tuple.__new__(SymbolicNode, fields)
 
 
 def _forget_forms() -> None:
