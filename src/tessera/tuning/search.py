@@ -32,6 +32,7 @@ _SMALL_GAIN = 0.01
 _DOUBT = 0.75
 _FINALISTS = 4
 _FINAL_MARGIN = 0.05
+_DEFAULT_MARGIN = 0.3
 
 
 @dataclass(frozen=True)
@@ -141,22 +142,39 @@ class _Search:
             here = up.schedule
 
     def _final(self) -> Trial:
-        """The winner: the leaders are timed again, longer and against each other; ties go to the model's favourite."""
-        leaders = sorted(self._succeeded(), key=self._order)
-        margin = leaders[0].seconds * (1 + _FINAL_MARGIN)
-        leaders = [trial for trial in leaders if trial.seconds <= margin][:_FINALISTS]
-        if len(leaders) > 1:
-            again = self.evaluate([trial.schedule for trial in leaders], FINAL)
+        """The winner: the leaders are timed again, longer and against each other and the default.
+
+        The default stays unless the best beats it by more than the noise: what merely looked faster on a disturbed
+        machine is not worth remembering. Other ties go to the model's favourite.
+        """
+        finalists = self._finalists()
+        leaders = finalists
+        if len(finalists) > 1:
+            again = self.evaluate([trial.schedule for trial in finalists], FINAL)
             self.tried |= {trial.schedule: self._labelled(trial) for trial in again}
-            survivors = [self.tried[trial.schedule] for trial in leaders if self.tried[trial.schedule].outcome == "ok"]
+            survivors = [self.tried[trial.schedule] for trial in finalists]
+            survivors = [trial for trial in survivors if trial.outcome == "ok"]
             leaders = sorted(survivors, key=self._order) or sorted(self._succeeded(), key=self._order)[:1]
         if not leaders:
             raise TuneFailedError("every candidate failed when it ran again", hints=_count_failures(self.tried))
         best = leaders[0].timing
+        default = next((trial for trial in leaders if trial.schedule == self.space.default), None)
+        if default is not None and not _beats(best, default.timing):
+            return default
         ties = [
             trial for trial in leaders if best is not None and trial.timing is not None and _tied(best, trial.timing)
         ]
         return min(ties, key=lambda trial: (self._predict(trial.schedule), str(trial.schedule)))
+
+    def _finalists(self) -> list[Trial]:
+        """The fastest few, and the default unless it is far behind."""
+        ordered = sorted(self._succeeded(), key=self._order)
+        leaders = [trial for trial in ordered if trial.seconds <= ordered[0].seconds * (1 + _FINAL_MARGIN)]
+        leaders = leaders[:_FINALISTS]
+        default = self.tried.get(self.space.default)
+        if default is not None and default.seconds <= ordered[0].seconds * (1 + _DEFAULT_MARGIN):
+            leaders += [default] if default not in leaders else []
+        return leaders
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
 
@@ -224,6 +242,13 @@ def _tied(best: Timing, other: Timing) -> bool:
     if other.low_s <= best.high_s:
         slack = min(max(best.noise + other.noise, TIE), 2 * TIE)
     return other.median_s <= best.median_s * (1 + slack)
+
+
+def _beats(best: Timing | None, other: Timing | None) -> bool:
+    """Whether `best` is faster beyond doubt: by more than 1 %, and their intervals do not meet."""
+    if best is None or other is None:
+        return other is None
+    return best.high_s < other.low_s and best.median_s * (1 + TIE) < other.median_s
 
 
 def _count_failures(tried: dict[Schedule, Trial]) -> list[str]:

@@ -174,6 +174,29 @@ def test_leader_that_fails_in_the_finals_loses() -> None:
     assert result.best.schedule == near
 
 
+def test_default_stays_where_the_best_does_not_beat_its_noise() -> None:
+    table: dict[Schedule, Timing | Outcome] = {schedule: timing(2e-3) for schedule in SPACE.candidates()}
+    table[SPACE.default] = timing(1.1e-3, noise=0.1)
+    table[OPTIMUM] = timing(1.0e-3, noise=0.03)
+    assert run(table).best.schedule == SPACE.default
+    table[SPACE.default] = timing(1.1e-3, noise=0.03)
+    assert run(table).best.schedule == OPTIMUM
+
+
+def test_default_meets_the_leaders_in_the_finals() -> None:
+    table = synthetic_table()
+    table[SPACE.default] = timing(synthetic_seconds(OPTIMUM) * 1.2)
+    asked: list[tuple[Effort, Sequence[Schedule]]] = []
+    measured = replay(table)
+
+    def evaluate(schedules: Sequence[Schedule], effort: Effort) -> Sequence[Trial]:
+        asked.append((effort, schedules))
+        return measured(schedules, effort)
+
+    search(SPACE, synthetic_seconds, evaluate, clock=lambda: 0.0)
+    assert any(effort is FINAL and SPACE.default in schedules for effort, schedules in asked)
+
+
 def test_trials_carry_the_prediction() -> None:
     assert all(trial.predicted_s == synthetic_seconds(trial.schedule) for trial in run().trials)
 
