@@ -185,8 +185,12 @@ class Tensor(Methods):
             return f"{head}, argument of a traced function)"
         if self.size > MOST_PRINTED:
             return f"{head}, {self.size} values)"
-        values = repr(to_torch(leaves[0])).removeprefix("tensor(").rsplit(", dtype=", 1)[0]
+        # torch indents what follows the first line by the width of "tensor(".
+        values = repr(to_torch(leaves[0])).removeprefix("tensor(").rsplit(", dtype=", 1)[0].replace("\n       ", "\n")
         return f"{head},\n{values.removesuffix(')')})"
+
+    def __format__(self, form: str) -> str:
+        return format(self.item(), form) if form else str(self)
 
     def _value_for(self, question: str) -> bool | int | float:
         structure, leaves = self.state
@@ -194,6 +198,10 @@ class Tensor(Methods):
             raise ValueControlFlowError(
                 f"{question} of a tensor that is not evaluated",
                 hints=["op.where(condition, a, b) chooses by value", "outside of kernels, .item() evaluates"],
+            )
+        if self.size != 1:
+            raise ArgumentError(
+                f"{question} of a tensor of shape {self.shape}", hints=["reduce it to one element first"]
             )
         return self.item()
 
@@ -282,7 +290,7 @@ _REFLECTED: Final = {
 
 def check_device(device: object) -> None:
     """Raises DeviceError (E_DEVICE) for a device that kernels do not run on."""
-    if torch.device(str(device)).type != "cpu":
+    if str(device).split(":")[0] != "cpu":
         raise DeviceError(f"device {device}: kernels run on the CPU", hints=['device="cpu"'])
 
 

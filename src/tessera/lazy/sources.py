@@ -15,7 +15,7 @@ import torch
 
 from tessera import dtypes
 from tessera.dtypes import DType, dtype_of
-from tessera.errors import ArgumentError, DeviceError, DTypeError, GradDetachedError
+from tessera.errors import ArgumentError, DeviceError, DTypeError, GradDetachedError, MemoryLimitError
 from tessera.lazy import structure as structures
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Shape, Structure
@@ -183,8 +183,11 @@ def standard_normal(shape: Sequence[int], dtype: DType) -> Leaf:
     extents: Shape = tuple(int(extent) for extent in shape)
     if any(extent < 0 for extent in extents):
         raise ArgumentError(f"a shape of negative extents: {extents}")
-    wide = torch.float64 if dtype is dtypes.fp64 else torch.float32
-    values = torch.randn(extents, generator=torch.Generator().manual_seed(seed), dtype=wide)
     _supported(dtype)
+    wide = torch.float64 if dtype is dtypes.fp64 else torch.float32
+    try:
+        values = torch.randn(extents, generator=torch.Generator().manual_seed(seed), dtype=wide)
+    except RuntimeError as error:  # torch's allocator, or a product of extents beyond 64 bits
+        raise MemoryLimitError(f"a tensor of shape {extents} does not fit into memory") from error
     cast = values > 0 if dtype is dtypes.bool_ else values.round() if dtype.kind == "int" else values
     return from_torch(cast.detach().to(dtype.torch))

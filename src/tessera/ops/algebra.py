@@ -105,14 +105,20 @@ def call(name: str, *operands: object, **attributes: Any) -> Any:
 
 
 def power(base: Node, exponent: object) -> Any:
-    """`base ** exponent`. Raises ArgumentError (E_ARGUMENT) for a negative integer exponent of integers, as torch
-    does.
+    """`base ** exponent`; for 0.5 and -0.5 the (reciprocal) square root, as in torch: of -inf it is NaN.
+
+    Raises ArgumentError (E_ARGUMENT) for a negative integer exponent of integers, as torch does.
     """
+    if isinstance(exponent, float) and exponent in _ROOTS and base.dtype.kind == "float":
+        return unary(OPERATORS[_ROOTS[exponent]], (), base)
     if isinstance(exponent, int) and exponent < 0 and base.dtype.kind != "float":
         raise ArgumentError(
             f"integers to the negative power {exponent}", hints=["cast the base to a floating-point dtype"]
         )
     return binary(OPERATORS["pow"], (), base, beside(exponent, base))
+
+
+_ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 
 
 def filled(value: Number, like: Node) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -24,8 +23,8 @@ def reduction(name: str, node: Node, axis: Axis, keepdims: bool) -> Any:
 def _axes(axis: Axis, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
-    axes = {normalized_axis(operator.index(entry), rank) for entry in given}
+    given = tuple(axis) if isinstance(axis, Sequence) else (axis,)
+    axes = {normalized_axis(entry, rank) for entry in given}
     if len(axes) != len(given):
         raise ArgumentError(f"axes {given} name a dimension twice")
     # A tensor without dimensions takes axis 0 and -1, and has none to reduce.

@@ -103,6 +103,13 @@ def _bool_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], at
 
 
 def _cast_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+    wanted = attributes["dtype"]
+    if wanted not in dtypes.SUPPORTED:
+        names = ", ".join(sorted(str(dtype) for dtype in dtypes.SUPPORTED))
+        hint = (
+            'tf32 is a math mode: op.matmul(a, b, math="tf32")' if wanted is dtypes.tf32 else f"cast to one of {names}"
+        )
+        raise dtype_error(name, operands, f"tensors of {wanted} are not computed with", [hint])
     return operands[0].shape, attributes["dtype"]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 from typing import cast as typed
 
 from tessera.ops import calls, views
 from tessera.ops.algebra import Algebra, call_unary
 from tessera.ops.calls import Axis
+from tessera.ops.views import integer
 
 
 class Methods(Algebra):
@@ -85,6 +87,6 @@ class Methods(Algebra):
 
 
 def _integers(values: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(values) == 1 and not isinstance(values[0], int):
+    if len(values) == 1 and isinstance(values[0], Iterable):
         values = tuple(values[0])
-    return tuple(int(value) for value in values)
+    return tuple(integer(value, "an extent or axis") for value in values)

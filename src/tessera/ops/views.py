@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
@@ -22,8 +23,17 @@ def _existing(node: Node) -> Leaf | None:
     return leaves[0] if structure.kind == "buffer" and type(leaves[0]) is Leaf else None
 
 
+def integer(value: object, what: str) -> int:
+    """The value as an int. Raises ArgumentError (E_ARGUMENT) for what is none, such as 1.0."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise ArgumentError(f"{value!r} as {what}, which is an integer") from error
+
+
 def normalized_axis(axis: int, rank: int) -> int:
     """The axis counted from 0. Raises ArgumentError (E_ARGUMENT) outside of -rank..rank-1."""
+    axis = integer(axis, "an axis")
     if not -max(rank, 1) <= axis < max(rank, 1):
         raise ArgumentError(f"axis {axis} of a tensor of {rank} dimensions")
     return axis % max(rank, 1)

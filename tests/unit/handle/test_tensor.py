@@ -248,3 +248,26 @@ def test_eval_into_given_memory() -> None:
         (y + 1).eval()
     with pytest.raises(ShapeMismatchError):
         (op.tensor(torch.ones(2)) + 1).eval(torch.empty(3))
+
+
+def test_rows_of_a_repr_are_aligned() -> None:
+    rows = repr(op.tensor(torch.arange(8.0).reshape(2, 2, 2))).splitlines()
+    assert rows == ["Tensor([2, 2, 2], fp32,", "[[[0., 1.],", "  [2., 3.]],", "", " [[4., 5.],", "  [6., 7.]]])"]
+
+
+def test_one_element_is_formatted_as_a_number() -> None:
+    assert f"{op.tensor([2.0]) / 3:.3f}" == "0.667"
+    assert f"{op.tensor([2.0])}" == "Tensor([1], fp32,\n[2.])"
+    with pytest.raises(ArgumentError, match=r"shape \(2,\)"):
+        f"{op.tensor([2.0, 3.0]):.3f}"
+
+
+def test_the_truth_of_several_elements_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"bool\(\) of a tensor of shape \(2,\)"):
+        bool(op.tensor([True, False]))
+
+
+def test_an_unknown_device_is_refused() -> None:
+    for device in ("foo", "", 3):
+        with pytest.raises(DeviceError):
+            op.tensor((2, 2), device=device)

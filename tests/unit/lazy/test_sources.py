@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import torch
 
 from tessera import op
 from tessera.dtypes import bf16, bool_, fp32, fp64, int64
-from tessera.errors import ArgumentError, DeviceError, DTypeError, GradDetachedError
+from tessera.errors import ArgumentError, DeviceError, DTypeError, GradDetachedError, MemoryLimitError
 from tessera.handle import Tensor
 from tessera.lazy.sources import from_data, from_numpy, from_torch
 
@@ -136,3 +137,9 @@ def test_a_list_is_data_and_a_tuple_of_ints_is_a_shape() -> None:
     existing = op.tensor([1.0])
     assert op.tensor(existing) is existing
     assert isinstance(op.tensor(existing, dtype="fp64"), Tensor)
+
+
+@pytest.mark.parametrize("shape", [(1 << 40, 1 << 30), (1 << 25, 1 << 25)])
+def test_a_shape_beyond_memory_is_an_error(shape: tuple[int, ...]) -> None:
+    with pytest.raises(MemoryLimitError, match=re.escape(str(shape))):
+        op.tensor(shape)

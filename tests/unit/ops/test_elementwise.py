@@ -9,7 +9,7 @@ import torch
 
 from tessera import op
 from tessera.dtypes import bool_, fp32, int32, int64
-from tessera.errors import ArgumentError
+from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS
 from tests.unit.ops.torch_emitter import TorchEmitter, Value
@@ -125,3 +125,19 @@ def test_costs_count_the_results_elements() -> None:
     total = structure.operands[0]
     assert OPERATORS["add"].flops(total.operands, total, {}) == 12
     assert OPERATORS["add"].bytes_moved(total.operands, total, {}) == 4 * (12 + 4 + 12)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "fp8_e4m3", "tf32"])
+def test_casts_to_dtypes_without_kernels_are_refused_at_the_call(dtype: str) -> None:
+    with pytest.raises(DTypeError, match=rf"\(3,\) fp32: tensors of {dtype} are not computed with"):
+        op.cast(torch.ones(3), dtype)
+    with pytest.raises(DTypeError, match=dtype):
+        op.tensor(torch.ones(3)).to(dtype)
+
+
+def test_powers_of_a_half_are_square_roots() -> None:
+    x = torch.tensor([-math.inf, -1.0, -0.0, 0.0, 2.25, math.inf, math.nan])
+    for exponent in (0.5, -0.5):
+        torch.testing.assert_close(op.pow(x, exponent).torch(), x**exponent, equal_nan=True, rtol=1e-6, atol=0)
+        assert torch.equal(1 / (op.tensor(x) ** exponent).torch() < 0, 1 / x**exponent < 0)  # the sign of zero
+    assert (op.tensor([4, 9]) ** 0.5).tolist() == [2.0, 3.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import given
@@ -109,3 +110,14 @@ def test_products_of_vectors() -> None:
         result = op.matmul(a, b)
         assert result.shape == tuple((a @ b).shape)
         torch.testing.assert_close(result.torch(), a @ b)
+
+
+def test_extents_and_axes_are_integers_of_any_library() -> None:
+    x = op.tensor(torch.arange(6))
+    assert x.reshape(numpy.int64(6)).shape == x.reshape([2, numpy.int32(3)]).reshape(-1).shape == (6,)
+    with pytest.raises(ArgumentError, match=r"2\.0 as an extent or axis, which is an integer"):
+        x.reshape(2.0, 3)
+    with pytest.raises(ArgumentError, match="'a' as an extent or axis, which is an integer"):
+        x.reshape("ab")
+    with pytest.raises(ArgumentError, match=r"1\.0 as an axis, which is an integer"):
+        op.softmax(op.tensor((2, 2)), 1.0)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy
 import pytest
 import torch
 from hypothesis import given
@@ -114,3 +115,11 @@ def test_costs_count_what_is_read() -> None:
     record = OPERATORS["mean"]
     assert record.flops(structure.operands, structure, structure.named_attributes) == 8 * 16 + 8
     assert record.bytes_moved(structure.operands, structure, {}) == 4 * (8 * 16 + 8)
+
+
+def test_an_axis_is_an_integer_of_any_library() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    assert torch.equal(op.sum(x, numpy.int64(1)).torch(), x.sum(1))  # type: ignore[arg-type]
+    for axis in (1.0, "1", (0, None)):
+        with pytest.raises(ArgumentError, match="is an integer"):
+            op.sum(x, axis)  # type: ignore[arg-type]
