@@ -57,9 +57,14 @@ def _streams_out(schedule: Schedule, problem: MapReduceProblem) -> bool:
     return not schedule["nontemporal"] or problem.bytes_out >= STREAMED_BYTES
 
 
+def _something_to_cut(schedule: Schedule, problem: MapReduceProblem) -> bool:
+    return schedule["parallel"] == "outer" or problem.workers > 1
+
+
 RULES: tuple[Rule[MapReduceProblem], ...] = (
     Rule("vector-registers", "the vectors of one step must not spill much", _fits_registers),
     Rule("scratch-holds-row", "kept values need a scratch row at least as long as the data's", _row_fits),
+    Rule("one-worker", "the work of one worker is not cut along the lanes", _something_to_cut),
     Rule("streaming-needs-size", "non-temporal stores only help results larger than the caches", _streams_out),
 )
 
@@ -95,12 +100,12 @@ def default_schedule(problem: MapReduceProblem) -> Schedule:
         if problem.dear and problem.by_rows
         else 0
     )
-    parallel = "lanes" if not problem.by_rows and problem.outer < problem.workers else "outer"
+    few_rows = not problem.by_rows and problem.outer < problem.workers and problem.workers > 1
     return Schedule(
         tile=(1, lanes * unroll),
         keep=keep,
         nontemporal=problem.bytes_out >= _cache_bytes(problem.target),
-        parallel=parallel,
+        parallel="lanes" if few_rows else "outer",
         fusion=True,
     )
 

@@ -38,13 +38,14 @@ class Bench:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self._operands = [materialize(spec) for spec in workload.operands]
+        results = {check.operand for check in workload.checks}
+        self._operands = [materialize(spec, number in results) for number, spec in enumerate(workload.operands)]
         self._outputs = [self._operands[check.operand] for check in workload.checks]
         self._results = [operand.tensor for operand in self._outputs]
 
     def load(self, launches: Sequence[Launch], temporaries: Sequence[OperandSpec]) -> Candidate:
         """A candidate that is ready to run."""
-        scratch = [materialize(spec) for spec in temporaries]
+        scratch = [materialize(spec, ours=True) for spec in temporaries]
         addresses = [operand.tensor.data_ptr() for operand in self._operands]
         addresses += list(self.workload.scalars)
         addresses += [operand.tensor.data_ptr() for operand in scratch]

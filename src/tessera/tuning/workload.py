@@ -15,6 +15,7 @@ from uuid import uuid4
 import torch
 
 from tessera.dtypes import dtype_of
+from tessera.runtime.segments import Segment, round_to_pages
 from tessera.tuning.checking import OutputCheck
 
 Values: TypeAlias = Literal["normal", "positive", "zero"]
@@ -73,11 +74,15 @@ class Operand:
             inside.fill_(True if inside.dtype == torch.bool else torch.iinfo(inside.dtype).min)
 
 
-def materialize(spec: OperandSpec) -> Operand:
-    """The operand of a recipe: the same bits in every process."""
+def materialize(spec: OperandSpec, ours: bool = False) -> Operand:
+    """The operand of a recipe: the same bits in every process.
+
+    `ours` takes memory as Tessera's allocator gives it to results and temporaries: on huge pages where it is large.
+    """
     dtype = dtype_of(spec.dtype).torch
     generator = torch.Generator().manual_seed(spec.seed)
-    storage = torch.empty(spec.elements + 2 * GUARD, dtype=dtype)
+    elements = spec.elements + 2 * GUARD
+    storage = _segment(elements, dtype) if ours else torch.empty(elements, dtype=dtype)
     storage.fill_(_canary(dtype))
     inside = storage[GUARD : GUARD + spec.elements]
     if spec.values == "zero":
@@ -90,6 +95,11 @@ def materialize(spec: OperandSpec) -> Operand:
         drawn = torch.randn(inside.shape, generator=generator, dtype=torch.float32)
         inside.copy_(drawn.abs_().add_(0.1) if spec.values == "positive" else drawn)
     return Operand(inside.as_strided(spec.shape, spec.strides), storage)
+
+
+def _segment(elements: int, dtype: torch.dtype) -> torch.Tensor:
+    segment = Segment(round_to_pages(elements * dtype.itemsize))
+    return torch.frombuffer(segment.memory, dtype=dtype, count=elements, offset=segment.offset)
 
 
 def _canary(dtype: torch.dtype) -> int | bool:
