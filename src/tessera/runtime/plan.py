@@ -182,8 +182,7 @@ class BoundPlan:
             results=self._results,
             outputs=self._outputs,
             arena_bytes=arena_bytes,
-            frames=self.frames.idle,
-            new_frame=self.frames.new,
+            frames=self.frames,
             allocator=buffers.shared(),
             call=native.driver().run,
         )
