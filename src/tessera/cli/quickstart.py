@@ -6,6 +6,7 @@ It ends with three files in the current folder: trace.json (for https://ui.perfe
 from __future__ import annotations
 
 import importlib.util
+import os
 import statistics
 import sys
 import time
@@ -14,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -24,7 +24,8 @@ import tessera
 from tessera import analyze, autotune, profile, profiler
 from tessera.analyze import Roofline, RooflinePoint
 from tessera.cli.quickstart_kernels import TOLERANCE, Kernel, kernels
-from tessera.target import Target
+from tessera.cli.quickstart_machine import Machine, describe, look, look_again, print_ceilings
+from tessera.errors import ArgumentError
 from tessera.tuning.clock import ContentionMeter, time_batch
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import Progress as TuningProgress
@@ -71,13 +72,17 @@ def quickstart(
     """
     console = Console(width=None if sys.stdout.isatty() else 110)
     begin = time.perf_counter()
-    folder.mkdir(parents=True, exist_ok=True)
-    machine = describe(console)
+    check_folder(folder)
+    machine = look(console)
+    describe(machine, console)
     work = kernels()
     configs = tune(work, budget, console)
+    if machine.in_doubt:
+        machine = look_again(machine, console)
+        print_ceilings(machine, console)
     results = measure(work, configs, folder, console)
-    model = Roofline(tuple(result.point for result in results), machine)
-    console.print(table(results, model))
+    model = roofline(results, machine)
+    console.print(table(results, model, machine.in_doubt))
     run_example(console)
     picture = model.save(folder / "roofline.png")
     for path, meaning in (
@@ -91,21 +96,14 @@ def quickstart(
         raise typer.Exit(1)
 
 
-def describe(console: Console) -> Target:
-    """Prints the machine and its ceilings, measured now or before, and gives both back."""
-    with console.status("measuring what this machine can do"):
-        machine = analyze.machine()
-    threads = torch.get_num_threads()
-    console.print(f"[bold]{machine.name}[/], {machine.arch}, {machine.cores} cores, {threads} threads", highlight=False)
-    ceilings = machine.ceilings
-    if ceilings is None:
-        return machine
-    peaks = [f"{row.dtype} {row.flop_per_s / 1e9:,.0f} GFLOP/s" for row in ceilings.compute if row.workers == threads]
-    levels = dict.fromkeys(row.level for row in ceilings.memory if row.workers == threads)
-    bandwidths = [f"{level} {analyze.bandwidth(ceilings, level, threads) / 1e9:,.0f} GB/s" for level in levels]
-    when = f"{ceilings.source} {ceilings.date[:10]}"
-    console.print(f"ceilings, {when}: {', '.join(peaks + bandwidths)}", highlight=False)
-    return machine
+def check_folder(folder: Path) -> None:
+    """Makes the folder for the files, now and not after a minute of tuning. Raises ArgumentError when it cannot."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"--folder {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ArgumentError(f"--folder {folder}: files cannot be written there", hints=["name another with --folder"])
 
 
 def tune(work: Sequence[Kernel], budget_s: float, console: Console) -> list[Config]:
@@ -190,8 +188,19 @@ def _without_result(call: Callable[[], object]) -> Callable[[], None]:
     return run
 
 
-def table(results: Sequence[Result], model: Roofline) -> Table:
-    """The one table: time, rate, share of the bound, what binds, ratio to torch, error."""
+def roofline(results: Sequence[Result], machine: Machine) -> Roofline:
+    """The kernels against the machine's ceilings; the picture's title says where these are in doubt."""
+    target = machine.target
+    if machine.in_doubt:
+        target = replace(target, name=f"{target.name} (busy while its ceilings were measured)")
+    return Roofline(tuple(result.point for result in results), target)
+
+
+def table(results: Sequence[Result], model: Roofline, in_doubt: bool = False) -> Table:
+    """The one table: time, rate, share of the bound, what binds, ratio to torch, error.
+
+    `in_doubt` marks the shares: the ceilings may be too low.
+    """
     shown = Table(title="Tessera on this machine", title_justify="left")
     shown.add_column("kernel", no_wrap=True)
     for column in ("time", "rate", "% of bound", "bound by", "torch's time / ours", "error", "right"):
@@ -204,14 +213,18 @@ def table(results: Sequence[Result], model: Roofline) -> Table:
             kernel.label,
             f"{1e3 * point.seconds:.3f} ms",
             rate,
-            "" if share is None else f"{share:.0f}",
+            "" if share is None else f"{share:.0f}" + " +" * in_doubt,
             "" if bound is None else bound.binding,
             f"{result.torch_seconds / point.seconds:.2f}" + ("" if result.quiet else " *"),
             f"{result.error:.0e}",
             "yes" if result.right else "NO",
         )
+    notes = []
+    if in_doubt:
+        notes.append("+ other programs wanted the CPU while the ceilings were measured: the share may be lower")
     if not all(result.quiet for result in results):
-        shown.caption = "* other programs wanted the CPU all the while; run it again on a quiet machine"
+        notes.append("* other programs wanted the CPU all the while; run it again on a quiet machine")
+    shown.caption, shown.caption_justify = "\n".join(notes) or None, "left"
     return shown
 
 

@@ -54,7 +54,7 @@ def render(session: Session) -> Table:
             f"{session.launched} kernels ran, {session.recorded} are recorded: {session.overwritten} were overwritten "
             f"(raise TESSERA_PROFILE_RECORDS), {session.unfinished} were not finished"
         )
-    table.caption = "\n".join(notes) or None
+    table.caption, table.caption_justify = "\n".join(notes) or None, "left"
     return table
 
 
