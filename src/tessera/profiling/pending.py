@@ -14,7 +14,7 @@ from typing import Final
 from tessera.errors import InputMutatedError
 from tessera.lazy import node as nodes
 from tessera.lazy.evaluation import check_versions, evaluate
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, State
 from tessera.lazy.structure import Position, Structure
 
@@ -72,8 +72,11 @@ class PendingResults:
 
 
 def outstanding(notes: Iterable[Note]) -> list[Note]:
-    """The notes whose node is pending and whose expression is part of no other noted expression."""
-    kept = list(notes)
+    """The notes whose node is pending and whose expression is part of no other noted expression.
+
+    Nodes that tracing made (for `op.kernel` or `autotune`) stand for no values: they are left out.
+    """
+    kept = [note for note in notes if not any(isinstance(leaf, Placeholder) for leaf in note[1][1])]
     tracked = {_key(*state) for _, state in kept}
     contained: set[Key] = set()
     seen: set[Key] = set()

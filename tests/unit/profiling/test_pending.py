@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
-from tessera import op, profile
+from tessera import Tensor, autotune, op, profile
 from tessera.lazy import evaluation
 from tessera.lazy.node import Node
 from tessera.ops import oracle
@@ -32,6 +32,20 @@ def evaluated() -> Iterator[list[list[str]]]:
 
 def ones() -> torch.Tensor:
     return torch.ones(4, 4)
+
+
+def test_what_tracing_makes_is_no_result(evaluated: list[list[str]]) -> None:
+    @op.kernel
+    def scaled(x: Tensor) -> Tensor:
+        return op.exp(x) * 2.0
+
+    with profile.session():
+        autotune.load(op.matmul, (4, 4, 4))
+        kept = scaled(ones())
+        with profile.region("inside"):
+            autotune.load(scaled, [(4, 4)])
+    assert [names for names in evaluated if "matmul" in names] == []
+    torch.testing.assert_close(kept.torch(), torch.exp(ones()) * 2)
 
 
 def test_dropped_result_is_evaluated_at_the_end(evaluated: list[list[str]]) -> None:
