@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -245,11 +245,20 @@ class KernelCompiler:
         return item
 
     def facts(self, launches: Sequence[Launch]) -> Callable[[], Sequence[StepFacts]]:
-        """What reports say about the launches, counted when a report asks."""
-        return lambda: [
-            step_facts(launch.kernel, [(view.shape, view.dtype) for view, _ in launch.call.arguments])
-            for launch in launches
-        ]
+        """What reports say about the launches, counted when a report asks. Keeps their shapes, not the launches, which
+        are some 25 objects each.
+        """
+        kept = [(launch.kernel, tuple([view.shape for view, _ in launch.call.arguments])) for launch in launches]
+        return partial(_counted, kept)
+
+
+def _counted(kept: Sequence[tuple[Kernel, tuple[tuple[int, ...], ...]]]) -> list[StepFacts]:
+    """The facts of kernels over arguments of these shapes."""
+    dtypes = [[argument.dtype for argument in kernel.subject.pattern.arguments] for kernel, _ in kept]
+    return [
+        step_facts(kernel, list(zip(shapes, own, strict=True)))
+        for (kernel, shapes), own in zip(kept, dtypes, strict=True)
+    ]
 
 
 def useful_workers(problem: Problem, workers: int) -> int:

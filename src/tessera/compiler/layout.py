@@ -6,8 +6,9 @@ for every new shape, so it works on plain tuples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 Strides: TypeAlias = tuple[int, ...]
@@ -45,17 +46,18 @@ def merge_axes(extents: Sequence[int], columns: Sequence[Column]) -> Axes:
     return Axes(tuple(kept_extents), tuple(kept))
 
 
-@lru_cache(maxsize=64)
-def _identity(rank: int) -> tuple[int, ...]:
-    return tuple(range(rank))
-
-
-def domain_strides(strides: Strides, mapping: Sequence[int | None], rank: int) -> Strides:
+def domain_strides(strides: Strides, mapping: tuple[int | None, ...], rank: int) -> Strides:
     """Strides of an array over a domain of `rank` dimensions; `mapping` says which one each of its dimensions walks."""
-    if mapping == _identity(rank):
-        return strides
-    result = [0] * rank
-    for stride, dimension in zip(strides, mapping, strict=True):
-        if dimension is not None:
-            result[dimension] = stride
-    return tuple(result)
+    pick = _pick(mapping, rank)
+    return strides if pick is None else pick((*strides, 0))
+
+
+@lru_cache(maxsize=1 << 10)
+def _pick(mapping: tuple[int | None, ...], rank: int) -> Callable[[Strides], Strides] | None:
+    """Takes an array's strides, and a 0 after them, to those over a domain; None where they are the same."""
+    if mapping == tuple(range(rank)):
+        return None
+    places = [mapping.index(dimension) if dimension in mapping else -1 for dimension in range(rank)]
+    if rank < 2:  # of one item, itemgetter gives the item
+        return lambda strides: tuple([strides[place] for place in places])
+    return itemgetter(*places)

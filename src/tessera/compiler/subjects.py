@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import TypeVar
 
 from tessera.compiler.program import KernelItem
 from tessera.compiler.specs import Pattern, contraction_spec, map_reduce_spec
@@ -18,6 +19,7 @@ from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
 from tessera.target import Target
 
 Problem = ContractionProblem | MapReduceProblem
+P = TypeVar("P", ContractionProblem, MapReduceProblem)
 
 
 class Subject:
@@ -54,28 +56,46 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Callable[[Mappi
     a_contiguous, b_contiguous = unit_axis(spec.a, spec.arguments, ""), unit_axis(spec.b, spec.arguments, "")
     epilogue = len(post_order(output.value for output in spec.outputs)) - 1
 
+    some = ContractionProblem(
+        m=1,
+        n=1,
+        k=1,
+        batch=1,
+        a_dtype=raw_a.dtype,
+        b_dtype=raw_b.dtype,
+        out_dtype=spec.outputs[0].value.dtype,
+        accumulator=spec.accumulator.dtype,
+        a_contiguous=a_contiguous,
+        b_contiguous=b_contiguous,
+        a_mapped=raw_a.operation != "load",
+        b_mapped=raw_b.operation != "load",
+        outputs=len(spec.outputs),
+        epilogue_operations=epilogue,
+        target=target,
+        workers=1,
+        native_bf16=target.has_avx512bf16,
+    )
+
     def pose(extents: Mapping[str, int], workers: int) -> Problem:
-        return ContractionProblem(
+        return _like(
+            some,
             m=extents["m"],
             n=extents["n"],
             k=extents["k"],
-            batch=math.prod(extents[axis] for axis in spec.batch),
-            a_dtype=raw_a.dtype,
-            b_dtype=raw_b.dtype,
-            out_dtype=spec.outputs[0].value.dtype,
-            accumulator=spec.accumulator.dtype,
-            a_contiguous=a_contiguous,
-            b_contiguous=b_contiguous,
-            a_mapped=raw_a.operation != "load",
-            b_mapped=raw_b.operation != "load",
-            outputs=len(spec.outputs),
-            epilogue_operations=epilogue,
-            target=target,
+            batch=math.prod([extents[axis] for axis in spec.batch]),
             workers=workers,
-            native_bf16=target.has_avx512bf16,
         )
 
     return pose
+
+
+def _like(problem: P, **changes: int) -> P:
+    """A problem with some fields changed. The constructor of a frozen dataclass, and `replace`, set field by field,
+    which takes four times as long.
+    """
+    made = object.__new__(type(problem))
+    vars(made).update(vars(problem), **changes)
+    return made
 
 
 def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Callable[[Mapping[str, int], int], Problem]:
@@ -86,20 +106,31 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Callable[[Mapping[
     live = max(1, sum(value.is_reduction for value in values))
     flops = sum(operation_cost(value.operation) for value in values)
 
+    some = MapReduceProblem(
+        outer=1,
+        reduced=1,
+        lanes=1,
+        by_rows=spec.reduced == spec.lanes,
+        bytes_in=0,
+        bytes_out=0,
+        passes=passes,
+        dear=dear,
+        live=live,
+        flops=flops,
+        target=target,
+        workers=1,
+    )
+    arguments = [(argument.axes, argument.dtype.itemsize) for argument in spec.arguments]
+
     def pose(extents: Mapping[str, int], workers: int) -> Problem:
-        sizes = [math.prod([extents[axis] for axis in a.axes]) * a.dtype.itemsize for a in spec.arguments]
-        return MapReduceProblem(
+        sizes = [math.prod([extents[axis] for axis in axes]) * itemsize for axes, itemsize in arguments]
+        return _like(
+            some,
             outer=math.prod([extents[axis] for axis in spec.outer]),
             reduced=extents[spec.reduced] if spec.reduced is not None else 1,
             lanes=extents[spec.lanes],
-            by_rows=spec.reduced == spec.lanes,
             bytes_in=sum(sizes[:first_output]),
             bytes_out=sum(sizes[first_output:]),
-            passes=passes,
-            dear=dear,
-            live=live,
-            flops=flops,
-            target=target,
             workers=workers,
         )
 
