@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import ClassVar
 
+_NAME = __name__.partition(".")[0]
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -169,16 +170,19 @@ class ProfileError(TesseraError, RuntimeError):
 
 
 def _user_location(frame: FrameType | None) -> str | None:
-    """The first frame from `frame` outwards that belongs neither to this package, nor to torch, nor to the interpreter.
+    """The first frame from `frame` outwards that belongs neither to this package, nor to code that it generated, nor to
+    torch, nor to the interpreter.
 
     torch is passed over because some of its Python functions call back into Tessera: the user's line is the one that
     called torch.
     """
     torch_file = getattr(sys.modules.get("torch"), "__file__", None)
-    passed_over = (_PACKAGE, "<frozen ") + ((os.path.dirname(torch_file) + os.sep,) if torch_file else ())
+    passed_over = (_PACKAGE, "<frozen ", "<tessera ") + ((os.path.dirname(torch_file) + os.sep,) if torch_file else ())
     while frame is not None:
         filename = frame.f_code.co_filename
-        if not filename.startswith(passed_over):
+        # A dataclass's own functions have no file, but the module of the class.
+        ours = str(frame.f_globals.get("__name__")).startswith(f"{_NAME}.") and filename == "<string>"
+        if not ours and not filename.startswith(passed_over):
             return f"{filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None

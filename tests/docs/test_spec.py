@@ -28,10 +28,8 @@ def test_5_2_a_session_reports_latency_work_bandwidth_and_efficiency(capsys: pyt
 
 def test_5_4_autotune_prints_the_best_config(capsys: pytest.CaptureFixture[str]) -> None:
     run_all(PROFILING[1:2])
-    shown = capsys.readouterr().out  # the knobs of the specification, among those of this machine
-    assert re.match(
-        r"Best config: tile=\(\d+,\d+,\d+\), .*pipeline_depth=\d+, .*fusion=(True|False)$", shown, re.MULTILINE
-    )
+    shown = capsys.readouterr().out  # the knobs of the specification, then those of this machine
+    assert re.match(r"Best config: tile=\(\d+,\d+,\d+\), pipeline_depth=\d+, fusion=(True|False)(, \w+=.*)?$", shown)
 
 
 def test_5_5_load_finds_what_was_tuned() -> None:

@@ -13,13 +13,16 @@ from tessera.scheduling.schedule import Schedule
 from tessera.tuning.identity import Identity
 from tessera.tuning.trial import Trial
 
+_FIRST = ("tile", "pipeline_depth", "fusion")
+"""The knobs that kernels of every device have are said first; what is particular to this one follows."""
+
 Source: TypeAlias = Literal["measured", "model", "cache", "nearest", "default"]
 
 
 @dataclass(frozen=True)
 class Config:
     """A schedule for one kernel of one shape; prints as `Best config: tile=(128,128,64), pipeline_depth=3,
-    fusion=True`.
+    fusion=True` and the other knobs.
 
     `source` is "measured" or "model" for one found by this call, "cache" for one that the database had, "nearest" for
     that of another shape, "default" for an untuned one. Times are seconds per call; with "nearest" they are those of
@@ -36,7 +39,8 @@ class Config:
     note: str = ""
 
     def __str__(self) -> str:
-        return f"Best config: {self.schedule}"
+        first = {knob: self.schedule[knob] for knob in _FIRST if knob in self.schedule}
+        return f"Best config: {Schedule(first | dict(self.schedule))}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import dtypes, errors
+from tessera import dtypes, errors, numerics, op, settings
 from tessera.errors import TesseraError
 
 CODES = {
@@ -77,6 +77,19 @@ def test_where_is_the_users_call_and_not_a_line_of_tessera() -> None:
     with pytest.raises(errors.DTypeError) as caught:
         dtypes.dtype_of("fp7")
     assert caught.value.where == here
+
+
+def test_where_is_no_line_of_generated_code() -> None:
+    with pytest.raises(errors.ArgumentError) as caught:
+        numerics.policy("bogus")  # type: ignore[arg-type] # refused by the generated constructor of a dataclass
+    assert caught.value.where is not None
+    assert caught.value.where.startswith(__file__)
+    x = torch.zeros(1 << 20)
+    (op.tensor(x) + 1.0).eval()
+    with settings.override(memory_limit_bytes=1 << 10), pytest.raises(errors.MemoryLimitError) as refused:
+        [(op.tensor(x) + 1.0).eval() for _ in range(64)]
+    assert refused.value.where is not None
+    assert refused.value.where.startswith(__file__)
 
 
 class Refusing(torch.Tensor):

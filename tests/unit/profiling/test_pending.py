@@ -37,7 +37,8 @@ def ones() -> torch.Tensor:
 def test_what_tracing_makes_is_no_result(evaluated: list[list[str]]) -> None:
     @op.kernel
     def scaled(x: Tensor) -> Tensor:
-        return op.exp(x) * 2.0
+        doubled: Tensor = op.exp(x) * 2.0
+        return doubled
 
     with profile.session():
         autotune.load(op.matmul, (4, 4, 4))

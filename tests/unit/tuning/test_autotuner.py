@@ -74,6 +74,8 @@ def test_model_method_measures_nothing() -> None:
     assert (config.source, config.predicted_s, config.measured_s) == ("model", synthetic_seconds(OPTIMUM), None)
     assert not measurer.asked
     assert str(config) == "Best config: tile=(12,32), kc=256, prefetch=True"
+    other = replace(config, schedule=Schedule(kc=8, fusion=True, pipeline_depth=3, tile=(1, 2)))
+    assert str(other) == "Best config: tile=(1,2), pipeline_depth=3, fusion=True, kc=8"
 
 
 def test_on_device_finds_what_the_model_does_not() -> None:
