@@ -159,11 +159,32 @@ class TileWriter:
             return ssa
         plain = self.find(value, own)
         if plain is None:
-            plain = self._write(value, own)
-            self._home(value).memo[(value, own)] = plain
+            plain = self._write_all(value)
         if wanted == own:
             return plain
         return self._place(value, tile.BroadcastOp.create, [plain], wanted, memo=True)
+
+    def _write_all(self, value: Value) -> SSAValue:
+        """Writes a value after those below it that are not written yet; a chain of operators may be thousands deep."""
+        stack = [value]
+        while True:
+            last = stack[-1]
+            own = self.shape(last)
+            written = self.find(last, own)
+            if written is None:
+                missing = [argument for argument in last.arguments if self._is_missing(argument)]
+                if missing:
+                    stack.extend(reversed(missing))
+                    continue
+                written = self._write(last, own)
+                self._home(last).memo[(last, own)] = written
+            stack.pop()
+            if not stack:
+                return written
+
+    def _is_missing(self, value: Value) -> bool:
+        # Constants are written in the shape that their use has.
+        return value.operation != "constant" and self.find(value, self.shape(value)) is None
 
     def _place(
         self,

@@ -52,3 +52,14 @@ def test_integer_powers_wrap_around_and_negative_ones_vanish(dtype: torch.dtype)
     assert call("pow", as_node(base), as_node(exponents)).tolist() == torch.pow(base, exponents).tolist()
     negative = torch.full_like(base, -2)
     assert call("pow", as_node(base), as_node(negative)).tolist() == [0, 1, 1, 0, 0, 0, 0, 0, 1]
+
+
+def test_a_chain_of_many_operators_is_one_kernel() -> None:
+    x = torch.rand(40)
+    chain = op.tensor(x)
+    for _ in range(700):  # deeper than Python may recurse
+        chain = chain * 1.001 + x
+    exact = x.double()
+    for _ in range(700):
+        exact = exact * 1.001 + x.double()
+    torch.testing.assert_close(chain.torch().double(), exact, rtol=1e-4, atol=0)
