@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from tessera.compiler.arrays import (
     Call,
@@ -28,6 +29,9 @@ from tessera.lazy.views import reshaped_strides
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import BoundPlan, Output, Slot, Step
 from tessera.scheduling.schedule import Schedule
+
+_slot = lru_cache(maxsize=1 << 10)(Slot)
+"""Makes a slot; plans share them."""
 
 
 def bind(program: Program, order: Sequence[Occurrence], compiler: KernelCompiler) -> tuple[BoundPlan, list[Kernel]]:
@@ -290,15 +294,15 @@ class _Binder(Launcher):
             if storage.leaf is not None:
                 if storage.leaf not in of_leaf:
                     of_leaf[storage.leaf] = len(slots)
-                    slots.append(Slot("leaf", storage.leaf))
+                    slots.append(_slot("leaf", storage.leaf))
                 storage.slot = of_leaf[storage.leaf]
         for index, storage in enumerate(results):
             storage.slot = len(slots)
-            slots.append(Slot("result", index))
+            slots.append(_slot("result", index))
         if temporaries:
             for storage, offset in zip(temporaries, offsets, strict=True):
                 storage.slot, storage.offset = len(slots), offset
-            slots.append(Slot("arena"))
+            slots.append(_slot("arena"))
         return slots
 
     def _step(self, launch: Launch) -> Step:
