@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -28,7 +29,7 @@ from tessera.lazy.policy import is_fast
 from tessera.lazy.printing import expression
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Shape, contiguous_strides
-from tessera.ops import products
+from tessera.ops import OPERATORS, products
 from tessera.ops.algebra import Algebra, call
 from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into
@@ -247,10 +248,14 @@ class Tensor(Methods):
         reflected = _REFLECTED.get(name.removeprefix("__").removesuffix("__"))
         if reflected is not None and len(args) == 2 and not kwargs and not isinstance(args[0], Tensor):
             return getattr(args[1], reflected)(args[0])
-        raise TorchFunctionError(
-            f"torch's {name} was given a Tessera tensor",
-            hints=["pass tensor.torch()", f"or use op.{name} where there is one"],
-        )
+        if _IN_PLACE.fullmatch(name):
+            # Not a TypeError: torch would make NotImplemented of it, and Python an addition that is not in place.
+            raise ArgumentError(
+                f"torch's {name}: a torch tensor is not updated in place by a Tessera tensor",
+                hints=["pass tensor.torch()", "or make a new tensor: x = x + y"],
+            )
+        named = [f"or use op.{name}"] if name in OPERATORS else []
+        raise TorchFunctionError(f"torch's {name} was given a Tessera tensor", hints=["pass tensor.torch()", *named])
 
     # numpy would otherwise take `array + tensor` apart into numbers, or into one torch function per element.
     __array_ufunc__ = None
@@ -266,6 +271,9 @@ use_node_class(Tensor)
 _CPU: Final = torch.device("cpu")
 _DLPACK_CPU: Final = 1
 _DEVICES: Final = ("cpu", "cuda", "mps", "meta", "xpu")
+_IN_PLACE: Final = re.compile(r"[a-z_]*[a-z]_|__i(and|or|xor)__")
+"""Names of torch's methods that write to their tensor: `x += y` calls `add_`."""
+
 _REFLECTED: Final = {
     "add": "__radd__",
     "sub": "__rsub__",

@@ -178,7 +178,6 @@ def test_torch_functions_are_refused_with_a_remedy() -> None:
         lambda: torch.exp(x),  # type: ignore[arg-type]
         lambda: torch.nn.functional.softmax(x, -1),  # type: ignore[arg-type]
         lambda: torch.cat([x, x]),  # type: ignore[list-item]
-        lambda: torch.ones(1).add_(x),  # type: ignore[arg-type]
     ]
     for call in calls:
         with pytest.raises(TorchFunctionError) as caught:
@@ -248,6 +247,25 @@ def test_eval_into_given_memory() -> None:
         (y + 1).eval()
     with pytest.raises(ShapeMismatchError):
         (op.tensor(torch.ones(2)) + 1).eval(torch.empty(3))
+
+
+def test_a_torch_tensor_is_not_updated_in_place() -> None:
+    x = kept = torch.ones(2)
+    y = op.tensor([1.0, 2.0])
+    with pytest.raises(ArgumentError, match="add_: a torch tensor is not updated in place"):
+        x += y  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="copy_"):
+        x.copy_(y)  # type: ignore[arg-type]
+    assert x is kept
+
+
+def test_only_operators_that_exist_are_named_instead_of_torchs() -> None:
+    with pytest.raises(TorchFunctionError) as caught:
+        torch.relu(op.tensor([1.0]))  # type: ignore[arg-type]
+    assert caught.value.hints == ("pass tensor.torch()", "or use op.relu")
+    with pytest.raises(TorchFunctionError) as caught:
+        torch.cumsum(op.tensor([1.0]), 0)  # type: ignore[arg-type]
+    assert caught.value.hints == ("pass tensor.torch()",)
 
 
 def test_rows_of_a_repr_are_aligned() -> None:
