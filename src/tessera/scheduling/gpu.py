@@ -14,7 +14,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.dtypes import DType
+from tessera.dtypes import DType, fp32, tf32
 from tessera.ir import tile
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.contraction import loaded_arguments
@@ -75,7 +75,7 @@ def lower_map_reduce_gpu(spec: MapReduceSpec, schedule: Schedule) -> ModuleOp:
     """
     if spec.reduced == spec.lanes and not schedule["whole_row"]:
         # Row by row in blocks, as on CPUs, with rests as wide as the blocks.
-        looped = Schedule(tile=schedule["tile"], keep=0, nontemporal=False, parallel="outer")
+        looped = Schedule(tile=schedule["tile"], keep=0, ahead=False, nontemporal=False, parallel="outer")
         module = lower_map_reduce(spec, looped, schedule.integers("tile")[1])
         _name_arguments(_kernel(module).body.block, spec.outputs, [])
         return _with_hints(module, schedule)
@@ -175,6 +175,8 @@ class _ContractionLowering(_Grid):
                 a = self._operand(spec.a, {"m": self.bm, "k": self.bk}, where, depth)
                 b = self._operand(spec.b, {"k": self.bk, "n": self.bn}, where, depth)
                 element = _operand_dtypes(spec)[0]
+                if element is fp32 and spec.math == "tf32":
+                    element = tf32
                 loop.yielded = (builder.mma(a, b, loop.carried[0], self.bm, self.bn, self.bk, element),)
             self._epilogue(loop.results[0], at)
 

@@ -87,6 +87,7 @@ class _MapReduceLowering:
         self.width = schedule.integers("tile")[1]
         self.split_lanes = schedule["parallel"] == "lanes"
         self.nontemporal = bool(schedule["nontemporal"])
+        self.ahead = bool(schedule["ahead"] and spec.outer)
         self.by_rows = spec.reduced == spec.lanes
         keep = schedule.integer("keep")
         self.kept = kept_values(spec) if keep and self.by_rows else []
@@ -214,6 +215,8 @@ class _MapReduceLowering:
             builder.loop(lower, upper, width, neutral) as loop,
             self._scope({spec.lanes: loop.index}, {spec.lanes: bounded}),
         ):
+            if self.ahead and bounded and stage == 1:
+                self._fetch_next_row(loop.index, width)
             self._recall(stage, loop.index, width, bounded)
             sums = []
             for value, carried, start in zip(reductions, loop.carried, neutral, strict=True):
@@ -227,6 +230,17 @@ class _MapReduceLowering:
                     self._store(output.argument, output.value, {spec.lanes: bounded})
             loop.yielded = tuple(sums)
         return loop.results
+
+    def _fetch_next_row(self, position: SSAValue, width: int) -> None:
+        """Asks for what the row after this one reads here, so that memory works while this row is computed."""
+        builder, axis = self.builder, self.spec.outer[-1]
+        written = {output.argument for output in self.spec.outputs}
+        for number, argument in enumerate(self.spec.arguments):
+            if number not in written and {axis, self.spec.lanes} <= set(argument.axes):
+                here = {name: self.writer.position(name) for name in argument.axes if name != axis}
+                there = {**here, axis: builder.add(self.writer.position(axis), builder.index(1))}
+                indices = [there[name] for name in argument.axes]
+                builder.prefetch(self.arguments[number].value, indices, 1, width, write=False)
 
     def _masked(self, element: SSAValue, neutral: SSAValue, position: SSAValue, width: int, dtype: DType) -> SSAValue:
         builder = self.builder

@@ -61,9 +61,14 @@ def _something_to_cut(schedule: Schedule, problem: MapReduceProblem) -> bool:
     return schedule["parallel"] == "outer" or problem.workers > 1
 
 
+def _walks_rows_again(schedule: Schedule, problem: MapReduceProblem) -> bool:
+    return not schedule["ahead"] or (problem.by_rows and problem.passes > 1)
+
+
 RULES: tuple[Rule[MapReduceProblem], ...] = (
     Rule("vector-registers", "the vectors of one step must not spill much", _fits_registers),
     Rule("scratch-holds-row", "kept values need a scratch row at least as long as the data's", _row_fits),
+    Rule("ahead-needs-passes", "the next row is fetched in a second pass along this one", _walks_rows_again),
     Rule("one-worker", "the work of one worker is not cut along the lanes", _something_to_cut),
     Rule("streaming-needs-size", "non-temporal stores only help results larger than the caches", _streams_out),
 )
@@ -79,6 +84,7 @@ def space(problem: MapReduceProblem) -> Space[MapReduceProblem]:
             SCRATCH_COLUMNS,
             "columns of scratch memory for dear values that a later pass needs; 0 computes them again",
         ),
+        Knob("ahead", (False, True), "the second pass along a row fetches the next row"),
         Knob("nontemporal", (False, True), "results bypass the caches"),
         Knob("parallel", ("outer", "lanes"), "the dimension that is cut into one share per worker"),
         Knob("fusion", (True, False), "neighbouring maps inside this kernel"),
@@ -100,10 +106,13 @@ def default_schedule(problem: MapReduceProblem) -> Schedule:
         if problem.dear and problem.by_rows
         else 0
     )
+    # Only where the second pass computes for long: beside a short one, hardware prefetches as well and costs nothing.
+    ahead = bool(keep) and problem.passes > 1 and problem.bytes_in >= STREAMED_BYTES
     few_rows = not problem.by_rows and problem.outer < problem.workers and problem.workers > 1
     return Schedule(
         tile=(1, lanes * unroll),
         keep=keep,
+        ahead=ahead,
         nontemporal=problem.bytes_out >= _cache_bytes(problem.target),
         parallel="lanes" if few_rows else "outer",
         fusion=True,

@@ -120,9 +120,21 @@ def test_dear_values_are_kept_or_computed_again() -> None:
     outs = []
     for keep in (0, 1024):
         outs.append(torch.empty(3, 100))
-        schedule = Schedule(tile=(1, 16), keep=keep, nontemporal=False, parallel="outer", fusion=True)
+        schedule = Schedule(tile=(1, 16), keep=keep, ahead=False, nontemporal=False, parallel="outer", fusion=True)
         module = lower_map_reduce(spec, schedule, 8)
         assert ("tessera.tile.alloc" in print_module(module)) == bool(keep)
+        run_kernel(module, [x, outs[-1]])
+    assert torch.equal(*outs)
+
+
+def test_the_next_row_is_fetched_once_and_changes_no_result() -> None:
+    x = matrix(3, 100)
+    outs = []
+    for ahead in (False, True):
+        outs.append(torch.empty(3, 100))
+        schedule = Schedule(tile=(1, 16), keep=1024, ahead=ahead, nontemporal=False, parallel="outer", fusion=True)
+        module = lower_map_reduce(specs.rows("softmax", fp32), schedule, 8)
+        assert print_module(module).count("tessera.tile.prefetch") == int(ahead)
         run_kernel(module, [x, outs[-1]])
     assert torch.equal(*outs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -56,12 +57,25 @@ ROWS = map_reduce_problem(specs.rows("softmax", fp32), 64, 5000)
         ("vector-registers", {"tile": (1, 512)}),
         ("scratch-holds-row", {"keep": 4096}),
         ("streaming-needs-size", {"nontemporal": True}),
+        ("one-worker", {"parallel": "lanes"}),
     ],
 )
 def test_a_broken_rule_of_rows_is_named(name: str, changes: dict[str, KnobValue]) -> None:
-    space = mapreduce_space.space(ROWS)
+    space = mapreduce_space.space(replace(ROWS, workers=1))
     assert space.violations(space.default.replace(**changes)) == (name,)
     assert name in {rule.name for rule in mapreduce_space.RULES}
+
+
+def test_only_rows_that_are_walked_again_fetch_the_next() -> None:
+    space = mapreduce_space.space(map_reduce_problem(specs.add_scaled(fp32), 64, 5000))
+    assert space.violations(space.default.replace(ahead=True)) == ("ahead-needs-passes",)
+
+
+def test_dear_second_passes_of_large_operands_fetch_the_next_row() -> None:
+    assert mapreduce_space.space(map_reduce_problem(specs.rows("softmax", fp32), 4096, 4096)).default["ahead"]
+    assert not mapreduce_space.space(map_reduce_problem(specs.rows("softmax", fp32), 16, 4096)).default["ahead"]
+    norm = specs.rows("layer_norm", fp32, 2, eps=1e-3)
+    assert not mapreduce_space.space(map_reduce_problem(norm, 4096, 4096)).default["ahead"]
 
 
 @pytest.mark.parametrize("problem", [SQUARE, COLUMNS_OF_B, MAPPED, NARROW])
