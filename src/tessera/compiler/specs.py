@@ -113,6 +113,8 @@ def contraction_spec(item: KernelItem, pattern: Pattern) -> ContractionSpec:
     reader = _RegionReader(item, pattern, recorder)
     for operation in _graph_operations(item):
         reader.run(operation)
+    math = item.anchor.attribute("math") if item.anchor is not None else None
+    assert math is None or isinstance(math, str)
     assert recorder.a is not None and recorder.b is not None and recorder.accumulator is not None
     return ContractionSpec(
         item.name,
@@ -123,6 +125,7 @@ def contraction_spec(item: KernelItem, pattern: Pattern) -> ContractionSpec:
         recorder.accumulator,
         reader.outputs(),
         pattern.one_block,
+        math,
     )
 
 

@@ -62,6 +62,7 @@ class ContractionSpec:
     """A matrix product with prologues and epilogues: `outputs` are expressions over `accumulator`.
 
     `a` varies along batch axes, m and k; `b` along batch axes, k and n. `one_block` promises that K fits one K block.
+    `math="tf32"` permits products of fp32 whose operands are rounded to 10 mantissa bits, where a machine has such.
     """
 
     name: str
@@ -72,6 +73,7 @@ class ContractionSpec:
     accumulator: Value
     outputs: tuple[Output, ...]
     one_block: bool
+    math: str | None = None
 
 
 def kernel_module(

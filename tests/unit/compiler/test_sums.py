@@ -1,4 +1,4 @@
-"""The dtype of sums in compiled matrix products."""
+"""The dtype of sums, and the math mode, of compiled matrix products."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from tessera import op
+from tessera.compiler.inspection import kernels_of
+from tessera.scheduling.spec import ContractionSpec
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -21,3 +23,11 @@ def test_accum_dtype_is_the_dtype_of_the_sums(dtype: torch.dtype) -> None:
     assert op.matmul(a, b, accum_dtype="fp32").torch().max() < 62
     widened = op.matmul(a, b, accum_dtype="fp64").inspect("schedule")
     assert widened.count('"tessera.schedule.kernel"') == 1  # which casts as it reads and writes
+
+
+def test_the_math_mode_reaches_the_lowerings() -> None:
+    a = torch.randn(8, 8)
+    for math in ("tf32", None):
+        (kernel,) = kernels_of(op.gelu(op.matmul(a, a, math=math)).structure)
+        assert isinstance(kernel.subject.spec, ContractionSpec)
+        assert kernel.subject.spec.math == math
