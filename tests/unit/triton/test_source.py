@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,11 @@ def test_offsets_are_64_bits_wide() -> None:
 )
 def test_products_are_as_exact_as_their_operands(dtype: DType, dot: str) -> None:
     assert dot in source(product(specs.matmul(dtype)))
+
+
+def test_tf32_is_a_math_mode_of_fp32() -> None:
+    assert 'input_precision="tf32")' in source(product(replace(specs.matmul(fp32), math="tf32")))
+    assert "tf32" not in source(product(replace(specs.matmul(fp64), math="tf32")))
 
 
 def test_a_prologue_is_masked_beyond_k() -> None:
