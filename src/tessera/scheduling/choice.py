@@ -40,5 +40,5 @@ def modelled_choice(space: Space[Any], model: RooflineModel) -> ModelledChoice:
 
 
 def size_class(extent: int) -> int:
-    """Extents of one class share a choice: exact up to 16, then by powers of two."""
-    return extent if extent <= 16 else 16 + extent.bit_length()
+    """Extents of one class share a choice: those up to the next power of two."""
+    return extent if extent <= 1 else 1 + (extent - 1).bit_length()

@@ -28,6 +28,8 @@ from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 
 A_PADDING = 16
 """Elements added to a packed row of A, so that rows do not fall into the same cache set."""
+SUMS_PADDING = 16
+"""The same for a row of sums in scratch memory."""
 TRANSPOSED_ROWS = 16
 """Rows of a tile that is transposed in registers while packing."""
 
@@ -52,11 +54,6 @@ def lower_contraction(spec: ContractionSpec, schedule: Schedule, native_bf16: bo
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     _ContractionLowering(spec, schedule, native_bf16, TileBuilder(block), arguments).lower()
     return module
-
-
-def accumulates_in_output(spec: ContractionSpec) -> bool:
-    """Whether sums may wait in the output for the next K block; else they need scratch memory."""
-    return len(spec.outputs) == 1 and spec.outputs[0].value.dtype == spec.accumulator.dtype
 
 
 def loaded_arguments(value: Value) -> list[int]:
@@ -97,13 +94,14 @@ class _ContractionLowering:
         self.mc, self.nc = rows // self.mr * self.mr, columns // self.nr * self.nr
         self.unroll = schedule.integer("unroll")
         self.pack_a, self.pack_b = bool(schedule["pack_a"]), bool(schedule["pack_b"])
+        self.sums_in_scratch = schedule["sums"] == "scratch" and not spec.one_block
         self.rows_outer = schedule["order"] == "rows"
         self.parallel = str(schedule["parallel"])
         self.depth = schedule.integer("pipeline_depth")
         self.accumulator_dtype = spec.accumulator.dtype
         self.sums_floats = spec.accumulator.dtype.kind == "float"
         raw = _raw_dtype(spec.a), _raw_dtype(spec.b)
-        self.pairs = native_bf16 and raw == (bf16, bf16) and self.pack_b and self.accumulator_dtype == fp32
+        self.pairs = native_bf16 and raw == (bf16, bf16) and self.accumulator_dtype == fp32
         self.element = bf16 if self.pairs else self.accumulator_dtype
         self.k_step = 2 if self.pairs else 1
         self.partials: SSAValue | None = None
@@ -114,8 +112,9 @@ class _ContractionLowering:
         builder, spec = self.builder, self.spec
         extents = [self._extent(axis) for axis in (*spec.batch, "m", "n")]
         self.k_extent = self._extent("k")
-        if not spec.one_block and not accumulates_in_output(spec):
-            kind = buffer_type(self.accumulator_dtype, [self.nc, 1], [self.mc, self.nc])
+        if self.sums_in_scratch:
+            stride = self.nc + SUMS_PADDING
+            kind = buffer_type(self.accumulator_dtype, [stride, 1], [self.mc, stride])
             self.partials = builder.alloc(kind, "L2")
         steps = [1] * len(spec.batch) + [self.mr, self.nr]
         split = {"batch": 0, "rows": len(spec.batch), "columns": len(spec.batch) + 1}[self.parallel]
@@ -269,33 +268,46 @@ class _ContractionLowering:
     def _micro(self, a: _Operand, b: _Operand, corner: _Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
         builder = self.builder
         m, n = builder.add(corner.ic, ir), builder.add(corner.jc, jr)
-        output = self.spec.outputs[0]
+        sums = None if self.spec.one_block else self._partial(m, n, ir, jr)
         if self.depth >= 2:
-            self._prefetch_output(output, m, n, mr)
+            place = sums or self._place(self.spec.outputs[0], m, n)
+            builder.prefetch(place.buffer, place.indices, mr, self.nr, write=True)
         zero = builder.splat(0, self.accumulator_dtype, (mr, self.nr))
         a_panel = builder.floor_div(ir, builder.index(self.mr)) if a.panel else ir
         b_panel = builder.floor_div(jr, builder.index(self.nr)) if b.panel else jr
-        with builder.loop(builder.index(0), corner.depth, self.k_step, [zero], self.unroll) as loop:
-            k = loop.index
+
+        def step(k: SSAValue, acc: SSAValue, whole: bool) -> SSAValue:
             left = self._load_a(a, corner, a_panel, m, k, mr)
-            right = self._load_b(b, corner, b_panel, n, k)
-            (acc,) = loop.carried
-            loop.yielded = (builder.mma(left, right, acc, mr, self.nr, self.k_step, self.element),)
-        if self.spec.one_block:
-            self._epilogue(loop.results[0], m, n, mr)
+            right = self._load_b(b, corner, b_panel, n, k, whole)
+            return builder.mma(left, right, acc, mr, self.nr, self.k_step, self.element)
+
+        # Pairs of rows of B read in place: a last row without a partner is a step of its own.
+        lone_row = self.pairs and b.staged is None
+        two = builder.index(2)
+        depth = builder.mul(builder.floor_div(corner.depth, two), two) if lone_row else corner.depth
+        with builder.loop(builder.index(0), depth, self.k_step, [zero], self.unroll) as loop:
+            loop.yielded = (step(loop.index, loop.carried[0], True),)
+        acc = loop.results[0]
+        if lone_row:
+            odd = builder.compare(depth, corner.depth, "slt")
+            (acc,) = builder.branch(odd, lambda: [step(depth, loop.results[0], False)], lambda: [loop.results[0]])
+        if sums is None:
+            self._epilogue(acc, m, n, mr)
         else:
-            self._accumulate(loop.results[0], corner, self._partial(m, n, ir, jr), m, n, mr)
+            self._accumulate(acc, corner, sums, m, n, mr)
 
     def _partial(self, m: SSAValue, n: SSAValue, ir: SSAValue, jr: SSAValue) -> _Place:
         """Where sums wait for the next K block: in the output, or in scratch memory of one block of rows."""
         if self.partials is not None:
             return _Place(self.partials, (ir, jr), (0, 1), (True, True))
-        index = self.spec.outputs[0].argument
-        argument = self.spec.arguments[index]
+        return self._place(self.spec.outputs[0], m, n)
+
+    def _place(self, output: Output, m: SSAValue, n: SSAValue) -> _Place:
+        argument = self.spec.arguments[output.argument]
         where = {**self.batch_position, "m": m, "n": n}
-        dims = argument.axes.index("m"), argument.axes.index("n")
         indices = tuple(where[axis] for axis in argument.axes)
-        return _Place(self.arguments[index].value, indices, dims, (False, False))
+        dims = argument.axes.index("m"), argument.axes.index("n")
+        return _Place(self.arguments[output.argument].value, indices, dims, (False, False))
 
     def _load_a(self, a: _Operand, corner: _Corner, panel: SSAValue, m: SSAValue, k: SSAValue, mr: int) -> SSAValue:
         builder, shape = self.builder, (mr, self.k_step)
@@ -309,21 +321,17 @@ class _ContractionLowering:
             return builder.load(a.staged, [panel, k, builder.index(0)], [2, 1], shape, [True, True])
         return builder.load(a.staged, [panel, k], [0, 1], shape, [True, True])
 
-    def _load_b(self, b: _Operand, corner: _Corner, panel: SSAValue, n: SSAValue, k: SSAValue) -> SSAValue:
+    def _load_b(self, b: _Operand, corner: _Corner, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool) -> SSAValue:
+        """`k_step` rows of B; `whole` says that all of them lie inside its extent of K."""
         builder, shape, zero = self.builder, (self.k_step, self.nr), self.builder.index(0)
         if b.staged is None:
             at = {"k": builder.add(corner.pc, k), "n": n}
-            return self._writer({"k": 1, "n": self.nr}, at, {"k": True, "n": False}).write(b.value, shape)
+            writer = self._writer({"k": self.k_step, "n": self.nr}, at, {"k": whole, "n": False})
+            return writer.write(self._element(b.value), shape)
         if self.pairs:
             pair = builder.floor_div(k, builder.index(2))
             return builder.load(b.staged, [panel, pair, zero, zero], [3, 2], shape, [True, True])
         return builder.load(b.staged, [panel, k, zero], [1, 2], shape, [True, True])
-
-    def _prefetch_output(self, output: Output, m: SSAValue, n: SSAValue, mr: int) -> None:
-        argument = self.spec.arguments[output.argument]
-        where = {**self.batch_position, "m": m, "n": n}
-        buffer = self.arguments[output.argument].value
-        self.builder.prefetch(buffer, [where[axis] for axis in argument.axes], mr, self.nr, write=True)
 
     def _accumulate(self, acc: SSAValue, corner: _Corner, place: _Place, m: SSAValue, n: SSAValue, mr: int) -> None:
         """Adds what earlier K blocks left at `place`, and puts it back there or runs the epilogue."""
@@ -354,13 +362,9 @@ class _ContractionLowering:
     def _epilogue(self, acc: SSAValue, m: SSAValue, n: SSAValue, mr: int) -> None:
         writer = self._writer({"m": mr, "n": self.nr}, {"m": m, "n": n}, {"m": False, "n": False})
         writer.define(self.spec.accumulator, acc)
-        where = {**self.batch_position, "m": m, "n": n}
         for output in self.spec.outputs:
-            argument = self.spec.arguments[output.argument]
-            value = writer.write(output.value, (mr, self.nr))
-            dims = [argument.axes.index("m"), argument.axes.index("n")]
-            indices = [where[axis] for axis in argument.axes]
-            self.builder.store(value, self.arguments[output.argument].value, indices, dims, [False, False])
+            value, place = writer.write(output.value, (mr, self.nr)), self._place(output, m, n)
+            self.builder.store(value, place.buffer, place.indices, place.dims, place.in_bounds)
 
 
 @dataclass(frozen=True)

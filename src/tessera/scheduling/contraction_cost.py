@@ -27,6 +27,8 @@ LOOP_INSTRUCTIONS: Final = 4
 """Counter, compare, branch and an address per trip of the innermost loop."""
 TILE_CYCLES: Final = 30
 """Entering and leaving a register tile: clearing sums, addresses, filling and draining the pipeline."""
+DETOUR_CYCLES: Final = 250
+"""Cycles per row and K block where a register tile that overhangs the output is added to it under masks."""
 MISS_CYCLES: Final = {"L1": 0.0, "L2": 1.5, "L3": 5.0, "DRAM": 12.0}
 """Cycles per line of the output where it is not prefetched: latency over the misses that run at once."""
 TLB_ENTRIES: Final = 64
@@ -128,7 +130,7 @@ def _row_tiles(m: int, mc: int, mr: int) -> dict[int, int]:
 
 def _arithmetic(problem: ContractionProblem, schedule: Mapping[str, KnobValue], nest: Nest, rates: Machine) -> float:
     """Seconds of all register tiles with their operands in L1."""
-    pairs = problem.pairs and bool(schedule["pack_b"])  # in place they are widened to fp32
+    pairs = problem.pairs
     flop_per_s = rates.flop_per_s.get("bf16" if pairs else problem.accumulator.name) or rates.flop_per_s["fp32"]
     flops = 2 * (2 if pairs else 1) * rates.vector_bytes / problem.accumulator.itemsize
     fma_s = flops / flop_per_s
@@ -138,11 +140,12 @@ def _arithmetic(problem: ContractionProblem, schedule: Mapping[str, KnobValue], 
     miss = 1.0 if schedule["pipeline_depth"] == 2 else 1.0 + MISS_CYCLES[output]
     lines = -(-nest.nr * problem.out_dtype.itemsize // LINE)
     tlb = TLB_CYCLES * nest.kc if _scattered(problem, schedule, nest) else 0
+    interleaving = nest.columns if pairs and not schedule["pack_b"] else 0
     in_place = IN_PLACE_CYCLES if not schedule["pack_a"] and nest.columns > 1 and unroll > 1 else 0.0
     total = 0.0
     for height, count in nest.row_tiles:
         multiplies = height * nest.columns
-        instructions = multiplies + nest.columns + height + LOOP_INSTRUCTIONS / unroll
+        instructions = multiplies + nest.columns + 2 * interleaving + height + LOOP_INSTRUCTIONS / unroll
         # Short sums do not wait for each other: the next register tile has begun before this one ends.
         latency = FMA_LATENCY * nest.kc / (nest.kc + REORDERED / instructions)
         step = max(multiplies * fma_s, latency * rates.cycle_s, instructions / ISSUE * rates.cycle_s)
@@ -150,6 +153,9 @@ def _arithmetic(problem: ContractionProblem, schedule: Mapping[str, KnobValue], 
         finish = height * nest.columns * (2 * nest.k_blocks - 1 + problem.epilogue_operations + problem.outputs - 1)
         overhead = nest.k_blocks * (TILE_CYCLES + height * lines * miss + tlb) + finish
         total += count * (steps * step + overhead * rates.cycle_s)
+    if schedule["sums"] == "output" and sum(height * count for height, count in nest.row_tiles) > nest.m:
+        overhanging = nest.row_tiles[-1][0]
+        total += overhanging * DETOUR_CYCLES * (nest.k_blocks - 1) * rates.cycle_s
     return total * nest.column_tiles * problem.batch
 
 

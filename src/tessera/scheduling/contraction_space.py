@@ -78,8 +78,8 @@ def _scratch(schedule: Schedule, problem: ContractionProblem) -> bool:
 
 def _accumulates(schedule: Schedule, problem: ContractionProblem) -> bool:
     mc, nc, kc = schedule.integers("tile")
-    if kc >= problem.k or (problem.out_dtype == problem.accumulator and problem.outputs == 1):
-        return True
+    if schedule["sums"] == "output":
+        return kc >= problem.k or (problem.out_dtype == problem.accumulator and problem.outputs == 1)
     mr = schedule.integers("micro")[0]
     return problem.m <= mc // mr * mr and mc * nc * problem.accumulator.itemsize <= 4 << 20
 
@@ -117,8 +117,7 @@ RULES: tuple[Rule[ContractionProblem], ...] = (
 def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
     """The knobs of a matrix product, widest useful choices for this problem."""
     lanes = problem.target.vector_bits // 32
-    rows = sorted({1, 2, 4, 6, 8, 12, 14, 16, 28} | ({min(problem.m, 28)} if problem.m else set()))
-    micro = tuple((mr, nr * lanes) for nr in (1, 2, 3, 4, 8) for mr in rows)
+    micro = tuple((mr, nr * lanes) for nr in (1, 2, 3, 4, 8) for mr in (1, 2, 4, 6, 8, 10, 12, 14, 16, 28))
     deep = (512, 1024, 2048, 4096, 8192, 16384) if problem.out_dtype != problem.accumulator or problem.pairs else (512,)
     blocks_k = tuple(sorted({8, 16, 32, 64, 128, 256, 384, *deep}))
     tiles = tuple(
@@ -133,6 +132,7 @@ def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
         Knob("unroll", (1, 2, 4, 8), "steps of the innermost loop emitted one after another"),
         Knob("pack_a", (False, True), "copy blocks of A into contiguous rows"),
         Knob("pack_b", (False, True), "copy blocks of B into panels as wide as the register tile"),
+        Knob("sums", ("output", "scratch"), "where sums wait for the next block of K; scratch memory needs no masks"),
         Knob("order", ("columns", "rows"), "which loop over register tiles is outside"),
         Knob("parallel", ("rows", "columns", "batch"), "the dimension that is cut into one share per worker"),
         Knob("pipeline_depth", (1, 2), "2: the output tile is prefetched while its products are summed"),
@@ -144,57 +144,64 @@ def default_schedule(problem: ContractionProblem) -> Schedule:
     """A schedule that is good on every machine seen so far; tuning improves on it.
 
     Blocks of 144 x 2048 x 256 with the rows outside reach 0.98 of MKL's AVX-512 path on Zen 4 (1024 and 2048 cubed).
-    Few rows read B once, in place, sixteen rows of it at a time, so that the sums stay in the L2 cache.
+    Few rows are one block, whose sums stay in the L2 cache; workers share out the columns, so that each packs its own.
     """
-    lanes = problem.target.vector_bits // 32
-    wide = problem.target.vector_registers >= 32
-    columns = lanes if problem.accumulator.itemsize == 8 else 2 * lanes
-    rows = min(max(problem.m, 1), 12 if wide else 6)
+    rows = 12 if problem.target.vector_registers >= 32 else 6
+    flat = problem.m <= MOST_ROWS
     schedule = Schedule(
-        tile=(144, 2048, 256),
-        micro=(rows, columns),
+        tile=(144, 4096 if flat else 2048, 256),
+        micro=(rows, _columns(problem, 2)),
         unroll=4,
         pack_a=True,
         pack_b=True,
+        sums="scratch" if flat else "output",
         order="rows",
-        parallel="columns" if problem.m < 4 * rows else "rows",
+        parallel="columns" if flat else "rows",
         pipeline_depth=2,
         fusion=True,
     )
     in_place = problem.b_contiguous == "n" and not problem.b_mapped
     if in_place and problem.m <= (MOST_PAIR_ROWS if problem.pairs else MOST_ROWS):
-        schedule = _few_rows(problem, schedule, lanes)
+        schedule = _few_rows(problem, schedule)
     if problem.batch >= problem.workers > 1:
         schedule = schedule.replace(parallel="batch")
     return schedule if _accumulates(schedule, problem) else schedule.replace(tile=_whole_depth(problem))
 
 
 MOST_ROWS = 128
-"""Rows up to which a product is bound by reading B, and packing it would read it twice."""
-MOST_PAIR_ROWS = 16
-"""The same for bf16 pairs: in place they are widened to fp32, which costs half of the arithmetic rate."""
+"""Rows up to which a product is bound by reading B: fp32 leaves it in place, as packing would read it twice."""
+MOST_PAIR_ROWS = 32
+"""The same for bf16 pairs, which are multiplied twice as fast and interleaved anew for every register tile in place."""
 
 
-def _few_rows(problem: ContractionProblem, schedule: Schedule, lanes: int) -> Schedule:
-    """B in place; the depth of a block falls with the rows, so that sums and B's rows share the L2 cache.
+def _columns(problem: ContractionProblem, vectors: int) -> int:
+    """The width of a register tile of `vectors` vectors a row, not below the least that the rules allow."""
+    bits = problem.target.vector_bits
+    return max(vectors * bits // (8 * problem.accumulator.itemsize), bits // 32)
 
-    One thread of Zen 4, K = N = 4096, fp32, times of the best library over ours: 1 row 0.98, 8 rows 1.35, 32 rows 1.18,
-    128 rows 1.0.
+
+def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
+    """B in place, with blocks of a depth that leaves B's rows and the sums in the caches beside each other.
+
+    Two or three heights serve all numbers of rows: sums in scratch memory need no masks for the rows that a register
+    tile lacks. One thread of Zen 4, K = N = 4096, oneDNN's time with weights packed beforehand over ours: fp32, 8 rows
+    1.00, 12 rows 0.94, 16 rows 1.05, 32 rows 1.01, 128 rows 0.99; bf16, 8 rows 1.00, 12 rows 0.98, 32 rows 0.86.
     """
-    if problem.m <= 4:
-        rows, columns = max(problem.m, 1), 4 * lanes if problem.m <= 2 else 2 * lanes
-        tile, order, unroll = (48, 4096, 8), "rows", 1
+    wide = problem.target.vector_registers >= 32
+    if problem.m <= 1:
+        rows, vectors, tile, unroll = 1, 4, (48, 4096, 8), 1
+    elif problem.pairs:
+        rows, vectors, tile, unroll = 12, 2, (48, 4096, 256), 4
     elif problem.m <= 12:
-        rows, columns = problem.m, 2 * lanes
-        tile, order, unroll = (48, 4096, 16), "columns", 4
+        rows, vectors, tile, unroll = 12, 2, (144, 4096, 16), 4
     else:
-        rows, columns = 16, lanes
-        tile, order, unroll = (144, 1024, 128), "rows", 4
-    if problem.target.vector_registers < 32:
-        rows, columns = min(rows, 6), 2 * lanes
-    return schedule.replace(
-        tile=tile, micro=(rows, columns), unroll=unroll, pack_b=False, order=order, parallel="columns"
-    )
+        rows, vectors, tile, unroll = 16, 1, (144, 1024, 256), 4
+    if not wide:
+        rows, vectors = min(rows, 6), 2
+    elif problem.accumulator.itemsize == 8:
+        rows, vectors = min(rows, 12), 2
+    micro = (rows, _columns(problem, vectors))
+    return schedule.replace(tile=tile, micro=micro, unroll=unroll, pack_b=False)
 
 
 def _whole_depth(problem: ContractionProblem) -> tuple[int, int, int]:

@@ -24,6 +24,9 @@ from tessera.backend.llvm.parts import (
 from tessera.backend.llvm.transposition import transpose
 from tessera.backend.llvm.values import Index, Tile, constant_index
 
+MASKED_ROWS = 2
+"""Rows that are rather read under masks, where these are free: the innermost loop of a product of bf16 pairs."""
+
 
 def read(generator: Generator, at: Window, fill: str | None) -> Tile:
     """The tile under a window; elements outside are `fill`, or anything where that is None."""
@@ -80,7 +83,7 @@ def _read_rows(generator: Generator, at: Window, fill: str | None, load_one: Par
     whole = at.whole(emitter)
     if whole == "true":
         values = rows(False, at.row_pointers(emitter))
-    elif at.rows.size > 1 and load_one is load_part:
+    elif at.rows.size > (MASKED_ROWS if emitter.target.has_avx512 else 1) and load_one is load_part:
         values = rows(False, _detour(generator, at, whole, fill=fill, fetch=True))
     else:
         values = rows(True, at.row_pointers(emitter))

@@ -17,12 +17,12 @@ from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, Value, co
 from tessera.errors import CompileError
 from tessera.ir import tile
 
-_INNER = {"rows": (0, 1), "panels": (1, 0), "row_panels": (0, 1), "panels_vnni": (1, 0)}
-"""(outer, inner) loop over the sub-block's dimensions, so that scratch memory is written in order."""
+STRIP_ROWS = 8
+"""Rows that are packed side by side into panels."""
 
 
 def _stage(generator: Generator, op: tile.StageOp) -> Sequence[Value]:
-    emitter, layout, kind = generator.emitter, op.layout.data, op.staged.type
+    layout, kind = op.layout.data, op.staged.type
     last = op.body.block.last_op
     assert last is not None
     shape = shape_of(last.operands[0].type)
@@ -39,18 +39,43 @@ def _stage(generator: Generator, op: tile.StageOp) -> Sequence[Value]:
         assert isinstance(value, (Tile, PairTile))
         put(generator, staged, position, value)
 
-    outer, inner = _INNER[layout]
+    _traverse(generator, layout, extents, shape, body)
+    return (staged,)
 
-    def inside(i: Index, _: list[str]) -> list[str]:
-        def innermost(j: Index, _: list[str]) -> list[str]:
-            body([i, j] if outer == 0 else [j, i])
+
+def _traverse(
+    generator: Generator,
+    layout: str,
+    extents: Sequence[Index],
+    shape: tuple[int, int],
+    body: Callable[[list[Index]], None],
+) -> None:
+    """Runs `body` at the position of each tile, in the order that keeps reading and writing sequential.
+
+    Panels of flat tiles are filled in strips of a few rows: the rows are as many streams as prefetchers follow, a
+    strip's part of a panel is whole lines. Filling one panel after another would read one line of each page (Zen 4, a
+    product of 32 rows of bf16 with K = N = 4096: 0.59 of oneDNN with packed weights so, 0.89 in strips). Tall tiles are
+    transposed and lie along the panel in memory already.
+    """
+    emitter, zero = generator.emitter, constant_index(0)
+    (rows, columns), (height, width) = extents, shape
+
+    def each(start: Index, end: Index, step: int, inner: Callable[[Index], None]) -> None:
+        def run(index: Index, _: list[str]) -> list[str]:
+            inner(index)
             return []
 
-        emitter.loop(constant_index(0), extents[inner], shape[inner], [], innermost)
-        return []
+        emitter.loop(start, end, step, [], run)
 
-    emitter.loop(constant_index(0), extents[outer], shape[outer], [], inside)
-    return (staged,)
+    def panels(start: Index, end: Index) -> None:
+        each(zero, columns, width, lambda j: each(start, end, height, lambda i: body([i, j])))
+
+    if layout in ("rows", "row_panels"):
+        each(zero, rows, height, lambda i: each(zero, columns, width, lambda j: body([i, j])))
+    elif height > STRIP_ROWS:
+        panels(zero, rows)
+    else:
+        each(zero, rows, STRIP_ROWS, lambda i: panels(i, emitter.minimum(i.plus(STRIP_ROWS), rows)))
 
 
 def _round_up(generator: Generator, extent: Index, size: int) -> Index:
