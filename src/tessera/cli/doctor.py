@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -32,6 +33,9 @@ _OPTIONAL = {
     "scikit-learn": ("the digits example", "dev"),
 }
 _FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "neon")
+PIPED_WIDTH = 140
+"""Columns where the output is no terminal, so that remedies stay in one piece in a bug report."""
+
 _STYLES: Mapping[State, str] = {"ok": "green", "absent": "yellow", "broken": "bold red"}
 
 
@@ -65,7 +69,7 @@ def doctor() -> None:
         # As Text, because rich would take the brackets of a path or of `tessera[triton]` for its markup.
         state = Text(finding.state, _STYLES[finding.state])
         table.add_row(Text(finding.subject), state, Text(finding.found), Text(finding.remedy))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
     if any(finding.state == "broken" for _, finding in found):
         raise typer.Exit(1)
 
