@@ -9,13 +9,12 @@ from typing import TypeVar
 
 from tessera.compiler.program import KernelItem
 from tessera.compiler.specs import Pattern, contraction_spec, map_reduce_spec
-from tessera.scheduling.contraction import unit_axis
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.mapreduce import kept_values
 from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
-from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
+from tessera.scheduling.spec import ContractionSpec, MapReduceSpec, unit_axis
 from tessera.target import Target
 
 Problem = ContractionProblem | MapReduceProblem

@@ -23,7 +23,7 @@ from tessera.dtypes import DType, bf16, fp32
 from tessera.scheduling.builder import TileBuilder, buffer_type
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import Argument, ContractionSpec, Output, kernel_module
+from tessera.scheduling.spec import ContractionSpec, Output, kernel_module, unit_axis
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 
 A_PADDING = 16
@@ -54,28 +54,6 @@ def lower_contraction(spec: ContractionSpec, schedule: Schedule, native_bf16: bo
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     _ContractionLowering(spec, schedule, native_bf16, TileBuilder(block), arguments).lower()
     return module
-
-
-def loaded_arguments(value: Value) -> list[int]:
-    """Indices of the kernel arguments that an expression loads."""
-    found: list[int] = []
-    stack = [value]
-    while stack:
-        current = stack.pop()
-        if current.operation == "load":
-            found.append(current.argument)
-        stack.extend(current.arguments)
-    return found
-
-
-def unit_axis(value: Value, arguments: Sequence[Argument], default: str) -> str:
-    """The axis along which the largest argument below `value` is contiguous; `default` when there is none."""
-    indices = loaded_arguments(value)
-    widest = max(indices, key=lambda index: len(arguments[index].axes), default=None)
-    if widest is None:
-        return default
-    argument = arguments[widest]
-    return next((axis for axis in argument.axes if argument.stride(axis) == 1), default)
 
 
 class _ContractionLowering:

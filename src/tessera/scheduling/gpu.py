@@ -17,11 +17,10 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.dtypes import DType, fp32, tf32
 from tessera.ir import tile
 from tessera.scheduling.builder import TileBuilder
-from tessera.scheduling.contraction import loaded_arguments
 from tessera.scheduling.expression import Value, post_order
 from tessera.scheduling.mapreduce import identity, lower_map_reduce
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec, Output, kernel_module
+from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec, Output, kernel_module, loaded_arguments
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 
 LONGEST_ROW = 16_384

@@ -90,3 +90,25 @@ def kernel_module(
     )
     tiles = {index: ArgumentTile(block.args[index], argument.axes) for index, argument in enumerate(arguments)}
     return ModuleOp([kernel]), block, tiles
+
+
+def loaded_arguments(value: Value) -> list[int]:
+    """Indices of the kernel arguments that an expression loads."""
+    found: list[int] = []
+    stack = [value]
+    while stack:
+        current = stack.pop()
+        if current.operation == "load":
+            found.append(current.argument)
+        stack.extend(current.arguments)
+    return found
+
+
+def unit_axis(value: Value, arguments: Sequence[Argument], default: str) -> str:
+    """The axis along which the largest argument below `value` is contiguous; `default` when there is none."""
+    indices = loaded_arguments(value)
+    widest = max(indices, key=lambda index: len(arguments[index].axes), default=None)
+    if widest is None:
+        return default
+    argument = arguments[widest]
+    return next((axis for axis in argument.axes if argument.stride(axis) == 1), default)

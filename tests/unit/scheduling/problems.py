@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tessera.dtypes import DType
-from tessera.scheduling.contraction import unit_axis
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.expression import Value, post_order
 from tessera.scheduling.mapreduce import kept_values
 from tessera.scheduling.mapreduce_space import MapReduceProblem
-from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
+from tessera.scheduling.spec import ContractionSpec, MapReduceSpec, unit_axis
 from tessera.target import MemoryLevel, Target
 
 AVX2 = Target(
