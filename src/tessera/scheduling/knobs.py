@@ -96,7 +96,7 @@ class Space(Generic[Problem]):
         raise TuneSpaceEmptyError(f"{tries} random schedules were all illegal", hints=self.why_empty())
 
     def why_empty(self) -> list[str]:
-        """For the message of an empty space: how many of the raw combinations each rule rejects."""
+        """How many of the raw combinations each rule rejects, the strictest first: why a space is empty."""
         counts = dict.fromkeys((rule.name for rule in self.rules), 0)
         total = 0
         names = [knob.name for knob in self.knobs]
@@ -104,7 +104,9 @@ class Space(Generic[Problem]):
             total += 1
             for name in self.violations(Schedule(dict(zip(names, values, strict=True)))):
                 counts[name] += 1
-        return [f"rule {name} rejects {count} of {total} combinations" for name, count in counts.items() if count]
+        reasons = {rule.name: rule.reason for rule in self.rules}
+        ranked = sorted(filter(counts.get, counts), key=counts.__getitem__, reverse=True)
+        return [f"rule {name} rejects {counts[name]} of {total} combinations: {reasons[name]}" for name in ranked]
 
     def restricted(self, choices: Mapping[str, Sequence[KnobValue]]) -> Space[Problem]:
         """This space with some knobs limited to choices (`op.matmul(..., tile_shape=)`, `search_space(...)`)."""
@@ -118,6 +120,7 @@ class Space(Generic[Problem]):
         if narrowed.violations(start):
             legal = next(narrowed.candidates(), None)
             if legal is None:
-                raise TuneSpaceEmptyError("no legal schedule has the requested knobs", hints=narrowed.why_empty())
+                asked = " and ".join(f"{name} in {list(values)}" for name, values in choices.items())
+                raise TuneSpaceEmptyError(f"no legal schedule has {asked}", hints=narrowed.why_empty())
             start = legal
         return Space(knobs, self.rules, self.problem, start)
