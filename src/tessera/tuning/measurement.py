@@ -189,14 +189,20 @@ class SubprocessMeasurer:
     def _ensure_prepared(self, workload: Workload) -> None:
         if self._worker is not None and self._prepared == workload.key:
             return
-        if self._worker is None:
-            self._worker = WorkerProcess()
-            self._finalizer = weakref.finalize(self, self._worker.kill)
-        reply = self._ask(Prepare(workload), START_LIMIT_S)
+        reply = self._prepare(workload)
+        if isinstance(reply, Loaded) and reply.outcome != "timeout":
+            # No candidate runs yet: somebody else ended the process, or memory was short for a moment. Once more.
+            reply = self._prepare(workload)
         if isinstance(reply, Loaded):
             raise TuneFailedError(f"the measuring process could not make the operands: {reply.outcome}, {reply.detail}")
         self._prepared = workload.key
         self._generation += 1
+
+    def _prepare(self, workload: Workload) -> Reply:
+        if self._worker is None:
+            self._worker = WorkerProcess()
+            self._finalizer = weakref.finalize(self, self._worker.kill)
+        return self._ask(Prepare(workload), START_LIMIT_S)
 
     def _ask(self, request: Request, limit_s: float) -> Reply:
         """The worker's reply; `Loaded` with a failed outcome if the worker did not survive the request."""

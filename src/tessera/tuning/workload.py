@@ -98,7 +98,11 @@ def materialize(spec: OperandSpec, ours: bool = False) -> Operand:
 
 
 def _segment(elements: int, dtype: torch.dtype) -> torch.Tensor:
-    segment = Segment(round_to_pages(elements * dtype.itemsize))
+    nbytes = round_to_pages(elements * dtype.itemsize)
+    try:
+        segment = Segment(nbytes)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"{nbytes:,} bytes cannot be had: {error}") from error
     return torch.frombuffer(segment.memory, dtype=dtype, count=elements, offset=segment.offset)
 
 

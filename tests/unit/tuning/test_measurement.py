@@ -18,6 +18,8 @@ from tessera.errors import TuneFailedError
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.clock import CacheFlush, ContentionMeter, time_batch
 from tessera.tuning.measurement import Effort, SubprocessMeasurer
+from tessera.tuning.process import WorkerProcess
+from tessera.tuning.protocol import Reply, Request
 from tessera.tuning.trial import Trial
 from tessera.tuning.workload import Case, Launch, OperandSpec, Workload
 from tests.unit.tuning import kernels
@@ -162,6 +164,22 @@ def test_worker_that_died_idle_is_replaced(measurer: SubprocessMeasurer) -> None
     os.kill(measurer.worker_pid, signal.SIGKILL)
     os.waitid(os.P_PID, measurer.worker_pid, os.WEXITED | os.WNOWAIT)
     assert outcomes(measure(measurer, kernels.case(workload, kernels.scale()))) == ["ok"]
+
+
+def test_worker_that_is_killed_while_it_makes_the_operands_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, killed = WorkerProcess.ask, list[int]()
+
+    def kill_the_first(worker: WorkerProcess, request: Request, limit_s: float) -> Reply:
+        if not killed:
+            killed.append(worker.pid)
+            os.kill(worker.pid, signal.SIGSEGV)
+        return ask(worker, request, limit_s)
+
+    monkeypatch.setattr(WorkerProcess, "ask", kill_the_first)
+    measurer = SubprocessMeasurer()
+    assert outcomes(measure(measurer, kernels.case(kernels.doubling(), kernels.scale()))) == ["ok"]
+    assert measurer.worker_pid not in (None, *killed)
+    measurer.close()
 
 
 _ORPHAN = """
