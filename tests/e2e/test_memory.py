@@ -125,3 +125,34 @@ def test_sizes_that_take_turns_hold_no_more_than_the_largest_moment() -> None:
             result = op.softmax(x[:rows]).eval()
     assert result is not None
     assert tessera.memory_stats()["peak_reserved_bytes"] - before <= largest + SLACK
+
+
+def test_a_chain_of_products_takes_two_buffers_as_eager_does() -> None:
+    operands = normal(1024, 1024), normal(1024, 1024) / 32
+
+    def eager(x: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+        for _ in range(5):
+            x = x @ a
+        return x
+
+    def ours(x: torch.Tensor, a: torch.Tensor) -> Tensor:
+        result = op.tensor(x)
+        for _ in range(5):
+            result = result @ a
+        return result
+
+    assert peak_of_tessera(ours, operands) <= peak_of_eager(eager, operands) + PACKED_BYTES + SLACK
+    torch.testing.assert_close(ours(*operands).torch(), eager(*operands), rtol=1e-3, atol=1e-4)
+
+
+def test_temporaries_in_the_memory_of_several_results_do_not_disturb_them() -> None:
+    x, a = normal(64, 64), normal(64, 64)
+    first = op.matmul(op.tensor(x), a)
+    second = op.softmax(op.matmul(first, a), -1)
+    third = op.matmul(op.sum(op.matmul(second, a), 0, keepdims=True), a)
+    tessera.eval(second, third)
+    expected = torch.softmax(x.double() @ a.double() @ a.double(), -1)
+    torch.testing.assert_close(second.torch().double(), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        third.torch().double(), (expected @ a.double()).sum(0, keepdim=True) @ a.double(), rtol=1e-3, atol=1e-3
+    )

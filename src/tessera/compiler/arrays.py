@@ -21,7 +21,10 @@ Kinds: TypeAlias = tuple[tuple[DType, bool], ...]
 
 @dataclass(eq=False, slots=True)
 class Storage:
-    """Memory of the plan: a leaf's (`leaf` is its number), a temporary, or a result."""
+    """Memory of the plan: a leaf's (`leaf` is its number), a temporary, or a result.
+
+    `guests` are temporaries that lie in the memory of a result, as they are dead before it is written.
+    """
 
     nbytes: int
     leaf: int | None = None
@@ -29,6 +32,7 @@ class Storage:
     last: int = -1
     slot: int = -1
     offset: int = 0
+    guests: tuple[Storage, ...] = ()
 
 
 class View(NamedTuple):

@@ -258,6 +258,7 @@ class _Binder(Launcher):
                 results.append(root.storage)
         storages = list(dict.fromkeys([view.storage for launch in self.launches for view, _ in launch.call.arguments]))
         temporaries = [s for s in storages if s.leaf is None and s not in results]
+        temporaries = _placed_in_results(temporaries, results) if temporaries else temporaries
         layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries]) if temporaries else NOTHING_PLACED
         slots = self._slots(storages, results, temporaries, layout.offsets)
         steps = [self._step(launch) for launch in self.launches]
@@ -299,6 +300,8 @@ class _Binder(Launcher):
         for index, storage in enumerate(results):
             storage.slot = len(slots)
             slots.append(_slot("result", index))
+            for guest in storage.guests:
+                guest.slot = storage.slot
         if temporaries:
             for storage, offset in zip(temporaries, offsets, strict=True):
                 storage.slot, storage.offset = len(slots), offset
@@ -317,3 +320,26 @@ class _Binder(Launcher):
 
     def _output(self, view: View, results: Sequence[Storage]) -> Output:
         return Output(results.index(view.storage), structures.buffer(view.shape, view.strides, view.dtype))
+
+
+def _placed_in_results(temporaries: Sequence[Storage], results: Sequence[Storage]) -> list[Storage]:
+    """Lets temporaries that are read for the last time before a result is written lie in its memory; gives the others.
+
+    So a chain of operators takes two buffers, as in eager execution, and not two and its result.
+    """
+    # The latest first: each of a chain lies where the one before the last lay.
+    rest = sorted(temporaries, key=lambda storage: (-storage.last, -storage.nbytes))
+    for result in results:
+        others: list[Storage] = []
+        layout = NOTHING_PLACED
+        for storage in rest:
+            if storage.last < result.first and storage.nbytes <= result.nbytes:
+                wider = place([Lifetime(s.nbytes, s.first, s.last) for s in (*result.guests, storage)])
+                if wider.nbytes <= result.nbytes:
+                    result.guests, layout = (*result.guests, storage), wider
+                    continue
+            others.append(storage)
+        for guest, offset in zip(result.guests, layout.offsets, strict=True):
+            guest.offset = offset
+        rest = others
+    return rest
