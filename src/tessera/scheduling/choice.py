@@ -16,6 +16,8 @@ from tessera.scheduling.schedule import Schedule
 
 CONVINCING = 1.3
 """The predicted gain from which a neighbour of the start is preferred to it."""
+WORTH_COMPILING_S = 20e-6
+"""Seconds a call below which a gain is not worth a kernel of its own: compiling one takes as long as 5000 such."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def modelled_choice(space: Space[Any], model: RooflineModel) -> ModelledChoice:
         return ModelledChoice(start, found)
     rivals = ((model.estimate(space.problem, schedule), schedule) for schedule in space.neighbours(start))
     estimate, schedule = min(rivals, key=lambda pair: (pair[0].seconds, str(pair[1])), default=(found, start))
-    if estimate.seconds * CONVINCING < found.seconds:
+    if estimate.seconds * CONVINCING < found.seconds and found.seconds - estimate.seconds > WORTH_COMPILING_S:
         return ModelledChoice(schedule, estimate)
     return ModelledChoice(start, found)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tessera.dtypes import bf16, fp32
+from tessera.scheduling.choice import modelled_choice
 from tessera.scheduling.contraction_space import ContractionProblem, default_schedule, space
 from tessera.scheduling.cost import BINDINGS, Estimate, RooflineModel
 from tessera.scheduling.machine import LEVELS, estimated_ceilings, machine
@@ -218,3 +219,18 @@ def test_an_estimated_ceiling_follows_the_vector_width() -> None:
 def test_a_schedule_without_the_spaces_knobs_is_a_key_error() -> None:
     with pytest.raises(KeyError, match="tile"):
         MODEL.estimate(product(8, 8, 8), Schedule(micro=(4, 16)))
+
+
+def test_a_much_better_neighbour_of_the_start_is_chosen_where_it_is_worth_a_kernel() -> None:
+    large, small = product(1024, 1024, 1024), product(24, 32, 24)
+    for problem, changes in ((large, True), (small, False)):
+        poor = default_schedule(problem).replace(micro=(2, 16))
+        choice = modelled_choice(replace(space(problem), default=poor), MODEL)
+        assert (choice.schedule != poor) == changes
+        assert choice.estimate.seconds <= MODEL.estimate(problem, poor).seconds
+
+
+def test_without_measured_ceilings_the_start_stays() -> None:
+    problem = product(1024, 1024, 1024)
+    poor = default_schedule(problem).replace(micro=(2, 16))
+    assert modelled_choice(replace(space(problem), default=poor), RooflineModel(None, CPU)).schedule == poor
