@@ -75,21 +75,30 @@ def main(arguments: Sequence[str]) -> int:
     threads = options.threads or [count for count in (1, 2) if count <= machine.cores()]
     names = list(SUITES) if options.suite == "all" else [options.suite]
     console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(f"{machine.cpu_name()}, {machine.cores()} cores; {machine.versions()}", highlight=False)
     results: list[SuiteResult] = []
+    written: list[Path] = []
     with console.status("") as status:
         for count in threads:
             with Pool(count) as pool:
-                results += [SUITES[name](pool, status.update, options.quick) for name in names]
-    console.print(f"{machine.cpu_name()}, {machine.cores()} cores; {machine.versions()}", highlight=False)
-    sheets = table.sheets(results)
-    table.print_sheets(sheets, console)
+                for name in names:
+                    results.append(SUITES[name](pool, status.update, options.quick))
+                    table.print_sheets(table.sheets(results[-1:]), console)
+                    # After every suite, so that a run that is cut short keeps what it measured.
+                    written = write(results, options)
+    for path in written:
+        console.print(f"written: {path}")
+    return 0
+
+
+def write(results: Sequence[SuiteResult], options: argparse.Namespace) -> list[Path]:
+    """Writes the results so far to the files that were asked for, and returns their paths."""
     found = document(results, options.quick)
+    paths = []
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
-    if options.save:
-        for path in save(found, sheets):
-            console.print(f"written: {path}")
-    return 0
+        paths.append(options.json)
+    return paths + (save(found, table.sheets(results)) if options.save else [])
 
 
 if __name__ == "__main__":

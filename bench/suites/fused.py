@@ -35,5 +35,5 @@ def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> Sui
     dtypes: tuple[DtypeName, ...] = ("fp32", "bf16")
     sizes = (512,) if quick else SQUARES
     cases = [(Case("linear_gelu", (n, n, n), dtype), GOALS) for dtype in dtypes for n in sizes]
-    budget = products.QUICK if quick else Budget(seconds=4.0, kept=9, limit_s=20.0)
+    budget = products.QUICK if quick else Budget(seconds=2.0, kept=7, limit_s=10.0)
     return products.run_cases("fused", pool, cases, CONTENDERS, progress=progress, budget=budget)

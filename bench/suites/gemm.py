@@ -48,5 +48,5 @@ def cases(quick: bool) -> list[tuple[Case, tuple[Goal, ...]]]:
 
 def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
     """Runs the suite with the pool's thread count."""
-    budget = products.QUICK if quick else Budget(seconds=4.0, kept=9, limit_s=20.0)
+    budget = products.QUICK if quick else Budget(seconds=2.0, kept=7, limit_s=10.0)
     return products.run_cases("gemm", pool, cases(quick), CONTENDERS, progress=progress, budget=budget)

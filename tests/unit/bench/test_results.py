@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import __main__ as command
 from bench import table
 from bench.__main__ import document, parse, save
 from bench.results import CaseResult, Figure, Goal, Measurement, SuiteResult
@@ -91,3 +92,18 @@ def test_saved_results_name_machine_versions_and_verdicts(tmp_path: Path) -> Non
 def test_thread_counts_can_be_repeated() -> None:
     assert parse(["gemm", "--threads", "1", "--threads", "2"]).threads == [1, 2]
     assert parse(["all"]).threads is None
+
+
+def test_a_run_that_is_cut_short_keeps_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(pool: object, progress: object, quick: bool) -> SuiteResult:
+        return SuiteResult("gemm", 1, [result(OURS, EAGER)])
+
+    def interrupted(pool: object, progress: object, quick: bool) -> SuiteResult:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "SUITES", {"gemm": measured, "fused": interrupted})
+    path = tmp_path / "found.json"
+    with pytest.raises(KeyboardInterrupt):
+        command.main(["all", "--threads", "1", "--json", str(path)])
+    (suite,) = json.loads(path.read_text())["suites"]
+    assert suite["cases"][0]["measurements"][0]["seconds"] == OURS.seconds
