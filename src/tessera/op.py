@@ -15,6 +15,7 @@ import numpy
 import torch
 
 from tessera import dtypes
+from tessera.compiler.tiles import refuse_impossible
 from tessera.compiler.tracing import kernel
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
@@ -113,9 +114,9 @@ def matmul(
 ) -> Tensor:
     """`a @ b`, batched and broadcast as in torch; operands may be transposed views.
 
-    `tile_shape` asks for a tile (BM, BN, BK), `math="tf32"` permits rounded products. `accum_dtype` is the dtype of
-    products and sums: fp32 (of fp16, bf16 and fp32) or fp64; the result's dtype stays. With `out` the product is
-    computed at once, into that memory. Mixed dtypes: the result has the wider one.
+    `tile_shape` asks for a tile (BM, BN, BK), which is refused if no kernel can have it; `math="tf32"` permits rounded
+    products. `accum_dtype` is the dtype of products and sums: fp32 (of fp16, bf16 and fp32) or fp64; the result's dtype
+    stays. With `out` the product is computed at once, into that memory. Mixed dtypes: the result has the wider one.
     """
     settings = products.DEFAULTS
     if tile_shape is not None or math is not None:
@@ -124,6 +125,8 @@ def matmul(
     if accum_dtype is not None:
         (first, second), narrow = products.summed_in(accum_dtype, "matmul", (first, second))
     result: Tensor = products.matmul(first, second, settings)
+    if tile_shape is not None:
+        refuse_impossible(settings[0], first, second)
     result = result if narrow is None else result.to(narrow)
     return result if out is None else result.eval(out)
 
@@ -150,6 +153,8 @@ def gemm(
     first, second, *addend = operands
     settings = products.settings_of(tile_shape, math)
     result: Tensor = products.gemm(first, second, addend[0] if addend else None, alpha, beta, settings)
+    if tile_shape is not None:
+        refuse_impossible(settings[0], first, second)
     result = result if narrow is None else result.to(narrow)
     return result if out is None else result.eval(out)
 

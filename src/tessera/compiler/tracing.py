@@ -70,6 +70,8 @@ class TracedFunction:
         self._parameters = Parameters(function)
         functools.update_wrapper(self, function)
         self._function = function
+        self._owner: type | None = None
+        """The class whose method this is."""
         self._lock = threading.RLock()
         self._known = _Known()
         self._settled: dict[Key, Trace] = {}
@@ -77,6 +79,9 @@ class TracedFunction:
         self._signatures: dict[Signature, None] = {}
         self._forms: dict[SymbolicForm, str] = {}
         self._last: Trace | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner = owner
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """The method of an object, as for functions."""
@@ -114,6 +119,8 @@ class TracedFunction:
 
     def _call_general(self, arguments: Sequence[Any]) -> Any:
         """A call with numbers, arrays, flags or pending tensors among its arguments."""
+        if self._owner is not None and arguments and isinstance(arguments[0], self._owner):
+            arguments = (Receiver(arguments[0]), *arguments[1:])  # Class.method(instance, ...)
         parts = _parts(arguments)
         operands = [part for part in parts if isinstance(part, Node)]
         if not any(node.is_pending for node in operands):

@@ -206,6 +206,7 @@ def test_methods_read_the_object_they_are_called_on() -> None:
     assert three.forward(x).tolist() == [3.5, 3.5]
     two.by = 4.5
     assert two.forward(x=x).tolist() == [4.5, 4.5]
+    assert Scaled.forward(two, x).tolist() == [4.5, 4.5]
     assert len(Scaled.forward.compilations()) == 1
 
 
