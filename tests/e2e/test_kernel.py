@@ -115,7 +115,8 @@ def test_512_growing_lengths_of_a_product_compile_at_most_4_kernels() -> None:
 def test_512_growing_numbers_of_rows_compile_at_most_4_kernels(dtype: torch.dtype) -> None:
     @op.kernel
     def dense(rows: Tensor, weights: Tensor, bias: Tensor) -> object:
-        return op.gelu(rows @ weights + bias)
+        # Equal expressions share their kernels in a process, and this sum with + occurs in the documents.
+        return op.gelu(rows @ weights - bias)
 
     weights, bias = torch.randn(301, 48).to(dtype), torch.randn(48).to(dtype)
     tolerance = 1e-4 if dtype == torch.float32 else 2e-2
@@ -123,7 +124,7 @@ def test_512_growing_numbers_of_rows_compile_at_most_4_kernels(dtype: torch.dtyp
         rows = torch.randn(count, 301).to(dtype)
         result = dense(rows, weights, bias).torch()
         if count < 40 or count % 37 == 1:
-            expected = torch.nn.functional.gelu(rows.double() @ weights.double() + bias.double())
+            expected = torch.nn.functional.gelu(rows.double() @ weights.double() - bias.double())
             torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=tolerance)
     # One row; few rows; up to a block of them; more.
     assert len(dense.compilations()) <= 4
