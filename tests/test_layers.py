@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 
 LAYERS = (
     ("errors",),
-    ("dtypes", "settings", "target"),
+    ("dtypes", "files", "settings", "target"),
     ("lazy", "ir"),
     ("ops",),
     ("rewrite",),

@@ -106,6 +106,13 @@ class Settings:
         """The measured ceilings: TESSERA_CACHE_DIR/ceilings, else $HOME/.tessera/ceilings. It need not exist yet."""
         return (self.cache_dir or _home()) / "ceilings"
 
+    @property
+    def triton_dir(self) -> Path:
+        """Printed GPU kernels and what they compile to: TESSERA_CACHE_DIR/triton, else $HOME/.tessera/triton. It need
+        not exist yet.
+        """
+        return (self.cache_dir or _home()) / "triton"
+
     def variables(self) -> list[tuple[str, Any, str]]:
         """(environment variable, value in force, meaning) of every setting."""
         return [(f.metadata["variable"], getattr(self, f.name), f.metadata["meaning"]) for f in fields(self)]

@@ -21,6 +21,7 @@ COMMANDS = {
     "quickstart": "Tune and check four real kernels on this machine, run a real program, write a trace and a picture.",
     "doctor": "Print versions, CPU, threads, caches and GPU, and why what is missing is missing.",
     "opt": "Run passes on a file of IR, and print it or what a backend makes of it.",
+    "compile": "Compile an operator for a GPU that need not be there: registers, spills, shared memory, instructions.",
     "run": "Run a compiled kernel that `tessera opt --emit=object` wrote.",
 }
 """Name -> one line of help, in the order of the help page."""

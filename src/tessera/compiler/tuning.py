@@ -47,22 +47,30 @@ class CompilerBackend:
         A tuple of ints is (M, N, K) for matmul and gemm, the operand's shape for all else; a list holds one shape per
         operand. Raises ArgumentError for what is no operator, and what the operator raises for shapes.
         """
-        if not callable(op):
-            raise ArgumentError(
-                f"{op!r} is no operator", hints=["pass op.matmul, op.softmax, or a function made by op.kernel"]
-            )
-        element = fp32 if dtype is None else dtype_of(dtype)
-        arguments = [_placeholder(shape, element) for shape in operand_shapes(op, shapes)]
-        _check_count(op, shapes, arguments)
-        result = op(*arguments)
-        node = result[0] if isinstance(result, tuple) else result
-        assert isinstance(node, Node)
-        program = pipeline.program_of(symbolic_form(node.structure))
-        compiler = pipeline.kernel_compiler()
-        launches = launches_of(program, node.structure, compiler)
-        if not launches:
-            raise ArgumentError(f"{_name(op)} of {shapes} runs no kernel: there is nothing to tune")
-        return tuning_problem(max(launches, key=_work).call, compiler)
+        launches = launches_of_operator(op, shapes, dtype)
+        return tuning_problem(max(launches, key=_work).call, pipeline.kernel_compiler())
+
+
+def launches_of_operator(op: object, shapes: object, dtype: object) -> list[Launch]:
+    """The kernels that `op` applied to operands of these shapes launches; `shapes` as in `CompilerBackend.subject`.
+
+    Raises ArgumentError for what is no operator and where no kernel runs, and what the operator raises for shapes.
+    """
+    if not callable(op):
+        raise ArgumentError(
+            f"{op!r} is no operator", hints=["pass op.matmul, op.softmax, or a function made by op.kernel"]
+        )
+    element = fp32 if dtype is None else dtype_of(dtype)
+    arguments = [_placeholder(shape, element) for shape in operand_shapes(op, shapes)]
+    _check_count(op, shapes, arguments)
+    result = op(*arguments)
+    node = result[0] if isinstance(result, tuple) else result
+    assert isinstance(node, Node)
+    program = pipeline.program_of(symbolic_form(node.structure))
+    launches = launches_of(program, node.structure, pipeline.kernel_compiler())
+    if not launches:
+        raise ArgumentError(f"{_name(op)} of {shapes} runs no kernel")
+    return launches
 
 
 def operand_shapes(op: object, shapes: object) -> list[tuple[int, ...]]:

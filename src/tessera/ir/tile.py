@@ -83,12 +83,17 @@ class KernelOp(IRDLOperation):
 
 @irdl_op_definition
 class ParallelOp(IRDLOperation):
-    """A box of independent work; its body gets `lo, hi` of its share for each dimension."""
+    """A box of independent work; its body gets `lo, hi` of its share for each dimension.
+
+    Where shares are handed out one after another, `group` steps of the last dimension but one are taken side by side,
+    so that they meet in the cache.
+    """
 
     name = "tessera.tile.parallel"
     extents = var_operand_def(IndexType)
     steps = attr_def(DenseArrayBase)
     split = attr_def(IntegerAttr)
+    group = opt_attr_def(IntegerAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -98,6 +103,8 @@ class ParallelOp(IRDLOperation):
             raise VerifyException("parallel needs one step and two body arguments per extent")
         if not 0 <= self.split.value.data < rank:
             raise VerifyException("split names no dimension")
+        if self.group is not None and (self.group.value.data < 1 or rank < 2):
+            raise VerifyException("group is the number of steps of the last dimension but one that run side by side")
         if not isinstance(self.parent_op(), KernelOp):
             raise VerifyException("parallel stands only directly inside a kernel")
 

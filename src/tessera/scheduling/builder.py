@@ -188,19 +188,16 @@ class TileBuilder:
 
     @contextmanager
     def parallel(
-        self, extents: Sequence[SSAValue], steps: Sequence[int], split: int
+        self, extents: Sequence[SSAValue], steps: Sequence[int], split: int, group: int = 1
     ) -> Iterator[list[tuple[SSAValue, SSAValue]]]:
         """The worker grid: yields `(lower, upper)` of this worker's share for each dimension."""
         body = Block(arg_types=[INDEX] * (2 * len(extents)))
         with self.open(body):
             yield [(body.args[2 * i], body.args[2 * i + 1]) for i in range(len(extents))]
-        self.attach(
-            tile.ParallelOp.create(
-                operands=list(extents),
-                attributes={"steps": integers_attribute(steps), "split": IntegerAttr(split, i64)},
-                regions=[Region(body)],
-            )
-        )
+        attributes: dict[str, Attribute] = {"steps": integers_attribute(steps), "split": IntegerAttr(split, i64)}
+        if group > 1:
+            attributes["group"] = IntegerAttr(group, i64)
+        self.attach(tile.ParallelOp.create(operands=list(extents), attributes=attributes, regions=[Region(body)]))
 
     def branch(
         self,

@@ -7,6 +7,7 @@ shared memory and in registers is left to the compiler that reads this Tile IR.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -18,10 +19,12 @@ from tessera.dtypes import DType, fp32, tf32
 from tessera.ir import tile
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import Value, post_order
+from tessera.scheduling.gpu_space import GpuContractionProblem
 from tessera.scheduling.mapreduce import identity, lower_map_reduce
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec, Output, kernel_module, loaded_arguments
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
+from tessera.target import Target
 
 LONGEST_ROW = 16_384
 """Columns up to which a row kernel holds its row in one tile: 128 registers of each of 128 threads, in fp32."""
@@ -35,15 +38,18 @@ _COMBINE: Mapping[str, tuple[Callable[..., Operation], Callable[..., Operation]]
 """Kind of a reduction -> the operation that joins two partial results, of floats and of integers."""
 
 
-def contraction_gpu_schedule(spec: ContractionSpec) -> Schedule:
-    """The schedule of a matrix product that nobody has tuned.
-
-    For 16-bit operands it is the start that is known to be good on Hopper (3 stages and 8 warps on 128 x 256 x 64);
-    wider operands do not go through the tensor cores at full precision, and take a quarter of it.
-    """
-    narrow = all(element.itemsize == 2 for element in _operand_dtypes(spec))
-    tile_shape = (128, 256, 64) if narrow else (64, 128, 32)
-    return Schedule(tile=tile_shape, pipeline_depth=3, warps=8 if narrow else 4)
+def contraction_gpu_problem(spec: ContractionSpec, extents: Mapping[str, int], target: Target) -> GpuContractionProblem:
+    """What the rules of schedules for `spec` need to know, for the extents of its axes."""
+    return GpuContractionProblem(
+        m=extents["m"],
+        n=extents["n"],
+        k=extents["k"],
+        batch=math.prod(extents[axis] for axis in spec.batch),
+        operand=_operand_dtypes(spec)[0],
+        accumulator=spec.accumulator.dtype,
+        output=max((output.value.dtype for output in spec.outputs), key=lambda dtype: dtype.itemsize),
+        target=target,
+    )
 
 
 def map_reduce_gpu_schedule(spec: MapReduceSpec, columns: int) -> Schedule:
@@ -58,7 +64,7 @@ def map_reduce_gpu_schedule(spec: MapReduceSpec, columns: int) -> Schedule:
 def lower_contraction_gpu(spec: ContractionSpec, schedule: Schedule) -> ModuleOp:
     """The Tile IR of a matrix product: a grid over batch, M / BM and N / BN, one loop over K in steps of BK.
 
-    Knobs: `tile` (BM, BN, BK), powers of two; `warps` and `pipeline_depth`, which become attributes of the kernel.
+    Knobs: those of `gpu_space`; `warps` and `pipeline_depth` become attributes of the kernel, `group` of its grid.
     """
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     _name_arguments(block, spec.outputs, [spec.a, spec.b])
@@ -136,16 +142,17 @@ class _Grid:
         raise KeyError(axis)
 
     @contextmanager
-    def over(self, axes: Mapping[str, int]) -> Iterator[dict[str, SSAValue]]:
+    def over(self, axes: Mapping[str, int], group: int = 1) -> Iterator[dict[str, SSAValue]]:
         """The grid over `axes`, each cut into steps of the given size; yields where the program's tile begins.
 
-        The loops run once on a GPU, where a program's share is one step. Without axes one program does the work.
+        The loops run once on a GPU, where a program's share is one step. Without axes one program does the work. Of the
+        last two axes `group` steps of the former are taken side by side.
         """
         extents = [self.extent(axis) for axis in axes] or [self.builder.index(1)]
         steps = list(axes.values()) or [1]
         names = list(axes) or ["program"]
         with ExitStack() as nest:
-            bounds = nest.enter_context(self.builder.parallel(extents, steps, 0))
+            bounds = nest.enter_context(self.builder.parallel(extents, steps, 0, group))
             at: dict[str, SSAValue] = {}
             for name, step, (lower, upper) in zip(names, steps, bounds, strict=True):
                 lower.name_hint, upper.name_hint = name, f"{name}_end"
@@ -161,12 +168,13 @@ class _ContractionLowering(_Grid):
         super().__init__(spec.arguments, builder, arguments)
         self.spec = spec
         self.bm, self.bn, self.bk = schedule.integers("tile")
+        self.group = schedule.integer("group") if "group" in schedule else 1
         self.narrow = _operand_dtypes(spec) != (spec.a.dtype, spec.b.dtype)
 
     def lower(self) -> None:
         spec, builder = self.spec, self.builder
         depth = self.extent("k")
-        with self.over({**dict.fromkeys(spec.batch, 1), "m": self.bm, "n": self.bn}) as at:
+        with self.over({**dict.fromkeys(spec.batch, 1), "m": self.bm, "n": self.bn}, self.group) as at:
             zero = builder.splat(0, spec.accumulator.dtype, (self.bm, self.bn))
             with builder.loop(builder.index(0), depth, self.bk, [zero]) as loop:
                 loop.index.name_hint, loop.carried[0].name_hint = "k", "acc"

@@ -24,9 +24,7 @@ def sum_order(schedule: Schedule, problem: ContractionProblem | MapReduceProblem
     if isinstance(problem, MapReduceProblem):
         return schedule["fusion"], schedule.integers("tile")[1] if problem.by_rows else 0
     depth = schedule.integers("tile")[2]
-    # Pairs of bf16 may be added by another instruction where B is read in place.
-    in_place = problem.pairs and not schedule["pack_b"]
-    return schedule["fusion"], depth if depth < problem.k else 0, in_place
+    return schedule["fusion"], depth if depth < problem.k else 0
 
 
 def keeping_order(space: Space[AnyProblem]) -> Space[AnyProblem]:

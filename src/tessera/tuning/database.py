@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tessera.errors import CacheFormatError, CacheIOError
+from tessera.files import append_lines, host_name, keep_aside, write_atomically
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.entry import Entry, Origin, dump, parse
 from tessera.tuning.identity import Identity
 from tessera.tuning.layer import Family, Layer
-from tessera.tuning.storage import append_lines, host_name, keep_aside, write_atomically
 from tessera.tuning.trial import Trial
 
 SHIPPED = Path(__file__).parent / "shipped"

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tessera.errors import CacheFormatError, CacheIOError
+from tessera.files import write_atomically
 from tessera.tuning.config import Imported
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.entry import VERSION, Entry, dump, from_record
-from tessera.tuning.storage import write_atomically
 
 EXPORT_FORMAT = "tessera-autotune-export"
 

@@ -18,7 +18,6 @@ from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.scheduling.gpu import (
     LONGEST_ROW,
-    contraction_gpu_schedule,
     lower_contraction_gpu,
     lower_map_reduce_gpu,
     map_reduce_gpu_schedule,
@@ -169,14 +168,6 @@ def test_rows_stay_in_one_tile_while_they_fit() -> None:
     assert map_reduce_gpu_schedule(spec, 1000) == Schedule(tile=(1, 1024), whole_row=True, warps=2)
     assert map_reduce_gpu_schedule(spec, LONGEST_ROW)["whole_row"]
     assert map_reduce_gpu_schedule(spec, LONGEST_ROW + 1) == Schedule(tile=(1, 4096), whole_row=False, warps=8)
-
-
-@pytest.mark.parametrize("dtype", [fp32, bf16, fp16, fp64])
-def test_default_tiles_fit_shared_memory(dtype: DType) -> None:
-    schedule = contraction_gpu_schedule(specs.matmul(dtype))
-    bm, bn, bk = schedule.integers("tile")
-    # A100's 163 KiB per block.
-    assert (bm + bn) * bk * dtype.itemsize * schedule.integer("pipeline_depth") <= 163 << 10
 
 
 def test_hints_are_attributes_of_the_kernel() -> None:

@@ -20,9 +20,9 @@ def test_printed_kernels_compute_what_torch_does() -> None:
         pytest.skip(f"Triton 3.6's interpreter breaks with numpy {numpy.__version__}: it needs one below 2.4")
     paths = [str(ROOT), str(ROOT / "src"), *sys.path]
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    program = Path(__file__).with_name("interpreted.py")
+    program = Path(__file__).with_name("printed.py")
     done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     errors = json.loads(done.stdout)
     assert len(errors) > 20
-    assert {name: error for name, error in errors.items() if error > 8} == {}
+    assert {name: error for name, error in errors.items() if not error <= 8} == {}

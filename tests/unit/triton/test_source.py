@@ -16,8 +16,9 @@ from tessera.backend.triton import TritonBackend
 from tessera.dtypes import DType, bf16, bool_, fp16, fp32, fp64, int32, int64
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module
+from tessera.scheduling import gpu_space
 from tessera.scheduling.gpu import (
-    contraction_gpu_schedule,
+    contraction_gpu_problem,
     lower_contraction_gpu,
     lower_map_reduce_gpu,
     map_reduce_gpu_schedule,
@@ -38,7 +39,9 @@ def source(module: ModuleOp) -> str:
 
 
 def product(spec: ContractionSpec) -> ModuleOp:
-    return lower_contraction_gpu(spec, contraction_gpu_schedule(spec))
+    extents = {**dict.fromkeys(spec.batch, 16), "m": 4096, "n": 4096, "k": 4096}
+    problem = contraction_gpu_problem(spec, extents, H100)
+    return lower_contraction_gpu(spec, gpu_space.default_schedule(problem))
 
 
 def rows(spec: MapReduceSpec, columns: int) -> ModuleOp:
@@ -104,7 +107,7 @@ def test_tf32_is_a_math_mode_of_fp32() -> None:
 
 def test_a_prologue_is_masked_beyond_k() -> None:
     text = source(product(specs.matmul(fp32, prologue="exp")))
-    assert "v = tl.broadcast_to(k_lanes[None, :] < a_size_1, (64, 32))" in text
+    assert "v = tl.broadcast_to(k_lanes[None, :] < a_size_1, (128, 64))" in text
     assert "tl.dot(tl.where(v, tl.exp(a_tile), 0.0), b_tile, acc" in text
 
 

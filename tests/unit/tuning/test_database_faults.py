@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.tuning import storage
+from tessera import files
 from tessera.tuning.database import CacheWarning, TuningDatabase
 from tessera.tuning.trial import Trial
 from tests.unit.tuning.support import MATMUL, OPTIMUM, entry, shaped, timing
@@ -95,7 +95,7 @@ def fail_with(code: int, monkeypatch: pytest.MonkeyPatch, name: str = "write") -
     def refuse(*_: object) -> int:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(f"{storage.__name__}.os.{name}", refuse)
+    monkeypatch.setattr(f"{files.__name__}.os.{name}", refuse)
 
 
 @pytest.mark.parametrize(("call", "code"), [("write", errno.ENOSPC), ("fsync", errno.EIO), ("replace", errno.EROFS)])
@@ -140,7 +140,7 @@ def test_log_on_a_full_disk_is_said_and_the_next_line_starts_afresh(
     database = fresh(root)
     trial = Trial(OPTIMUM, "ok", timing(1e-3))
     original = os.write
-    monkeypatch.setattr(f"{storage.__name__}.os.write", lambda fd, data: original(fd, data[: len(data) // 2 + 1]))
+    monkeypatch.setattr(f"{files.__name__}.os.write", lambda fd, data: original(fd, data[: len(data) // 2 + 1]))
     with pytest.warns(CacheWarning, match="E_CACHE_IO"):
         assert not database.log(MATMUL, [trial], {"run": 1})
     monkeypatch.undo()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import platform
 import statistics
 import struct
@@ -30,6 +29,7 @@ from tessera.backend.llvm import openmp, probe_ir
 from tessera.backend.llvm.driver_ir import driver_text
 from tessera.backend.llvm.library import NativeLibrary, cached_library
 from tessera.errors import CacheFormatError, CacheIOError
+from tessera.files import write_atomically
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
 
 GROUP: Final = 3
@@ -115,7 +115,7 @@ def measured(progress: Callable[[float], None] | None = None) -> Ceilings:
         )
         return made.ceilings
     try:
-        _store(_path(described), made.ceilings.to_json())
+        write_atomically(_path(described), made.ceilings.to_json().encode())
     except OSError as error:
         warnings.warn(str(CacheIOError(f"the ceilings of this CPU could not be kept: {error}")), stacklevel=2)
     return made.ceilings
@@ -327,10 +327,3 @@ def _path(described: Target) -> Path:
     parts = (described.arch, described.name, described.cores, described.processors, sorted(described.features))
     digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     return settings.current().ceilings_dir / f"{described.arch}-{digest}.json"
-
-
-def _store(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)

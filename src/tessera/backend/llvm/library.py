@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
+
+from tessera.files import write_atomically
 
 _init_lock = threading.Lock()
 _initialized = False
@@ -93,7 +94,8 @@ def cached_library(name: str, text: str, directory: Path) -> NativeLibrary:
     data = _read_sound(path)
     if data is None:
         data = compile_text(text)
-        _write_atomically(path, data)
+        with contextlib.suppress(OSError):
+            write_atomically(path, hashlib.sha256(data).digest() + data, durable=False)
     return load_object(data)
 
 
@@ -104,14 +106,3 @@ def _read_sound(path: Path) -> bytes | None:
         return None
     digest, data = stored[:32], stored[32:]
     return data if hashlib.sha256(data).digest() == digest else None
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(hashlib.sha256(data).digest() + data)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()

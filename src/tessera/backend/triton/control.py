@@ -13,30 +13,57 @@ from tessera.ir import tile
 
 
 def parallel(p: Printer, op: tile.ParallelOp) -> None:
-    """Each program takes one step of each dimension; the grid's one axis counts them, last dimension fastest."""
+    """Each program takes one step of each dimension; the grid's one axis counts them, last dimension fastest, or
+    group after group of steps of the last dimension but one.
+    """
     steps = tile.integers(op.steps)
     arguments = op.body.block.args
+    names = [p.name(arguments[2 * dim].name_hint or f"lower_{dim}") for dim in range(len(steps))]
     # Indices are 64 bits wide: offsets into large tensors need not fit 32.
     number = "tl.program_id(0).to(tl.int64)"
     if len(steps) > 1:
         p.line(f"program = {number}")
         number = "program"
-    for dim in range(len(steps) - 1, -1, -1):
-        lower, upper = arguments[2 * dim], arguments[2 * dim + 1]
-        extent, step = p.operand(op.extents[dim]), steps[dim]
-        name = p.name(lower.name_hint or f"lower_{dim}")
-        factor = f" * {step}" if step > 1 else ""
+    grouped = op.group.value.data if op.group is not None else 1
+    dims = list(range(len(steps) - 1, -1, -1))
+    if grouped > 1:
+        counts = [_count(p, op, names, dim) for dim in dims[:2]]
+        _grouped(p, (names[dims[1]], names[dims[0]]), (counts[1], counts[0]), (steps[dims[1]], steps[dims[0]]), grouped)
+        if len(dims) > 2:
+            p.line(f"program = program // ({counts[0]} * {counts[1]})")
+        dims = dims[2:]
+    for dim in dims:
+        factor = f" * {steps[dim]}" if steps[dim] > 1 else ""
         if dim:
-            count = p.name(f"{name}_programs")
-            p.line(f"{count} = {extent}" if step == 1 else f"{count} = tl.cdiv({extent}, {step})")
-            p.line(f"{name} = {number} % {count}{factor}")
+            count = _count(p, op, names, dim)
+            p.line(f"{names[dim]} = {number} % {count}{factor}")
             p.line(f"program = program // {count}")
         else:
-            p.line(f"{name} = {number}{factor}")
+            p.line(f"{names[dim]} = {number}{factor}")
+    for dim, name in enumerate(names):
+        lower, upper = arguments[2 * dim], arguments[2 * dim + 1]
         p.define(lower, Text(name))
         if _is_end_used(upper):
-            p.bind(upper, f"min({name} + {step}, {extent})", inline=False)
+            p.bind(upper, f"min({name} + {steps[dim]}, {p.operand(op.extents[dim])})", inline=False)
     p.run(op.body.block)
+
+
+def _count(p: Printer, op: tile.ParallelOp, names: Sequence[str], dim: int) -> str:
+    """Writes the number of programs along a dimension; its name."""
+    extent, step = p.operand(op.extents[dim]), tile.integers(op.steps)[dim]
+    count = p.name(f"{names[dim]}_programs")
+    p.line(f"{count} = {extent}" if step == 1 else f"{count} = tl.cdiv({extent}, {step})")
+    return count
+
+
+def _grouped(p: Printer, names: tuple[str, str], counts: tuple[str, str], steps: tuple[int, int], group: int) -> None:
+    """Writes where a program's tile begins when `group` rows of tiles are walked column after column."""
+    in_plane, first, rows = p.name("in_plane"), p.name("first"), p.name("rows")
+    p.line(f"{in_plane} = program % ({counts[0]} * {counts[1]})")
+    p.line(f"{first} = {in_plane} // ({group} * {counts[1]}) * {group}")
+    p.line(f"{rows} = min({counts[0]} - {first}, {group})")
+    p.line(f"{names[0]} = ({first} + {in_plane} % ({group} * {counts[1]}) % {rows}) * {steps[0]}")
+    p.line(f"{names[1]} = {in_plane} % ({group} * {counts[1]}) // {rows} * {steps[1]}")
 
 
 def _is_end_used(upper: SSAValue) -> bool:

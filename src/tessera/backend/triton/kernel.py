@@ -8,6 +8,7 @@ grid.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
@@ -34,11 +35,7 @@ def generate(module: ModuleOp, target: Target) -> str:
     name = _function_name(kernel)
     printer = Printer({**TILES, **ARITHMETIC, **CONTROL}, {*_RESERVED, *HELPERS, name})
     labels = [printer.name(argument.name_hint or f"arg{argument.index}") for argument in arguments]
-    buffers: dict[SSAValue, BufferNames] = {
-        argument: buffer_names(label, argument.type)
-        for argument, label in zip(arguments, labels, strict=True)
-        if isinstance(argument.type, MemRefType)
-    }
+    buffers = _buffers(arguments, labels)
     printer.handlers = {**printer.handlers, **Buffers(kernel, buffers).handlers()}
     for argument, label in zip(arguments, labels, strict=True):
         if argument not in buffers:
@@ -51,6 +48,55 @@ def generate(module: ModuleOp, target: Target) -> str:
         _launcher(kernel, name, grid, labels, buffers),
     ]
     return "\n\n\n".join(parts) + "\n"
+
+
+class Parameter(NamedTuple):
+    """A parameter of a printed kernel.
+
+    `annotation` is the type in the function's header ("" for none), `kind` Triton's short name of the type at a launch
+    ("*bf16", "i32"). It is the kernel argument of number `argument` itself, or the size or stride of its dimension
+    `dim`.
+    """
+
+    name: str
+    annotation: str
+    kind: str
+    argument: int
+    role: Literal["argument", "size", "stride"] = "argument"
+    dim: int = 0
+
+    @property
+    def text(self) -> str:
+        """The parameter as it stands in the function's header."""
+        return f"{self.name}: tl.{self.annotation}" if self.annotation else self.name
+
+
+def parameters_of(module: ModuleOp) -> tuple[str, list[Parameter], dict[str, int]]:
+    """The name, the parameters and the launch options (`num_warps`, `num_stages`) of a module's printed kernel.
+
+    Raises CompileError, as `generate` does.
+    """
+    kernel = _find_kernel(module)
+    arguments = kernel.body.block.args
+    printer = Printer({}, {*_RESERVED, *HELPERS, _function_name(kernel)})
+    labels = [printer.name(argument.name_hint or f"arg{argument.index}") for argument in arguments]
+    return _function_name(kernel), _parameters(arguments, labels, _buffers(arguments, labels)), _options(kernel)
+
+
+def _buffers(arguments: Sequence[BlockArgument], labels: Sequence[str]) -> dict[SSAValue, BufferNames]:
+    return {
+        argument: buffer_names(label, argument.type)
+        for argument, label in zip(arguments, labels, strict=True)
+        if isinstance(argument.type, MemRefType)
+    }
+
+
+def _options(kernel: tile.KernelOp) -> dict[str, int]:
+    return {
+        option: hint.value.data
+        for attribute, option in _HINTS.items()
+        if isinstance(hint := kernel.attributes.get(attribute), IntegerAttr)
+    }
 
 
 def _find_kernel(module: ModuleOp) -> tile.KernelOp:
@@ -92,25 +138,30 @@ def _helper(name: str) -> str:
     return f"@triton.jit\ndef {name}(a, b):\n    return {HELPERS[name]}"
 
 
-def _kernel_text(name: str, parameters: Sequence[str], lines: Sequence[str]) -> str:
-    listed = "".join(f"    {parameter},\n" for parameter in parameters)
+def _kernel_text(name: str, parameters: Sequence[Parameter], lines: Sequence[str]) -> str:
+    listed = "".join(f"    {parameter.text},\n" for parameter in parameters)
     return "\n".join([f"@triton.jit\ndef {name}(\n{listed}):", *lines])
 
 
 def _parameters(
     arguments: Sequence[BlockArgument], labels: Sequence[str], buffers: Mapping[SSAValue, BufferNames]
-) -> list[str]:
+) -> list[Parameter]:
     """The kernel's parameters. Strides are 64 bits wide, so that offsets are."""
-    parameters: list[str] = []
-    for argument, label in zip(arguments, labels, strict=True):
+    parameters: list[Parameter] = []
+    for number, (argument, label) in enumerate(zip(arguments, labels, strict=True)):
         names = buffers.get(argument)
+        element = element_type(argument)
         if names is None:
-            index = isinstance(argument.type, IndexType)
-            parameters.append(label if index else f"{label}: tl.{element_type(argument).triton}")
+            annotation = "" if isinstance(argument.type, IndexType) else element.triton
+            parameters.append(Parameter(label, annotation, element.short, number))
             continue
-        parameters.append(names.pointer)
-        parameters += [size for size in names.sizes if not size.isdecimal()]
-        parameters += [f"{stride}: tl.int64" for stride in names.strides if not _is_number(stride)]
+        parameters.append(Parameter(names.pointer, "", f"*{element.short}", number))
+        for dim, size in enumerate(names.sizes):
+            if not size.isdecimal():
+                parameters.append(Parameter(size, "", "i32", number, "size", dim))
+        for dim, stride in enumerate(names.strides):
+            if not _is_number(stride):
+                parameters.append(Parameter(stride, "int64", "i64", number, "stride", dim))
     return parameters
 
 
@@ -133,11 +184,7 @@ def _launcher(
         if names is not None:
             passed += [_host(label, "shape", dim) for dim, size in enumerate(names.sizes) if not size.isdecimal()]
             passed += [_host(label, "stride", dim) for dim, s in enumerate(names.strides) if not _is_number(s)]
-    passed += [
-        f"{option}={hint.value.data}"
-        for attribute, option in _HINTS.items()
-        if isinstance(hint := kernel.attributes.get(attribute), IntegerAttr)
-    ]
+    passed += [f"{option}={value}" for option, value in _options(kernel).items()]
     computed, counts = _grid_counts(kernel, grid, labels, buffers)
     lines = [
         f"def launch({', '.join(labels)}):",

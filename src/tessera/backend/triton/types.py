@@ -22,6 +22,11 @@ class Element:
     bits: int
 
     @property
+    def short(self) -> str:
+        """Triton's name of it in the signatures of kernels ("bf16", "i64")."""
+        return "bf16" if self.triton == "bfloat16" else f"{'fp' if self.is_float else 'i'}{self.bits}"
+
+    @property
     def is_float(self) -> bool:
         """Whether it is a floating-point type."""
         return self.kind == "float"

@@ -1,6 +1,7 @@
-"""Runs printed kernels in Triton's interpreter; prints, as JSON, each one's largest error in units of its dtype's eps.
+"""Runs printed kernels; prints, as JSON, each one's largest error in units of its dtype's eps.
 
-A program of its own, because Triton reads TRITON_INTERPRET when it is imported.
+`python printed.py` runs them on the CPU, for which TRITON_INTERPRET=1 must be set: a program of its own, because Triton
+reads that when it is imported. `python printed.py cuda` runs them, and more, on a GPU.
 """
 
 from __future__ import annotations
@@ -19,18 +20,34 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import target
 from tessera.backend.triton import TritonBackend
 from tessera.dtypes import bf16, fp16, fp32, fp64
-from tessera.scheduling.gpu import lower_contraction_gpu, lower_map_reduce_gpu, map_reduce_gpu_schedule
+from tessera.scheduling import gpu_space
+from tessera.scheduling.gpu import (
+    contraction_gpu_problem,
+    lower_contraction_gpu,
+    lower_map_reduce_gpu,
+    map_reduce_gpu_schedule,
+)
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
+from tessera.target import Target
 from tests.unit.scheduling import specs
 
 M, N, K = 37, 71, 53
+DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 ERRORS: dict[str, float] = {}
+
+
+def this_gpu() -> Target:
+    """The GPU that runs the kernels, by its architecture; an H100 where they are interpreted."""
+    if DEVICE == "cpu":
+        return target.gpu("h100")
+    major, minor = torch.cuda.get_device_capability()
+    return target.gpu(f"sm{major}{minor}")
 
 
 def load(module: ModuleOp, folder: Path) -> Any:
     """The printed kernel as a Python module."""
-    text = TritonBackend().emit(module, target.gpu("h100"), "source")
+    text = TritonBackend().emit(module, this_gpu(), "source")
     assert isinstance(text, str)
     path = folder / "kernel.py"
     path.write_text(text)
@@ -44,9 +61,12 @@ def load(module: ModuleOp, folder: Path) -> Any:
 
 def check(name: str, module: ModuleOp, inputs: list[Any], expected: torch.Tensor, dtype: torch.dtype) -> None:
     """Runs a kernel and notes its error against the float64 result."""
-    out = torch.empty(expected.shape, dtype=dtype)
+    poison = float("nan") if dtype.is_floating_point else -99
+    out = torch.full(expected.shape, poison, dtype=dtype, device=DEVICE)
+    placed = [value.to(DEVICE) if isinstance(value, torch.Tensor) else value for value in inputs]
     with tempfile.TemporaryDirectory() as folder:
-        load(module, Path(folder)).launch(*inputs, out)
+        load(module, Path(folder)).launch(*placed, out)
+    out = out.cpu()
     eps = torch.finfo(dtype).eps if dtype.is_floating_point else 1.0
     scale = expected.abs().max().clamp(min=1.0)
     ERRORS[name] = float((out.double() - expected.double()).abs().max() / scale / eps)
@@ -72,6 +92,14 @@ def products() -> None:
     run("transposed", columns, [a.T.contiguous(), b.T.contiguous()], a.double() @ b.double())
     batched = torch.randn(3, M, K)
     run("batch", specs.matmul(fp32, batch=("b0",), b_batch=()), [batched, b], batched.double() @ b.double())
+    grouped = schedule.replace(tile=(16, 16, 16), group=2)
+    check(
+        "groups of rows",
+        lower_contraction_gpu(specs.matmul(fp32, batch=("b0",), b_batch=()), grouped),
+        [batched, b],
+        batched.double() @ b.double(),
+        torch.float32,
+    )
     run("fp16", specs.matmul(fp16), [a.half(), b.half()], a.half().double() @ b.half().double())
     run("fp64 relu", specs.matmul(fp64, activation="relu"), [a.double(), b.double()], (a.double() @ b.double()).relu())
 
@@ -112,8 +140,21 @@ def rows() -> None:
     run("scalar", spec, map_reduce_gpu_schedule(spec, N), [x, weight, 2.5], x.double() + 2.5 * weight, torch.float32)
 
 
+def default_products() -> None:
+    """Products of 16-bit operands under the schedules that this GPU gets, whole tiles and others."""
+    for dtype in (bf16, fp16):
+        for m, n, k in ((512, 512, 512), (1024, 1024, 1024), (2048, 1536, 1024), (1, 512, 256), (333, 257, 129)):
+            a, b = torch.randn(m, k).to(dtype.torch), torch.randn(k, n).to(dtype.torch)
+            spec = specs.matmul(dtype)
+            problem = contraction_gpu_problem(spec, {"m": m, "n": n, "k": k}, this_gpu())
+            module = lower_contraction_gpu(spec, gpu_space.default_schedule(problem))
+            check(f"{dtype} {m}x{n}x{k}", module, [a, b], a.double() @ b.double(), dtype.torch)
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     products()
     rows()
+    if DEVICE != "cpu":  # bf16 products are wrong in the interpreter of Triton 3.6
+        default_products()
     json.dump(ERRORS, sys.stdout)

@@ -15,8 +15,11 @@ import socket
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Puts `data` into `path`, whole or not at all, durably. OSError when it cannot; then `path` is as it was."""
+def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
+    """Puts `data` into `path`, whole or not at all. OSError when it cannot; then `path` is as it was.
+
+    What can always be made anew need not be `durable`, that is survive a loss of power.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
@@ -25,7 +28,8 @@ def write_atomically(path: Path, data: bytes) -> None:
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.replace(temporary, path)
@@ -33,7 +37,8 @@ def write_atomically(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    _sync_directory(path.parent)
+    if durable:
+        _sync_directory(path.parent)
 
 
 def _sync_directory(folder: Path) -> None:

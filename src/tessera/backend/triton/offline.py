@@ -1,0 +1,123 @@
+"""Compiles printed kernels for GPUs that need not be there: reads requests as JSON from stdin, prints facts as JSON.
+
+A program of its own, because a compiler that aborts takes its process with it, and because Triton is slow to import.
+Registers and spills of NVIDIA's kernels are what ptxas reports, of AMD's what the kernel's metadata says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+NVIDIA_INSTRUCTIONS = {
+    "wgmma": r"\bwgmma\.mma_async\b",
+    "tcgen05.mma": r"\btcgen05\.mma\b",
+    "mma.sync": r"\bmma\.sync\b",
+    "cp.async": r"\bcp\.async\.c[ag]\b",
+    "cp.async.bulk.tensor": r"\bcp\.async\.bulk\.tensor\b",
+    "setmaxnreg": r"\bsetmaxnreg\b",
+    "ld.global.v4": r"\bld\.global\S*\.v4\b",
+}
+AMD_INSTRUCTIONS = {
+    "v_mfma": r"\bv_mfma\w+",
+    "load 16 bytes": r"\b(?:global|buffer)_load_dwordx4\b",
+    "ds_read 16 bytes": r"\bds_read_b128\b",
+}
+"""Name of an instruction that matters -> how it is found in PTX or in GCN's assembly."""
+
+
+def main() -> None:
+    """Answers every request of a JSON list in turn."""
+    os.environ["TRITON_ALWAYS_COMPILE"] = "1"  # what ptxas reports is not in Triton's cache
+    os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
+    print(json.dumps([_answer(request) for request in json.load(sys.stdin)]))
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    from triton.compiler.errors import CompilationError
+    from triton.runtime.errors import PTXASError
+
+    try:
+        return _compile(request)
+    except (CompilationError, PTXASError, RuntimeError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _compile(request: Mapping[str, Any]) -> dict[str, Any]:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = getattr(_load(request["path"]), request["function"])
+    attributes = {
+        (index,): [["tt.divisibility", 16]]
+        for index, name in enumerate(request["signature"])
+        if name in request["divisible"]
+    }
+    arch = request["arch"]
+    amd = arch.startswith("gfx")
+    target = GPUTarget("hip", arch, 64) if amd else GPUTarget("cuda", int(arch.removeprefix("sm_")), 32)
+    log = io.StringIO()
+    with contextlib.redirect_stdout(log):
+        compiled = triton.compile(
+            ASTSource(function, request["signature"], {}, attributes), target=target, options=request["options"]
+        )
+    found = _amd_facts(compiled.asm["amdgcn"]) if amd else _nvidia_facts(compiled.asm["ptx"], log.getvalue())
+    metadata = compiled.metadata
+    return found | {
+        "triton": triton.__version__,
+        "shared_bytes": metadata.shared,
+        "warps": metadata.num_warps,
+        "stages": metadata.num_stages,
+    }
+
+
+def _load(path: str) -> Any:
+    described = importlib.util.spec_from_file_location("printed", path)
+    assert described is not None and described.loader is not None
+    module = importlib.util.module_from_spec(described)
+    described.loader.exec_module(module)
+    return module
+
+
+def _nvidia_facts(ptx: str, log: str) -> dict[str, Any]:
+    used = re.search(r"Used (\d+) registers", log)
+    spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if used is None or spills is None:
+        raise RuntimeError(f"ptxas reported no registers: {log.strip()!r}")
+    return {
+        "registers": int(used[1]),
+        "spill_bytes": int(spills[1]) + int(spills[2]),
+        "instructions": _counts(NVIDIA_INSTRUCTIONS, ptx),
+    }
+
+
+def _amd_facts(assembly: str) -> dict[str, Any]:
+    def number(key: str) -> int:
+        found = re.search(rf"\.{key}:\s*(\d+)", assembly)
+        if found is None:
+            raise RuntimeError(f"the kernel's metadata lacks .{key}")
+        return int(found[1])
+
+    return {
+        # On CDNA 3 a wave's vector and accumulator registers come from one file.
+        "registers": number("vgpr_count") + number("agpr_count"),
+        "spill_bytes": 4 * (number("vgpr_spill_count") + number("sgpr_spill_count")),
+        "instructions": _counts(AMD_INSTRUCTIONS, assembly),
+    }
+
+
+def _counts(patterns: Mapping[str, str], text: str) -> dict[str, int]:
+    counts = {name: len(re.findall(pattern, text)) for name, pattern in patterns.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+if __name__ == "__main__":
+    main()

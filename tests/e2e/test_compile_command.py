@@ -1,0 +1,40 @@
+"""`tessera compile`: an operator for a GPU that is not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tessera.cli.main import main
+
+
+def run(*arguments: str) -> int:
+    """The exit status of `tessera compile`."""
+    with pytest.raises(SystemExit) as end:
+        main(["compile", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_a_product_for_hopper(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    assert run("matmul", "--shape", "1024,1024,1024", "--dtype", "bf16", "--target", "sm90", "--source") == 0
+    text = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ")}
+    assert "wgmma" in rows["instructions"]
+    assert rows["spills"].split()[1] == "0"
+    assert int(rows["registers"].split()[1]) > 0
+    assert "@triton.jit" in text
+    assert "tl.dot(" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("matmull", "--shape", "8,8,8", "--target", "sm90"), "no operator is called 'matmull'"),
+        (("matmul", "--shape", "8,8,8", "--target", "sm1"), "'sm1' is no known GPU"),
+        (("matmul", "--shape", "8x8", "--target", "sm90"), "--shape 8x8 is no list of extents"),
+        (("matmul", "--shape", "8,8", "--target", "sm90"), "a matrix product has the problem size (M, N, K)"),
+    ],
+)
+def test_mistakes_are_named(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*arguments) == 1
+    assert message in capsys.readouterr().err

@@ -1,0 +1,150 @@
+"""What kernels become on GPUs that are not there, by the compiler: registers, spills, shared memory, instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from random import Random
+
+import pytest
+
+from tessera import op, settings, target
+from tessera.backend.triton.kernel import parameters_of
+from tessera.compiler.gpu import gpu_kernels, lower
+from tessera.compiler.tuning import launches_of_operator
+from tessera.dtypes import bf16
+from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.scheduling import gpu_space
+from tessera.scheduling.gpu import contraction_gpu_problem, lower_contraction_gpu
+from tessera.scheduling.schedule import Schedule
+from tessera.target import Target
+from tests.unit.scheduling import specs
+
+pytest.importorskip("triton", reason="the extra `triton` is not installed")
+
+from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
+
+TARGETS = ("sm80", "sm90", "sm100", "gfx942")
+MULTIPLIES = {"sm80": "mma.sync", "sm90": "wgmma", "sm100": "tcgen05.mma", "gfx942": "v_mfma"}
+
+
+def product(tile: tuple[int, int, int], warps: int, stages: int, divisible: bool = True) -> Candidate:
+    """A bf16 product under a schedule; `divisible` promises that 16 divides all extents and strides."""
+    module = lower_contraction_gpu(specs.matmul(bf16), Schedule(tile=tile, pipeline_depth=stages, warps=warps))
+    _, parameters, _ = parameters_of(module)
+    names: Collection[str] = [parameter.name for parameter in parameters] if divisible else ()
+    return Candidate(module, names)
+
+
+def lowered(function: Callable[..., object], shape: tuple[int, ...], dtype: str, gpu: Target) -> Candidate:
+    """The first kernel of an operator, with nothing promised about its operands."""
+    (launch, *_) = launches_of_operator(function, shape, dtype)
+    return Candidate(lower(launch, gpu)[1])
+
+
+def compiled(found: StaticFacts | CompileError) -> StaticFacts:
+    assert isinstance(found, StaticFacts), found
+    return found
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_bf16_product_uses_the_matrix_units_and_does_not_spill(name: str) -> None:
+    gpu = target.gpu(name)
+    tile, stages = ((128, 256, 64), 3) if gpu.arch.startswith("sm") else ((128, 128, 64), 2)
+    facts = compiled(static_facts([product(tile, 8, stages)], gpu)[0])
+    assert facts.instructions[MULTIPLIES[name]] > 0
+    assert facts.spill_bytes == 0
+    assert (facts.warps, facts.stages) == (8, stages)
+    assert facts.occupancy(gpu).blocks >= 1
+
+
+def test_sums_that_do_not_fit_the_registers_spill() -> None:
+    gpu = target.gpu("sm90")
+    small, large = (
+        compiled(each) for each in static_facts([product((64, 64, 32), 4, 2), product((256, 256, 64), 4, 2)], gpu)
+    )
+    assert small.spill_bytes == 0
+    assert large.spill_bytes > 0
+    assert large.registers == 255
+    assert small.occupancy(gpu).fraction > large.occupancy(gpu).fraction
+
+
+def test_loads_are_wide_only_where_extents_and_strides_are_promised() -> None:
+    gpu = target.gpu("sm90")
+    aligned, free = (
+        compiled(each)
+        for each in static_facts([product((128, 128, 64), 8, 3), product((128, 128, 64), 8, 3, False)], gpu)
+    )
+    assert "cp.async" in aligned.instructions
+    assert "cp.async" not in free.instructions
+
+
+def test_facts_come_from_the_cache_the_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = target.gpu("sm80")
+    first = static_facts([product((32, 32, 32), 4, 2)], gpu)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr("subprocess.run", refuse)
+    assert static_facts([product((32, 32, 32), 4, 2)], gpu) == first
+    assert compiled(first[0]).source.startswith(str(settings.current().triton_dir))
+
+
+def test_what_triton_refuses_is_said_of_that_kernel_only() -> None:
+    gpu = target.gpu("sm90")
+    large, fine = static_facts([product((2048, 1024, 16), 8, 2), product((64, 64, 32), 4, 2)], gpu)
+    assert isinstance(large, CompileError)
+    assert "numel" in str(large)
+    assert isinstance(fine, StaticFacts)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_family_compiles_without_spills(name: str) -> None:
+    gpu = target.gpu(name)
+    candidates = [
+        lowered(function, shape, dtype, gpu)
+        for function, shape in (
+            (op.softmax, (512, 1000)),
+            (op.gelu, (300, 70)),
+            (op.layer_norm, (64, 4096)),
+            (op.sum, (64, 333)),
+        )
+        for dtype in ("fp32", "bf16", "fp16")
+    ]
+    for facts in static_facts(candidates, gpu):
+        assert compiled(facts).spill_bytes == 0
+
+
+def test_the_kernels_of_an_operator_say_what_they_become() -> None:
+    gpu = target.gpu("sm90")
+    (kernel,) = gpu_kernels(op.matmul, (1024, 1024, 1024), "bf16", gpu)
+    facts = compiled(kernel.facts)
+    assert facts.instructions["wgmma"] > 0
+    assert str(kernel.schedule) in facts.text
+    held = facts.occupancy(gpu)
+    assert held.warps == held.blocks * facts.warps
+
+
+def test_without_triton_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import metadata
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    with pytest.raises(UnsupportedTargetError, match="Triton is not installed"):
+        static_facts([product((32, 32, 32), 4, 2)], target.gpu("sm90"))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_the_rules_permit_compiles_and_fits(name: str) -> None:
+    gpu = target.gpu(name)
+    spec = specs.matmul(bf16)
+    space = gpu_space.space(contraction_gpu_problem(spec, {"m": 4096, "n": 4096, "k": 4096}, gpu))
+    random = Random(7)
+    schedules = [space.default, *(space.draw(random, 1000) for _ in range(6))]
+    candidates = [Candidate(lower_contraction_gpu(spec, schedule), note=str(schedule)) for schedule in schedules]
+    for schedule, found in zip(schedules, static_facts(candidates, gpu), strict=True):
+        facts = compiled(found)
+        assert facts.occupancy(gpu).blocks >= 1, schedule
+        assert facts.shared_bytes <= gpu_space.shared_bytes(schedule, space.problem) * 1.05 + 1024, schedule
