@@ -140,7 +140,11 @@ def _module_text(entry: str, emitter: Emitter, declarations: dict[str, None]) ->
         "ptr noalias %table, ptr noalias %descriptors, i64 %worker, i64 %workers, ptr noalias align 64 %workspace"
     )
     width = emitter.target.vector_bits
-    attributes = f'nounwind "prefer-vector-width"="{width}" "no-trapping-math"="true" "frame-pointer"="none"'
+    attributes = (
+        # Where vectors are spilled they shall not straddle cache lines: the caller's stack is aligned to 16 bytes only.
+        f'nounwind alignstack={width // 8} "prefer-vector-width"="{width}" "no-trapping-math"="true" '
+        '"frame-pointer"="none"'
+    )
     return "\n".join(
         (
             *declarations,
