@@ -85,9 +85,11 @@ def static_facts(candidates: Sequence[Candidate], target: Target) -> list[Static
     folder = settings.current().triton_dir
     requests = [_request(candidate, target, version, folder) for candidate in candidates]
     unknown = [request for request in requests if not request.facts.exists()]
-    for request, answer in zip(unknown, _compile(unknown), strict=True):
-        _write(request.facts, json.dumps(answer))
-    return [_facts(request) for request in requests]
+    answers = {request.facts: answer for request, answer in zip(unknown, _compile(unknown), strict=True)}
+    for path, answer in answers.items():
+        if "error" not in answer:  # a refusal may have had a passing cause
+            _write(path, json.dumps(answer))
+    return [_facts(request, answers.get(request.facts)) for request in requests]
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,10 @@ def _compile(requests: Sequence[_Request]) -> list[dict[str, Any]]:
     return answers
 
 
-def _facts(request: _Request) -> StaticFacts | CompileError:
-    answer = json.loads(request.facts.read_text())
+def _facts(request: _Request, answer: Mapping[str, Any] | None) -> StaticFacts | CompileError:
+    """The facts in an answer of the compiler, or in the cache where it was not asked."""
+    if answer is None:
+        answer = json.loads(request.facts.read_text())
     if "error" in answer:
         return CompileError(f"Triton does not compile {request.source.name}: {answer['error']}")
     return StaticFacts(**answer, source=str(request.source))
