@@ -118,14 +118,14 @@ class Backend(Protocol):
     def consumes(self) -> Sequence[str]:
         """Names of the optional Tile IR passes whose output this backend can take."""
 
-    def emit(self, module: ModuleOp, target: Target, kind: Kind, optimize: bool = True) -> str | bytes:
+    def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """The kernel as text ("source", "asm") or as the bytes of a `KernelObject` container ("object").
 
         Raises CompileError for Tile IR that this backend cannot express.
         """
 
-    def compile(self, module: ModuleOp, target: Target, optimize: bool = True) -> KernelObject:
-        """The kernel, compiled. `optimize=False` is for candidates of a tuning: faster to compile, about as good."""
+    def compile(self, module: ModuleOp, target: Target, keep: bool = True) -> KernelObject:
+        """The kernel, compiled. `keep=False` is for candidates of a tuning: not worth keeping on disk."""
 
     def load(self, kernel: KernelObject) -> LoadedKernel:
         """The kernel, loaded. Raises UnsupportedTargetError when this CPU lacks a feature it was compiled for."""

@@ -168,9 +168,9 @@ class KernelCompiler:
         return code
 
     def candidate(self, subject: Subject, schedule: Schedule, problem: Problem) -> KernelObject:
-        """A subject compiled for measuring only: without the optimizations that cost more time than they save."""
+        """A subject compiled for measuring: the code that a winner will have, not kept on disk."""
         module = self.tile_ir(self._blocked(subject, schedule, problem), schedule)
-        return self.backend.compile(module, self.target, optimize=False)
+        return self.backend.compile(module, self.target, keep=False)
 
     def tile_ir(self, subject: Subject, schedule: Schedule) -> ModuleOp:
         """The Tile IR of a subject under a schedule."""

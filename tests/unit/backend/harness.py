@@ -55,7 +55,7 @@ def compile_text(text: str, target: Target | None = None) -> KernelObject:
 
 def compile_module(module: ModuleOp, target: Target | None = None) -> KernelObject:
     """A module's kernel, compiled without the disk cache."""
-    return LLVMBackend().compile(module, target or detect(), optimize=False)
+    return LLVMBackend().compile(module, target or detect(), keep=False)
 
 
 class Guarded:

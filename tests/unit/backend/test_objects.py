@@ -53,7 +53,7 @@ def scaled(kernel: KernelObject) -> torch.Tensor:
 
 
 def test_the_container_gives_back_the_same_kernel() -> None:
-    kernel = LLVMBackend().compile(MODULE, detect(), optimize=False)
+    kernel = LLVMBackend().compile(MODULE, detect(), keep=False)
     assert KernelObject.from_bytes(kernel.to_bytes()) == kernel
     assert pickle.loads(pickle.dumps(kernel)) == kernel
     assert kernel.parameters == (Parameter("f32", (None,), (1,)), Parameter("f32"), Parameter("f32", (None,), (1,)))
@@ -62,7 +62,7 @@ def test_the_container_gives_back_the_same_kernel() -> None:
 
 
 def test_an_altered_container_is_refused() -> None:
-    data = LLVMBackend().compile(MODULE, detect(), optimize=False).to_bytes()
+    data = LLVMBackend().compile(MODULE, detect(), keep=False).to_bytes()
     for damaged in (b"", data[:20], data[:-1], data[:200] + b"?" + data[201:], b"X" + data[1:]):
         with pytest.raises(CacheFormatError):
             KernelObject.from_bytes(damaged)
@@ -73,12 +73,12 @@ def test_source_assembly_and_object_can_be_emitted() -> None:
     target = detect()
     assert "define void @scale(" in str(backend.emit(MODULE, target, "source"))
     assert "scale:" in str(backend.emit(MODULE, target, "asm"))
-    emitted = backend.emit(MODULE, target, "object", optimize=False)
+    emitted = backend.emit(MODULE, target, "object")
     assert isinstance(emitted, bytes)
     scaled(KernelObject.from_bytes(emitted))
 
 
-def test_an_optimized_kernel_is_found_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_found_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = LLVMBackend(ObjectCache(tmp_path))
     first = backend.compile(MODULE, detect())
 
@@ -152,7 +152,7 @@ def test_identities_differ_where_the_code_may() -> None:
 
 
 def test_a_kernel_for_another_cpu_is_not_loaded() -> None:
-    kernel = LLVMBackend().compile(MODULE, detect(), optimize=False)
+    kernel = LLVMBackend().compile(MODULE, detect(), keep=False)
     foreign = replace(kernel, arch="future", features=(*kernel.features, "avx9000"))
     with pytest.raises(UnsupportedTargetError, match="future; this CPU lacks avx9000"):
         LLVMBackend().load(foreign)
@@ -165,13 +165,13 @@ def test_a_cpu_without_avx2_is_refused() -> None:
 
 
 def test_an_object_without_the_entry_is_refused() -> None:
-    kernel = LLVMBackend().compile(MODULE, detect(), optimize=False)
+    kernel = LLVMBackend().compile(MODULE, detect(), keep=False)
     with pytest.raises(CompileError, match="no function other"):
         LLVMBackend().load(replace(kernel, entry="other"))
 
 
 def test_arguments_that_do_not_fit_are_refused() -> None:
-    kernel = LLVMBackend().compile(MODULE, detect(), optimize=False)
+    kernel = LLVMBackend().compile(MODULE, detect(), keep=False)
     x = torch.zeros(4)
     refused: list[tuple[list[torch.Tensor | float], str]] = [
         ([x, 1.0], "takes 3 arguments, not 2"),

@@ -32,29 +32,29 @@ class LLVMBackend:
         """No optional pass: a CPU needs neither barriers nor asynchronous copies."""
         return ()
 
-    def emit(self, module: ModuleOp, target: Target, kind: Kind, optimize: bool = True) -> str | bytes:
+    def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """LLVM IR ("source"), assembly ("asm") or the bytes of a `KernelObject` container ("object").
 
         Raises CompileError for Tile IR that has no code, UnsupportedTargetError for CPUs without AVX2 or NEON.
         """
         if kind == "object":
-            return self.compile(module, target, optimize).to_bytes()
+            return self.compile(module, target).to_bytes()
         target.require_supported()
         text = _generate(module, target).text
         if kind == "source":
             return text
         from tessera.backend.llvm import engine
 
-        return engine.assembly(text, target, optimize)
+        return engine.assembly(text, target)
 
-    def compile(self, module: ModuleOp, target: Target, optimize: bool = True) -> KernelObject:
-        """The module's kernel, compiled for `target` or, if it is an optimized one, found on disk.
+    def compile(self, module: ModuleOp, target: Target, keep: bool = True) -> KernelObject:
+        """The module's kernel, compiled for `target` or found on disk; compiled anew and not kept unless `keep`.
 
         Raises CompileError for Tile IR that has no code, UnsupportedTargetError for CPUs without AVX2 or NEON.
         """
         target.require_supported()
-        if not optimize:
-            return _compile(module, target, optimize)
+        if not keep:
+            return _compile(module, target)
         from tessera.backend.llvm.engine import llvm_version
 
         return self.stored(identity(module, target, llvm_version()), lambda: module, target)
@@ -69,7 +69,7 @@ class LLVMBackend:
         cache = self._cache or _settings_cache(settings.current().objects_dir)
         kernel = cache.find(key)
         if kernel is None:
-            kernel = _compile(make(), target, optimize=True)
+            kernel = _compile(make(), target)
             cache.keep(key, kernel)
         return kernel
 
@@ -86,12 +86,12 @@ def _settings_cache(directory: Path) -> ObjectCache:
     return ObjectCache(directory)
 
 
-def _compile(module: ModuleOp, target: Target, optimize: bool) -> KernelObject:
+def _compile(module: ModuleOp, target: Target) -> KernelObject:
     from tessera.backend.llvm import engine
 
     kernel = _generate(module, target)
     return KernelObject(
-        code=engine.compile_object(kernel.text, target, optimize),
+        code=engine.compile_object(kernel.text, target),
         entry=kernel.entry,
         workspace_bytes=kernel.workspace_bytes,
         parameters=kernel.parameters,

@@ -21,7 +21,7 @@ class TritonBackend:
         """No optional pass: Triton places barriers and asynchronous copies itself."""
         return ()
 
-    def emit(self, module: ModuleOp, target: Target, kind: Kind, optimize: bool = True) -> str | bytes:
+    def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """Triton source, a Python module: the kernel, and `launch`, which runs it on torch tensors and numbers.
 
         Raises CompileError for Tile IR that Triton cannot express, for a target that is no GPU, and for any other kind:
@@ -35,7 +35,7 @@ class TritonBackend:
 
         return generate(module, target)
 
-    def compile(self, module: ModuleOp, target: Target, optimize: bool = True) -> KernelObject:
+    def compile(self, module: ModuleOp, target: Target, keep: bool = True) -> KernelObject:
         """Raises CompileError: a kernel object holds machine code of a CPU."""
         raise CompileError("running Triton kernels is not built yet", hints=["emit their source, and launch that"])
 
