@@ -17,9 +17,9 @@ from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.target import Target
 
 _LEVEL = 1
-"""How much code generation reorders, of 0 to 3. The emitter has put instructions where they belong; LLVM moves them from
-level 2 on. Level 3 takes a tenth more time to compile; its code took, side by side on Zen 4, 1.6 times as long for a
-product of one row and for sums of rows, 1.2 times for sums of two bf16 tensors, 0.95 times for gelu.
+"""How much code generation reorders, of 0 to 3. The emitter has put instructions where they belong; LLVM moves them
+from level 2 on. Level 3 takes a tenth more time to compile; its code took, side by side on Zen 4, 1.6 times as long for
+a product of one row and for sums of rows, 1.2 times for sums of two bf16 tensors, 0.95 times for gelu.
 """
 
 _lock = threading.RLock()
