@@ -205,7 +205,7 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
 
 
 def _whole_depth(problem: ContractionProblem) -> tuple[int, int, int]:
-    """Blocks whose depth covers K, narrowed until both fit 5 MiB of each worker's.
+    """Blocks whose depth covers K, narrowed until those of both operands fit 5 MiB a worker.
 
     Two workers of Zen 4 on 2048 cubed in bf16: 0.99 of oneDNN's time over ours with 1024 columns, 0.93 with 2048.
     """

@@ -96,7 +96,7 @@ def _work(schedule: Schedule, problem: GpuContractionProblem) -> bool:
 
 def _useful(schedule: Schedule, problem: GpuContractionProblem) -> bool:
     bm, bn, bk = schedule.integers("tile")
-    return all(tile <= max(16, 2 * extent) for tile, extent in ((bm, problem.m), (bn, problem.n), (bk, 2 * problem.k)))
+    return bm <= max(16, 2 * problem.m) and bn <= max(16, 2 * problem.n) and bk <= max(32, 2 * problem.k)
 
 
 RULES: tuple[Rule[GpuContractionProblem], ...] = (
@@ -106,7 +106,7 @@ RULES: tuple[Rule[GpuContractionProblem], ...] = (
     Rule("operands-in-registers", "wide operands and sums take at most half of a thread's registers", _operands),
     Rule("threads-per-block", "a block has at most 1024 threads", _block),
     Rule("work-per-thread", "each thread has at least one element of the result", _work),
-    Rule("tile-within-problem", "a tile is less than twice as large as the problem", _useful),
+    Rule("tile-within-problem", "a tile is at most twice as large as the problem, or as small as tiles get", _useful),
 )
 
 

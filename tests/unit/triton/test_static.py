@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from tessera.backend.triton.kernel import parameters_of
 from tessera.compiler.gpu import gpu_kernels, lower
 from tessera.compiler.tuning import launches_of_operator
 from tessera.dtypes import bf16
-from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.errors import CacheIOError, CompileError, UnsupportedTargetError
 from tessera.scheduling import gpu_space
 from tessera.scheduling.gpu import contraction_gpu_problem, lower_contraction_gpu
 from tessera.scheduling.schedule import Schedule
@@ -88,6 +89,20 @@ def test_facts_come_from_the_cache_the_second_time(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("subprocess.run", refuse)
     assert static_facts([product((32, 32, 32), 4, 2)], gpu) == first
     assert compiled(first[0]).source.startswith(str(settings.current().triton_dir))
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"registers": 3}'])
+def test_damaged_facts_are_made_anew(damage: str) -> None:
+    gpu = target.gpu("sm80")
+    facts = compiled(static_facts([product((32, 32, 32), 4, 2)], gpu)[0])
+    Path(facts.source).with_suffix(".json").write_text(damage)
+    assert static_facts([product((32, 32, 32), 4, 2)], gpu) == [facts]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with settings.override(cache_dir=tmp_path / "file"), pytest.raises(CacheIOError, match="TESSERA_CACHE_DIR"):
+        static_facts([product((32, 32, 32), 4, 2)], target.gpu("sm80"))
 
 
 def test_what_triton_refuses_is_said_of_that_kernel_only() -> None:

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
 from tessera.backend.triton.kernel import generate, parameters_of
-from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.errors import CacheIOError, CompileError, UnsupportedTargetError
 from tessera.files import write_atomically
 from tessera.target import Target
 from tessera.target.occupancy import Occupancy, occupancy
@@ -55,6 +55,9 @@ class StaticFacts:
         return occupancy(target.gpu, self.warps, self.registers, self.shared_bytes)
 
 
+_ANSWERED = {field.name for field in fields(StaticFacts)} - {"source"}
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A kernel to look at: its Tile IR, and its parameters that are promised to be divisible by 16 (extents, strides;
@@ -79,17 +82,19 @@ def static_facts(candidates: Sequence[Candidate], target: Target) -> list[Static
     """The facts of each kernel on `target`, or why it does not compile. Those that are not known yet are compiled in
     one process of their own.
 
-    Raises CompileError for Tile IR that cannot be printed, and where the compiler's process dies.
+    Raises CompileError for Tile IR that cannot be printed, and where the compiler's process dies; CacheIOError where
+    the source cannot be written.
     """
     version = triton_version()
     folder = settings.current().triton_dir
     requests = [_request(candidate, target, version, folder) for candidate in candidates]
-    unknown = [request for request in requests if not request.facts.exists()]
-    answers = {request.facts: answer for request, answer in zip(unknown, _compile(unknown), strict=True)}
-    for path, answer in answers.items():
+    answers = {request.facts: _remembered(request.facts) for request in requests}
+    unknown = [request for request in requests if answers[request.facts] is None]
+    for request, answer in zip(unknown, _compile(unknown), strict=True):
+        answers[request.facts] = answer
         if "error" not in answer:  # a refusal may have had a passing cause
-            _write(path, json.dumps(answer))
-    return [_facts(request, answers.get(request.facts)) for request in requests]
+            _write(request.facts, json.dumps(answer))
+    return [_facts(request, answers[request.facts] or {}) for request in requests]
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,22 @@ def _request(candidate: Candidate, target: Target, version: str, folder: Path) -
 
 
 def _write(path: Path, text: str) -> None:
-    write_atomically(path, text.encode(), durable=False)
+    try:
+        write_atomically(path, text.encode(), durable=False)
+    except OSError as error:
+        # Triton reads kernels from files: without one there is nothing to compile.
+        raise CacheIOError(
+            f"{path} cannot be written: {error}", hints=["set TESSERA_CACHE_DIR to a folder that can be written"]
+        ) from error
+
+
+def _remembered(path: Path) -> dict[str, Any] | None:
+    """What the compiler answered before; None where it was not asked, or where the file is damaged."""
+    try:
+        answer = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return answer if isinstance(answer, dict) and answer.keys() == _ANSWERED else None
 
 
 def _compile(requests: Sequence[_Request]) -> list[dict[str, Any]]:
@@ -146,10 +166,7 @@ def _compile(requests: Sequence[_Request]) -> list[dict[str, Any]]:
     return answers
 
 
-def _facts(request: _Request, answer: Mapping[str, Any] | None) -> StaticFacts | CompileError:
-    """The facts in an answer of the compiler, or in the cache where it was not asked."""
-    if answer is None:
-        answer = json.loads(request.facts.read_text())
+def _facts(request: _Request, answer: Mapping[str, Any]) -> StaticFacts | CompileError:
     if "error" in answer:
         return CompileError(f"Triton does not compile {request.source.name}: {answer['error']}")
     return StaticFacts(**answer, source=str(request.source))
