@@ -1,24 +1,34 @@
 """Frozen facts of devices: what kernels are generated for, and what they are measured against.
 
-`detect()` describes this machine's CPU; `gpu(name)` a GPU from its data sheet. Peaks are never guessed: a CPU's
-`ceilings` are None until they have been measured and attached with `Target.with_ceilings`.
+`detect()` describes this machine's CPU, `detect_gpu(index)` its GPU, `gpu(name)` one from its data sheet. A CPU's
+`ceilings` are None until they have been measured and attached with `Target.with_ceilings`; a GPU's are published ones
+until then, or estimates, as their `source` says.
 """
 
 from __future__ import annotations
 
 from tessera.target.ceilings import Ceilings, ComputeCeiling, MemoryCeiling
 from tessera.target.cpu import detect
+from tessera.target.datasheet import DataSheet, Interconnect, Link, MemoryFacts, Peak
 from tessera.target.facts import GpuLimits, MemoryLevel, Target
 from tessera.target.gpu import GPUS, gpu
+from tessera.target.gpu_detect import describe_gpu, detect_gpu
 
 __all__ = [
     "GPUS",
     "Ceilings",
     "ComputeCeiling",
+    "DataSheet",
     "GpuLimits",
+    "Interconnect",
+    "Link",
     "MemoryCeiling",
+    "MemoryFacts",
     "MemoryLevel",
+    "Peak",
     "Target",
+    "describe_gpu",
     "detect",
+    "detect_gpu",
     "gpu",
 ]

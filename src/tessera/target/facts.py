@@ -8,6 +8,7 @@ from typing import Literal
 
 from tessera.errors import UnsupportedTargetError
 from tessera.target.ceilings import Ceilings
+from tessera.target.datasheet import DataSheet
 
 _AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
 _NEEDED_ON_X86 = ("avx2", "fma")
@@ -17,7 +18,9 @@ _NEEDED_ON_X86 = ("avx2", "fma")
 class MemoryLevel:
     """One data cache, or the memory behind them ("DRAM", "HBM"; `size_bytes` 0 where it is not known).
 
-    `shared_by` is the number of `Target.cores` that share one instance, `line_bytes` the unit of transfer.
+    GPUs have "shared" (shared memory, LDS; on NVIDIA's the rest of the same memory is "L1"), "L2", where there is one
+    "Infinity Cache" or "TMEM" (tensor memory), and "HBM". `shared_by` is the number of `Target.cores` that share one
+    instance, `line_bytes` the unit of transfer.
     """
 
     name: str
@@ -38,6 +41,7 @@ class GpuLimits:
     max_registers_per_thread: int
     shared_bytes: int
     max_shared_bytes_per_block: int
+    max_blocks: int = 32
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Target:
     memory: tuple[MemoryLevel, ...]
     machine: str = ""
     gpu: GpuLimits | None = None
+    datasheet: DataSheet | None = None
     ceilings: Ceilings | None = None
 
     @property
@@ -95,6 +100,14 @@ class Target:
     def level(self, name: str) -> MemoryLevel | None:
         """The memory level called `name` ("L1", "L2", "L3", "DRAM", "HBM"), None where there is none."""
         return next((level for level in self.memory if level.name == name), None)
+
+    def byte_per_s(self, level: str, access: str = "read") -> float | None:
+        """Peak bandwidth of a memory level for all multiprocessors or cores together: the ceilings', else what is
+        published; None where neither knows it.
+        """
+        known = self.ceilings.byte_per_s(level, self.cores, access) if self.ceilings is not None else None
+        published = self.datasheet.level(level) if self.datasheet is not None else None
+        return known or (published.byte_per_s if published is not None else None)
 
     def with_ceilings(self, ceilings: Ceilings) -> Target:
         """This target with its ceilings, measured or from a data sheet."""

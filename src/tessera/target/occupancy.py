@@ -18,7 +18,7 @@ _SYSTEM_BYTES = 1024
 @dataclass(frozen=True)
 class Occupancy:
     """`blocks` and `warps` held by one multiprocessor, `fraction` of the warps that it could hold, and what `binds`:
-    "warps", "registers" or "shared memory".
+    "warps", "blocks", "registers" or "shared memory".
     """
 
     blocks: int
@@ -38,6 +38,7 @@ def occupancy(limits: GpuLimits, warps: int, registers: int, shared_bytes: int) 
     shared = shared_bytes + (0 if amd else _SYSTEM_BYTES)
     blocks = {
         "warps": limits.max_warps // warps,
+        "blocks": limits.max_blocks,
         "registers": limits.registers // (per_warp * warps) if registers <= limits.max_registers_per_thread else 0,
         "shared memory": limits.shared_bytes // shared if shared else limits.max_warps // warps,
     }

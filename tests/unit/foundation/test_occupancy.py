@@ -16,6 +16,7 @@ assert MI300X is not None
     ("warps", "registers", "shared", "blocks", "binds"),
     [
         (8, 32, 0, 8, "warps"),
+        (1, 32, 0, 32, "blocks"),
         (8, 128, 0, 2, "registers"),
         (8, 129, 0, 1, "registers"),
         (4, 32, 100 << 10, 2, "shared memory"),
