@@ -13,6 +13,7 @@ versions.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterable
@@ -171,13 +172,15 @@ class ProfileError(TesseraError, RuntimeError):
 
 def _user_location(frame: FrameType | None) -> str | None:
     """The first frame from `frame` outwards that belongs neither to this package, nor to code that it generated, nor to
-    torch, nor to the interpreter.
+    torch, nor to the interpreter and its `functools`, whose cached properties call back.
 
     torch is passed over because some of its Python functions call back into Tessera: the user's line is the one that
     called torch.
     """
     torch_file = getattr(sys.modules.get("torch"), "__file__", None)
-    passed_over = (_PACKAGE, "<frozen ", "<tessera ") + ((os.path.dirname(torch_file) + os.sep,) if torch_file else ())
+    passed_over = (_PACKAGE, "<frozen ", "<tessera ", functools.__file__) + (
+        (os.path.dirname(torch_file) + os.sep,) if torch_file else ()
+    )
     while frame is not None:
         filename = frame.f_code.co_filename
         # A dataclass's own functions have no file, but the module of the class.

@@ -33,6 +33,7 @@ from tessera.ops import OPERATORS, products
 from tessera.ops.algebra import Algebra, call
 from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into
+from tessera.scheduling.schedule import KnobValue, Schedule
 
 Array: TypeAlias = numpy.ndarray[Any, Any]
 Device: TypeAlias = torch.device
@@ -117,6 +118,23 @@ class Tensor(Methods):
             return self
         dtype = dtype_of(target)
         result: Tensor = self if dtype is self.dtype else call("cast", self, dtype=dtype)
+        return result
+
+    def pin(self, **knobs: KnobValue) -> Tensor:
+        """This result, computed by a kernel whose schedule has these knobs: `op.matmul(a, b).pin(tile=(128, 128, 64))`.
+        The other knobs are chosen around them; `inspect("schedule")` shows all.
+
+        Raises ArgumentError (E_ARGUMENT) where no operator with a kernel stands at the root, or no knob is named. What
+        the kernel does not have, or what breaks a rule, is refused when it is planned: ScheduleError
+        (E_SCHEDULE_ILLEGAL) or TuneSpaceEmptyError (E_TUNE_SPACE_EMPTY).
+        """
+        operator = self.state[0].operator
+        if operator is None or OPERATORS[operator.name].family == "layout":
+            what = "a tensor that exists" if operator is None else f"the result of {operator.name}, which moves data"
+            raise ArgumentError(f"{what} has no kernel to pin", hints=["pin the result of an operator that computes"])
+        if not knobs:
+            raise ArgumentError("pin() names no knob", hints=["for example pin(tile=(128, 128, 64))"])
+        result: Tensor = call("pin", self, knobs=str(Schedule(_knob_values(knobs))))
         return result
 
     def inspect(self, level: str) -> str:
@@ -294,6 +312,19 @@ _REFLECTED: Final = {
     "or": "__ror__",
 }
 """The method of the second operand that gives what torch's operator would."""
+
+
+def _knob_values(knobs: Mapping[str, object]) -> dict[str, KnobValue]:
+    """Knobs in one order, lists as tuples. Raises ArgumentError for what can be no knob's value."""
+    values: dict[str, KnobValue] = {}
+    for knob, given in sorted(knobs.items()):
+        value = tuple(given) if isinstance(given, list) else given
+        if not isinstance(value, bool | int | str) and not (
+            isinstance(value, tuple) and all(type(extent) is int for extent in value)
+        ):
+            raise ArgumentError(f"{knob}={given!r} is no knob's value", hints=["a boolean, integer, text or integers"])
+        values[knob] = value
+    return values
 
 
 def check_device(device: object) -> None:

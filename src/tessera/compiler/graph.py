@@ -16,9 +16,11 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tessera.dtypes import DType
 from tessera.ir import graph
-from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type
+from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type, to_attribute
 from tessera.lazy.symbolic import SymbolicForm, SymbolicNode
 from tessera.ops import OPERATORS
+from tessera.ops.pins import KNOBS, PIN
+from tessera.scheduling.schedule import Schedule
 
 Place = tuple[int, int]
 """A node of the form and one of its dimensions."""
@@ -133,6 +135,9 @@ def build_graph(form: SymbolicForm) -> Graph:
     for index, node in enumerate(nodes):
         if index in values or node.kind == "tuple":
             continue
+        if node.operator is PIN:
+            values[index] = _pinned(values[node.operands[0]], node.named_attributes[KNOBS])
+            continue
         operation = _operation(index, node, values)
         operation.attributes["dims"] = dimension_names(dims[index])
         block.add_op(operation)
@@ -150,6 +155,18 @@ def _type(node: SymbolicNode) -> TensorType[Attribute]:
 def element(dtype: DType) -> Attribute:
     """The element type of a tensor of `dtype`."""
     return ELEMENT_TYPES[dtype.name]
+
+
+def _pinned(value: SSAValue, knobs: str) -> SSAValue:
+    """The value of an operation that has the knobs noted on it, which come before those noted earlier."""
+    operation = value.owner
+    if not isinstance(operation, graph.GraphOperation):  # a leaf, which an evaluation put in the operation's place
+        return value
+    earlier = operation.attribute(KNOBS, "")
+    assert isinstance(earlier, str)
+    merged = Schedule(Schedule.parse(earlier), **Schedule.parse(knobs))
+    operation.attributes[KNOBS] = to_attribute(str(merged))
+    return value
 
 
 _NUMBERS: Mapping[str, Callable[[str], bool | int | float]] = {

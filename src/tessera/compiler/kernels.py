@@ -182,13 +182,11 @@ class KernelCompiler:
     # -- schedules ------------------------------------------------------------------------------------------------
 
     def space(self, subject: Subject, problem: Problem) -> Space[ContractionProblem] | Space[MapReduceProblem]:
-        """The schedules of a problem: a `tile_shape=` of the user's pins the tile, and a policy the order of sums."""
+        """The schedules of a problem: the user pins knobs, and a policy the order of sums."""
         if isinstance(problem, ContractionProblem):
-            products = contraction_space.space(problem)
-            if subject.pinned_tile is not None:
-                products = products.restricted({"tile": [subject.pinned_tile]})
+            products = contraction_space.space(problem).pinned(subject.pins)
             return keeping_order(products) if current_policy().fixed_order else products
-        rows = mapreduce_space.space(problem)
+        rows = mapreduce_space.space(problem).pinned(subject.pins)
         return keeping_order(rows) if current_policy().fixed_order else rows
 
     def start(self, problem: Problem) -> Schedule:
@@ -202,8 +200,8 @@ class KernelCompiler:
         start = self.start(problem)
         if schedule.keys() != start.keys():
             return False
-        if subject.pinned_tile is not None:
-            return schedule["tile"] == subject.pinned_tile and not self.space(subject, problem).violations(schedule)
+        if any(schedule.get(knob) != value for knob, value in subject.pins.items()):
+            return False
         if current_policy().fixed_order and sum_order(schedule, problem) != sum_order(start, problem):
             return False
         if isinstance(problem, ContractionProblem):
@@ -217,8 +215,8 @@ class KernelCompiler:
 
     def default_schedule(self, subject: Subject, problem: Problem) -> Schedule:
         """The schedule of a kernel that nobody has tuned."""
-        if subject.pinned_tile is not None:
-            return self.space(subject, problem).default
+        if subject.pins:
+            return self._around_pins(subject, problem)
         start = self.start(problem)
         if current_policy().fixed_order:  # which may not depend on what was measured on this machine either
             return start
@@ -233,6 +231,11 @@ class KernelCompiler:
             return start
         changed = start.replace(**change)
         return start if self.space(subject, problem).violations(changed) else changed
+
+    def _around_pins(self, subject: Subject, problem: Problem) -> Schedule:
+        """The pinned knobs, and around them what the model likes best; under a fixed order of sums, what is legal."""
+        space = self.space(subject, problem)
+        return space.default if current_policy().fixed_order else modelled_choice(space, self.model).schedule
 
     # -- copies and reports ---------------------------------------------------------------------------------------
 

@@ -7,13 +7,19 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TypeVar
 
+from xdsl.ir import Operation
+
 from tessera.compiler.program import KernelItem
 from tessera.compiler.specs import Pattern, contraction_spec, map_reduce_spec
+from tessera.errors import ScheduleError
+from tessera.ir.graph import GraphOperation
+from tessera.ops.pins import KNOBS
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.mapreduce import kept_values
 from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import ContractionSpec, MapReduceSpec, unit_axis
 from tessera.target import Target
 
@@ -34,10 +40,21 @@ class Subject:
         return make(self.item, self.pattern)
 
     @cached_property
-    def pinned_tile(self) -> tuple[int, ...] | None:
-        """The `tile_shape=` that the user gave a product, None where there is none."""
-        anchor = self.item.anchor if self.item.family == "contraction" else None
-        return anchor.integers("tile_shape") if anchor is not None and "tile_shape" in anchor.attributes else None
+    def pins(self) -> Schedule:
+        """The knobs that the user pinned: by `pin` on any operator of the kernel, the tile by `tile_shape=` too.
+
+        Raises ScheduleError (E_SCHEDULE_ILLEGAL) where two operators of the kernel ask for different values.
+        """
+        found: dict[str, KnobValue] = {}
+        for operation in self.item.operation.body.block.ops:
+            for knob, value in _asked(operation).items():
+                if found.setdefault(knob, value) != value:
+                    raise ScheduleError(
+                        f"two operators of the kernel {self.item.name} are pinned to {knob}={found[knob]} and "
+                        f"{knob}={value}",
+                        hints=["pin one of them", "or pin fusion=False as well, so that they are kernels of their own"],
+                    )
+        return Schedule(found)
 
     def problem(self, extents: Mapping[str, int], workers: int) -> Problem:
         """What legality rules and cost models need to know, for these extents. On the path of binding."""
@@ -48,6 +65,16 @@ class Subject:
         if isinstance(self.spec, ContractionSpec):
             return _contraction_poser(self.spec, self._target)
         return _map_reduce_poser(self.spec, self._target)
+
+
+def _asked(operation: Operation) -> Mapping[str, KnobValue]:
+    """The knobs that stand on an operation."""
+    if not isinstance(operation, GraphOperation):
+        return {}
+    knobs = operation.attribute(KNOBS, "")
+    assert isinstance(knobs, str)
+    tile = {"tile": operation.integers("tile_shape")} if "tile_shape" in operation.attributes else {}
+    return {**tile, **Schedule.parse(knobs)}
 
 
 def _contraction_poser(spec: ContractionSpec, target: Target) -> Callable[[Mapping[str, int], int], Problem]:

@@ -202,8 +202,8 @@ def _signature(subject: Subject) -> tuple[str, tuple[str, ...], tuple[str, ...]]
         for a in arguments
     )
     operator = subject.item.name.rsplit("_", 1)[0]
-    if subject.pinned_tile is not None:  # what was tuned around a given tile is not the winner of all tiles
-        operator += f" tile_shape={'x'.join(map(str, subject.pinned_tile))}"
+    if subject.pins:  # what was tuned around given knobs is not the winner of all schedules
+        operator += f" pinned to {subject.pins}"
     return operator, tuple(a.dtype.name for a in arguments), tuple(layouts)
 
 

@@ -3,6 +3,7 @@
 from tessera.ops import contraction as contraction
 from tessera.ops import elementwise as elementwise
 from tessera.ops import layout as layout
+from tessera.ops import pins as pins
 from tessera.ops import reduction as reduction
 from tessera.ops import rows as rows
 from tessera.ops.record import OPERATORS as OPERATORS

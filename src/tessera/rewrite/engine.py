@@ -12,6 +12,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from tessera.ir import graph
 from tessera.ir.attributes import Value, names_of
 from tessera.ir.graph import GraphOperation
+from tessera.ops.pins import KNOBS
 
 MOST_FIRINGS = 100_000
 
@@ -130,11 +131,22 @@ def _fire(operation: GraphOperation, rules: Iterable[NamedRule], log: list[Firin
         assert block is not None
         for made in rewriter.made:
             block.insert_op_before(made, operation)
+        _keep_knobs(operation, value, rewriter.made)
         operation.result.replace_all_uses_with(value)
         block.erase_op(operation, safe_erase=False)
         log.append(Firing(rule.name, before, describe(value)))
         return [*users, *rewriter.made]
     return None
+
+
+def _keep_knobs(operation: GraphOperation, value: SSAValue, made: Sequence[GraphOperation]) -> None:
+    """Pinned knobs go to the operation that was made in place of the pinned one; where none was, nothing is left to
+    schedule.
+    """
+    knobs = operation.attributes.get(KNOBS)
+    if knobs is not None and value.owner in made:
+        assert isinstance(value.owner, Operation)
+        value.owner.attributes.setdefault(KNOBS, knobs)
 
 
 def remove_dead(block: Block, log: list[Firing]) -> None:

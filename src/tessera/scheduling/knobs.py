@@ -13,6 +13,9 @@ from tessera.scheduling.schedule import KnobValue, Schedule
 
 Problem = TypeVar("Problem")
 
+OPEN = frozenset({"tile"})
+"""Knobs of which the choices are examples: users may ask for any value that the rules permit."""
+
 
 @dataclass(frozen=True)
 class Knob:
@@ -108,6 +111,26 @@ class Space(Generic[Problem]):
         ranked = sorted(filter(counts.get, counts), key=counts.__getitem__, reverse=True)
         return [f"rule {name} rejects {counts[name]} of {total} combinations: {reasons[name]}" for name in ranked]
 
+    def pinned(self, pins: Mapping[str, KnobValue]) -> Space[Problem]:
+        """This space with some knobs fixed; the space itself where there are no pins.
+
+        Raises ScheduleError (E_SCHEDULE_ILLEGAL) for a knob or value that is not in the space, TuneSpaceEmptyError
+        (E_TUNE_SPACE_EMPTY) where no legal schedule has them.
+        """
+        unknown = [knob for knob in pins if knob not in self.by_name]
+        if unknown:
+            raise ScheduleError(
+                f"pinned to {', '.join(f'{knob}={pins[knob]}' for knob in unknown)}, which this kernel does not have",
+                hints=[f"its knobs are {', '.join(self.by_name)}"],
+            )
+        for knob, value in pins.items():
+            choices = self.by_name[knob].choices
+            if knob not in OPEN and value not in choices:
+                raise ScheduleError(
+                    f"pinned to {knob}={value}", hints=[f"{knob} is one of {', '.join(map(str, choices))}"]
+                )
+        return self.restricted({knob: [value] for knob, value in pins.items()}) if pins else self
+
     def restricted(self, choices: Mapping[str, Sequence[KnobValue]]) -> Space[Problem]:
         """This space with some knobs limited to choices (`op.matmul(..., tile_shape=)`, `search_space(...)`)."""
         knobs = tuple(
@@ -118,9 +141,19 @@ class Space(Generic[Problem]):
         pinned = {name: values[0] for name, values in choices.items() if self.default[name] not in values}
         start = self.default.replace(**pinned)
         if narrowed.violations(start):
-            legal = next(narrowed.candidates(), None)
+            legal = narrowed._legal_near(start)
             if legal is None:
                 asked = " and ".join(f"{name} in {list(values)}" for name, values in choices.items())
                 raise TuneSpaceEmptyError(f"no legal schedule has {asked}", hints=narrowed.why_empty())
             start = legal
         return Space(knobs, self.rules, self.problem, start)
+
+    def _legal_near(self, schedule: Schedule) -> Schedule | None:
+        """A legal schedule that differs from an illegal one in as few knobs as is found quickly; None where none is."""
+        for count in (1, 2):
+            for changed in itertools.combinations(self.knobs, count):
+                for values in itertools.product(*(knob.choices for knob in changed)):
+                    near = schedule.replace(**{k.name: value for k, value in zip(changed, values, strict=True)})
+                    if not self.violations(near):
+                        return near
+        return next(self.candidates(), None)
