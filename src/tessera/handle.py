@@ -21,6 +21,7 @@ from tessera.errors import (
 )
 from tessera.lazy import evaluation
 from tessera.lazy.conversion import NotATensorError, beside
+from tessera.lazy.devices import CPU, INTERPRETER, device_named, is_cpu_memory, torch_device
 from tessera.lazy.evaluation import check_versions
 from tessera.lazy.export import to_torch
 from tessera.lazy.leaf import Placeholder
@@ -29,6 +30,7 @@ from tessera.lazy.policy import is_fast
 from tessera.lazy.printing import expression
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Shape, contiguous_strides
+from tessera.lazy.transfer import on_device
 from tessera.ops import OPERATORS, products
 from tessera.ops.algebra import Algebra, call
 from tessera.ops.methods import Methods
@@ -93,9 +95,14 @@ class Tensor(Methods):
         return to_torch(self.eval().state[1][0])
 
     def numpy(self) -> Array:
-        """The values as a numpy array that shares the memory. Raises DTypeError for bf16, which numpy does not have."""
+        """The values as a numpy array that shares the memory.
+
+        Raises DTypeError for bf16, which numpy does not have, and DeviceError for values that are not in CPU memory.
+        """
         if self.dtype is bf16:
             raise DTypeError("numpy has no bf16", hints=['.to("fp32").numpy()', "or .torch()"])
+        if not is_cpu_memory(self._device):
+            raise DeviceError(f"numpy has no arrays on {self._device}", hints=['.to("cpu").numpy()'])
         return self.torch().numpy()
 
     def item(self) -> bool | int | float:
@@ -110,12 +117,12 @@ class Tensor(Methods):
         return self.torch().tolist()
 
     def to(self, target: object) -> Tensor:
-        """The tensor in another dtype, or on a device ("cpu"). Raises DTypeError or DeviceError for what there is
-        not.
+        """The tensor in another dtype, or on a device ("cpu", "cuda:0", "interpreter"; evaluated, and copied where it
+        is in other memory). Raises DTypeError or DeviceError for what there is not.
         """
         if isinstance(target, torch.device) or (isinstance(target, str) and target.split(":")[0] in _DEVICES):
-            check_device(target)
-            return self
+            device = check_device(target)
+            return self if device == self._device else leaf_node(on_device(self.eval().state[1][0], device))
         dtype = dtype_of(target)
         result: Tensor = self if dtype is self.dtype else call("cast", self, dtype=dtype)
         return result
@@ -147,8 +154,12 @@ class Tensor(Methods):
 
     @property
     def device(self) -> Device:
-        """Where the values lie."""
-        return _CPU
+        """Where the values lie: for the device "interpreter" too that is the CPU's memory."""
+        return torch_device(self._device)
+
+    @property
+    def _device(self) -> str:
+        return self.state[0].device or CPU
 
     @property
     def strides(self) -> Shape:
@@ -197,7 +208,8 @@ class Tensor(Methods):
 
     def __repr__(self) -> str:
         structure, leaves = self.state
-        head = f"Tensor({list(structure.shape)}, {structure.dtype}"
+        place = "" if structure.device in (None, CPU) else f", {structure.device}"
+        head = f"Tensor({list(structure.shape)}, {structure.dtype}{place}"
         if not structure.is_leaf:
             return f"{head}, pending: {expression(structure)})"
         if isinstance(leaves[0], Placeholder):
@@ -205,7 +217,9 @@ class Tensor(Methods):
         if self.size > MOST_PRINTED:
             return f"{head}, {self.size} values)"
         # torch indents what follows the first line by the width of "tensor(".
-        values = repr(to_torch(leaves[0])).removeprefix("tensor(").rsplit(", dtype=", 1)[0].replace("\n       ", "\n")
+        values = (
+            repr(to_torch(leaves[0]).cpu()).removeprefix("tensor(").rsplit(", dtype=", 1)[0].replace("\n       ", "\n")
+        )
         return f"{head},\n{values.removesuffix(')')})"
 
     def __format__(self, form: str) -> str:
@@ -241,10 +255,12 @@ class Tensor(Methods):
         return self.torch().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _DLPACK_CPU, 0
+        if is_cpu_memory(self._device):
+            return _DLPACK_CPU, 0
+        return _DLPACK_CUDA, self.device.index
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_pickle, (self.torch(),)
+        return _from_pickle, (self.torch(), self._device)
 
     def __copy__(self) -> Tensor:
         return Tensor(self.state)
@@ -286,9 +302,9 @@ class Tensor(Methods):
 
 use_node_class(Tensor)
 
-_CPU: Final = torch.device("cpu")
 _DLPACK_CPU: Final = 1
-_DEVICES: Final = ("cpu", "cuda", "mps", "meta", "xpu")
+_DLPACK_CUDA: Final = 2
+_DEVICES: Final = (CPU, INTERPRETER, "cuda", "mps", "meta", "xpu")
 _IN_PLACE: Final = re.compile(r"[a-z_]*[a-z]_|__i(and|or|xor)__")
 """Names of torch's methods that write to their tensor: `x += y` calls `add_`."""
 
@@ -327,12 +343,23 @@ def _knob_values(knobs: Mapping[str, object]) -> dict[str, KnobValue]:
     return values
 
 
-def check_device(device: object) -> None:
-    """Raises DeviceError (E_DEVICE) for a device that kernels do not run on."""
-    if str(device).split(":")[0] != "cpu":
-        raise DeviceError(f"device {device}: kernels run on the CPU", hints=['device="cpu"'])
+def check_device(device: object) -> str:
+    """The name of a device that kernels run on. Raises DeviceError (E_DEVICE) for any other, and where there is no such
+    device here.
+    """
+    name = device_named(device)
+    if not is_cpu_memory(name):
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if torch_device(name).index >= count:
+            has = "torch sees no GPU" if torch.version.cuda else "torch was built without CUDA"
+            raise DeviceError(
+                f"device {name}: {has if not count else f'there are {count} GPUs'}",
+                hints=['device="interpreter" checks GPU kernels without one', "nvidia-smi lists a machine's GPUs"],
+            )
+    return name
 
 
-def _from_pickle(values: torch.Tensor) -> Tensor:
-    tensor: Tensor = leaf_node(from_torch(values))
+def _from_pickle(values: torch.Tensor, device: str = CPU) -> Tensor:
+    leaf = from_torch(values)
+    tensor: Tensor = leaf_node(on_device(leaf, device) if device == INTERPRETER else leaf)
     return tensor

@@ -88,13 +88,20 @@ _GELU = OPERATORS["gelu"]
 _node = typed(Callable[[object], Tensor], as_node)
 
 
-def tensor(shape_or_data: object, dtype: object = None, device: object = "cpu") -> Tensor:
+def tensor(shape_or_data: object, dtype: object = None, device: object = None) -> Tensor:
     """A tensor. Of a tuple of ints or a `torch.Size`: that shape, filled with reproducible standard-normal values
     (fp32).
 
-    All else is data: torch, numpy, DLPack, nested lists; borrowed where its dtype is the wanted one.
+    All else is data: torch, numpy, DLPack, nested lists; borrowed where its dtype and device are the wanted ones.
+    `device` is "cpu", "cuda", "cuda:1", ... or "interpreter" (CPU memory on which a GPU's kernels are interpreted);
+    without one data stays where it is. Raises DeviceError (E_DEVICE) for a device that there is not.
     """
-    check_device(device)
+    place = None if device is None else check_device(device)
+    made = _tensor(shape_or_data, dtype)
+    return made if place is None else made.to(place)
+
+
+def _tensor(shape_or_data: object, dtype: object) -> Tensor:
     wanted = None if dtype is None else dtypes.dtype_of(dtype)
     if isinstance(shape_or_data, tuple) and all(type(extent) is int for extent in shape_or_data):
         return typed(Tensor, leaf_node(sources.standard_normal(shape_or_data, wanted or dtypes.fp32)))

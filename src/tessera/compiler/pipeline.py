@@ -15,6 +15,8 @@ from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Kernel, KernelCompiler
 from tessera.compiler.program import Program, read_program
 from tessera.compiler.subjects import Problem
+from tessera.errors import UnsupportedTargetError
+from tessera.lazy.devices import CPU
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import FAST, Policy, current_policy
 from tessera.lazy.structure import Structure
@@ -64,6 +66,8 @@ def plan(structure: Structure) -> BoundPlan:
     with _lock:
         known = _bound.get((structure, policy))
         if known is None:
+            if structure.device not in (None, CPU):
+                raise UnsupportedTargetError(f"plans for {structure.device} are not built", hints=['.to("cpu")'])
             order = structure.post_order()
             known = bind(program_of(symbolic_form(structure, order)), order, kernel_compiler())
             _bound[structure, policy] = known

@@ -25,6 +25,7 @@ from tessera.dtypes import DType, fp32, fp64, int64
 from tessera.errors import MissingArgumentError
 from tessera.lazy import node as nodes
 from tessera.lazy.conversion import as_node
+from tessera.lazy.devices import CPU
 from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
 from tessera.lazy.node import Node
 from tessera.lazy.sources import from_plain_torch
@@ -250,4 +251,4 @@ def _number(value: float, dtype: DType) -> Node:
 def _future_leaf(node: Node) -> Structure:
     """The structure of the leaf that a node is, or will be once it is evaluated."""
     structure = node.structure
-    return result_structure(structure.shape, structure.dtype) if node.is_pending else structure
+    return result_structure(structure.shape, structure.dtype, structure.device or CPU) if node.is_pending else structure

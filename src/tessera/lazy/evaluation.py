@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from tessera.errors import CompileError, InputMutatedError
+from tessera.lazy.devices import CPU
 from tessera.lazy.export import to_torch, unknown_values
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined
@@ -36,7 +37,7 @@ def set_evaluator(evaluator: Evaluator) -> Evaluator:
 
 
 def evaluate(nodes: Iterable[Node]) -> None:
-    """Evaluates pending nodes together; each then holds its result.
+    """Evaluates pending nodes together, those of each device in turn; each then holds its result.
 
     Raises InputMutatedError (E_INPUT_MUTATED) for a torch tensor that was written to since it was taken.
     """
@@ -49,15 +50,27 @@ def evaluate(nodes: Iterable[Node]) -> None:
     copies = [copy for _, copy in pending]
     for copy in copies:
         check_versions(copy.leaves)
-    structure, leaves = copies[0].state if len(copies) == 1 else joined(copies)
-    plan = structure.plan
-    if plan is None or not is_fast():
-        _evaluator(copies)
-    else:
-        for copy, leaf in zip(copies, plan.run(leaves), strict=True):
-            copy.store(leaf)
+    for group in [copies] if len(copies) == 1 else _by_device(copies):
+        _evaluate_together(group)
     for node, copy in pending:
         node.state = copy.state
+
+
+def _by_device(nodes: Sequence[Node]) -> Iterable[Sequence[Node]]:
+    groups: dict[str, list[Node]] = {}
+    for node in nodes:
+        groups.setdefault(node.structure.device or CPU, []).append(node)
+    return groups.values()
+
+
+def _evaluate_together(nodes: Sequence[Node]) -> None:
+    structure, leaves = nodes[0].state if len(nodes) == 1 else joined(nodes)
+    plan = structure.plan
+    if plan is None or not is_fast():
+        _evaluator(nodes)
+        return
+    for node, leaf in zip(nodes, plan.run(leaves), strict=True):
+        node.store(leaf)
 
 
 def check_versions(leaves: Iterable[Leaf]) -> None:

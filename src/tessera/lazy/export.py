@@ -1,4 +1,4 @@
-"""Leaves as torch tensors that share their memory."""
+"""Leaves as torch tensors that share their memory, wherever it is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tessera.errors import ValueControlFlowError
+from tessera.lazy.devices import is_cpu_memory, torch_device
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.structure import Shape, Structure
 
@@ -24,6 +25,8 @@ def to_torch(leaf: Leaf) -> torch.Tensor:
     structure = leaf.structure
     if structure.kind == "scalar":
         return torch.tensor(leaf.owner, dtype=leaf.dtype.torch)
+    if not is_cpu_memory(leaf.device):
+        return _on_device(leaf)
     bytes_type, dtype, view = _memory_of(structure)
     if bytes_type is None:
         return torch.empty(structure.shape, dtype=dtype)
@@ -32,6 +35,17 @@ def to_torch(leaf: Leaf) -> torch.Tensor:
     memory.owner = leaf.owner
     flat = torch.frombuffer(memory, dtype=dtype)
     return flat if view is None else flat.as_strided(*view)
+
+
+def _on_device(leaf: Leaf) -> torch.Tensor:
+    """A tensor over the storage of the torch tensor that owns the leaf's memory."""
+    dtype, shape = leaf.dtype.torch, leaf.shape
+    made = torch.empty(0, dtype=dtype, device=torch_device(leaf.device))
+    if 0 in shape:
+        return made.new_empty(shape)
+    storage = leaf.owner.untyped_storage()
+    first = (leaf.address - storage.data_ptr()) // leaf.dtype.itemsize
+    return made.set_(storage, first, shape, _torch_strides(shape, leaf.strides))
 
 
 def unknown_values() -> ValueControlFlowError:

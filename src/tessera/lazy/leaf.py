@@ -11,6 +11,7 @@ from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
 from tessera.lazy import structure as structures
+from tessera.lazy.devices import CPU
 from tessera.lazy.structure import Shape, Structure
 
 
@@ -45,6 +46,11 @@ class Leaf:
     def strides(self) -> Shape:
         """The strides in elements; 0 along extents of 1."""
         return self.structure.strides
+
+    @property
+    def device(self) -> str:
+        """The device of the elements; a scalar argument lies with the CPU."""
+        return self.structure.device or CPU
 
     def span(self) -> tuple[int, int]:
         """The address of the first byte that its elements may lie at, and of the one past the last; equal where there
@@ -88,9 +94,9 @@ class _NoMemory:
 _NO_MEMORY: Final = _NoMemory()
 
 
-def result_structure(shape: Shape, dtype: DType) -> Structure:
+def result_structure(shape: Shape, dtype: DType, device: str = CPU) -> Structure:
     """The structure of a result: a contiguous buffer. Plans look it up once and make leaves with it."""
-    return structures.buffer(shape, structures.contiguous_strides(shape), dtype)
+    return structures.buffer(shape, structures.contiguous_strides(shape), dtype, device)
 
 
 _INTEGER_LIMITS: Final = {dtypes.int32: 1 << 31, dtypes.int64: 1 << 63}

@@ -17,6 +17,7 @@ from tessera import dtypes
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import ArgumentError, DeviceError, DTypeError, GradDetachedError, MemoryLimitError
 from tessera.lazy import structure as structures
+from tessera.lazy.devices import CPU
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Shape, Structure
 
@@ -29,14 +30,18 @@ LAYOUT_LIMIT: Final = 1 << 14
 _layouts: dict[Any, Structure] = {}
 """Structures by (shape, strides, dtype) as torch spells them, for tensors that may be read as they are."""
 
+_device_layouts: dict[Any, Structure] = {}
+"""The same for tensors on CUDA devices, by (shape, strides, dtype, device)."""
+
 structures.on_forgetting(_layouts.clear)
+structures.on_forgetting(_device_layouts.clear)
 
 
 def from_torch(tensor: torch.Tensor) -> Leaf:
-    """The leaf that borrows a torch tensor's memory; any strides.
+    """The leaf that borrows a torch tensor's memory, on the CPU or a CUDA device; any strides.
 
     Raises GradDetachedError (E_GRAD_DETACHED) for one that requires grad while grad mode is on, DeviceError
-    (E_DEVICE) for one that is not in CPU memory, and DTypeError (E_DTYPE) for sparse and quantized tensors, tensor
+    (E_DEVICE) for one on any other device, and DTypeError (E_DTYPE) for sparse and quantized tensors, tensor
     subclasses and dtypes that kernels do not compute with.
     """
     kind = type(tensor)
@@ -49,9 +54,9 @@ def from_plain_torch(tensor: torch.Tensor) -> Leaf:
     try:
         structure = _layouts[tensor.shape, tensor.stride(), tensor.dtype]
     except (KeyError, RuntimeError):  # RuntimeError: sparse tensors have no strides
-        return _examined(tensor)
+        return _examined(tensor) if tensor.is_cpu else _elsewhere(tensor)
     if not tensor.is_cpu:
-        return _examined(tensor)
+        return _elsewhere(tensor)
     if tensor.requires_grad and torch.is_grad_enabled():
         raise _grad_error(tensor)
     # Without `__init__`, whose frame costs as much as the object.
@@ -66,6 +71,17 @@ def from_plain_torch(tensor: torch.Tensor) -> Leaf:
     return leaf
 
 
+def _elsewhere(tensor: torch.Tensor) -> Leaf:
+    """As `from_plain_torch`, for tensors that are not in CPU memory."""
+    try:
+        structure = _device_layouts[tensor.shape, tensor.stride(), tensor.dtype, tensor.device]
+    except (KeyError, RuntimeError):
+        return _examined(tensor)
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise _grad_error(tensor)
+    return Leaf(structure, tensor.data_ptr(), tensor, None if tensor.is_inference() else tensor._version)
+
+
 def _examined(tensor: torch.Tensor) -> Leaf:
     """As `from_torch`, with all that can be wrong looked at."""
     _refuse_unreadable(tensor)
@@ -75,13 +91,16 @@ def _examined(tensor: torch.Tensor) -> Leaf:
     if tensor.is_neg():
         tensor = tensor.detach().resolve_neg()
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-    structure = structures.buffer(shape, strides, dtype)
+    on_cpu = tensor.device.type == "cpu"
+    structure = structures.buffer(shape, strides, dtype, CPU if on_cpu else f"cuda:{tensor.device.index}")
     # Negation is pending only in views of complex memory, which step over the real parts: such layouts are examined
     # each time.
     if any(extent != 1 and stride == 1 for extent, stride in zip(shape, strides, strict=True)):
-        if len(_layouts) >= LAYOUT_LIMIT:
-            _layouts.clear()
-        _layouts[tensor.shape, tensor.stride(), tensor.dtype] = structure
+        layouts = _layouts if on_cpu else _device_layouts
+        if len(layouts) >= LAYOUT_LIMIT:
+            layouts.clear()
+        key = (tensor.shape, tensor.stride(), tensor.dtype)
+        layouts[key if on_cpu else (*key, tensor.device)] = structure
     version = None if tensor.is_inference() else tensor._version
     return Leaf(structure, tensor.data_ptr(), tensor, version)
 
@@ -93,8 +112,11 @@ def _refuse_unreadable(tensor: torch.Tensor) -> None:
             f"a {kind.__module__}.{kind.__qualname__} is not read as a plain tensor",
             hints=["pass a torch.Tensor, for example tensor.as_subclass(torch.Tensor)"],
         )
-    if tensor.device.type != "cpu":
-        raise DeviceError(f"a tensor on {tensor.device}; kernels here read CPU memory", hints=["pass tensor.cpu()"])
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise DeviceError(
+            f"a tensor on {tensor.device}; kernels read the memory of CPUs and CUDA devices",
+            hints=["pass tensor.cpu()"],
+        )
     if tensor.layout != torch.strided:
         raise DTypeError(
             f"a tensor of layout {tensor.layout}; kernels read strided memory", hints=["pass tensor.to_dense()"]

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tessera.dtypes import DType
+from tessera.errors import DeviceError
+from tessera.lazy.devices import CPU
 from tessera.lazy.occurrences import Occurrence, post_order
 
 Shape: TypeAlias = tuple[int, ...]
@@ -58,13 +60,15 @@ class Structure:
 
     `kind` says what stands at the root: a "buffer" or a "scalar" (leaves), a "constant", a "node" (an operator), or a
     "tuple" of roots that are evaluated together. `strides` are in elements, and 0 along extents of 1, for buffers only;
-    a result is contiguous. `size` counts the distinct operators below, itself included, or bounds the count from above;
+    a result is contiguous. `device` names the device of the elements ("cpu", "cuda:0"); numbers and constants have none
+    and go with any. `size` counts the distinct operators below, itself included, or bounds the count from above;
     `serial` and `oldest` serve that count (`_measure`). `plan` is the compiler's: None, or an object whose
     `run(leaves)` gives the result leaves.
     """
 
     __slots__ = (
         "attributes",
+        "device",
         "dtype",
         "kind",
         "leaf_count",
@@ -89,6 +93,7 @@ class Structure:
     shape: Shape
     dtype: DType
     strides: Shape
+    device: str | None
     value: bool | int | float | None
     leaf_count: int
     size: int
@@ -104,6 +109,7 @@ class Structure:
         dtype: DType,
         *,
         strides: Shape = (),
+        device: str | None = None,
         value: bool | int | float | None = None,
         leaf_count: int = 0,
     ) -> None:
@@ -115,6 +121,7 @@ class Structure:
         self.shape = shape
         self.dtype = dtype
         self.strides = strides
+        self.device = device
         self.value = value
         self.leaf_count = leaf_count
         self.size = 0
@@ -171,7 +178,8 @@ def intern(
 
     It is found in the table under `(operator, attributes, first operand, further operand, its position, ...)`.
 
-    Runs the operator's shape rule when the structure is new, and raises what it raises. Raises `PendingLimitReached`
+    Runs the operator's shape rule when the structure is new, and raises what it raises. Raises DeviceError (E_DEVICE)
+    for operands on different devices, and `PendingLimitReached`
     when more than PENDING_LIMIT operators would be pending.
     """
     key: list[Any] = [operator, attributes, *operands[:1]]
@@ -194,7 +202,8 @@ def _intern(
     if resolved != operands:
         # The same algebra with its casts written out is the same structure.
         return _remember(key, intern(operator, attributes, resolved, positions))
-    structure = Structure("node", shape, dtype, leaf_count=_leaf_count(operands, positions))
+    device = _common_device(operator, operands)
+    structure = Structure("node", shape, dtype, device=device, leaf_count=_leaf_count(operands, positions))
     structure.operator = operator
     structure.attributes = attributes
     structure.operands = operands
@@ -209,12 +218,23 @@ class PendingLimitReached(Exception):  # noqa: N818  (a signal between two funct
     """A node would have more than PENDING_LIMIT operators below it."""
 
 
-def buffer(shape: Shape, strides: Shape, dtype: DType) -> Structure:
-    """The structure of a buffer; strides are in elements."""
+def _common_device(operator: Record, operands: tuple[Structure, ...]) -> str | None:
+    """The device of all operands that have one. Raises DeviceError where they have several."""
+    found = dict.fromkeys([operand.device for operand in operands if operand.device is not None])
+    if len(found) > 1:
+        raise DeviceError(
+            f"{operator.name}: operands on {' and '.join(found)}",
+            hints=[f'move one of them: tensor.to("{next(iter(found))}")'],
+        )
+    return next(iter(found), None)
+
+
+def buffer(shape: Shape, strides: Shape, dtype: DType, device: str = CPU) -> Structure:
+    """The structure of a buffer; strides are in elements, `device` is a name as `lazy.devices` has it."""
     canonical = tuple([0 if extent == 1 else stride for extent, stride in zip(shape, strides, strict=True)])
-    key = ("buffer", shape, canonical, dtype)
+    key = ("buffer", shape, canonical, dtype, device)
     known = table.get(key)
-    return known or _remember(key, Structure("buffer", shape, dtype, strides=canonical, leaf_count=1))
+    return known or _remember(key, Structure("buffer", shape, dtype, strides=canonical, device=device, leaf_count=1))
 
 
 def scalar(dtype: DType) -> Structure:
@@ -234,12 +254,16 @@ def constant(value: bool | int | float, dtype: DType) -> Structure:
 
 
 def bundle(roots: tuple[Structure, ...], positions: tuple[Position, ...]) -> Structure:
-    """The structure of several roots that are evaluated together; its shape and dtype are the first root's."""
+    """The structure of several roots that are evaluated together; its shape and dtype are the first root's, its device
+    that of all roots that have one.
+    """
     key = ("tuple", roots, positions)
     known = table.get(key)
     if known is not None:
         return known
-    structure = Structure("tuple", roots[0].shape, roots[0].dtype, leaf_count=_leaf_count(roots, positions))
+    device = next((root.device for root in roots if root.device is not None), None)
+    leaf_count = _leaf_count(roots, positions)
+    structure = Structure("tuple", roots[0].shape, roots[0].dtype, device=device, leaf_count=leaf_count)
     structure.operands = roots
     structure.positions = positions
     structure.size = sum(root.size for root in roots)

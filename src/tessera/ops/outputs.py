@@ -7,22 +7,30 @@ from typing import Any
 import numpy
 import torch
 
-from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
+from tessera.errors import ArgumentError, DeviceError, DTypeError, ShapeMismatchError
 from tessera.lazy import evaluation, sources
+from tessera.lazy.devices import CPU, is_cpu_memory
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
+from tessera.lazy.transfer import on_device
 
 
 def evaluate_into(node: Node, out: torch.Tensor | numpy.ndarray[Any, Any]) -> None:
     """Evaluates a node into `out`, a torch tensor or numpy array of its shape and dtype; the node then is that tensor.
 
-    Raises ShapeMismatchError, DTypeError, and ArgumentError (E_ARGUMENT) where `out` overlaps an input or itself.
+    Raises ShapeMismatchError, DTypeError, DeviceError (E_DEVICE) for memory of another device, and ArgumentError
+    (E_ARGUMENT) where `out` overlaps an input or itself.
     """
     leaf = _leaf_of(out)
     if leaf.shape != node.shape:
         raise ShapeMismatchError(f"out= of shape {leaf.shape} for a result of shape {node.shape}")
     if leaf.dtype is not node.dtype:
         raise DTypeError(f"out= of {leaf.dtype} for a result of {node.dtype}", hints=[f"allocate it in {node.dtype}"])
+    device = node.structure.device or CPU
+    if leaf.device != device and is_cpu_memory(leaf.device) and is_cpu_memory(device):
+        leaf = on_device(leaf, device)
+    if leaf.device != device:
+        raise DeviceError(f"out= on {leaf.device} for a result on {device}", hints=[f"allocate it on {device}"])
     _refuse_overlap(leaf, node.leaves)
     evaluation.evaluate_into(node, leaf)
     if isinstance(out, torch.Tensor) and not out.is_inference():
