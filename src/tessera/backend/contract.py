@@ -5,13 +5,11 @@ This module loads neither xDSL nor LLVM: kernels are loaded and run by processes
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tessera.errors import CacheFormatError
+from tessera.backend import container
 from tessera.target import Target
 
 if TYPE_CHECKING:
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 Kind = Literal["source", "asm", "object"]
 
 _MAGIC = b"TESSERA-KERNEL-1\n"
-_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True)
@@ -64,23 +61,15 @@ class KernelObject:
     features: tuple[str, ...]
 
     def to_bytes(self) -> bytes:
-        """A container that describes itself: magic, header length, JSON header, code, SHA-256 of header and code."""
+        """A container that describes itself: see `backend.container`."""
         fields = asdict(self)
         del fields["code"]
-        header = json.dumps(fields, sort_keys=True).encode()
-        body = len(header).to_bytes(8, "little") + header + self.code
-        return _MAGIC + body + hashlib.sha256(body).digest()
+        return container.pack(_MAGIC, fields, self.code)
 
     @staticmethod
     def from_bytes(data: bytes) -> KernelObject:
         """The kernel in a container. Raises CacheFormatError when it is cut short, altered or of another format."""
-        if not data.startswith(_MAGIC):
-            raise CacheFormatError("this is no kernel object of this version: its first bytes differ")
-        body, digest = data[len(_MAGIC) : -_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-        if hashlib.sha256(body).digest() != digest:
-            raise CacheFormatError("the kernel object is cut short or altered: its digest does not match")
-        size = int.from_bytes(body[:8], "little")
-        return _from_header(json.loads(body[8 : 8 + size]), body[8 + size :])
+        return _from_header(*container.unpack(_MAGIC, data))
 
 
 def _from_header(header: Mapping[str, Any], code: bytes) -> KernelObject:

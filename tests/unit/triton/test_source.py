@@ -11,7 +11,6 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import target
-from tessera.backend.contract import Kind
 from tessera.backend.triton import TritonBackend
 from tessera.dtypes import DType, bf16, bool_, fp16, fp32, fp64, int32, int64
 from tessera.errors import CompileError
@@ -252,9 +251,6 @@ def test_a_cpu_is_no_target() -> None:
         TritonBackend().emit(KERNELS["softmax_fp32"](), cpu, "source")
 
 
-@pytest.mark.parametrize("kind", ["asm", "object"])
-def test_only_source_is_given(kind: Kind) -> None:
-    with pytest.raises(CompileError, match="not built yet"):
-        TritonBackend().emit(KERNELS["softmax_fp32"](), H100, kind)
-    with pytest.raises(CompileError, match="not built yet"):
-        TritonBackend().compile(KERNELS["softmax_fp32"](), H100)
+def test_assembly_is_not_given() -> None:
+    with pytest.raises(CompileError, match="source and objects, not asm"):
+        TritonBackend().emit(KERNELS["softmax_fp32"](), H100, "asm")

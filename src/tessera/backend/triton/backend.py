@@ -1,11 +1,14 @@
-"""The Triton backend, as the contract has it. It prints source; xDSL is loaded at first use, Triton never."""
+"""The Triton backend: Tile IR and a GPU in, source or kernel objects out. xDSL is loaded at first use; Triton runs in a
+process of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from tessera.backend.contract import KernelObject, Kind, LoadedKernel
+from tessera.backend.contract import Kind
+from tessera.backend.triton.objects import GpuKernelObject
 from tessera.errors import CompileError
 from tessera.target import Target
 
@@ -14,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class TritonBackend:
-    """Tile IR to the source of a Triton kernel with a launcher that takes torch tensors."""
+    """Tile IR to the source of a Triton kernel with a launcher that takes torch tensors, and to machine code of a GPU.
+
+    Kernel objects are loaded and launched by the GPU's driver (`tessera.runtime.device.driver_of`).
+    """
 
     @property
     def consumes(self) -> Sequence[str]:
@@ -22,23 +28,39 @@ class TritonBackend:
         return ()
 
     def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
-        """Triton source, a Python module: the kernel, and `launch`, which runs it on torch tensors and numbers.
+        """Triton source, a Python module: the kernel, and `launch`, which runs it on torch tensors and numbers; or the
+        bytes of a `GpuKernelObject` container ("object").
 
-        Raises CompileError for Tile IR that Triton cannot express, for a target that is no GPU, and for any other kind:
-        Triton compiles its source itself, where the kernel is first launched.
+        Raises CompileError for Tile IR that Triton cannot express, for a target that is no GPU, and for "asm".
         """
-        if target.kind != "gpu":
-            raise CompileError(f"Triton kernels run on GPUs; {target.name} is none", hints=["name a GPU"])
+        _require_gpu(target)
+        if kind == "object":
+            return self.compile(module, target).to_bytes()
         if kind != "source":
-            raise CompileError(f"the Triton backend gives source, not {kind}: running Triton kernels is not built yet")
+            raise CompileError(f"the Triton backend gives source and objects, not {kind}")
         from tessera.backend.triton.kernel import generate
 
         return generate(module, target)
 
-    def compile(self, module: ModuleOp, target: Target, keep: bool = True) -> KernelObject:
-        """Raises CompileError: a kernel object holds machine code of a CPU."""
-        raise CompileError("running Triton kernels is not built yet", hints=["emit their source, and launch that"])
+    def compile(
+        self, module: ModuleOp, target: Target, divisible: Collection[str] = (), note: str = ""
+    ) -> GpuKernelObject:
+        """The module's kernel, compiled for `target` (which need not be there) or found on disk.
 
-    def load(self, kernel: KernelObject) -> LoadedKernel:
-        """Raises CompileError, as `compile` does."""
-        raise CompileError("running Triton kernels is not built yet", hints=["emit their source, and launch that"])
+        `divisible` names the printed parameters that are promised to be multiples of 16, besides pointers, which all
+        are; `note` becomes a comment in the source. Raises CompileError for what Triton cannot express or refuses, and
+        for a target that is no GPU; UnsupportedTargetError where Triton is not installed; CacheIOError where the cache
+        folder cannot be written.
+        """
+        _require_gpu(target)
+        from tessera.backend.triton.static import Candidate, kernel_objects
+
+        (kernel,) = kernel_objects([Candidate(module, divisible, note)], target)
+        if isinstance(kernel, CompileError):
+            raise kernel
+        return kernel
+
+
+def _require_gpu(target: Target) -> None:
+    if target.kind != "gpu":
+        raise CompileError(f"Triton kernels run on GPUs; {target.name} is none", hints=["name a GPU"])

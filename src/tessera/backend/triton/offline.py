@@ -1,4 +1,5 @@
-"""Compiles printed kernels for GPUs that need not be there: reads requests as JSON from stdin, prints facts as JSON.
+"""Compiles printed kernels for GPUs that need not be there: reads requests as JSON from stdin, prints facts as JSON,
+and writes each kernel's machine code to the path that its request names.
 
 A program of its own, because a compiler that aborts takes its process with it, and because Triton is slow to import.
 Registers and spills of NVIDIA's kernels are what ptxas reports, of AMD's what the kernel's metadata says.
@@ -7,6 +8,7 @@ Registers and spills of NVIDIA's kernels are what ptxas reports, of AMD's what t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import io
 import json
@@ -14,7 +16,10 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from tessera.files import write_atomically
 
 NVIDIA_INSTRUCTIONS = {
     "wgmma": r"\bwgmma\.mma_async\b",
@@ -31,6 +36,21 @@ AMD_INSTRUCTIONS = {
     "ds_read 16 bytes": r"\bds_read_b128\b",
 }
 """Name of an instruction that matters -> how it is found in PTX or in GCN's assembly."""
+TTGIR_OPERATIONS = (
+    "ttg.async_copy_global_to_local",
+    "ttg.warp_specialize",
+    "ttng.async_tma_copy_global_to_local",
+    "ttng.async_tma_copy_local_to_global",
+    "ttng.tc_gen5_mma",
+    "ttng.tensormap_create",
+    "ttng.warp_group_dot",
+)
+"""What Triton made of a schedule: operations of its GPU dialects that are counted."""
+
+_HOST_ELEMENT_TYPES = {8: 10, 9: 8, 10: 9}
+"""Element types of tensor maps as Triton's metadata numbers them, PTX's way -> `CUtensorMapDataType`, where the two
+differ: fp32 with denormals flushed, fp64, bf16 (`TMA_DTYPE_DEVICE_TO_HOST` in Triton 3.6, backends/nvidia/driver.py).
+"""
 
 
 def main() -> None:
@@ -46,7 +66,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         return _compile(request)
-    except (CompilationError, PTXASError, RuntimeError) as error:
+    except (CompilationError, PTXASError, RuntimeError, OSError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
@@ -70,12 +90,44 @@ def _compile(request: Mapping[str, Any]) -> dict[str, Any]:
             ASTSource(function, request["signature"], {}, attributes), target=target, options=request["options"]
         )
     found = _amd_facts(compiled.asm["amdgcn"]) if amd else _nvidia_facts(compiled.asm["ptx"], log.getvalue())
+    image: bytes = compiled.asm["hsaco" if amd else "cubin"]
+    write_atomically(Path(request["image"]), image, durable=False)
     metadata = compiled.metadata
     return found | {
         "triton": triton.__version__,
         "shared_bytes": metadata.shared,
         "warps": metadata.num_warps,
         "stages": metadata.num_stages,
+        "operations": _operation_counts(compiled.asm["ttgir"]),
+        "launch": _launch_facts(metadata, amd),
+        "image_sha256": hashlib.sha256(image).hexdigest(),
+    }
+
+
+def _operation_counts(ttgir: str) -> dict[str, int]:
+    return _counts({name: rf"\b{re.escape(name)}\b" for name in TTGIR_OPERATIONS}, ttgir)
+
+
+def _launch_facts(metadata: Any, amd: bool) -> dict[str, Any]:
+    """The fields of `objects.LaunchFacts`; AMD's launcher passes no scratch memory and makes no tensor maps so."""
+    maps = [] if amd else metadata.tensordesc_meta or []
+    return {
+        "scratch_bytes": 0 if amd else metadata.global_scratch_size,
+        "scratch_alignment": 1 if amd else metadata.global_scratch_align,
+        "profile_scratch_bytes": metadata.profile_scratch_size,
+        "profile_scratch_alignment": metadata.profile_scratch_align,
+        "clusters": metadata.num_ctas,
+        "cooperative": metadata.launch_cooperative_grid,
+        "dependent": not amd and metadata.launch_pdl,
+        "tensor_maps": [
+            {
+                "swizzle": each["swizzle"],
+                "element_bytes": each["elem_size"],
+                "element_type": _HOST_ELEMENT_TYPES.get(each["elem_type"], each["elem_type"]),
+                "box": each["block_size"],
+            }
+            for each in maps
+        ],
     }
 
 

@@ -1,7 +1,8 @@
-"""What a kernel becomes on a GPU that need not be there: registers, spills, shared memory, occupancy, instructions.
+"""What a kernel becomes on a GPU that need not be there: registers, spills, shared memory, occupancy, instructions, and
+its machine code.
 
-Facts are kept beside the printed source under `triton/` in the cache folder, by a hash of the source, the target and
-Triton's version.
+Facts (`.json`) and machine code (`.cubin`, `.hsaco`) are kept beside the printed source (`.py`) under `triton/` in the
+cache folder, by a hash of the source, the target and Triton's version. What is missing or damaged is compiled again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
 from tessera.backend.triton.kernel import generate, parameters_of
-from tessera.errors import CacheIOError, CompileError, UnsupportedTargetError
+from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
+from tessera.errors import CacheFormatError, CacheIOError, CompileError, UnsupportedTargetError
 from tessera.files import write_atomically
 from tessera.target import Target
 from tessera.target.occupancy import Occupancy, occupancy
@@ -32,7 +34,9 @@ COMPILE_LIMIT_S = 600.0
 @dataclass(frozen=True)
 class StaticFacts:
     """A compiled kernel: `registers` and `spill_bytes` a thread (stores and loads), `shared_bytes` a block, `warps` and
-    `stages` as compiled, the number of `instructions` that matter, and where the printed `source` lies.
+    `stages` as compiled, the number of `instructions` that matter and of `operations` of Triton's GPU dialects that say
+    what became of a schedule, how it is launched, and where the printed `source` lies. `image_sha256` is the digest of
+    its machine code.
     """
 
     triton: str
@@ -42,6 +46,9 @@ class StaticFacts:
     warps: int
     stages: int
     instructions: Mapping[str, int]
+    operations: Mapping[str, int]
+    launch: LaunchFacts
+    image_sha256: str
     source: str
 
     @property
@@ -85,42 +92,112 @@ def static_facts(candidates: Sequence[Candidate], target: Target) -> list[Static
     Raises CompileError for Tile IR that cannot be printed, and where the compiler's process dies; CacheIOError where
     the source cannot be written.
     """
-    version = triton_version()
-    folder = settings.current().triton_dir
-    requests = [_request(candidate, target, version, folder) for candidate in candidates]
-    answers = {request.facts: _remembered(request.facts) for request in requests}
-    unknown = [request for request in requests if answers[request.facts] is None]
-    for request, answer in zip(unknown, _compile(unknown), strict=True):
-        answers[request.facts] = answer
-        if "error" not in answer:  # a refusal may have had a passing cause
-            _write(request.facts, json.dumps(answer))
-    return [_facts(request, answers[request.facts] or {}) for request in requests]
+    return [facts for _, facts in _answers(_requests(candidates, target), images=False)]
+
+
+def kernel_objects(candidates: Sequence[Candidate], target: Target) -> list[GpuKernelObject | CompileError]:
+    """Each kernel compiled for `target`, ready to be launched on such a GPU, or why it does not compile.
+
+    Found on disk or compiled in one process of their own. Raises what `static_facts` raises, and CacheIOError where
+    machine code that was just written cannot be read.
+    """
+    return [
+        facts if isinstance(facts, CompileError) else _kernel_object(request, facts, target)
+        for request, facts in _answers(_requests(candidates, target), images=True)
+    ]
 
 
 @dataclass(frozen=True)
 class _Request:
+    """A kernel to ask the compiler about: files for its source, facts and machine code, and what is asked."""
+
     source: Path
+    text: str
     facts: Path
+    image: Path
+    parameters: tuple[GpuParameter, ...]
     asked: Mapping[str, Any]
+
+
+def _requests(candidates: Sequence[Candidate], target: Target) -> list[_Request]:
+    version, folder = triton_version(), settings.current().triton_dir
+    return [_request(candidate, target, version, folder) for candidate in candidates]
 
 
 def _request(candidate: Candidate, target: Target, version: str, folder: Path) -> _Request:
     text = generate(candidate.module, target)
     if candidate.note:
         text = "".join(f"# {line}\n" for line in candidate.note.splitlines()) + text
-    name, parameters, options = parameters_of(candidate.module)
+    name, printed, options = parameters_of(candidate.module)
+    parameters = tuple(
+        GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, p.kind.startswith("*") or p.name in candidate.divisible)
+        for p in printed
+    )
     asked = {
         "function": name,
         "signature": {parameter.name: parameter.kind for parameter in parameters},
-        "divisible": [p.name for p in parameters if p.kind.startswith("*") or p.name in candidate.divisible],
+        "divisible": [parameter.name for parameter in parameters if parameter.divisible],
         "options": options,
         "arch": target.arch,
     }
     digest = hashlib.sha256(json.dumps([text, asked, version]).encode()).hexdigest()[:16]
     source = folder / f"{name}-{target.arch}-{digest}.py"
-    if not source.exists():
+    if _read(source) != text.encode():
         _write(source, text)
-    return _Request(source, source.with_suffix(".json"), {**asked, "path": str(source)})
+    image = source.with_suffix(".hsaco" if target.arch.startswith("gfx") else ".cubin")
+    asked |= {"path": str(source), "image": str(image)}
+    return _Request(source, text, source.with_suffix(".json"), image, parameters, asked)
+
+
+def _answers(requests: Sequence[_Request], images: bool) -> list[tuple[_Request, StaticFacts | CompileError]]:
+    """Each request with what is known about it, `images` with sound machine code on disk, or compiled now."""
+    found: dict[Path, StaticFacts | CompileError | None] = {
+        request.source: _remembered(request, images) for request in requests
+    }
+    unknown = {request.source: request for request in requests if found[request.source] is None}
+    for request, answer in zip(unknown.values(), _compile(list(unknown.values())), strict=True):
+        if "error" in answer:  # not remembered: a refusal may have had a passing cause
+            found[request.source] = CompileError(f"Triton does not compile {request.source.name}: {answer['error']}")
+            continue
+        facts = _facts(answer, request)
+        found[request.source] = facts
+        _write(request.facts, json.dumps({name: value for name, value in asdict(facts).items() if name in _ANSWERED}))
+    return [(request, known) for request in requests if (known := found[request.source]) is not None]
+
+
+def _kernel_object(request: _Request, facts: StaticFacts, target: Target) -> GpuKernelObject:
+    assert target.gpu is not None
+    image = _image(request, facts)
+    if image is None:
+        raise CacheIOError(
+            f"{request.image} cannot be read back", hints=["set TESSERA_CACHE_DIR to a folder that can be written"]
+        )
+    return GpuKernelObject(
+        image=image,
+        entry=request.asked["function"],
+        source=request.text,
+        arch=target.arch,
+        threads=facts.warps * target.gpu.warp_size,
+        shared_bytes=facts.shared_bytes,
+        parameters=request.parameters,
+        launch=facts.launch,
+        triton=facts.triton,
+        registers=facts.registers,
+        spill_bytes=facts.spill_bytes,
+    )
+
+
+def _image(request: _Request, facts: StaticFacts) -> bytes | None:
+    """The machine code on disk; None where there is none, or another than was compiled."""
+    image = _read(request.image)
+    return image if image is not None and hashlib.sha256(image).hexdigest() == facts.image_sha256 else None
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def _write(path: Path, text: str) -> None:
@@ -133,13 +210,24 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def _remembered(path: Path) -> dict[str, Any] | None:
-    """What the compiler answered before; None where it was not asked, or where the file is damaged."""
+def _remembered(request: _Request, images: bool) -> StaticFacts | None:
+    """What the compiler answered before; None where it was not asked, or where a file is damaged."""
     try:
-        answer = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        answer = json.loads(_read(request.facts) or b"")
+    except ValueError:
         return None
-    return answer if isinstance(answer, dict) and answer.keys() == _ANSWERED else None
+    if not isinstance(answer, dict) or answer.keys() != _ANSWERED:
+        return None
+    try:
+        facts = _facts(answer, request)
+    except CacheFormatError:
+        return None
+    return facts if not images or _image(request, facts) is not None else None
+
+
+def _facts(answer: Mapping[str, Any], request: _Request) -> StaticFacts:
+    """Raises CacheFormatError for an answer that is none."""
+    return StaticFacts(**{**answer, "launch": LaunchFacts.from_json(answer["launch"])}, source=str(request.source))
 
 
 def _compile(requests: Sequence[_Request]) -> list[dict[str, Any]]:
@@ -164,9 +252,3 @@ def _compile(requests: Sequence[_Request]) -> list[dict[str, Any]]:
         )
     answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return answers
-
-
-def _facts(request: _Request, answer: Mapping[str, Any]) -> StaticFacts | CompileError:
-    if "error" in answer:
-        return CompileError(f"Triton does not compile {request.source.name}: {answer['error']}")
-    return StaticFacts(**answer, source=str(request.source))

@@ -1,0 +1,141 @@
+"""Kernel objects of GPUs: the machine code of one printed kernel, and all that launching it takes.
+
+This module loads neither xDSL nor Triton: kernels are loaded and launched by processes that never compile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypeAlias
+
+from tessera.backend import container
+from tessera.errors import CacheFormatError
+
+Role: TypeAlias = Literal["argument", "size", "stride"]
+
+_MAGIC = b"TESSERA-GPU-KERNEL-1\n"
+_DESCRIPTOR = re.compile(r"tensordesc<(?P<element>\w+)\[(?P<block>[\d, ]+)\]>")
+
+
+@dataclass(frozen=True)
+class GpuParameter:
+    """A parameter of a printed kernel, in launch order.
+
+    `kind` is Triton's name of its type ("*bf16", "i32", "i64", "fp32", "tensordesc<bf16[128, 64]>"). It is the kernel
+    argument of number `argument` itself, or the size or stride of its dimension `dim`. `divisible`: the code relies on
+    its value being a multiple of 16.
+    """
+
+    name: str
+    kind: str
+    argument: int
+    role: Role = "argument"
+    dim: int = 0
+    divisible: bool = False
+
+    @property
+    def block(self) -> tuple[int, ...] | None:
+        """The extents of the tiles that a tensor descriptor gives; None for any other parameter."""
+        match = _DESCRIPTOR.fullmatch(self.kind)
+        return tuple(int(extent) for extent in match["block"].split(",")) if match else None
+
+    @property
+    def words(self) -> int:
+        """How many numbers a launch gives for it: one; for a tensor descriptor of rank r the address, r extents and r
+        strides in elements.
+        """
+        block = self.block
+        return 1 if block is None else 1 + 2 * len(block)
+
+
+@dataclass(frozen=True)
+class TensorMapFacts:
+    """How the compiler wants the tensor map (`CUtensorMap`) of one descriptor parameter: the enumeration values that
+    it chose for swizzling and element type, bytes of an element, and the box that one copy moves.
+    """
+
+    swizzle: int
+    element_bytes: int
+    element_type: int
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LaunchFacts:
+    """How the compiler wants a kernel launched, beyond threads and shared memory.
+
+    `scratch_bytes` of device memory for each program, aligned to `scratch_alignment` bytes (device-side descriptors
+    are built there); `profile_scratch_bytes` likewise, for instrumented kernels; `clusters` thread blocks a program;
+    `cooperative` and `dependent` (programmatic dependent launch) are flags of the launch. `tensor_maps` has an entry
+    for each descriptor parameter that is passed as a `CUtensorMap`: for all of them, or for none.
+    """
+
+    scratch_bytes: int = 0
+    scratch_alignment: int = 1
+    profile_scratch_bytes: int = 0
+    profile_scratch_alignment: int = 1
+    clusters: int = 1
+    cooperative: bool = False
+    dependent: bool = False
+    tensor_maps: tuple[TensorMapFacts, ...] = ()
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any]) -> LaunchFacts:
+        """The facts that `dataclasses.asdict` gave and JSON carried. Raises CacheFormatError for anything else."""
+        if not isinstance(record, dict) or record.keys() != {field.name for field in fields(LaunchFacts)}:
+            raise CacheFormatError(f"these are no launch facts of this version: {record}")
+        maps = [TensorMapFacts(**{**each, "box": tuple(each["box"])}) for each in record["tensor_maps"]]
+        return LaunchFacts(**{**record, "tensor_maps": tuple(maps)})
+
+
+@dataclass(frozen=True)
+class GpuKernelObject:
+    """A kernel compiled for GPUs of one architecture, which can be kept, sent to another process and loaded there.
+
+    `image` is machine code (an ELF file: cubin or hsaco) with the function `entry`; `source` the Triton source that it
+    was made from, `triton` the version that made it. A program has `threads` threads and `shared_bytes` of dynamic
+    shared memory. `registers` and `spill_bytes` are a thread's.
+    """
+
+    image: bytes
+    entry: str
+    source: str
+    arch: str
+    threads: int
+    shared_bytes: int
+    parameters: tuple[GpuParameter, ...]
+    launch: LaunchFacts
+    triton: str
+    registers: int
+    spill_bytes: int
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of device memory that each program needs."""
+        return self.launch.scratch_bytes
+
+    @property
+    def scratch_alignment(self) -> int:
+        """To how many bytes that memory is aligned."""
+        return self.launch.scratch_alignment
+
+    def to_bytes(self) -> bytes:
+        """A container that describes itself: see `backend.container`."""
+        record = asdict(self)
+        del record["image"]
+        return container.pack(_MAGIC, record, self.image)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> GpuKernelObject:
+        """The kernel in a container. Raises CacheFormatError when it is cut short, altered or of another format."""
+        record, image = container.unpack(_MAGIC, data)
+        parameters = tuple(GpuParameter(**parameter) for parameter in record.pop("parameters"))
+        launch = LaunchFacts.from_json(record.pop("launch"))
+        return GpuKernelObject(image=image, parameters=parameters, launch=launch, **record)
+
+
+def is_gpu_kernel(data: bytes) -> bool:
+    """Whether bytes are the container of a `GpuKernelObject` (and not of a CPU's `KernelObject`)."""
+    return data.startswith(_MAGIC)

@@ -1,0 +1,181 @@
+"""Kernel objects of GPUs: made offline, kept on disk, carried as bytes."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera import settings, target
+from tessera.backend.contract import KernelObject
+from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts, TensorMapFacts, is_gpu_kernel
+from tessera.dtypes import bf16, fp32
+from tessera.errors import CacheFormatError, CompileError
+from tessera.scheduling.gpu import lower_contraction_gpu, lower_map_reduce_gpu, map_reduce_gpu_schedule
+from tessera.scheduling.schedule import Schedule
+from tests.unit.scheduling import specs
+from tests.unit.triton import cubin
+
+pytest.importorskip("triton", reason="the extra `triton` is not installed")
+
+from tessera.backend.triton import TritonBackend
+from tessera.backend.triton.static import Candidate, kernel_objects, static_facts
+
+PRODUCT = lower_contraction_gpu(specs.matmul(bf16), Schedule(tile=(64, 64, 32), pipeline_depth=2, warps=4))
+SPEC = specs.rows("softmax", fp32)
+ROWS = lower_map_reduce_gpu(SPEC, map_reduce_gpu_schedule(SPEC, 1000))
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with settings.override(cache_dir=tmp_path_factory.getbasetemp() / "gpu-objects"):
+        yield
+
+
+def made(name: str = "sm90") -> GpuKernelObject:
+    return TritonBackend().compile(PRODUCT, target.gpu(name), divisible=["a_size_1", "a_stride_0"])
+
+
+def image_file(kernel: GpuKernelObject) -> Path:
+    (path,) = settings.current().triton_dir.glob(f"{kernel.entry}-{kernel.arch}-*.cubin")
+    return path
+
+
+def facts_of(kernel: GpuKernelObject) -> GpuKernelObject:
+    """All but the image: its line table holds the time at which the source was written."""
+    assert kernel.entry in cubin.read(kernel.image).functions()
+    return replace(kernel, image=b"")
+
+
+def test_the_image_is_a_cubin_whose_symbol_table_has_the_entry() -> None:
+    kernel = made()
+    code = cubin.read(kernel.image)
+    assert code.machine == cubin.EM_CUDA
+    assert kernel.entry in code.functions()
+    assert len(code.parameters(kernel.entry).places) == len(kernel.parameters) + 2  # and two scratch pointers
+
+
+def test_an_object_says_what_a_launch_takes() -> None:
+    kernel = made()
+    assert (kernel.arch, kernel.threads, kernel.triton[:3]) == ("sm_90", 128, "3.6")
+    assert 0 < kernel.shared_bytes <= 232_448
+    assert kernel.registers > 0
+    assert kernel.spill_bytes == 0
+    assert (kernel.scratch_bytes, kernel.launch.clusters, kernel.launch.cooperative) == (0, 1, False)
+    assert kernel.source.count(f"def {kernel.entry}(") == 1
+    assert kernel.parameters[:4] == (
+        GpuParameter("a_ptr", "*bf16", 0, "argument", 0, True),
+        GpuParameter("a_size_0", "i32", 0, "size", 0, False),
+        GpuParameter("a_size_1", "i32", 0, "size", 1, True),
+        GpuParameter("a_stride_0", "i64", 0, "stride", 0, True),
+    )
+
+
+def test_amd_gets_a_code_object_with_waves_of_64_threads() -> None:
+    kernel = made("gfx942")
+    assert kernel.image[:4] == b"\x7fELF"
+    (machine,) = struct.unpack_from("<H", kernel.image, 18)
+    assert machine == 224  # EM_AMDGPU
+    assert kernel.threads == 256
+
+
+def test_the_container_gives_back_the_same_kernel() -> None:
+    maps = (TensorMapFacts(3, 2, 9, (64, 64)),)
+    kernel = replace(made(), launch=LaunchFacts(128, 128, clusters=2, tensor_maps=maps))
+    data = kernel.to_bytes()
+    assert GpuKernelObject.from_bytes(data) == kernel
+    assert pickle.loads(pickle.dumps(kernel)) == kernel
+    assert is_gpu_kernel(data)
+
+
+@pytest.mark.parametrize("at", [3, 40, -1])
+def test_an_altered_container_is_refused(at: int) -> None:
+    data = bytearray(made().to_bytes())
+    data[at] ^= 1
+    with pytest.raises(CacheFormatError):
+        GpuKernelObject.from_bytes(bytes(data))
+
+
+def test_containers_of_cpus_and_gpus_are_told_apart() -> None:
+    with pytest.raises(CacheFormatError, match="first bytes"):
+        KernelObject.from_bytes(made().to_bytes())
+
+
+def test_objects_come_from_the_cache_the_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = made()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr("subprocess.run", refuse)
+    assert made() == first
+
+
+@pytest.mark.parametrize("suffix", [".cubin", ".json", ".py"])
+def test_damaged_files_are_made_anew(suffix: str) -> None:
+    first = made()
+    path = image_file(first).with_suffix(suffix)
+    sound = path.read_bytes()
+    path.write_bytes(sound[: len(sound) // 2])
+    assert facts_of(made()) == facts_of(first)
+    if suffix == ".py":
+        assert path.read_bytes() == sound
+
+
+@pytest.mark.parametrize("launch", ["[]", "{}", '{"scratch_bytes": 1}'])
+def test_launch_facts_of_another_form_are_made_anew(launch: str) -> None:
+    first = made()
+    path = image_file(first).with_suffix(".json")
+    head, _, tail = path.read_text().partition('"launch": {')
+    path.write_text(f'{head}"launch": {launch}{tail[tail.index("}") + 1 :]}')
+    assert facts_of(made()) == facts_of(first)
+
+
+def test_facts_alone_need_no_image() -> None:
+    first = made()
+    image_file(first).unlink()
+    (facts,) = static_facts([Candidate(PRODUCT, ["a_size_1", "a_stride_0"])], target.gpu("sm90"))
+    assert not isinstance(facts, CompileError)
+    assert facts.operations["ttng.warp_group_dot"] > 0
+    assert not list(settings.current().triton_dir.glob(f"{first.entry}-sm_90-*.cubin"))
+    assert facts_of(made()) == facts_of(first)
+
+
+def test_several_kernels_are_compiled_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    import subprocess
+
+    calls: list[object] = []
+    run = subprocess.run
+
+    def counted(*arguments: object, **options: object) -> object:
+        calls.append(arguments)
+        return run(*arguments, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "run", counted)
+    found = kernel_objects([Candidate(ROWS), Candidate(ROWS, note="another"), Candidate(ROWS)], target.gpu("sm80"))
+    assert len(calls) == 1
+    objects = [each for each in found if isinstance(each, GpuKernelObject)]
+    assert objects[0] == objects[2]
+    assert objects[1].source == f"# another\n{objects[0].source}"
+
+
+def test_what_triton_refuses_is_an_error_of_that_kernel() -> None:
+    large = lower_contraction_gpu(specs.matmul(bf16), Schedule(tile=(2048, 1024, 16), pipeline_depth=2, warps=8))
+    with pytest.raises(CompileError, match="numel"):
+        TritonBackend().compile(large, target.gpu("sm90"))
+
+
+def test_a_cpu_is_refused() -> None:
+    with pytest.raises(CompileError, match="run on GPUs"):
+        TritonBackend().compile(ROWS, target.detect())
+
+
+def test_the_words_of_a_descriptor_are_address_extents_and_strides() -> None:
+    parameter = GpuParameter("a_desc", "tensordesc<bf16[128, 64]>", 0)
+    assert parameter.block == (128, 64)
+    assert parameter.words == 5
+    assert GpuParameter("a", "*bf16", 0).words == 1
