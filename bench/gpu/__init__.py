@@ -1,0 +1,1 @@
+"""Tessera on a GPU against cuBLAS, torch.compile and torch's attention: ``python -m bench.gpu [SUITE ...]``."""

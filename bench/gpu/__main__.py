@@ -1,0 +1,77 @@
+"""``python -m bench.gpu [SUITE ...] [--json FILE] [--markdown FILE]``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from bench.gpu import results
+from bench.gpu.cases import SUITES, Place
+from bench.gpu.running import WrongResultError, run
+from bench.gpu.timing import CudaTimer
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Tessera on this machine's GPU.")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; all by default")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.suites if name not in SUITES]
+    if unknown:
+        parser.error(f"no suite is called {', '.join(unknown)}; there are {', '.join(SUITES)}")
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measures, prints and writes after every case, so that a run that is cut short keeps what it has.
+
+    Returns the exit code: 1 without a GPU and where a result was wrong, 0 otherwise, also when a goal was missed.
+    """
+    options = parse(arguments)
+    if not torch.cuda.is_available():
+        print("not measured: torch sees no CUDA device", file=sys.stderr)
+        return 1
+    timer, place, wrong = CudaTimer(), Place(), 0
+    found: list[results.Found] = []
+    for suite in options.suites or SUITES:
+        for case in SUITES[suite]():
+            try:
+                for result in run(case, place, timer):
+                    found.append(result)
+                    print("\n".join("  ".join(cells) for cells in results.rows(result)), flush=True)
+            except WrongResultError as problem:
+                print(f"WRONG: {problem}", file=sys.stderr, flush=True)
+                wrong += 1
+            write(found, options)
+    return 1 if wrong else 0
+
+
+def write(found: Sequence[results.Found], options: argparse.Namespace) -> None:
+    """Writes the results so far to the files that were asked for."""
+    versions = {"torch": torch.__version__, "triton": _triton(), "cuda": str(torch.version.cuda)}
+    device, date = torch.cuda.get_device_name(), datetime.now(UTC).isoformat(timespec="seconds")
+    if options.markdown:
+        listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+        options.markdown.write_text(results.markdown(found, f"{device}, {listed}, {date}"))
+    if options.json:
+        document = {"device": device, "versions": versions, "date": date, "cases": [asdict(one) for one in found]}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _triton() -> str:
+    import triton
+
+    return str(triton.__version__)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

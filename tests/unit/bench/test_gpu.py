@@ -1,0 +1,137 @@
+"""The GPU bench on the CPU: small cases through the same code, with a clock that counts instead of timing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+
+from bench.gpu import cases, results
+from bench.gpu.__main__ import main, parse
+from bench.gpu.cases import SUITES, Case, Made, Place
+from bench.gpu.results import OURS, Found
+from bench.gpu.running import WrongResultError, relative_error, run
+from bench.gpu.timing import Cache, Call, geomean, interleaved
+from tessera import op
+
+CPU = Place("cpu", "cpu")
+
+
+class Counting:
+    """A timer whose seconds are how often it was asked, and which really makes each call."""
+
+    def __init__(self) -> None:
+        self.asked: list[Cache] = []
+
+    def seconds(self, call: Call, cache: Cache) -> float:
+        """The number of questions so far."""
+        call()
+        self.asked.append(cache)
+        return float(len(self.asked))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(cases._product, 33, 17, 65),
+        partial(cases._fused_product, 33, 17, 65),
+        *(partial(cases._row_kernel, name, (67, 129), dtype) for name in cases.ROWS for dtype in ("fp32", "bf16")),
+    ],
+)
+def test_our_results_are_right_and_every_case_is_measured_cold_and_warm(make: Callable[[Place], Made]) -> None:
+    timer, made = Counting(), make(CPU)
+    case = Case("suite", "case", 1e9, "GB/s", 3e-2, lambda place: Made(made.ours, _eager(made), made.reference))
+    cold, warm = run(case, CPU, timer)
+    assert (cold.cache, warm.cache) == ("cold", "warm")
+    for result in (cold, warm):
+        assert result.seconds.keys() == {OURS, *_eager(made)}
+        assert result.missing == {}
+        assert result.error is not None
+        assert result.error <= 3e-2
+    assert set(timer.asked) == {"cold", "warm"}
+
+
+def _eager(made: Made) -> dict[str, Callable[[], cases.Theirs]]:
+    """The peers that compile nothing."""
+    return {name: build for name, build in made.peers.items() if "compile" not in name}
+
+
+def test_unwritten_memory_and_wrong_values_are_seen() -> None:
+    x = torch.randn(5, 7)
+    wrong = Made({"default": lambda: op.tensor(x) * 1.5}, {}, x.double)
+    with pytest.raises(WrongResultError, match="error 5"):
+        list(run(Case("s", "wrong", 1.0, "GB/s", 1e-3, lambda place: wrong), CPU, Counting()))
+    lost = Made({"default": lambda: op.log(op.tensor(-x.abs()))}, {}, x.double)
+    with pytest.raises(WrongResultError, match="nan"):
+        list(run(Case("s", "nan", 1.0, "GB/s", 1e-3, lambda place: lost), CPU, Counting()))
+    with pytest.raises(WrongResultError, match="shape"):
+        relative_error(x, torch.zeros(6, 7))
+
+
+def test_what_cannot_be_measured_has_its_reason() -> None:
+    def broken() -> cases.Theirs:
+        raise RuntimeError("no such kernel\nmore")
+
+    x = torch.randn(3, 4)
+    made = Made({"default": lambda: op.exp(x)}, {"peer": broken}, lambda: x.double().exp())
+    cold, _ = run(Case("s", "c", 1.0, "GB/s", 1e-3, lambda place: made, {"peer": 1.0}), CPU, Counting())
+    assert cold.missing == {"peer": "RuntimeError: no such kernel"}
+    assert cold.ratio("peer") is None
+    assert any("not measured" in cells for cells in results.rows(cold))
+    (goal,) = [goal for goal in results.goals([cold]) if "peer" in goal.text]
+    assert goal.met == "not measured"
+
+
+def test_schedules_that_are_not_legal_are_left_out_and_the_fastest_is_taken() -> None:
+    x = torch.randn(40, 30)
+    made = Made(
+        {
+            "first": lambda: op.exp(x),
+            "illegal": lambda: op.exp(x).pin(warps=3),
+            "second": lambda: op.exp(x).pin(nontemporal=False),
+        },
+        {},
+        lambda: x.double().exp(),
+    )
+    cold, _ = run(Case("s", "c", 1.0, "GB/s", 1e-3, lambda place: made), CPU, Counting())
+    assert cold.schedule == "first"  # the counting timer calls the one it saw first faster
+
+
+def test_rates_ratios_and_goals() -> None:
+    found = Found("matmul", "bf16 8192 cubed", "warm", 1.5e12, "TFLOP/s", "s", {OURS: 2e-3, "cuBLAS": 1.8e-3}, {}, 0.0)
+    assert found.ratio("cuBLAS") == pytest.approx(0.9)
+    assert found.rate(OURS) == pytest.approx(750.0)
+    text = results.markdown([found], "device")
+    assert "| bf16 8192 cubed, TFLOP/s, warm L2 | 710 | 750.00 | yes |" in text
+    assert "| bf16 matmul, geomean of cuBLAS's time / ours, warm L2 | 0.95 | 0.90 | NO |" in text
+    assert "| bf16 8192 cubed, TFLOP/s, cold L2 | 710 |  | not measured |" in text
+
+
+def test_contenders_are_timed_in_turn() -> None:
+    order: list[str] = []
+    calls: dict[str, Call] = {name: partial(order.append, name) for name in "abc"}
+    assert interleaved(calls, "cold", Counting()) == {"a": 4.0, "b": 5.0, "c": 6.0}
+    assert order == list("abcabcabc")
+    assert geomean([1.0, 4.0]) == pytest.approx(2.0)
+
+
+def test_the_issues_cases_are_there() -> None:
+    listed = {suite: [case.label for case in build()] for suite, build in SUITES.items()}
+    squares = {f"bf16 {size} cubed" for size in (1024, 2048, 4096, 8192, 16384)}
+    assert squares <= set(listed["matmul"])
+    assert len(listed["matmul"]) - len(squares) == 12
+    assert all(case.work > 0 and math.isfinite(case.work) for build in SUITES.values() for case in build())
+    row_bytes = [case.work / 2 for case in SUITES["rows"]()]
+    assert min(row_bytes) >= 64e6
+
+
+def test_without_a_gpu_nothing_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert main([]) == 1
+    assert "not measured" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse(["nosuch"])
