@@ -7,8 +7,8 @@
 
 from importlib.metadata import version as _version
 
+from tessera import dist, numerics, op, profile, profiler
 from tessera import handle as _handle
-from tessera import numerics, op, profile, profiler
 from tessera.compiler import entry as _entry
 from tessera.compiler.entry import autotune
 from tessera.compiler.entry import evaluate_together as eval
@@ -26,6 +26,7 @@ __all__ = [
     "Tensor",
     "TesseraError",
     "autotune",
+    "dist",
     "empty_cache",
     "eval",
     "memory_stats",

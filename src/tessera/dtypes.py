@@ -3,6 +3,10 @@
 Every `DType` is one object per process: compare with `is` or `==`, use as a dictionary key. `tf32` is a math mode
 (10-bit mantissas inside a matrix product): its elements are stored as fp32. `SUPPORTED` holds those that kernels
 compute with; the others are declared names.
+
+The 8-bit floats are those of the Open Compute Project (OFP8, 2023). `fp8_e4m3` (4 bits of exponent, 3 of mantissa, 448
+at most) has no infinities: what is too large, infinities included, becomes 448, as in torch 2.13 and as GPUs convert.
+`fp8_e5m2` (5 and 2 bits, 57344 at most) has them, and what is too large becomes infinite.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ fp64 = DType("fp64", "float", 8, "f64", torch.float64)
 ALL = (bool_, int8, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, tf32, fp32, fp64)
 """Every declared dtype, narrowest kind and width first."""
 
-SUPPORTED = frozenset((bool_, int32, int64, fp16, bf16, fp32, fp64))
+SUPPORTED = frozenset((bool_, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, fp32, fp64))
 """The dtypes that tensors may have."""
 
 _BY_TORCH = {dtype.torch: dtype for dtype in ALL if dtype is not tf32}
@@ -76,6 +80,7 @@ _ALIASES = {
 }
 _BY_NAME = {dtype.name: dtype for dtype in ALL} | {dtype.mlir: dtype for dtype in ALL if dtype is not tf32} | _ALIASES
 _BY_PYTHON_TYPE: dict[Any, DType] = {bool: bool_, int: int64, float: fp64}
+_FLOAT8 = frozenset((fp8_e4m3, fp8_e5m2))
 _RANK: dict[Kind, int] = {"bool": 0, "int": 1, "float": 2}
 _ACCUMULATORS = {int8: int32, fp8_e4m3: fp32, fp8_e5m2: fp32, fp16: fp32, bf16: fp32, tf32: fp32}
 
@@ -120,9 +125,35 @@ def promote(a: DType, b: DType) -> DType:
     try:
         return _BY_TORCH[torch.promote_types(a.torch, b.torch)]
     except RuntimeError as error:
-        raise DTypeError(
-            f"{a} and {b} have no common dtype", hints=["cast one of them, for example to fp32"]
-        ) from error
+        raise DTypeError(f"{a} and {b} have no common dtype", hints=_casts(a, b)) from error
+
+
+def _casts(a: DType, b: DType) -> list[str]:
+    """What to do about two dtypes that do not meet by themselves."""
+    if a in _FLOAT8 and b in _FLOAT8:
+        return ['cast both to a wider dtype: x.to("bf16")']
+    narrow, wide = (a, b) if a in _FLOAT8 else (b, a)
+    wide = wide if wide.kind == "float" else fp32
+    return [
+        f'cast the {narrow} tensor: x.to("{wide}")',
+        "op.matmul and op.gemm multiply fp8 by wider floats as they are",
+    ]
+
+
+@cache
+def promote_product(a: DType, b: DType) -> DType:
+    """The dtype of a matrix product of `a` and `b`: that of `promote`, and the wider one where fp8 meets another float.
+
+    Every fp8 number is one of each wider float, so nothing is rounded on the way. Of the two fp8 dtypes neither holds
+    the other: their product has the dtype its sums are formed in, fp32, and is rounded only where the user says so.
+    Raises DTypeError for fp8 with integers or bools.
+    """
+    if a is not b and a.kind == b.kind == "float":
+        if a in _FLOAT8 and b in _FLOAT8:
+            return fp32
+        if a in _FLOAT8 or b in _FLOAT8:
+            return b if a in _FLOAT8 else a
+    return promote(a, b)
 
 
 def promote_weak(dtype: DType, weak: DType) -> DType:

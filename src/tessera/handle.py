@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy
 import torch
 
-from tessera.dtypes import bf16, dtype_of
+from tessera.dtypes import bf16, dtype_of, fp8_e4m3, fp8_e5m2
 from tessera.errors import (
     ArgumentError,
     DeviceError,
@@ -97,10 +97,11 @@ class Tensor(Methods):
     def numpy(self) -> Array:
         """The values as a numpy array that shares the memory.
 
-        Raises DTypeError for bf16, which numpy does not have, and DeviceError for values that are not in CPU memory.
+        Raises DTypeError for bf16, fp8_e4m3 and fp8_e5m2, which numpy does not have, and DeviceError for values that
+        are not in CPU memory.
         """
-        if self.dtype is bf16:
-            raise DTypeError("numpy has no bf16", hints=['.to("fp32").numpy()', "or .torch()"])
+        if self.dtype in _NOT_IN_NUMPY:
+            raise DTypeError(f"numpy has no {self.dtype}", hints=['.to("fp32").numpy()', "or .torch()"])
         if not is_cpu_memory(self._device):
             raise DeviceError(f"numpy has no arrays on {self._device}", hints=['.to("cpu").numpy()'])
         return self.torch().numpy()
@@ -217,9 +218,8 @@ class Tensor(Methods):
         if self.size > MOST_PRINTED:
             return f"{head}, {self.size} values)"
         # torch indents what follows the first line by the width of "tensor(".
-        values = (
-            repr(to_torch(leaves[0]).cpu()).removeprefix("tensor(").rsplit(", dtype=", 1)[0].replace("\n       ", "\n")
-        )
+        text = _DTYPE_NOTE.sub("", repr(to_torch(leaves[0]).cpu())).removeprefix("tensor(")
+        values = text.replace("\n       ", "\n")
         return f"{head},\n{values.removesuffix(')')})"
 
     def __format__(self, form: str) -> str:
@@ -260,7 +260,10 @@ class Tensor(Methods):
         return _DLPACK_CUDA, self.device.index
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_pickle, (self.torch(), self._device)
+        values = self.torch()
+        # torch pickles no 8-bit floats outside of files of its own.
+        stored = values.view(torch.uint8) if self.dtype in _FLOAT8 else values
+        return _from_pickle, (stored, self._device, values.dtype)
 
     def __copy__(self) -> Tensor:
         return Tensor(self.state)
@@ -302,9 +305,13 @@ class Tensor(Methods):
 
 use_node_class(Tensor)
 
+_FLOAT8: Final = (fp8_e4m3, fp8_e5m2)
+_NOT_IN_NUMPY: Final = (bf16, *_FLOAT8)
+
 _DLPACK_CPU: Final = 1
 _DLPACK_CUDA: Final = 2
 _DEVICES: Final = (CPU, INTERPRETER, "cuda", "mps", "meta", "xpu")
+_DTYPE_NOTE: Final = re.compile(r",\s+dtype=[^,]*$")
 _IN_PLACE: Final = re.compile(r"[a-z_]*[a-z]_|__i(and|or|xor)__")
 """Names of torch's methods that write to their tensor: `x += y` calls `add_`."""
 
@@ -359,7 +366,7 @@ def check_device(device: object) -> str:
     return name
 
 
-def _from_pickle(values: torch.Tensor, device: str = CPU) -> Tensor:
-    leaf = from_torch(values)
+def _from_pickle(values: torch.Tensor, device: str = CPU, dtype: torch.dtype | None = None) -> Tensor:
+    leaf = from_torch(values if dtype is None else values.view(dtype))
     tensor: Tensor = leaf_node(on_device(leaf, device) if device == INTERPRETER else leaf)
     return tensor

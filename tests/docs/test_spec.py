@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import autotune, op
+from tessera import autotune, dist, op
 from tests.docs.snippets import SPEC, run_all, snippets
 
 PROFILING = snippets(SPEC / "000_profiling_and_autotuning.md")
 AUTOTUNING = snippets(SPEC / "001_autotuning_strategies.md")
+TILES = snippets(SPEC / "002_tile_abstraction.md")
 PERFORMANCE = snippets(SPEC / "004_performance_guidelines.md")
 
 
@@ -51,6 +52,15 @@ def test_4_3_a_kernel_tunes_at_its_first_call_and_its_schedule_travels(tmp_path:
     names = run_all(AUTOTUNING, {"X": x, "W": w})
     torch.testing.assert_close(names["Y"].torch().double(), x.double() @ w.double(), atol=1e-4, rtol=1e-4)
     assert (tmp_path / "nvlink72_cache.json").stat().st_size > 0
+
+
+def test_6_7_operands_of_two_precisions_meet_in_fp32_sums() -> None:
+    names = run_all(TILES, {"dist": dist, "op": op, "B": 33, "D": 129, "H": 65})
+    a, b, c = (names[name] for name in "ABC")
+    assert [tensor.dtype.name for tensor in (a, b, c)] == ["fp8_e4m3", "bf16", "bf16"]
+    expected = a.torch().double() @ b.torch().double()
+    # One rounding to bf16: the sums of 129 products are exact to 2^-24 each.
+    torch.testing.assert_close(c.torch().double(), expected, rtol=2.0**-8, atol=1e-4)
 
 
 def test_7_2_a_tile_shape_is_taken() -> None:

@@ -43,7 +43,7 @@ def run(
 ) -> None:
     """Run a compiled kernel, print what its outputs are, and write them.
 
-    Files hold fp32 where the kernel takes bf16, which numpy does not have; both ways the numbers are converted.
+    Files hold fp32 where the kernel takes bf16 or fp8, which numpy does not have; both ways the numbers are converted.
     """
     kernel = KernelObject.from_bytes(_read(file))
     texts, outputs = arg or [], output or []
@@ -145,8 +145,11 @@ def _report(kernel: KernelObject, arguments: Sequence[Argument], files: Sequence
         print(line)
 
 
+_NOT_IN_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
 def _save(value: torch.Tensor, file: Path) -> None:
-    array = (value.float() if value.dtype == torch.bfloat16 else value).contiguous().numpy()
+    array = (value.float() if value.dtype in _NOT_IN_NUMPY else value).contiguous().numpy()
     try:
         with file.open("wb") as stream:
             numpy.save(stream, array)

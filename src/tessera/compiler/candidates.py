@@ -14,7 +14,7 @@ from tessera.compiler.binding import Launcher
 from tessera.compiler.kernels import KernelCompiler, Launch
 from tessera.compiler.program import named_dims
 from tessera.compiler.specs import attributes_of, dtype_of_value
-from tessera.dtypes import DType
+from tessera.dtypes import DType, fp8_e4m3
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.scheduling.schedule import Schedule
@@ -97,11 +97,18 @@ def workload_of(call: Call) -> Workload:
             inputs.setdefault(item.loads[index][0], materialize(spec).tensor)
     references = evaluate_region(call, [inputs[i] for i in range(len(item.inputs))])
     first = sum(not view.is_scalar for view, _ in call.arguments[:loads])
+    stored = call.arguments[loads:]
     checks = tuple(
-        check_output(first + i, FullReference(reference), call.arguments[loads + i][0].dtype.name)
-        for i, reference in enumerate(references)
+        check_output(first + i, FullReference(_stored(reference, dtype)), dtype.name)
+        for i, (reference, dtype) in enumerate(zip(references, (view.dtype for view, _ in stored), strict=True))
     )
     return Workload(tuple(specs), checks, tuple(scalars))
+
+
+def _stored(reference: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """A reference in the range of its dtype: without infinities, what is too large for fp8_e4m3 becomes 448."""
+    most = torch.finfo(dtype.torch).max
+    return reference.clamp(-most, most) if dtype is fp8_e4m3 else reference
 
 
 def _scalar_bits(dtype: DType) -> tuple[int, float]:

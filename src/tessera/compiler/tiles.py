@@ -6,7 +6,7 @@ from functools import cache
 
 from tessera.dtypes import DType, accumulator
 from tessera.lazy.node import Node
-from tessera.lazy.promotion import common_dtype
+from tessera.lazy.promotion import product_dtype
 
 
 def refuse_impossible(tile: tuple[int, ...] | None, first: Node, second: Node) -> None:
@@ -14,7 +14,7 @@ def refuse_impossible(tile: tuple[int, ...] | None, first: Node, second: Node) -
     on this machine, whatever is fused with it. What depends on that, or on extents, is decided at evaluation.
     """
     if tile is not None:
-        _refuse(tile, accumulator(common_dtype([first.structure, second.structure])))
+        _refuse(tile, accumulator(product_dtype([first.structure, second.structure])))
 
 
 @cache

@@ -21,7 +21,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from tessera.errors import IRError
 from tessera.ir import tile
 from tessera.ir.attributes import shape_text
-from tessera.ir.interpreter_arithmetic import ARITHMETIC, apply_arithmetic
+from tessera.ir.interpreter_arithmetic import ARITHMETIC, apply_arithmetic, computed
 from tessera.ir.interpreter_memory import Window, allocate, assemble_stage, read_tile, torch_dtype, write_tile
 
 Value: TypeAlias = "torch.Tensor | int"
@@ -217,7 +217,8 @@ _REDUCTIONS: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 
 
 def _reduce(interpreter: Interpreter, op: tile.ReduceOp) -> Sequence[Value]:
-    return (_REDUCTIONS[op.kind.data](interpreter.tensor(op.tile), op.axis.value.data),)
+    value = interpreter.tensor(op.tile)
+    return (_REDUCTIONS[op.kind.data](computed(value), op.axis.value.data).to(value.dtype),)
 
 
 def _broadcast(interpreter: Interpreter, op: tile.BroadcastOp) -> Sequence[Value]:
@@ -250,7 +251,8 @@ _COMPARISONS: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
 
 
 def _compare(interpreter: Interpreter, op: tile.CompareOp) -> Sequence[Value]:
-    return (_COMPARISONS[op.predicate.data](interpreter.tensor(op.a), interpreter.tensor(op.b)),)
+    a, b = (computed(interpreter.tensor(operand)) for operand in (op.a, op.b))
+    return (_COMPARISONS[op.predicate.data](a, b),)
 
 
 def _select(interpreter: Interpreter, op: tile.SelectOp) -> Sequence[Value]:

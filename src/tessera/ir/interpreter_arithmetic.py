@@ -32,11 +32,21 @@ def apply_arithmetic(op: Operation, operands: Sequence[torch.Tensor | int]) -> t
     return int(result) if isinstance(op.results[0].type, IndexType) else result
 
 
+def computed(value: Tensor) -> Tensor:
+    """8-bit floats as fp32, because torch has next to no arithmetic on them; all else unchanged."""
+    return value.float() if value.dtype in _FLOAT8 else value
+
+
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
 def _plain(function: Function) -> Function:
     """A handler of operations that `function` computes from the operands alone."""
 
     def handle(op: Operation, *operands: Tensor) -> Tensor:
-        return function(*operands)
+        result = function(*map(computed, operands))
+        dtype = _element(op.results[0].type)
+        return result.to(dtype) if dtype in _FLOAT8 else result
 
     return handle
 
@@ -92,6 +102,7 @@ _ORDERED: Sequence[Function] = (torch.eq, torch.gt, torch.ge, torch.lt, torch.le
 def _cmpf(op: arith.CmpfOp, a: Tensor, b: Tensor) -> Tensor:
     # Predicates in MLIR's order: false; oeq ogt oge olt ole one; ord; ueq ugt uge ult ule une; uno; true.
     predicate = op.predicate.value.data
+    a, b = computed(a), computed(b)
     unordered = a.isnan() | b.isnan()
     if predicate in (0, 15):
         return torch.full_like(unordered, predicate == 15)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import torch
 
-from tessera.dtypes import scalar_dtype
+from tessera.dtypes import bool_, scalar_dtype
 from tessera.errors import ArgumentError
 from tessera.lazy import sources
 from tessera.lazy.node import Node, leaf_node
@@ -74,7 +74,11 @@ def as_operands(values: Sequence[object]) -> list[Any]:
     for value, is_number in zip(values, numbers, strict=True):
         if not is_number and id(value) not in made:
             made[id(value)] = as_node(value)
-    dtype = common_dtype(node.structure for node in made.values())
+    if not any(numbers):
+        return [made[id(value)] for value in values]
+    # A bool, such as the condition of `where`, decides nothing beside tensors of other dtypes.
+    structures = [node.structure for node in made.values()]
+    dtype = common_dtype([s for s in structures if s.dtype is not bool_] or structures)
     return [
         scalar_node(value.item() if isinstance(value, numpy.generic) else value, dtype)  # type: ignore[arg-type]
         if is_number

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Protocol
 
-from tessera.dtypes import DType, promote, promote_weak
+from tessera.dtypes import DType, promote, promote_product, promote_weak
 from tessera.lazy.structure import Shape
 
 
@@ -32,10 +32,22 @@ def common_dtype(operands: Iterable[Operand]) -> DType:
     Tensors with dimensions decide; tensors without, then Python numbers, only where their kind (bool < int < float)
     is wider (`torch.result_type`). Raises DTypeError where torch has no common dtype.
     """
+    return _folded(operands, promote)
+
+
+def product_dtype(operands: Iterable[Operand]) -> DType:
+    """The dtype of a matrix product of operands: as `common_dtype`, but that fp8 meets wider floats in their dtype.
+
+    Raises DTypeError for fp8 with integers or bools.
+    """
+    return _folded(operands, promote_product)
+
+
+def _folded(operands: Iterable[Operand], meet: Callable[[DType, DType], DType]) -> DType:
     ranked: tuple[list[DType], list[DType], list[DType]] = ([], [], [])
     for operand in operands:
         ranked[2 if operand.weak else 0 if operand.shape else 1].append(operand.dtype)
-    groups = [reduce(promote, group) for group in ranked if group]
+    groups = [reduce(meet, group) for group in ranked if group]
     return reduce(promote_weak, groups)
 
 

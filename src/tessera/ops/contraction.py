@@ -1,8 +1,9 @@
 """Contractions: `matmul` and `gemm`.
 
 Operands have at least two dimensions here (`functions` adds them to vectors); batch dimensions broadcast. Elements
-meet in the wider dtype. `tile_shape` asks for a tile (BM, BN, BK), `math="tf32"` permits products of 10-bit mantissas;
-neither changes what is computed otherwise. Sums are formed in the accumulator of the operands' dtype.
+meet in the wider dtype, fp8 with wider floats too; the two fp8 dtypes, of which neither holds the other, in fp32.
+`tile_shape` asks for a tile (BM, BN, BK), `math="tf32"` permits products of 10-bit mantissas; neither changes what is
+computed otherwise. Sums are formed in the accumulator of the operands' dtype.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.promotion import broadcast_shape, common_dtype
+from tessera.lazy.promotion import broadcast_shape, product_dtype
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.emitter import Emitter, V
@@ -25,7 +26,7 @@ SETTINGS = {"tile_shape": None, "math": None}
 
 
 def _common(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
-    common = common_dtype(operands)
+    common = product_dtype(operands)
     if common.kind == "bool":
         raise dtype_error(name, operands, "not defined on bool", ["cast to fp32"])
     return [common] * len(operands)

@@ -11,7 +11,7 @@ from tessera.dtypes import DType, accumulator, dtype_of
 from tessera.errors import ArgumentError
 from tessera.lazy.building import apply, binary
 from tessera.lazy.node import Node
-from tessera.lazy.promotion import common_dtype
+from tessera.lazy.promotion import product_dtype
 from tessera.lazy.scalars import LITERALS, Number
 from tessera.ops import views
 from tessera.ops.algebra import call
@@ -47,11 +47,15 @@ def gemm(a: Node, b: Node, c: Node | None, alpha: Number, beta: Number, settings
 
     Raises ArgumentError (E_ARGUMENT) where integers would be scaled by a fraction, as torch does.
     """
-    if common_dtype([a.structure, b.structure]).kind == "int":
+    if product_dtype([a.structure, b.structure]).kind == "int":
         alpha, beta = _whole("alpha", alpha), _whole("beta", beta)
     if alpha in LITERALS and beta in LITERALS:
         operands = (a, b) if c is None else (a, b, c)
         return apply(GEMM, (float(alpha), float(beta), *settings), operands)
+    if c is not None:
+        # As in the record: operands meet in one dtype before they are multiplied, not after the product is rounded.
+        common = product_dtype([a.structure, b.structure, c.structure])
+        a, b, c = (x if x.dtype is common or not x.shape else call("cast", x, dtype=common) for x in (a, b, c))
     product = call("mul", matmul(a, b, settings), alpha)
     return product if c is None or beta == 0 else call("add", product, call("mul", c, beta))
 
@@ -88,7 +92,7 @@ def summed_in(accum_dtype: object, name: str, operands: Sequence[Node]) -> tuple
     that is narrower than the usual one or of another kind.
     """
     types = [operand.structure for operand in operands]
-    wanted, common = dtype_of(accum_dtype), common_dtype(types)
+    wanted, common = dtype_of(accum_dtype), product_dtype(types)
     usual = accumulator(common)
     allowed = [dtype for dtype in _SUMS if dtype.kind == usual.kind and dtype.itemsize >= usual.itemsize]
     if wanted not in allowed and allowed:  # of bool there is no product, which its record says

@@ -40,8 +40,8 @@ def bound(facts: StepFacts, workers: int, ceilings: Ceilings, levels: Sequence[M
 
 
 def _arithmetic(dtype: str, ceilings: Ceilings, workers: int) -> str:
-    """The dtype whose peak applies: 16-bit floats without arithmetic of their own are computed in fp32."""
-    if dtype in ("bf16", "fp16") and ceilings.flop_per_s(dtype, workers) is None:
+    """The dtype whose peak applies: narrow floats without arithmetic of their own are computed in fp32."""
+    if dtype in ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2") and ceilings.flop_per_s(dtype, workers) is None:
         return "fp32"
     return dtype
 

@@ -13,6 +13,8 @@ from xdsl.dialects.builtin import (
     BFloat16Type,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -27,6 +29,8 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     VectorType,
     bf16,
+    f8E4M3FN,
+    f8E5M2,
     f16,
     f32,
     f64,
@@ -40,12 +44,16 @@ from tessera.dtypes import DType
 from tessera.ir import tile
 
 INDEX = IndexType()
-ElementType: TypeAlias = IntegerType | Float16Type | BFloat16Type | Float32Type | Float64Type
+ElementType: TypeAlias = (
+    IntegerType | Float8E4M3FNType | Float8E5M2Type | Float16Type | BFloat16Type | Float32Type | Float64Type
+)
 _ELEMENT_TYPES: dict[str, ElementType] = {
     "f32": f32,
     "f64": f64,
     "bf16": bf16,
     "f16": f16,
+    "f8E4M3FN": f8E4M3FN,
+    "f8E5M2": f8E5M2,
     "i1": i1,
     "i32": i32,
     "i64": i64,

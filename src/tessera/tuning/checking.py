@@ -23,10 +23,18 @@ _EDGE_ROWS = 16
 _DRAWN_ROWS = 16
 _PROJECTIONS = 2
 
-RELATIVE_TOLERANCE = {"fp64": 1e-10, "fp32": 1e-4, "tf32": 4e-3, "fp16": 4e-3, "bf16": 2e-2}
+RELATIVE_TOLERANCE = {
+    "fp64": 1e-10,
+    "fp32": 1e-4,
+    "tf32": 4e-3,
+    "fp16": 4e-3,
+    "bf16": 2e-2,
+    "fp8_e4m3": 0.1,
+    "fp8_e5m2": 0.2,
+}
 """Allowed error by output dtype, relative to the element and to the root mean square of the output, whichever is
-added: about a hundred (fp32) or five (16-bit) roundings, so that no order of summation is called wrong and no missing
-term is called right."""
+added: about a hundred (fp32), five (16-bit) or two (8-bit) roundings, so that no order of summation is called wrong
+and no missing term is called right."""
 
 
 class Reference(Protocol):

@@ -25,7 +25,7 @@ GUARD = 64
 aligned.
 """
 
-_CANARY = 77
+_CANARY = 80
 _INTEGER_REACH = 8
 
 

@@ -11,7 +11,17 @@ import pytest
 import torch
 
 from tessera import dtypes
-from tessera.dtypes import ALL, SUPPORTED, DType, accumulator, dtype_of, promote, promote_scalar, promote_weak
+from tessera.dtypes import (
+    ALL,
+    SUPPORTED,
+    DType,
+    accumulator,
+    dtype_of,
+    promote,
+    promote_product,
+    promote_scalar,
+    promote_weak,
+)
 from tessera.errors import DTypeError
 
 STORED = [dtype for dtype in ALL if dtype is not dtypes.tf32]
@@ -88,6 +98,33 @@ def test_promotion_is_that_of_torch(a: DType, b: DType) -> None:
         assert promote(a, b).torch is expected
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("fp8_e4m3", "fp8_e4m3", "fp8_e4m3"),
+        ("fp8_e4m3", "fp8_e5m2", "fp32"),
+        ("fp8_e4m3", "bf16", "bf16"),
+        ("fp8_e5m2", "fp16", "fp16"),
+        ("fp8_e5m2", "fp32", "fp32"),
+        ("fp8_e4m3", "fp64", "fp64"),
+        ("bf16", "fp16", "fp32"),
+        ("int32", "bf16", "bf16"),
+    ],
+)
+def test_a_product_has_the_wider_dtype(a: str, b: str, expected: str) -> None:
+    for first, second in ((a, b), (b, a)):
+        assert promote_product(dtype_of(first), dtype_of(second)) is dtype_of(expected)
+
+
+@pytest.mark.parametrize("other", ["bool", "int32", "int64", "bf16", "fp32", "fp8_e5m2"])
+def test_what_fp8_does_not_meet_is_refused_with_what_to_do(other: str) -> None:
+    with pytest.raises(DTypeError, match=r"(?s)no common dtype.*hint: cast"):
+        promote(dtypes.fp8_e4m3, dtype_of(other))
+    if dtype_of(other).kind != "float":
+        with pytest.raises(DTypeError, match="no common dtype"):
+            promote_product(dtype_of(other), dtypes.fp8_e4m3)
+
+
 @pytest.mark.parametrize("value", [True, 2, 2.5])
 @pytest.mark.parametrize("dtype", sorted(SUPPORTED, key=repr), ids=repr)
 def test_a_python_number_is_weak_as_in_torch(dtype: DType, value: bool | int | float) -> None:
@@ -97,8 +134,13 @@ def test_a_python_number_is_weak_as_in_torch(dtype: DType, value: bool | int | f
 @pytest.mark.parametrize("weak", sorted(SUPPORTED, key=repr), ids=repr)
 @pytest.mark.parametrize("dtype", sorted(SUPPORTED, key=repr), ids=repr)
 def test_a_tensor_without_dimensions_is_weak_as_in_torch(dtype: DType, weak: DType) -> None:
-    expected = torch.result_type(torch.zeros(2, dtype=dtype.torch), torch.zeros((), dtype=weak.torch))
-    assert promote_weak(dtype, weak).torch is expected
+    try:
+        expected = torch.result_type(torch.zeros(2, dtype=dtype.torch), torch.zeros((), dtype=weak.torch))
+    except RuntimeError:
+        with pytest.raises(DTypeError, match="no common dtype"):
+            promote_weak(dtype, weak)
+    else:
+        assert promote_weak(dtype, weak).torch is expected
 
 
 def test_a_float_follows_torchs_default_dtype() -> None:

@@ -14,10 +14,9 @@ from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.indices import INDEX_ARITHMETIC, INTEGER_PREDICATES, compare_indices
 from tessera.backend.llvm.literals import literal
 from tessera.backend.llvm.values import (
-    BF16,
-    F16,
     I1,
     I64,
+    NARROW,
     Element,
     Index,
     Tile,
@@ -229,10 +228,10 @@ def _on_booleans(instruction: str, otherwise: Maker) -> Maker:
 
 
 def apply(generator: Generator, make: Maker, operands: Sequence[Tile]) -> Tile:
-    """`make` on every part; 16-bit floats are widened, computed in fp32 and rounded once."""
+    """`make` on every part; narrow floats are widened, computed in fp32 and rounded once."""
     element = operands[0].element
     wide = computed_in(element)
-    widened = [convert(generator, operand, wide) if operand.element in (F16, BF16) else operand for operand in operands]
+    widened = [convert(generator, operand, wide) if operand.element in NARROW else operand for operand in operands]
     result = each_part(generator, wide, widened, lambda lanes, *parts: make(generator, wide, lanes, parts))
     return convert(generator, result, element)
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from tessera.backend.llvm import float8
 from tessera.backend.llvm.emitter import zero
 from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.values import BF16, F16, F32, F64, I64, Element, Tile, vector_type
+from tessera.backend.llvm.values import BF16, E4M3, E5M2, F16, F32, F64, I64, NARROW, Element, Tile, vector_type
 
 _ROUNDED_LANES: Final = 16
 _DENORMAL: Final = "32"  # of `vfpclassps`: of either sign
@@ -56,9 +57,9 @@ def convert_part(generator: Generator, part: str, lanes: int, source: Element, t
         return part
     if target.kind == "bool":
         return _non_zero(generator, part, lanes, source)
-    if source in (F16, BF16):
+    if source in NARROW:
         return convert_part(generator, _widen(generator, part, lanes, source), lanes, F32, target)
-    if target in (F16, BF16):
+    if target in NARROW:
         # As torch does, through fp32, wherever the number comes from.
         single = convert_part(generator, part, lanes, source, F32)
         return _narrow(generator, single, lanes, target)
@@ -85,15 +86,17 @@ def _truncate_to_integer(generator: Generator, part: str, lanes: int, source: El
 
 
 def _non_zero(generator: Generator, part: str, lanes: int, source: Element) -> str:
-    if source in (F16, BF16):
+    if source in NARROW:
         part, source = _widen(generator, part, lanes, source), F32
     compare = "fcmp une" if source.kind == "float" else "icmp ne"
     return generator.emitter.emit(f"{compare} {vector_type(source.llvm, lanes)} {part}, {zero(source, lanes)}")
 
 
 def _widen(generator: Generator, part: str, lanes: int, source: Element) -> str:
-    """16-bit floats as fp32, exactly."""
+    """Narrow floats as fp32, exactly."""
     emitter = generator.emitter
+    if source in (E4M3, E5M2):
+        return float8.widen(emitter, part, lanes, source)
     if source is F16:
         half = emitter.emit(f"bitcast {vector_type('i16', lanes)} {part} to {vector_type('half', lanes)}")
         return emitter.emit(f"fpext {vector_type('half', lanes)} {half} to {vector_type('float', lanes)}")
@@ -104,12 +107,14 @@ def _widen(generator: Generator, part: str, lanes: int, source: Element) -> str:
 
 
 def _narrow(generator: Generator, part: str, lanes: int, target: Element) -> str:
-    """fp32 rounded to the nearest 16-bit float, ties to even; NaN stays NaN.
+    """fp32 rounded to the nearest narrow float, ties to even; NaN stays NaN.
 
     For bf16 this is done on the bits: the instruction that converts takes denormals as zero, which torch does not
     (see `_narrow_by_instruction`).
     """
     emitter, single = generator.emitter, vector_type("float", lanes)
+    if target in (E4M3, E5M2):
+        return float8.narrow(emitter, part, lanes, target)
     if target is F16:
         half = vector_type("half", lanes)
         rounded = emitter.emit(f"fptrunc {single} {part} to {half}")
@@ -170,7 +175,7 @@ def _narrow_by_instruction(generator: Generator, value: Tile) -> Tile:
 
 def computed_in(element: Element) -> Element:
     """The element type in which arithmetic on `element` is done."""
-    return F32 if element in (F16, BF16) else element
+    return F32 if element in NARROW else element
 
 
 FLOAT_NAMES = {F32: "f32", F64: "f64"}

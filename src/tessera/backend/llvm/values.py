@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
     Float16Type,
     Float32Type,
     Float64Type,
@@ -27,8 +29,8 @@ from tessera.errors import CompileError
 class Element:
     """An element type: its MLIR name, the LLVM types of values and of memory, its size in bytes.
 
-    16-bit floats are held as their bit patterns, because LLVM handles i16 vectors well on every x86; arithmetic on them
-    goes through fp32. i1 takes a byte in memory.
+    Floats of 16 and 8 bits are held as their bit patterns, because LLVM handles vectors of i16 and i8 well on every
+    CPU; arithmetic on them goes through fp32. i1 takes a byte in memory.
     """
 
     name: str
@@ -42,12 +44,23 @@ F32 = Element("f32", "float", "float", 4, "float")
 F64 = Element("f64", "double", "double", 8, "float")
 F16 = Element("f16", "i16", "i16", 2, "float")
 BF16 = Element("bf16", "i16", "i16", 2, "float")
+E4M3 = Element("f8E4M3FN", "i8", "i8", 1, "float")
+E5M2 = Element("f8E5M2", "i8", "i8", 1, "float")
 I1 = Element("i1", "i1", "i8", 1, "bool")
 I8 = Element("i8", "i8", "i8", 1, "int")
 I32 = Element("i32", "i32", "i32", 4, "int")
 I64 = Element("i64", "i64", "i64", 8, "int")
 _INTEGERS = {1: I1, 8: I8, 32: I32, 64: I64}
-_FLOATS: dict[type[Attribute], Element] = {Float32Type: F32, Float64Type: F64, Float16Type: F16, BFloat16Type: BF16}
+_FLOATS: dict[type[Attribute], Element] = {
+    Float32Type: F32,
+    Float64Type: F64,
+    Float16Type: F16,
+    BFloat16Type: BF16,
+    Float8E4M3FNType: E4M3,
+    Float8E5M2Type: E5M2,
+}
+NARROW = frozenset((F16, BF16, E4M3, E5M2))
+"""The floats that are held as bit patterns."""
 
 
 def element_of(attribute: Attribute) -> Element:
