@@ -7,7 +7,7 @@
 
 from importlib.metadata import version as _version
 
-from tessera import dist, numerics, op, profile, profiler
+from tessera import dist, event, memcpy, numerics, op, profile, profiler, stream
 from tessera import handle as _handle
 from tessera.compiler import entry as _entry
 from tessera.compiler.entry import autotune
@@ -15,11 +15,13 @@ from tessera.compiler.entry import evaluate_together as eval
 from tessera.errors import TesseraError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation as _evaluation
+from tessera.lazy import issuing as _issuing
 from tessera.runtime.buffers import empty_cache, memory_stats
 
 __version__ = _version("tessera")
 
 _evaluation.set_evaluator(_entry.evaluate)
+_issuing.set_issuers(_entry.issue, _entry.issue_into)
 _handle.set_inspector(_entry.inspect)
 
 __all__ = [
@@ -29,9 +31,12 @@ __all__ = [
     "dist",
     "empty_cache",
     "eval",
+    "event",
+    "memcpy",
     "memory_stats",
     "numerics",
     "op",
     "profile",
     "profiler",
+    "stream",
 ]

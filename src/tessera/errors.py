@@ -164,10 +164,27 @@ class CompileError(TesseraError, RuntimeError):
     code = "E_COMPILE"
 
 
+class StreamError(TesseraError, RuntimeError):
+    """Work that was enqueued on a stream failed; the place is that of the call that enqueued it."""
+
+    code = "E_STREAM"
+
+
+class StreamRaceError(TesseraError, RuntimeError):
+    """Work on a stream that orders itself by events touches memory that other work may touch at the same time."""
+
+    code = "E_STREAM_RACE"
+
+
 class ProfileError(TesseraError, RuntimeError):
     """A profile was asked for where there is none, or sessions were used out of order."""
 
     code = "E_PROFILE"
+
+
+def user_location() -> str | None:
+    """ "file:line" of the call in user code that led here, None where no frame of the user's is on the stack."""
+    return _user_location(sys._getframe(1))
 
 
 def _user_location(frame: FrameType | None) -> str | None:

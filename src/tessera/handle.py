@@ -24,6 +24,7 @@ from tessera.lazy.conversion import NotATensorError, beside
 from tessera.lazy.devices import CPU, INTERPRETER, device_named, is_cpu_memory, torch_device
 from tessera.lazy.evaluation import check_versions
 from tessera.lazy.export import to_torch
+from tessera.lazy.issuing import issue
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import leaf_node, use_node_class
 from tessera.lazy.policy import is_fast
@@ -34,7 +35,8 @@ from tessera.lazy.transfer import on_device
 from tessera.ops import OPERATORS, products
 from tessera.ops.algebra import Algebra, call
 from tessera.ops.methods import Methods
-from tessera.ops.outputs import evaluate_into
+from tessera.ops.outputs import evaluate_into, issue_into
+from tessera.runtime.streams import Stream
 from tessera.scheduling.schedule import KnobValue, Schedule
 
 Array: TypeAlias = numpy.ndarray[Any, Any]
@@ -69,15 +71,14 @@ class Tensor(Methods):
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
-    def eval(self, out: Output | None = None) -> Tensor:
+    def eval(self, out: Output | None = None, stream: Stream | None = None) -> Tensor:
         """Computes the values, once, and gives the tensor itself. With `out`, into that memory, of the same shape
-        and dtype.
+        and dtype. With `stream`, on that stream: the call returns at once, and whoever reads the values waits for them.
 
         Raises InputMutatedError (E_INPUT_MUTATED) where a torch input was written to since it was used.
         """
-        if out is not None:
-            evaluate_into(self, out)
-            return self
+        if out is not None or stream is not None:
+            return self._eval_elsewhere(out, stream)
         structure, leaves = self.state
         plan = structure.plan
         if plan is None or not is_fast():
@@ -88,6 +89,15 @@ class Tensor(Methods):
                 check_versions(leaves)
         (result,) = plan.run(leaves)
         self.state = (result.structure, (result,))
+        return self
+
+    def _eval_elsewhere(self, out: Output | None, stream: Stream | None) -> Tensor:
+        if out is None:
+            return issue(self, stream)
+        if stream is None:
+            evaluate_into(self, out)
+        else:
+            issue_into(self, out, stream)
         return self
 
     def torch(self) -> TorchTensor:

@@ -1,6 +1,9 @@
 """Operators. Each takes Tessera tensors, torch tensors, numpy arrays and Python numbers alike, and gives a lazy
 `Tensor`.
 
+With `stream=` the result is computed on that stream: it is planned and enqueued at the call, which returns at once, and
+whoever reads the values waits for them (docs/streams.md).
+
 Wrong operands are refused at the call: ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError (E_DTYPE), ArgumentError
 (E_ARGUMENT). Shapes broadcast and dtypes meet as torch's do.
 """
@@ -19,12 +22,13 @@ from tessera.compiler.tiles import refuse_impossible
 from tessera.compiler.tracing import kernel
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
-from tessera.lazy import sources
+from tessera.lazy import issuing, sources
 from tessera.lazy.building import unary
 from tessera.lazy.conversion import as_node, as_pair
 from tessera.lazy.node import leaf_node
 from tessera.ops import OPERATORS, algebra, bounds, calls, products, views
 from tessera.ops.calls import Axis
+from tessera.runtime.streams import Stream
 
 __all__ = [
     "abs",
@@ -81,9 +85,9 @@ __all__ = [
 _Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
 
 # `ops` makes nodes of the class that `handle` installed.
-_unary = typed(Callable[[str, object], Tensor], algebra.call_unary)
-_binary = typed(Callable[[str, object, object], Tensor], algebra.call_binary)
-_call = typed(Callable[..., Tensor], algebra.call)
+_unary = typed(Callable[[str, object, Stream | None], Tensor], algebra.call_unary)
+_binary = typed(Callable[[str, object, object, Stream | None], Tensor], algebra.call_binary)
+_on = typed(Callable[[object, Stream | None], Tensor], issuing.on)
 _GELU = OPERATORS["gelu"]
 _node = typed(Callable[[object], Tensor], as_node)
 
@@ -118,12 +122,14 @@ def matmul(
     accum_dtype: object = None,
     math: str | None = None,
     out: _Output | None = None,
+    stream: Stream | None = None,
 ) -> Tensor:
     """`a @ b`, batched and broadcast as in torch; operands may be transposed views.
 
     `tile_shape` asks for a tile (BM, BN, BK), which is refused if no kernel can have it; `math="tf32"` permits rounded
     products. `accum_dtype` is the dtype of products and sums: fp32 (of fp16, bf16 and fp32) or fp64; the result's dtype
-    stays. With `out` the product is computed at once, into that memory. Mixed dtypes: the result has the wider one.
+    stays. With `out` the product is computed at once (or on `stream`), into that memory. Mixed dtypes: the result has
+    the wider one.
     """
     settings = products.DEFAULTS
     if tile_shape is not None or math is not None:
@@ -135,7 +141,7 @@ def matmul(
     if tile_shape is not None:
         refuse_impossible(settings[0], first, second)
     result = result if narrow is None else result.to(narrow)
-    return result if out is None else result.eval(out)
+    return result if out is None and stream is None else result.eval(out, stream)
 
 
 def gemm(
@@ -149,6 +155,7 @@ def gemm(
     accum_dtype: object = None,
     math: str | None = None,
     out: _Output | None = None,
+    stream: Stream | None = None,
 ) -> Tensor:
     """`alpha * (a @ b) + beta * c`; `c` broadcasts to the product, and is not read where `beta` is 0. Else as
     `matmul`. Raises ArgumentError (E_ARGUMENT) where integers would be scaled by a fraction.
@@ -163,237 +170,240 @@ def gemm(
     if tile_shape is not None:
         refuse_impossible(settings[0], first, second)
     result = result if narrow is None else result.to(narrow)
-    return result if out is None else result.eval(out)
+    return result if out is None and stream is None else result.eval(out, stream)
 
 
-def add(a: object, b: object) -> Tensor:
+def add(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a + b; of bools, their union."""
-    return _binary("add", a, b)
+    return _binary("add", a, b, stream)
 
 
-def sub(a: object, b: object) -> Tensor:
+def sub(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a - b."""
-    return _binary("sub", a, b)
+    return _binary("sub", a, b, stream)
 
 
-def mul(a: object, b: object) -> Tensor:
+def mul(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a * b; of bools, their intersection."""
-    return _binary("mul", a, b)
+    return _binary("mul", a, b, stream)
 
 
-def div(a: object, b: object) -> Tensor:
+def div(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a / b; integers give floats."""
-    return _binary("div", a, b)
+    return _binary("div", a, b, stream)
 
 
-def pow(a: object, b: object) -> Tensor:
+def pow(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a ** b. Integers refuse a negative Python exponent."""
     first, _ = as_pair(a, b)
-    return typed(Tensor, algebra.power(first, b))
+    return _on(algebra.power(first, b), stream)
 
 
-def maximum(a: object, b: object) -> Tensor:
+def maximum(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """The larger; NaN if either is NaN."""
-    return _binary("maximum", a, b)
+    return _binary("maximum", a, b, stream)
 
 
-def minimum(a: object, b: object) -> Tensor:
+def minimum(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """The smaller; NaN if either is NaN."""
-    return _binary("minimum", a, b)
+    return _binary("minimum", a, b, stream)
 
 
-def neg(x: object) -> Tensor:
+def neg(x: object, *, stream: Stream | None = None) -> Tensor:
     """-x."""
-    return _unary("neg", x)
+    return _unary("neg", x, stream)
 
 
-def abs(x: object) -> Tensor:
+def abs(x: object, *, stream: Stream | None = None) -> Tensor:
     """|x|."""
-    return _unary("abs", x)
+    return _unary("abs", x, stream)
 
 
-def clamp(x: object, min: object = None, max: object = None) -> Tensor:
+def clamp(x: object, min: object = None, max: object = None, *, stream: Stream | None = None) -> Tensor:
     """x within bounds, numbers or tensors; at least one of them. The upper one wins where they cross."""
     if min is None and max is None:
         raise ArgumentError("clamp needs a bound", hints=["min=, max=, or both"])
-    return typed(Tensor, bounds.clamp(_node(x), min, max))
+    return _on(bounds.clamp(_node(x), min, max), stream)
 
 
-def where(condition: object, a: object, b: object) -> Tensor:
+def where(condition: object, a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a where the condition holds, else b; all three broadcast."""
-    return _call("where", condition, a, b)
+    return _on(algebra.call("where", condition, a, b), stream)
 
 
-def exp(x: object) -> Tensor:
+def exp(x: object, *, stream: Stream | None = None) -> Tensor:
     """e ** x."""
-    return _unary("exp", x)
+    return _unary("exp", x, stream)
 
 
-def log(x: object) -> Tensor:
+def log(x: object, *, stream: Stream | None = None) -> Tensor:
     """The natural logarithm."""
-    return _unary("log", x)
+    return _unary("log", x, stream)
 
 
-def sqrt(x: object) -> Tensor:
+def sqrt(x: object, *, stream: Stream | None = None) -> Tensor:
     """The square root."""
-    return _unary("sqrt", x)
+    return _unary("sqrt", x, stream)
 
 
-def rsqrt(x: object) -> Tensor:
+def rsqrt(x: object, *, stream: Stream | None = None) -> Tensor:
     """1 / sqrt(x)."""
-    return _unary("rsqrt", x)
+    return _unary("rsqrt", x, stream)
 
 
-def tanh(x: object) -> Tensor:
+def tanh(x: object, *, stream: Stream | None = None) -> Tensor:
     """The hyperbolic tangent."""
-    return _unary("tanh", x)
+    return _unary("tanh", x, stream)
 
 
-def sigmoid(x: object) -> Tensor:
+def sigmoid(x: object, *, stream: Stream | None = None) -> Tensor:
     """1 / (1 + exp(-x))."""
-    return _unary("sigmoid", x)
+    return _unary("sigmoid", x, stream)
 
 
-def erf(x: object) -> Tensor:
+def erf(x: object, *, stream: Stream | None = None) -> Tensor:
     """The error function."""
-    return _unary("erf", x)
+    return _unary("erf", x, stream)
 
 
-def relu(x: object) -> Tensor:
+def relu(x: object, *, stream: Stream | None = None) -> Tensor:
     """max(x, 0)."""
-    return _unary("relu", x)
+    return _unary("relu", x, stream)
 
 
-def gelu(x: object, approximate: str = "none") -> Tensor:
+def gelu(x: object, approximate: str = "none", *, stream: Stream | None = None) -> Tensor:
     """x Phi(x), with Phi the normal distribution; `approximate="tanh"` is its usual approximation."""
     if approximate not in ("none", "tanh"):
         raise ArgumentError(f"gelu: approximate={approximate!r}", hints=['"none" or "tanh"'])
-    return typed(Tensor, unary(_GELU, (approximate,), _node(x)))
+    return _on(unary(_GELU, (approximate,), _node(x)), stream)
 
 
-def silu(x: object) -> Tensor:
+def silu(x: object, *, stream: Stream | None = None) -> Tensor:
     """x sigmoid(x)."""
-    return _unary("silu", x)
+    return _unary("silu", x, stream)
 
 
-def eq(a: object, b: object) -> Tensor:
+def eq(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a == b, elementwise."""
-    return _binary("eq", a, b)
+    return _binary("eq", a, b, stream)
 
 
-def ne(a: object, b: object) -> Tensor:
+def ne(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a != b, elementwise."""
-    return _binary("ne", a, b)
+    return _binary("ne", a, b, stream)
 
 
-def lt(a: object, b: object) -> Tensor:
+def lt(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a < b."""
-    return _binary("lt", a, b)
+    return _binary("lt", a, b, stream)
 
 
-def le(a: object, b: object) -> Tensor:
+def le(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a <= b."""
-    return _binary("le", a, b)
+    return _binary("le", a, b, stream)
 
 
-def gt(a: object, b: object) -> Tensor:
+def gt(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a > b."""
-    return _binary("gt", a, b)
+    return _binary("gt", a, b, stream)
 
 
-def ge(a: object, b: object) -> Tensor:
+def ge(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """a >= b."""
-    return _binary("ge", a, b)
+    return _binary("ge", a, b, stream)
 
 
-def logical_and(a: object, b: object) -> Tensor:
+def logical_and(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """Both; numbers count as true where they are not 0."""
-    return _binary("logical_and", a, b)
+    return _binary("logical_and", a, b, stream)
 
 
-def logical_or(a: object, b: object) -> Tensor:
+def logical_or(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """Either; numbers count as true where they are not 0."""
-    return _binary("logical_or", a, b)
+    return _binary("logical_or", a, b, stream)
 
 
-def logical_not(x: object) -> Tensor:
+def logical_not(x: object, *, stream: Stream | None = None) -> Tensor:
     """The opposite; numbers count as true where they are not 0."""
-    return _unary("logical_not", x)
+    return _unary("logical_not", x, stream)
 
 
-def cast(x: object, dtype: object) -> Tensor:
+def cast(x: object, dtype: object, *, stream: Stream | None = None) -> Tensor:
     """x in another dtype: floats to integers toward zero, to bool by comparison with 0."""
-    return _node(x).to(dtypes.dtype_of(dtype))
+    return _on(_node(x).to(dtypes.dtype_of(dtype)), stream)
 
 
-def sum(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def sum(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
     """The sum along axes, all by default; integers and bools add up in int64."""
-    return _node(x).sum(axis, keepdims)
+    return _on(_node(x).sum(axis, keepdims), stream)
 
 
-def mean(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def mean(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
     """The mean along axes, all by default, of floating-point elements."""
-    return _node(x).mean(axis, keepdims)
+    return _on(_node(x).mean(axis, keepdims), stream)
 
 
-def max(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def max(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
     """The maximum along axes, all by default; NaN if an element is."""
-    return _node(x).max(axis, keepdims)
+    return _on(_node(x).max(axis, keepdims), stream)
 
 
-def min(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def min(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
     """The minimum along axes, all by default; NaN if an element is."""
-    return _node(x).min(axis, keepdims)
+    return _on(_node(x).min(axis, keepdims), stream)
 
 
-def prod(x: object, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def prod(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
     """The product along axes, all by default; integers and bools multiply in int64."""
-    return _node(x).prod(axis, keepdims)
+    return _on(_node(x).prod(axis, keepdims), stream)
 
 
-def argmax(x: object, axis: int | None = None, keepdims: bool = False) -> Tensor:
+def argmax(x: object, axis: int | None = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
     """The position (int64) of the first maximum along an axis, or in row-major order of the whole tensor; a NaN
     wins.
     """
-    return _node(x).argmax(axis, keepdims)
+    return _on(_node(x).argmax(axis, keepdims), stream)
 
 
-def softmax(x: object, axis: int = -1) -> Tensor:
+def softmax(x: object, axis: int = -1, *, stream: Stream | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis."""
-    return _node(x).softmax(axis)
+    return _on(_node(x).softmax(axis), stream)
 
 
-def log_softmax(x: object, axis: int = -1) -> Tensor:
+def log_softmax(x: object, axis: int = -1, *, stream: Stream | None = None) -> Tensor:
     """x - log(sum(exp(x))) along an axis."""
-    return typed(Tensor, calls.softmax("log_softmax", _node(x), axis))
+    return _on(calls.softmax("log_softmax", _node(x), axis), stream)
 
 
-def layer_norm(x: object, weight: object = None, bias: object = None, eps: float = 1e-5) -> Tensor:
+def layer_norm(
+    x: object, weight: object = None, bias: object = None, eps: float = 1e-5, *, stream: Stream | None = None
+) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias along the last dimension; weight and bias have its extent."""
     scale, shift = (None if parameter is None else _node(parameter) for parameter in (weight, bias))
-    return typed(Tensor, calls.layer_norm(_node(x), scale, shift, eps))
+    return _on(calls.layer_norm(_node(x), scale, shift, eps), stream)
 
 
-def rms_norm(x: object, weight: object = None, eps: float | None = 1e-6) -> Tensor:
+def rms_norm(x: object, weight: object = None, eps: float | None = 1e-6, *, stream: Stream | None = None) -> Tensor:
     """x / sqrt(mean(x * x) + eps) * weight along the last dimension; `eps=None` is the dtype's machine epsilon."""
-    return typed(Tensor, calls.rms_norm(_node(x), None if weight is None else _node(weight), eps))
+    return _on(calls.rms_norm(_node(x), None if weight is None else _node(weight), eps), stream)
 
 
-def reshape(x: object, shape: Sequence[int]) -> Tensor:
+def reshape(x: object, shape: Sequence[int], *, stream: Stream | None = None) -> Tensor:
     """The same elements, in row-major order, under another shape; one extent may be -1. A view where strides permit."""
-    return _node(x).reshape(shape)
+    return _on(_node(x).reshape(shape), stream)
 
 
-def transpose(x: object, permutation: Sequence[int] | None = None) -> Tensor:
+def transpose(x: object, permutation: Sequence[int] | None = None, *, stream: Stream | None = None) -> Tensor:
     """Dimension `d` of the result is dimension `permutation[d]`; without one the last two are exchanged."""
-    return _node(x).transpose() if permutation is None else typed(Tensor, views.transpose(_node(x), permutation))
+    node = _node(x)
+    return _on(node.transpose() if permutation is None else views.transpose(node, permutation), stream)
 
 
-def broadcast_to(x: object, shape: Sequence[int]) -> Tensor:
+def broadcast_to(x: object, shape: Sequence[int], *, stream: Stream | None = None) -> Tensor:
     """x repeated to `shape`."""
-    return _node(x).broadcast_to(shape)
+    return _on(_node(x).broadcast_to(shape), stream)
 
 
-def concat(tensors: Sequence[object], axis: int = 0) -> Tensor:
+def concat(tensors: Sequence[object], axis: int = 0, *, stream: Stream | None = None) -> Tensor:
     """Tensors joined along an axis; all other extents agree."""
-    return typed(Tensor, calls.concat([_node(part) for part in tensors], axis))
+    return _on(calls.concat([_node(part) for part in tensors], axis), stream)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from tessera.errors import ArgumentError
 from tessera.lazy import evaluation
+from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.tuning.autotuner import Autotune
 from tessera.tuning.interfaces import TuningBackend
@@ -39,6 +40,20 @@ def evaluate(nodes: Sequence[Node]) -> None:
     from tessera.compiler import pipeline
 
     pipeline.evaluate(nodes)
+
+
+def issue(nodes: Sequence[Node], stream: object) -> None:
+    """Enqueues the computation of nodes on a stream."""
+    from tessera.compiler import issuing
+
+    issuing.issue(nodes, stream)
+
+
+def issue_into(node: Node, target: Leaf, stream: object) -> None:
+    """Enqueues the computation of a node into memory of the user."""
+    from tessera.compiler import issuing
+
+    issuing.issue_into(node, target, stream)
 
 
 def evaluate_together(*tensors: N) -> tuple[N, ...]:

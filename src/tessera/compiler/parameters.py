@@ -137,6 +137,10 @@ class Parameters:
                 )
         return tuple([values.get(name, LEFT_OUT) for name in self._slots[: last + 1]])
 
+    def has(self, name: str) -> bool:
+        """Whether there is a parameter of that name."""
+        return name in self._parameters
+
     def refuse_too_many(self, arguments: Sequence[Any]) -> None:
         """Raises ArgumentError for more arguments without a name than there are places."""
         count = len(arguments)

@@ -26,6 +26,7 @@ from tessera.errors import MissingArgumentError
 from tessera.lazy import node as nodes
 from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import CPU
+from tessera.lazy.issuing import issue_all
 from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
 from tessera.lazy.node import Node
 from tessera.lazy.sources import from_plain_torch
@@ -93,10 +94,12 @@ class TracedFunction:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Applies the function.
 
-        A trailing operand that is left out and has no default is *absent*; see `Absent`. Raises what operators raise,
-        at the caller's line.
+        A trailing operand that is left out and has no default is *absent*; see `Absent`. With `stream=` all results are
+        computed on that stream, as one piece of work. Raises what operators raise, at the caller's line.
         """
         if keywords:
+            if "stream" in keywords and not self._parameters.has("stream"):
+                return self._call_on(keywords.pop("stream"), arguments, keywords)
             arguments = self._parameters.bind(arguments, keywords)
         leaves: list[Leaf] = []
         exact: list[Structure] = []
@@ -117,6 +120,12 @@ class TracedFunction:
         if traced.direct is not None:
             return nodes.make((traced.direct, tuple(leaves)))
         return traced.make(leaves)
+
+    def _call_on(self, stream: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        made = self(*arguments, **keywords)
+        if stream is not None:
+            issue_all([made] if isinstance(made, Node) else made, stream)
+        return made
 
     def _call_general(self, arguments: Sequence[Any]) -> Any:
         """A call with numbers, arrays, flags or pending tensors among its arguments."""

@@ -11,6 +11,7 @@ from tessera.lazy.export import to_torch, unknown_values
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import is_fast
+from tessera.lazy.promise import Promise, settle
 
 Evaluator: TypeAlias = Callable[[Sequence[Node]], None]
 
@@ -37,14 +38,20 @@ def set_evaluator(evaluator: Evaluator) -> Evaluator:
 
 
 def evaluate(nodes: Iterable[Node]) -> None:
-    """Evaluates pending nodes together, those of each device in turn; each then holds its result.
+    """Evaluates pending nodes together, those of each device in turn; each then holds its result. Waits for queued work
+    that they depend on.
 
     Raises InputMutatedError (E_INPUT_MUTATED) for a torch tensor that was written to since it was taken.
     """
     originals = list(dict.fromkeys(nodes))
     # Another thread may evaluate the same nodes meanwhile; copies keep the states of this call together.
     pairs = [(node, Node(node.state)) for node in originals]
-    pending = [(node, copy) for node, copy in pairs if copy.is_pending]
+    pending = []
+    for node, copy in pairs:
+        if copy.is_pending:
+            pending.append((node, copy))
+        else:
+            settle(copy.leaves)
     if not pending:
         return
     copies = [copy for _, copy in pending]
@@ -65,6 +72,7 @@ def _by_device(nodes: Sequence[Node]) -> Iterable[Sequence[Node]]:
 
 def _evaluate_together(nodes: Sequence[Node]) -> None:
     structure, leaves = nodes[0].state if len(nodes) == 1 else joined(nodes)
+    settle(leaves)
     plan = structure.plan
     if plan is None or not is_fast():
         _evaluator(nodes)
@@ -73,14 +81,23 @@ def _evaluate_together(nodes: Sequence[Node]) -> None:
         node.store(leaf)
 
 
-def check_versions(leaves: Iterable[Leaf]) -> None:
+def check_versions(leaves: Sequence[Leaf]) -> None:
     """Raises InputMutatedError (E_INPUT_MUTATED) if a torch tensor behind a leaf was written to since it was taken, and
-    ValueControlFlowError (E_VALUE_CONTROL_FLOW) for the argument of a function that is being traced.
+    ValueControlFlowError (E_VALUE_CONTROL_FLOW) for the argument of a function that is being traced. Waits for values
+    that are on their way.
     """
+    for leaf in leaves:
+        if type(leaf.owner) is Promise:
+            leaf.owner.wait()
+    refuse_mutated(leaves)
+
+
+def refuse_mutated(leaves: Sequence[Leaf]) -> None:
+    """As `check_versions`, without waiting for anything."""
     for leaf in leaves:
         if isinstance(leaf, Placeholder):
             raise unknown_values()
-        if leaf.version is not None and leaf.owner._version != leaf.version:
+        if leaf.version is not None and leaf.owner._version != leaf.version and type(leaf.owner) is not Promise:
             raise InputMutatedError(
                 f"an input of shape {tuple(leaf.shape)} was written to after it was used and before its result was "
                 f"evaluated (version {leaf.version} then, {leaf.owner._version} now)",
@@ -98,6 +115,7 @@ def evaluate_into(node: Node, target: Leaf) -> None:
     structure, leaves = node.state
     plan = structure.plan if is_fast() else None
     check_versions(leaves)
+    settle(leaves, (target,))
     if plan is None or target.overlaps(leaves) or not plan.run_into(leaves, (target,)):
         result = Node((structure, leaves))
         evaluate([result])

@@ -11,23 +11,31 @@ import torch
 from tessera.errors import ValueControlFlowError
 from tessera.lazy.devices import is_cpu_memory, torch_device
 from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.promise import Promise, settle
 from tessera.lazy.structure import Shape, Structure
 
 
 def to_torch(leaf: Leaf) -> torch.Tensor:
     """The torch tensor over a leaf's memory, which it keeps alive; of a scalar, a new tensor without dimensions.
 
-    Results of Tessera are immutable by contract: whoever writes to the tensor changes what later expressions read.
-    Raises ValueControlFlowError (E_VALUE_CONTROL_FLOW) for the argument of a function that is being traced.
+    Waits for queued work that computes the values. Results of Tessera are immutable by contract: whoever writes to the
+    tensor changes what later expressions read. Raises ValueControlFlowError (E_VALUE_CONTROL_FLOW) for the argument of
+    a function that is being traced.
     """
     if isinstance(leaf, Placeholder):
         raise unknown_values()
+    settle((leaf,))
+    return memory_of(leaf)
+
+
+def memory_of(leaf: Leaf) -> torch.Tensor:
+    """As `to_torch`, without waiting for values that are on their way."""
     structure = leaf.structure
     if structure.kind == "scalar":
         return torch.tensor(leaf.owner, dtype=leaf.dtype.torch)
     if not is_cpu_memory(leaf.device):
         return _on_device(leaf)
-    bytes_type, dtype, view = _memory_of(structure)
+    bytes_type, dtype, view = _layout_of(structure)
     if bytes_type is None:
         return torch.empty(structure.shape, dtype=dtype)
     memory = bytes_type.from_address(leaf.address)
@@ -43,7 +51,8 @@ def _on_device(leaf: Leaf) -> torch.Tensor:
     made = torch.empty(0, dtype=dtype, device=torch_device(leaf.device))
     if 0 in shape:
         return made.new_empty(shape)
-    storage = leaf.owner.untyped_storage()
+    owner: Any = leaf.owner.memory if isinstance(leaf.owner, Promise) else leaf.owner
+    storage = owner.untyped_storage()
     first = (leaf.address - storage.data_ptr()) // leaf.dtype.itemsize
     return made.set_(storage, first, shape, _torch_strides(shape, leaf.strides))
 
@@ -57,7 +66,7 @@ def unknown_values() -> ValueControlFlowError:
 
 
 @lru_cache(maxsize=1024)
-def _memory_of(structure: Structure) -> tuple[Any, torch.dtype, tuple[Shape, Shape] | None]:
+def _layout_of(structure: Structure) -> tuple[Any, torch.dtype, tuple[Shape, Shape] | None]:
     """The ctypes array over a buffer's bytes, None where it has none; its elements' dtype; and the shape and strides to
     read them with, None where they are one line.
     """

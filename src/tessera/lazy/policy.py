@@ -57,18 +57,32 @@ def current_policy() -> Policy:
 
 
 _asked = False
+_detour = False
+_plain = True
+"""Neither of the two: one look at one variable on the path of every evaluation."""
 
 
 def is_fast() -> bool:
-    """Whether plans bound under `FAST` may be used here. Costs next to nothing while nobody asked for another."""
-    return not _asked or current_policy() == FAST
+    """Whether plans bound under `FAST` may be run here without further ado: no other policy is in force, and nothing
+    that a queue still has to do stands in the way. Costs next to nothing while nobody asked for either.
+    """
+    return _plain or (not _detour and current_policy() == FAST)
+
+
+def take_detour(wanted: bool) -> None:
+    """From now on every evaluation takes the long way, `evaluation.evaluate`, which asks `promise.settle` first; or no
+    more. Streams turn this on while queued work writes to memory of users.
+    """
+    global _detour, _plain  # noqa: PLW0603 - see is_fast
+    _detour = wanted
+    _plain = not _asked and not _detour
 
 
 def set_default_policy(mode: Mode, *, tf32: bool = False) -> None:
     """Sets the policy of all threads that have set none of their own. Raises ArgumentError as `Policy` does."""
-    global _default, _asked  # noqa: PLW0603 - the one place that holds the process's policy
+    global _default, _asked, _plain  # noqa: PLW0603 - the one place that holds the process's policy
     _default = Policy(mode, tf32)
-    _asked = True
+    _asked, _plain = True, False
 
 
 class policy:  # noqa: N801 - users write it as a function
@@ -81,9 +95,9 @@ class policy:  # noqa: N801 - users write it as a function
     __slots__ = ("_before", "_chosen", "_is_set")
 
     def __init__(self, mode: Mode, *, tf32: bool = False) -> None:
-        global _asked  # noqa: PLW0603 - see is_fast
+        global _asked, _plain
         self._chosen = Policy(mode, tf32)
-        _asked = True
+        _asked, _plain = True, False
         self._before: list[Policy | None] = [_in_force.get()]
         self._is_set = True  # by this constructor; a second `with` on the same object sets it again
         _in_force.set(self._chosen)

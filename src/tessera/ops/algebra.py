@@ -13,6 +13,7 @@ from tessera.errors import ArgumentError, DTypeError
 from tessera.lazy import structure as structures
 from tessera.lazy.building import apply, binary, unary
 from tessera.lazy.conversion import NotATensorError, as_node, as_operands, as_pair, beside
+from tessera.lazy.issuing import issue
 from tessera.lazy.node import Node, use_node_class
 from tessera.lazy.scalars import Number
 from tessera.lazy.structure import Shape
@@ -145,11 +146,13 @@ def sum_to(node: Node, shape: Shape) -> Any:
     return call("reshape", reduced, shape=shape) if extra else reduced
 
 
-def call_unary(name: str, operand: object) -> Any:
+def call_unary(name: str, operand: object, stream: object = None) -> Any:
     """The node of an operator of one operand without attributes."""
-    return unary(OPERATORS[name], (), operand if isinstance(operand, Node) else as_node(operand))
+    node = unary(OPERATORS[name], (), operand if isinstance(operand, Node) else as_node(operand))
+    return node if stream is None else issue(node, stream)
 
 
-def call_binary(name: str, first: object, second: object) -> Any:
+def call_binary(name: str, first: object, second: object, stream: object = None) -> Any:
     """The node of an operator of two operands without attributes."""
-    return binary(OPERATORS[name], (), *as_pair(first, second))
+    node = binary(OPERATORS[name], (), *as_pair(first, second))
+    return node if stream is None else issue(node, stream)

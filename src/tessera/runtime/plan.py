@@ -200,9 +200,35 @@ class BoundPlan:
         wanted = [_layout(output.structure) for output in self._outputs]
         if [_layout(target.structure) for target in targets] != wanted or len(wanted) != len(self._results):
             return False
-        addresses = {output.number: target.address for output, target in zip(self._outputs, targets, strict=True)}
-        if len(addresses) != len(wanted):
+        if len({output.number for output in self._outputs}) != len(wanted):
             return False
+        self.fill(leaves, targets)
+        return True
+
+    @property
+    def workers(self) -> int:
+        """Threads that its widest step uses."""
+        return max([step.workers for step in self.steps], default=1)
+
+    def reserve(self, leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
+        """What `run(leaves)` would give, with memory but without values: `fill` writes them. Raises as `run` does."""
+        memory = [buffers.allocate(nbytes) for nbytes in self._results]
+        return tuple(
+            [
+                leaves[number] if structure is None else Leaf(structure, memory[number].address, memory[number])
+                for number, structure in self._outputs
+            ]
+        )
+
+    def fill(self, leaves: Sequence[Leaf], targets: Sequence[Leaf]) -> None:
+        """Runs with the results written to `targets`, which `reserve` gave or `run_into` accepted. Raises as `run`
+        does.
+        """
+        addresses = {
+            output.number: target.address
+            for output, target in zip(self._outputs, targets, strict=True)
+            if output.structure is not None
+        }
         frame = self.frames.take()
         arena = buffers.allocate(self.arena_bytes)
         words = [
@@ -212,7 +238,6 @@ class BoundPlan:
         struct.pack_into(f"<{len(words)}Q", frame.memory, FRAME_TABLE_OFFSET, *words)
         native.driver().run(frame.address)
         self.frames.idle.append(frame)
-        return True
 
 
 def _layout(structure: Structure | None) -> tuple[object, ...] | None:

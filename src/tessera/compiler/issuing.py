@@ -1,0 +1,93 @@
+"""Expressions for streams: planned at the call, run by the stream, with results whose values are on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tessera.errors import ArgumentError, DeviceError
+from tessera.lazy.evaluation import refuse_mutated
+from tessera.lazy.export import memory_of
+from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.node import Node, joined
+from tessera.lazy.policy import is_fast
+from tessera.lazy.promise import KEPT, Promise
+from tessera.lazy.structure import Structure
+from tessera.runtime.operations import Operation
+from tessera.runtime.plan import BoundPlan
+from tessera.runtime.streams import StreamCore, core_of, cores
+
+
+def issue(nodes: Sequence[Node], stream: object) -> None:
+    """Enqueues the computation of nodes, together; each then holds a result that is on its way. What exists already
+    stays as it is.
+    """
+    core = core_of(stream)
+    pending = list(dict.fromkeys([node for node in nodes if node.is_pending]))
+    states = [node.state for node in pending]
+    if not states:
+        return
+    structure, leaves = states[0] if len(states) == 1 else joined([Node(state) for state in states])
+    _check(core, leaves)
+    plan = _plan_of(structure)
+    results = plan.reserve(leaves)
+
+    def promised(operation: Operation) -> Sequence[Leaf]:
+        promises = {id(leaf.owner): Promise(leaf.owner, operation) for leaf in results}
+        for leaf in results:
+            leaf.owner, leaf.version = promises[id(leaf.owner)], KEPT
+        operation.promises = list(promises.values())
+        return results
+
+    core.enqueue(_name(states[0][0]), partial(_fill, plan, leaves, results), reads=leaves, results=promised)
+    for node, leaf in zip(pending, results, strict=True):
+        node.store(leaf)
+
+
+def issue_into(node: Node, target: Leaf, stream: object) -> None:
+    """Enqueues the computation of a node into memory of the user, of the node's shape and dtype."""
+    core = core_of(stream)
+    structure, leaves = node.state
+    _check(core, leaves)
+    plan = None if structure.is_leaf else _plan_of(structure)
+    core.enqueue(_name(structure), partial(_write, plan, leaves, target), reads=leaves, writes=[target])
+
+
+def _check(core: StreamCore, leaves: Sequence[Leaf]) -> None:
+    if any(isinstance(leaf, Placeholder) for leaf in leaves):
+        raise ArgumentError(
+            "stream= inside a function that is being traced: nothing runs there",
+            hints=["pass stream= where the kernel is called"],
+        )
+    refuse_mutated(leaves)
+    if core.device != "cpu":
+        raise DeviceError(
+            f"stream {core.name!r} is on {core.device}, and the operands are on the CPU",
+            hints=["stream.create() makes a stream of the CPU"],
+        )
+
+
+def _plan_of(structure: Structure) -> BoundPlan:
+    from tessera.compiler import pipeline
+
+    known = structure.plan
+    return known if isinstance(known, BoundPlan) and is_fast() else pipeline.plan(structure)
+
+
+def _fill(plan: BoundPlan, leaves: Sequence[Leaf], results: Sequence[Leaf]) -> None:
+    with cores.taken(plan.workers):
+        plan.fill(leaves, results)
+
+
+def _write(plan: BoundPlan | None, leaves: Sequence[Leaf], target: Leaf) -> None:
+    if plan is None:
+        memory_of(target).copy_(memory_of(leaves[0]))
+        return
+    with cores.taken(plan.workers):
+        if target.overlaps(leaves) or not plan.run_into(leaves, (target,)):
+            (result,) = plan.run(leaves)
+            memory_of(target).copy_(memory_of(result))
+
+
+def _name(structure: Structure) -> str:
+    return structure.operator.name if structure.operator is not None else "copy"

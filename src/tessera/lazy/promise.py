@@ -1,0 +1,77 @@
+"""Values that are on their way: results that queued work (`runtime/streams.py`) is still computing, and memory of users
+that it still touches.
+
+A result on its way is a leaf like any other, over memory that was taken when the work was enqueued. Its owner is a
+`Promise`, which looks like a tensor that was written to until the value is there, so that the check of versions before
+every evaluation stops at it, at no cost to evaluations without one; see `evaluation.check_versions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from tessera.lazy.leaf import Leaf
+
+Guard: TypeAlias = Callable[[Sequence[Leaf], Sequence[Leaf]], None]
+
+KEPT: Final = 0
+"""The version of leaves whose owner is a promise, and of a promise whose value is there."""
+
+_ON_ITS_WAY: Final = -1
+
+
+class Work(Protocol):
+    """Something enqueued that will compute a value."""
+
+    def result(self) -> None:
+        """Returns when the value is there. Raises what the work failed with, at the place of the call that enqueued
+        it.
+        """
+
+
+class Promise:
+    """The owner of a result that `work` computes into `memory`, which it keeps alive."""
+
+    __slots__ = ("__weakref__", "_version", "memory", "work")
+
+    def __init__(self, memory: object, work: Work) -> None:
+        self.memory = memory
+        self.work = work
+        self._version = _ON_ITS_WAY
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the value is there."""
+        return self._version == KEPT
+
+    def keep(self) -> None:
+        """The value is there: from now on the leaf is read without asking."""
+        self._version = KEPT
+
+    def wait(self) -> None:
+        """Returns when the value may be read; what waits knows that the work was done. Raises as `Work.result`."""
+        self.work.result()
+
+
+_guard: Guard | None = None
+
+
+def set_guard(guard: Guard | None) -> Guard | None:
+    """Installs what `settle` asks about memory of users, and gives the one it replaces."""
+    global _guard
+    previous, _guard = _guard, guard
+    return previous
+
+
+def settle(reads: Sequence[Leaf], writes: Sequence[Leaf] = ()) -> None:
+    """Returns when this thread may read and write the memory of these leaves: when what is queued and has to come
+    before is done.
+
+    Raises what the work failed with that should have written what is read.
+    """
+    for leaf in reads:
+        if type(leaf.owner) is Promise:
+            leaf.owner.wait()
+    if _guard is not None:
+        _guard(reads, writes)

@@ -1,0 +1,242 @@
+"""Operations: the pieces of work that a stream holds, what they touch, and what became of them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy
+import torch
+
+from tessera.errors import StreamError, TesseraError
+from tessera.lazy.leaf import Leaf
+from tessera.lazy.promise import Promise
+
+Clock: TypeAlias = dict[int, int]
+"""A vector clock: by stream number, the last operation of that stream that certainly came before."""
+
+
+class Failure(NamedTuple):
+    """Why an operation has no result: its own error, or that of the operation it depends on."""
+
+    cause: BaseException
+    name: str
+    place: str | None
+
+    def error(self) -> TesseraError:
+        """A new error to raise, at the place of the call that enqueued the work."""
+        if isinstance(self.cause, TesseraError):
+            error = type(self.cause)(self.cause.message, hints=self.cause.hints, where=self.place)
+        else:
+            error = StreamError(f"{self.name}: {type(self.cause).__name__}: {self.cause}", where=self.place)
+        error.__cause__ = self.cause
+        return error
+
+
+class StreamState(Protocol):
+    """What an operation and the tracker of hazards know of a stream."""
+
+    number: int
+    name: str
+    clock: Clock
+    is_manual: bool
+    failures: list[Operation]
+
+
+class Observer(Protocol):
+    """Who keeps account of operations."""
+
+    def finished(self, operation: Operation) -> None:
+        """The operation is done; called once, on whatever thread learns of it."""
+
+    def awaited(self, operation: Operation) -> None:
+        """The program has waited for the operation, which is done."""
+
+
+class Extent:
+    """The bytes of a leaf: runs of `run` bytes, one every `pitch`, from `low` to `high`.
+
+    The runs may hold bytes that are no elements; they hold all that are.
+    """
+
+    __slots__ = ("high", "low", "pitch", "run")
+
+    def __init__(self, leaf: Leaf) -> None:
+        self.low, self.high = leaf.span()
+        self.run, self.pitch = _runs(leaf, self.high - self.low)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is its whole span."""
+        return self.run == self.high - self.low
+
+    def meets(self, other: Extent) -> bool:
+        """Whether both may have one byte in common. Exact for blocks of columns of one matrix, else a safe guess."""
+        if self.low >= other.high or other.low >= self.high:
+            return False
+        if self.is_dense and other.is_dense:
+            return True
+        sparse, second = (other, self) if self.is_dense else (self, other)
+        if not second.is_dense and second.pitch != sparse.pitch:
+            return True
+        offset = (second.low - sparse.low) % sparse.pitch
+        return offset < sparse.run or offset + second.run > sparse.pitch
+
+
+class Access(Extent):
+    """The bytes of one leaf that an operation touches. `root` tells when the memory is gone: a weak reference to what
+    owns it, None where that cannot be known.
+    """
+
+    __slots__ = ("operation", "root", "what")
+
+    def __init__(self, operation: Operation, leaf: Leaf) -> None:
+        super().__init__(leaf)
+        self.operation = operation
+        self.root = _root_of(leaf.owner)
+        self.what = leaf.structure
+
+    @property
+    def memory_is_gone(self) -> bool:
+        """Whether the memory may have been given up, and belong to something else now."""
+        return self.root is None or self.root() is None
+
+
+def may_share(first: Leaf, second: Leaf) -> bool:
+    """Whether two leaves may have a byte in common; see `Extent.meets`."""
+    return Extent(first).meets(Extent(second))
+
+
+def _runs(leaf: Leaf, span: int) -> tuple[int, int]:
+    """(run, pitch) of a leaf's bytes, as `Access` has them; (span, span) where the elements have no such pattern."""
+    itemsize = leaf.dtype.itemsize
+    steps = [(abs(stride) * itemsize, extent) for extent, stride in zip(leaf.shape, leaf.strides, strict=True)]
+    run, pitch = itemsize, 0
+    for step, extent in sorted([each for each in steps if each[1] > 1 and each[0]]):
+        if pitch:
+            if step % pitch:
+                return span, span
+        elif step <= run:
+            run += step * (extent - 1)
+        else:
+            pitch = step
+    return (run, pitch) if pitch else (span, span)
+
+
+def _root_of(owner: Any) -> weakref.ref[Any] | None:
+    if isinstance(owner, torch.Tensor):
+        return weakref.ref(owner if owner._base is None else owner._base)
+    if isinstance(owner, numpy.ndarray):
+        while isinstance(owner.base, numpy.ndarray):
+            owner = owner.base
+        return weakref.ref(owner)
+    return weakref.ref(owner) if isinstance(owner, Promise) else None
+
+
+class Operation:
+    """One piece of work of a stream. `run` does it; `after` must be done before, and of these the `needs` with success.
+
+    `index` counts the stream's operations from 1; `clock` is what came before it in other streams. Subclasses know how
+    their device tells that the work is done.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "after",
+        "clock",
+        "done",
+        "failure",
+        "index",
+        "name",
+        "needs",
+        "observer",
+        "place",
+        "promises",
+        "run",
+        "stream",
+    )
+
+    def __init__(self, stream: StreamState, name: str, place: str | None, run: Callable[[], None] | None) -> None:
+        self.stream, self.name, self.place, self.run = stream, name, place, run
+        self.index = 0
+        self.clock: Clock = {}
+        self.after: list[Operation] = []
+        self.needs: list[Operation] = []
+        self.promises: Sequence[Promise] = ()
+        self.failure: Failure | None = None
+        self.observer: Observer | None = None
+        self.done = False
+
+    def poll(self) -> bool:
+        """Whether it is done, successful or not."""
+        return self.done
+
+    def wait(self) -> None:
+        """Blocks this thread until it is done."""
+        raise NotImplementedError
+
+    def result(self) -> None:
+        """Blocks the program until it is done; raises what it failed with."""
+        self.wait()
+        if self.observer is not None:
+            self.observer.awaited(self)
+        if self.failure is not None:
+            raise self.failure.error()
+
+    def inherited_failure(self) -> Failure | None:
+        """The failure of something that it needs, which is done."""
+        return next((each.failure for each in self.needs if each.failure is not None), None)
+
+    def finish(self, failure: Failure | None) -> None:
+        """Notes that it is done, and lets go of what it held."""
+        self.failure = failure
+        if failure is None:
+            for promise in self.promises:
+                promise.keep()
+        else:
+            self.stream.failures.append(self)
+        self.run = None
+        self.after, self.needs, self.promises = [], [], ()
+        self.done = True
+        if self.observer is not None:
+            self.observer.finished(self)
+
+    def __repr__(self) -> str:
+        state = "failed" if self.failure else "done" if self.done else "queued"
+        return f"<{self.name} number {self.index} of stream {self.stream.name!r}, {state}>"
+
+
+class HostOperation(Operation):
+    """An operation that a worker thread of this process runs."""
+
+    __slots__ = ("_running",)
+
+    def __init__(self, stream: StreamState, name: str, place: str | None, run: Callable[[], None] | None) -> None:
+        super().__init__(stream, name, place, run)
+        self._running = Lock()
+        self._running.acquire()
+
+    def wait(self) -> None:
+        """Blocks this thread until it is done."""
+        if not self.done:
+            with self._running:
+                pass
+
+    def execute(self) -> None:
+        """Runs it on this thread, after what it waits for. Never raises: a failure is kept for those who ask."""
+        for earlier in self.after:
+            earlier.wait()
+        failure = self.inherited_failure()
+        if failure is None and self.run is not None:
+            try:
+                self.run()
+            except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who read the value
+                failure = Failure(error, self.name, self.place)
+        self.finish(failure)
+
+    def finish(self, failure: Failure | None) -> None:
+        """Notes that it is done, and wakes those who wait."""
+        super().finish(failure)
+        self._running.release()
