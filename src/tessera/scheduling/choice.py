@@ -7,17 +7,29 @@ no new kernels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from tessera.scheduling.cost import Estimate, RooflineModel
+from tessera.scheduling.cost import Estimate
 from tessera.scheduling.knobs import Space
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.target import Ceilings
 
 CONVINCING = 1.3
 """The predicted gain from which a neighbour of the start is preferred to it."""
 WORTH_COMPILING_S = 20e-6
 """Seconds a call below which a gain is not worth a kernel of its own: compiling one takes as long as 5000 such."""
+
+
+class CostModel(Protocol):
+    """`cost.RooflineModel` or `gpu_cost.GpuRooflineModel`: estimates over ceilings, None where there are none."""
+
+    @property
+    def ceilings(self) -> Ceilings | None: ...
+
+    def estimate(self, problem: Any, schedule: Mapping[str, KnobValue]) -> Estimate:
+        """What a legal schedule of the problem costs."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +40,7 @@ class ModelledChoice:
     estimate: Estimate
 
 
-def modelled_choice(space: Space[Any], model: RooflineModel) -> ModelledChoice:
+def modelled_choice(space: Space[Any], model: CostModel) -> ModelledChoice:
     """The space's default, or its best neighbour by the model where that is predicted to be much faster."""
     start = space.default
     found = model.estimate(space.problem, start)

@@ -21,7 +21,7 @@ from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue
 from tessera.target import Ceilings, Target
 
-Binding = Literal["compute", "L1", "L2", "L3", "DRAM", "launch"]
+Binding = Literal["compute", "L1", "L2", "L3", "DRAM", "HBM", "shared memory", "latency", "launch"]
 BINDINGS: Final[tuple[Binding, ...]] = ("compute", "L1", "L2", "L3", "DRAM", "launch")
 
 OVERLAP_LOSS: Final = 0.1
