@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import torch
 from hypothesis import strategies as st
 
+from tessera import op
 from tessera.dtypes import SUPPORTED, DType, bool_
 from tessera.errors import DTypeError
 from tessera.handle import Tensor
@@ -33,6 +34,9 @@ def operand_dtypes(record: Operator) -> list[DType]:
     """The dtypes that an operator takes, as it says itself when it is called."""
     accepted = []
     for dtype in sorted(SUPPORTED, key=lambda dtype: dtype.name):
+        if record.family == "attention":  # its operands are not alike
+            accepted += [dtype] if dtype.kind == "float" else []
+            continue
         operand = as_node(torch.ones((2, 2), dtype=dtype.torch))
         condition = [as_node(torch.ones((2, 2), dtype=torch.bool))] if record.name == "where" else []
         try:
@@ -181,6 +185,42 @@ def _contraction(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(tensor, sum(added, start=magnitudes[0] @ magnitudes[1]))
 
 
+# -- attention --------------------------------------------------------------------------------------------------------
+
+
+def _attention(draw: Draw, record: Operator, dtype: DType) -> Case:
+    """Grouped heads, unequal lengths, masks that broadcast, every layout; what is not finite is seen by all."""
+    length = st.sampled_from((1, 2, 5, 16, 31, 33, 65, 129))
+    queries, keys = draw(length), draw(st.sampled_from((0, 1, 3, 17, 64, 65, 150, 300)))
+    head, value_head = (draw(st.sampled_from((1, 3, 16, 24, 33, 64))) for _ in range(2))
+    lead: Shape = draw(st.sampled_from(((), (1,), (2,), (2, 3), (1, 2))))
+    group = draw(st.sampled_from((1, 1, 2, 3))) if lead else 1
+    shared, heads = lead, (*lead[:-1], lead[-1] * group) if lead else ()
+    causal = draw(st.booleans())
+    masks: dict[str, Shape] = {
+        "full": (*heads, queries, keys),
+        "keys": (keys,),
+        "plane": (queries, keys),
+        "queries": (queries, 1),
+    }
+    kind = draw(st.sampled_from(("none", "none", *masks)))
+    values: Values = draw(st.sampled_from(("ordinary", "ordinary", "special")))
+    if causal or kind != "none":
+        values = "ordinary"
+    q = _operand(draw, (*heads, queries, head), dtype, values)
+    k = _operand(draw, (*shared, keys, head), dtype, values)
+    v = _operand(draw, (*shared, keys, value_head), dtype, values)
+    mask = None
+    if kind != "none":
+        mask = _operand(draw, masks[kind], draw(st.sampled_from((bool_, dtype))), "ordinary")
+    scale = draw(st.sampled_from((None, 0.1, 0.0, 1.0, -0.3)))
+    tensor = op.flash_attention(q, k, v, causal=causal, scale=scale, mask=mask)
+    # A score is a sum of `head` products, and its error is one of the weight's exponent.
+    size = torch.nan_to_num(v.double().abs(), nan=0.0, posinf=0.0)
+    largest = float(size.max()) if size.numel() else 0.0
+    return Case(tensor, largest * (4 + head))
+
+
 # -- layout -----------------------------------------------------------------------------------------------------------
 
 
@@ -219,5 +259,6 @@ _FAMILIES = {
     "reduction": _reduction,
     "row": _row,
     "contraction": _contraction,
+    "attention": _attention,
     "layout": _layout,
 }

@@ -122,6 +122,38 @@ def contraction_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Align
     return _shaped(layout, names, axes)
 
 
+def attention_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int) -> ShapedArrays:
+    """Merges the batch dimensions of attention, heads among them; the others are called q, v, k and d.
+
+    The domain is that of the result and then keys, size of a key, heads of K and V. Heads that share keys and values
+    are a dimension of their own, which K and V do not walk: no kernel divides by how many they are.
+    """
+    rank = len(domain) - 3
+    columns = _columns(arrays, len(domain))
+    extents, batch = tuple(domain[: rank - 2]), columns[: rank - 2]
+    if rank > 2:
+        shared = domain[-1]
+        group = domain[rank - 3] // max(shared, 1)
+        own = columns[rank - 3]
+        apart = tuple([stride * group + other for stride, other in zip(own, columns[-1], strict=True)])
+        extents, batch = (*extents[:-1], shared, group), (*batch[:-1], apart, own)
+    merged = merge_axes(extents, batch)
+    axes = Axes(merged.extents + tuple(domain[rank - 2 : -1]), merged.columns + columns[rank - 2 : -1])
+    names = _numbered("b", len(merged.extents), "q", "v", "k", "d")
+    ones, classes = _classes(axes)
+    roles = tuple([_role(alignment, rank, place >= loads) for place, (_, alignment) in enumerate(arrays)])
+    return _shaped(_attention_layout(names, ones, classes, _kinds(arrays), roles), names, axes)
+
+
+def _role(alignment: Alignment, rank: int, is_output: bool) -> str:
+    """The axes that an array of attention is a matrix over, the usual contiguous one first; "" of mask and scale."""
+    if is_output:
+        return "vq"
+    if rank + 1 in alignment:
+        return "dq" if rank - 2 in alignment else "dk"
+    return "vk" if rank - 1 in alignment else ""
+
+
 def _columns(arrays: Sequence[tuple[View, Alignment]], rank: int) -> tuple[Column, ...]:
     """The strides of all arrays along each dimension of the domain."""
     return tuple(zip(*[domain_strides(view.strides, alignment, rank) for view, alignment in arrays], strict=True))
@@ -221,6 +253,30 @@ def _contraction_layout(
         axes.append(tuple(walked))
         picks.append(tuple(walked.values()))
     return _Layout(Pattern(tuple(arguments), names[:-3], None, "n", True), tuple(axes), tuple(picks))
+
+
+@lru_cache(maxsize=1 << 12)
+def _attention_layout(
+    names: Names, ones: tuple[bool, ...], classes: tuple[Column, ...], kinds: Kinds, roles: tuple[str, ...]
+) -> _Layout:
+    arguments: list[Argument] = []
+    axes: list[Names] = []
+    picks: list[tuple[int, ...]] = []
+    for index, ((dtype, is_scalar), role) in enumerate(zip(kinds, roles, strict=True)):
+        walked: dict[str, int] = {}
+        for place, name in enumerate(() if is_scalar else names):
+            if classes[place][index] and not ones[place]:
+                walked[name] = place
+            elif name in role:
+                walked[name] = len(names) + ones[place]
+        units = [name for name, pick in walked.items() if _class(classes, pick, index) == 1]
+        unit = next((name for name in role or "kq" if name in units), None)
+        arguments.append(
+            Argument(dtype, tuple(walked), tuple(1 if name == unit else None for name in walked), is_scalar)
+        )
+        axes.append(tuple(walked))
+        picks.append(tuple(walked.values()))
+    return _Layout(Pattern(tuple(arguments), names[:-4], None, "v", True), tuple(axes), tuple(picks))
 
 
 def _unit_label(labels: Names, strides: tuple[int, ...]) -> str | None:

@@ -16,6 +16,7 @@ from tessera.compiler.arrays import (
     ShapedArrays,
     Storage,
     View,
+    attention_arrays,
     contraction_arrays,
     map_reduce_arrays,
 )
@@ -100,6 +101,8 @@ class Launcher:
         arrays += list(zip(outputs, item.stores, strict=True))
         if item.family == "contraction":
             shaped = contraction_arrays(domain, arrays, len(item.loads))
+        elif item.family == "attention":
+            shaped = attention_arrays(domain, arrays, len(item.loads))
         else:
             merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads))
             if merged is None:

@@ -148,6 +148,9 @@ def evaluate_region(call: Call, inputs: Sequence[torch.Tensor]) -> list[torch.Te
 
 def _flops(call: Call) -> float:
     extents = call.shaped.extents
+    if call.item.family == "attention":  # a pair of a query and a key multiplies along one head size, then the other
+        pairs = math.prod(extent for axis, extent in extents.items() if axis not in ("d", "v"))
+        return 2.0 * pairs * (extents["d"] + extents["v"])
     return 2.0 * math.prod(extents.values())
 
 

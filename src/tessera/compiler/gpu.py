@@ -20,7 +20,7 @@ from tessera.scheduling.gpu import (
     map_reduce_gpu_schedule,
 )
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ContractionSpec
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec
 from tessera.target import Target
 
 DIVISOR = 16
@@ -61,6 +61,8 @@ def lower(launch: Launch, target: Target) -> tuple[Schedule, ModuleOp]:
     if isinstance(spec, ContractionSpec):
         schedule = gpu_space.default_schedule(contraction_gpu_problem(spec, extents, target))
         return schedule, lower_contraction_gpu(spec, schedule)
+    if isinstance(spec, AttentionSpec):
+        raise CompileError(f"{launch.call.item.name}: attention is lowered for CPUs only so far")
     schedule = map_reduce_gpu_schedule(spec, extents[spec.lanes])
     return schedule, lower_map_reduce_gpu(spec, schedule)
 

@@ -87,6 +87,29 @@ def _unify_contraction(names: _Names, index: int, node: SymbolicNode) -> None:
         names.aligned(index, operand)
 
 
+def _unify_attention(names: _Names, index: int, node: SymbolicNode) -> None:
+    q, k, v, _, *mask = node.operands
+    rank = len(names.nodes[index].shape)
+    q_rank, k_rank, v_rank = (len(names.nodes[i].shape) for i in (q, k, v))
+    names.unify((q, q_rank - 1), (k, k_rank - 1))
+    names.unify((k, k_rank - 2), (v, v_rank - 2))
+    names.unify((q, q_rank - 2), (index, rank - 2))
+    names.unify((v, v_rank - 1), (index, rank - 1))
+    if k_rank > 2 and v_rank > 2:
+        names.unify((k, k_rank - 3), (v, v_rank - 3))
+    if q_rank > 2:
+        names.unify((q, q_rank - 3), (index, rank - 3))
+    for operand, own in ((q, q_rank), (k, k_rank), (v, v_rank)):
+        for dimension in range(own - 3):
+            names.unify((operand, dimension), (index, rank - own + dimension))
+    for operand in mask:
+        own = len(names.nodes[operand].shape)
+        for dimension in range(own - 1):
+            names.unify((operand, dimension), (index, rank - own + dimension))
+        if own:
+            names.unify((operand, own - 1), (k, k_rank - 2))
+
+
 def _unify_reduction(names: _Names, index: int, node: SymbolicNode) -> None:
     (operand,) = node.operands
     rank = len(names.nodes[operand].shape)
@@ -111,6 +134,7 @@ _UNIFY: dict[str, Any] = {
     "elementwise": _unify_elementwise,
     "row": _unify_elementwise,
     "contraction": _unify_contraction,
+    "attention": _unify_attention,
     "reduction": _unify_reduction,
     "layout": _unify_layout,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp
@@ -24,7 +24,9 @@ from tessera.dtypes import DType
 from tessera.lazy.policy import current_policy
 from tessera.profiling.schema import StepFacts
 from tessera.runtime.threads import worker_count
-from tessera.scheduling import contraction_space, mapreduce_space
+from tessera.scheduling import attention_space, contraction_space, mapreduce_space
+from tessera.scheduling.attention import lower_attention
+from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.choice import modelled_choice, size_class
 from tessera.scheduling.contraction import lower_contraction
 from tessera.scheduling.contraction_space import ContractionProblem
@@ -34,7 +36,7 @@ from tessera.scheduling.mapreduce import lower_map_reduce
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.ordering import keeping_order, sum_order
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ContractionSpec
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec
 from tessera.target import Target
 
 PARALLEL_FLOPS = 2_000_000
@@ -74,6 +76,9 @@ class Launch(NamedTuple):
     kernel: Kernel
     workers: int
 
+
+AnySpace: TypeAlias = Space[ContractionProblem] | Space[MapReduceProblem] | Space[AttentionProblem]
+"""The schedules of a kernel of any family."""
 
 ScheduleSource = Callable[["KernelCompiler", Call, Problem], Schedule | None]
 """Gives the tuned schedule of a call, or None where nothing was tuned for it."""
@@ -177,15 +182,20 @@ class KernelCompiler:
         spec = subject.spec
         if isinstance(spec, ContractionSpec):
             return lower_contraction(spec, schedule, self.target.has_avx512bf16)
+        if isinstance(spec, AttentionSpec):
+            return lower_attention(spec, schedule)
         return lower_map_reduce(spec, schedule, self.target.vector_bits // 32)
 
     # -- schedules ------------------------------------------------------------------------------------------------
 
-    def space(self, subject: Subject, problem: Problem) -> Space[ContractionProblem] | Space[MapReduceProblem]:
+    def space(self, subject: Subject, problem: Problem) -> AnySpace:
         """The schedules of a problem: the user pins knobs, and a policy the order of sums."""
         if isinstance(problem, ContractionProblem):
             products = contraction_space.space(problem).pinned(subject.pins)
             return keeping_order(products) if current_policy().fixed_order else products
+        if isinstance(problem, AttentionProblem):
+            blocks = attention_space.space(problem).pinned(subject.pins)
+            return keeping_order(blocks) if current_policy().fixed_order else blocks
         rows = mapreduce_space.space(problem).pinned(subject.pins)
         return keeping_order(rows) if current_policy().fixed_order else rows
 
@@ -193,6 +203,8 @@ class KernelCompiler:
         """The proven schedule that the model and the tuner start from."""
         if isinstance(problem, ContractionProblem):
             return contraction_space.default_schedule(problem)
+        if isinstance(problem, AttentionProblem):
+            return attention_space.default_schedule(problem)
         return mapreduce_space.default_schedule(problem)
 
     def permits(self, subject: Subject, problem: Problem, schedule: Schedule) -> bool:
@@ -206,6 +218,8 @@ class KernelCompiler:
             return False
         if isinstance(problem, ContractionProblem):
             return all(rule.holds(schedule, problem) for rule in contraction_space.RULES)
+        if isinstance(problem, AttentionProblem):
+            return all(rule.holds(schedule, problem) for rule in attention_space.RULES)
         return all(rule.holds(schedule, problem) for rule in mapreduce_space.RULES)
 
     @cached_property
@@ -268,4 +282,6 @@ def useful_workers(problem: Problem, workers: int) -> int:
     """Workers that have something to do."""
     if isinstance(problem, ContractionProblem):
         return workers if 2 * problem.m * problem.n * problem.k * problem.batch >= PARALLEL_FLOPS else 1
+    if isinstance(problem, AttentionProblem):
+        return workers if 2 * problem.pairs * (problem.head + problem.value_head) >= PARALLEL_FLOPS else 1
     return workers if problem.bytes_in + problem.bytes_out >= PARALLEL_BYTES else 1

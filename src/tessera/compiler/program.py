@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
@@ -15,7 +15,7 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.rewrite.engine import Firing, dims_of
-from tessera.rewrite.groups import CONTRACTIONS, operand_alignment
+from tessera.rewrite.groups import ATTENTIONS, CONTRACTIONS, operand_alignment
 
 Alignment = tuple[int | None, ...]
 
@@ -33,9 +33,10 @@ class KernelItem:
     """One kernel of a program.
 
     `inputs`, `outputs` are value numbers. `domain` names the iteration extents; a contraction's ends in m, n, k, of
-    which k is not a dimension of the result. `loads` are the arrays that the kernel reads, as (index into `inputs`,
-    alignment over the domain); an input that is read under two alignments is two arrays. `stores` are the alignments
-    of the outputs. `variants` caches what has been compiled.
+    which k is not a dimension of the result, an attention's in queries, size of a value, keys, size of a key and heads
+    of K and V, of which the first two are dimensions of the result. `loads` are the arrays that the kernel reads, as
+    (index into `inputs`, alignment over the domain); an input that is read under two alignments is two arrays.
+    `stores` are the alignments of the outputs. `variants` caches what has been compiled.
     """
 
     operation: schedule_ir.KernelOp
@@ -140,6 +141,9 @@ def _kernel_item(
         inner = -2 if anchor.attribute("transpose_a", False) else -1
         argument_dims = _dims_lists(operation.attributes["argument_dims"])
         domain = (*domain, _operand_dims(anchor.inputs[0], argument_dims)[inner])
+    attention = _first(operation, ATTENTIONS)
+    if attention is not None:
+        domain = (*domain, *_key_dims(attention, _dims_lists(operation.attributes["argument_dims"])))
     return KernelItem(
         operation,
         operation.sym_name.data,
@@ -178,10 +182,21 @@ def _operand_dims(value: SSAValue, argument_dims: list[tuple[str, ...]]) -> tupl
 
 
 def _anchor(operation: schedule_ir.KernelOp) -> GraphOperation | None:
+    return _first(operation, CONTRACTIONS)
+
+
+def _first(operation: schedule_ir.KernelOp, operators: Set[str]) -> GraphOperation | None:
+    """The first operation of a kernel's region that is one of some operators."""
     for op in operation.body.block.ops:
-        if isinstance(op, GraphOperation) and op.operator in CONTRACTIONS:
+        if isinstance(op, GraphOperation) and op.operator in operators:
             return op
     return None
+
+
+def _key_dims(attention: GraphOperation, argument_dims: list[tuple[str, ...]]) -> tuple[str, str, str]:
+    """The names of the number of keys, their size, and the heads of K and V ("1" where K has no such dimension)."""
+    dims = _operand_dims(attention.inputs[1], argument_dims)
+    return dims[-2], dims[-1], dims[-3] if len(dims) > 2 else "1"
 
 
 @dataclass(frozen=True)
@@ -230,12 +245,33 @@ def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain
         inner = (rank - 2, rank) if index == 0 else (rank, rank - 1)
         flip = op.attribute("transpose_a" if index == 0 else "transpose_b", False)
         full: Alignment = (*batch, *(inner[::-1] if flip else inner))
+    elif op.operator in ATTENTIONS:
+        full = _attention_alignment(index, len(shape), rank)
+        keys = op.inputs[1].type
+        assert isinstance(keys, TensorType)
+        if index == 4 and shape[-1:] == (1,) != keys.get_shape()[-2:-1]:  # one column of a mask for all keys
+            full = (*full[:-1], None)
     else:
         full = operand_alignment(op, index, result, rank)
     return tuple(
         None if extent == 1 and axis is not None and _broadcasts(axis, domain) else axis
         for axis, extent in zip(full, shape, strict=True)
     )
+
+
+def _attention_alignment(index: int, own: int, rank: int) -> Alignment:
+    """How an operand of attention, of `own` dimensions, lies over the domain; the result has `rank` dimensions."""
+    queries, value, keys, size, shared = rank - 2, rank - 1, rank, rank + 1, rank + 2
+    heads = (rank - 3,)
+    inner: Alignment = (
+        (*heads, queries, size),
+        (shared, keys, size),
+        (shared, keys, value),
+        (),
+        (*heads, queries, keys),
+    )[index]
+    lead = tuple(range(rank - own, rank - 3))
+    return (*lead, *inner)[-own:] if own else ()
 
 
 def _broadcasts(axis: int, domain: tuple[str, ...]) -> bool:

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from tessera.compiler.revision import generator_revision
 from tessera.scheduling.expression import Value, post_order
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec
+from tessera.scheduling.spec import Argument, AttentionSpec, ContractionSpec, Spec
 from tessera.target import Target
 
 
-def recipe(spec: ContractionSpec | MapReduceSpec, schedule: Schedule, target: Target, llvm_version: str) -> str:
+def recipe(spec: Spec, schedule: Schedule, target: Target, llvm_version: str) -> str:
     """Forty hexadecimal digits, equal where the code is."""
     digest = hashlib.sha256()
     knobs = (f"{knob}={value!r}" for knob, value in sorted(schedule.items()))
@@ -28,13 +28,17 @@ def recipe(spec: ContractionSpec | MapReduceSpec, schedule: Schedule, target: Ta
     return digest.hexdigest()[:40]
 
 
-def _spec(spec: ContractionSpec | MapReduceSpec) -> Iterator[str]:
+def _spec(spec: Spec) -> Iterator[str]:
     """A specification in parts of text, equal for equal ones."""
     yield from map(_argument, spec.arguments)
     outputs = [output.value for output in spec.outputs]
     if isinstance(spec, ContractionSpec):
         roots = [spec.a, spec.b, spec.accumulator, *outputs]
         yield f"contraction {spec.batch} {spec.one_block}"
+    elif isinstance(spec, AttentionSpec):
+        masks = [] if spec.mask is None else [spec.mask]
+        roots = [spec.q, spec.k, spec.v, spec.scale, *masks, spec.accumulator, *outputs]
+        yield f"attention {spec.batch} {spec.causal} {len(masks)}"
     else:
         roots = outputs
         yield f"map-reduce {spec.outer} {spec.reduced} {spec.lanes}"

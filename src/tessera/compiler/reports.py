@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.compiler.program import KernelItem
 from tessera.compiler.specs import attributes_of, dtype_of_value
@@ -15,7 +16,7 @@ from tessera.dtypes import DType, accumulator, fp32
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.profiling.schema import StepFacts
-from tessera.rewrite.groups import CONTRACTIONS
+from tessera.rewrite.groups import ATTENTIONS, CONTRACTIONS
 
 if TYPE_CHECKING:
     from tessera.compiler.kernels import Kernel
@@ -29,12 +30,19 @@ def step_facts(kernel: Kernel, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
     ]
     names = tuple(op.operator for op in operations)
     inputs, outputs = arrays[: len(item.loads)], arrays[len(item.loads) :]
-    nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in arrays)
+    scalars = [argument.is_scalar for argument in kernel.subject.pattern.arguments]
+    nbytes = sum(
+        math.prod(shape) * dtype.itemsize
+        for (shape, dtype), is_scalar in zip(arrays, scalars, strict=True)
+        if not is_scalar
+    )
     elements = max(math.prod(shape) for shape, _ in arrays)
     flops = 0.0
     for op in operations:
         if op.operator in CONTRACTIONS:
             flops += _contraction_flops(item, inputs, outputs)
+        elif op.operator in ATTENTIONS:
+            flops += _attention_flops(item, op, inputs, outputs)
         else:
             flops += _per_element_flops(op) * elements
     dtype = dtype_of_value(operations[0].inputs[0]) if operations[0].inputs else fp32
@@ -63,17 +71,36 @@ def _contraction_flops(
     return 2.0 * math.prod(outputs[0][0])
 
 
-class _UnitShape:
-    """An operand of one element, to ask a cost rule for its count per element."""
+def _attention_flops(
+    item: KernelItem,
+    operation: GraphOperation,
+    inputs: Sequence[tuple[tuple[int, ...], DType]],
+    outputs: Sequence[tuple[tuple[int, ...], DType]],
+) -> float:
+    by_input = {index: _Shaped(*array) for (index, _), array in zip(item.loads, inputs, strict=True)}
+    operands = [by_input[value.index] for value in operation.inputs if isinstance(value, BlockArgument)]
+    operator = OPERATORS[operation.operator]
+    return float(operator.flops(operands, _Shaped(*outputs[0]), attributes_of(operation)))
 
-    def __init__(self, dtype: DType, rank: int) -> None:
-        self.shape, self.dtype, self.weak = (1,) * rank, dtype, False
+
+@dataclass(frozen=True)
+class _Shaped:
+    """An operand as cost rules see it."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    weak: bool = False
+
+
+def _unit(dtype: DType, rank: int) -> _Shaped:
+    """An operand of one element, to ask a cost rule for its count per element."""
+    return _Shaped((1,) * rank, dtype)
 
 
 def _per_element_flops(operation: GraphOperation) -> float:
     operator = OPERATORS[operation.operator]
-    units = [_UnitShape(accumulator(dtype_of_value(value)), _rank(value)) for value in operation.inputs]
-    result = _UnitShape(dtype_of_value(operation.result), _rank(operation.result))
+    units = [_unit(accumulator(dtype_of_value(value)), _rank(value)) for value in operation.inputs]
+    result = _unit(dtype_of_value(operation.result), _rank(operation.result))
     return float(operator.flops(units, result, attributes_of(operation)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import TensorType
@@ -14,7 +14,7 @@ from tessera.ir.attributes import DTYPE_NAMES
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.scheduling.expression import Recorder, Value
-from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec, Output
+from tessera.scheduling.spec import Argument, AttentionSpec, ContractionSpec, MapReduceSpec, Output, Spec
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,43 @@ def contraction_spec(item: KernelItem, pattern: Pattern) -> ContractionSpec:
         pattern.one_block,
         math,
     )
+
+
+def attention_spec(item: KernelItem, pattern: Pattern) -> AttentionSpec:
+    """The specification of attention."""
+    recorder = _AttentionRecorder(pattern.outer)
+    reader = _RegionReader(item, pattern, recorder)
+    for operation in _graph_operations(item):
+        reader.run(operation)
+    assert recorder.attended is not None
+    q, k, v, scale, mask, causal, accumulator = recorder.attended
+    return AttentionSpec(
+        item.name, pattern.arguments, pattern.outer, q, k, v, scale, mask, causal, accumulator, reader.outputs()
+    )
+
+
+SPECS: Mapping[str, Callable[[KernelItem, Pattern], Spec]] = {
+    "attention": attention_spec,
+    "column": map_reduce_spec,
+    "contraction": contraction_spec,
+    "row": map_reduce_spec,
+}
+"""Family of a kernel -> what makes its specification."""
+
+
+class _AttentionRecorder(Recorder):
+    """A recorder that notes the operands of the one attention."""
+
+    def __init__(self, batch: Sequence[str]) -> None:
+        super().__init__(None)
+        self.batch = batch
+        self.attended: tuple[Value, Value, Value, Value, Value | None, bool, Value] | None = None
+
+    def attend(self, q: Value, k: Value, v: Value, scale: Value, mask: Value | None, causal: bool) -> Value:
+        """The tile of weighted means."""
+        result = self.make("accumulator", (), (), q.dtype, (*self.batch, "q", "v"))
+        self.attended = q, k, v, scale, mask, causal, result
+        return result
 
 
 class _ContractionRecorder(Recorder):

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
 from xdsl.ir import Operation
 
 from tessera.compiler.program import KernelItem
-from tessera.compiler.specs import Pattern, contraction_spec, map_reduce_spec
+from tessera.compiler.specs import SPECS, Pattern
 from tessera.errors import ScheduleError
 from tessera.ir.graph import GraphOperation
 from tessera.ops.pins import KNOBS
+from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.mapreduce import kept_values
 from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue, Schedule
-from tessera.scheduling.spec import ContractionSpec, MapReduceSpec, unit_axis
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec, Spec, unit_axis
 from tessera.target import Target
 
-Problem = ContractionProblem | MapReduceProblem
+Problem = ContractionProblem | MapReduceProblem | AttentionProblem
 P = TypeVar("P", ContractionProblem, MapReduceProblem)
 
 
@@ -34,10 +36,9 @@ class Subject:
         self.item, self.pattern, self._target = item, pattern, target
 
     @cached_property
-    def spec(self) -> ContractionSpec | MapReduceSpec:
+    def spec(self) -> Spec:
         """The specification that lowerings take."""
-        make = contraction_spec if self.item.family == "contraction" else map_reduce_spec
-        return make(self.item, self.pattern)
+        return SPECS[self.item.family](self.item, self.pattern)
 
     @cached_property
     def pins(self) -> Schedule:
@@ -64,6 +65,8 @@ class Subject:
     def _pose(self) -> Callable[[Mapping[str, int], int], Problem]:
         if isinstance(self.spec, ContractionSpec):
             return _contraction_poser(self.spec, self._target)
+        if isinstance(self.spec, AttentionSpec):
+            return _attention_poser(self.spec, self._target)
         return _map_reduce_poser(self.spec, self._target)
 
 
@@ -109,6 +112,34 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Callable[[Mappi
             n=extents["n"],
             k=extents["k"],
             batch=math.prod([extents[axis] for axis in spec.batch]),
+            workers=workers,
+        )
+
+    return pose
+
+
+def _attention_poser(spec: AttentionSpec, target: Target) -> Callable[[Mapping[str, int], int], Problem]:
+    some = AttentionProblem(
+        batch=(),
+        queries=1,
+        keys=1,
+        head=1,
+        value_head=1,
+        causal=spec.causal,
+        operand=(spec.q.arguments[0] if spec.q.operation == "cast" else spec.q).dtype,
+        accumulator=spec.accumulator.dtype,
+        target=target,
+        workers=1,
+    )
+
+    def pose(extents: Mapping[str, int], workers: int) -> Problem:
+        return replace(
+            some,
+            batch=tuple([extents[axis] for axis in spec.batch]),
+            queries=extents["q"],
+            keys=extents["k"],
+            head=extents["d"],
+            value_head=extents["v"],
             workers=workers,
         )
 

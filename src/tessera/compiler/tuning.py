@@ -24,10 +24,12 @@ from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node
 from tessera.lazy.policy import current_policy
 from tessera.lazy.symbolic import symbolic_form
-from tessera.rewrite.groups import CONTRACTIONS
+from tessera.rewrite.groups import ATTENTIONS, CONTRACTIONS
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import AttentionSpec
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.workload import Case, Workload
@@ -44,8 +46,8 @@ class CompilerBackend:
     def subject(self, op: object, shapes: object, dtype: object) -> TuningProblem:
         """The heaviest kernel of `op` applied to operands of these shapes.
 
-        A tuple of ints is (M, N, K) for matmul and gemm, the operand's shape for all else; a list holds one shape per
-        operand. Raises ArgumentError for what is no operator, and what the operator raises for shapes.
+        A tuple of ints is (M, N, K) for matmul and gemm, the shape of each operand for all else; a list holds one shape
+        per operand. Raises ArgumentError for what is no operator, and what the operator raises for shapes.
         """
         launches = launches_of_operator(op, shapes, dtype)
         return tuning_problem(max(launches, key=_work).call, pipeline.kernel_compiler())
@@ -78,6 +80,8 @@ def operand_shapes(op: object, shapes: object) -> list[tuple[int, ...]]:
     if isinstance(shapes, list):
         return [_extents(shape, shapes) for shape in shapes]
     size = _extents(shapes, shapes)
+    if _name(op) in ATTENTIONS:
+        return [size] * 3  # Q, K and V alike
     if _name(op) not in CONTRACTIONS:
         return [size]
     if len(size) != 3:
@@ -184,7 +188,7 @@ def identity_of(subject: Subject, problem: Problem, call: Call, compiler: Kernel
         dtypes=dtypes,
         layouts=layouts,
         math="tf32" if policy.tf32 else "ieee",
-        accumulation=problem.accumulator.name if isinstance(problem, ContractionProblem) else "fp32",
+        accumulation="fp32" if isinstance(problem, MapReduceProblem) else problem.accumulator.name,
         determinism=policy.mode,
         arch=compiler.target.arch,
         threads=problem.workers,
@@ -204,6 +208,8 @@ def _signature(subject: Subject) -> tuple[str, tuple[str, ...], tuple[str, ...]]
     operator = subject.item.name.rsplit("_", 1)[0]
     if subject.pins:  # what was tuned around given knobs is not the winner of all schedules
         operator += f" pinned to {subject.pins}"
+    if isinstance(subject.spec, AttentionSpec) and subject.spec.causal:
+        operator += " causal"
     return operator, tuple(a.dtype.name for a in arguments), tuple(layouts)
 
 

@@ -194,6 +194,30 @@ def gemm(op: Operation) -> None:
             fail(op, "C does not broadcast to the product's shape")
 
 
+def attention(op: Operation) -> None:
+    """`softmax(scale Q K^T + mask) V` of Q, K, V, a scale without dimensions and maybe a mask of booleans or floats.
+
+    `[..., heads, queries, d]`, `[..., heads_kv, keys, d]`, `[..., heads_kv, keys, d_v] -> [..., heads, queries, d_v]`.
+    """
+    q, k, v, scale, *mask = operand_types(op)
+    shapes = [tensor.get_shape() for tensor in (q, k, v)]
+    if any(len(shape) < 2 for shape in shapes) or scale.get_shape():
+        fail(op, "Q, K and V need two dimensions, the scale has none")
+    if not compatible(shapes[0][-1], shapes[1][-1]) or not compatible(shapes[1][-2], shapes[2][-2]):
+        fail(op, "head sizes of Q and K, or keys and values, differ in number")
+    batch = broadcast_shapes([shape[:-3] for shape in shapes])
+    if batch is None:
+        fail(op, "the batch dimensions do not broadcast")
+    heads = [shape[-3] for shape in shapes if len(shape) > 2]
+    lead = (*batch, shapes[0][-3] if len(shapes[0]) > 2 else 1) if heads else ()
+    _expect_extents(op, (*lead, shapes[0][-2], shapes[2][-1]))
+    if mask and broadcast_shapes([(*lead, shapes[0][-2], shapes[1][-2]), mask[0].get_shape()]) is None:
+        fail(op, "the mask does not broadcast to the scores")
+    if not is_float(q.element_type) or {k.element_type, v.element_type} != {q.element_type}:
+        fail(op, "Q, K and V have one floating-point element type; insert a cast")
+    _expect_element(op, q.element_type)
+
+
 def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
     """The shape left by reducing `axes`: dropped, or 1 with `keepdims`."""
     if keepdims:

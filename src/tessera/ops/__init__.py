@@ -1,5 +1,6 @@
 """Operators: a record per operator, a module per family. Importing the package fills `OPERATORS`."""
 
+from tessera.ops import attention as attention
 from tessera.ops import contraction as contraction
 from tessera.ops import elementwise as elementwise
 from tessera.ops import layout as layout

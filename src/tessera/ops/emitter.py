@@ -27,7 +27,7 @@ Reduction: TypeAlias = Literal["add", "mul", "max", "min"]
 
 
 class Emitter(Protocol[V]):
-    """The operations that tile bodies are made of. All but `reduce` and `contract` work element by element."""
+    """The operations of tile bodies. All but `reduce`, `contract` and `attend` work element by element."""
 
     def constant(self, value: float | int | bool, like: V | DType, /) -> V:
         """A literal of the dtype of `like`."""
@@ -106,3 +106,8 @@ class Emitter(Protocol[V]):
 
     def contract(self, a: V, b: V, /) -> V:
         """The sum of products along the contracted axis, in the accumulator's dtype."""
+
+    def attend(self, q: V, k: V, v: V, scale: V, mask: V | None, causal: bool, /) -> V:
+        """For each query the mean of the values, weighted by the softmax over keys of the scaled and masked scores, in
+        the accumulator's dtype; see `ops.attention`.
+        """

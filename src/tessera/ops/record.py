@@ -16,7 +16,7 @@ from tessera.lazy import structure as structures
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Shape, Structure
 
-Family: TypeAlias = Literal["elementwise", "contraction", "reduction", "row", "layout"]
+Family: TypeAlias = Literal["elementwise", "contraction", "reduction", "row", "layout", "attention"]
 
 
 class Typed(Protocol):

@@ -16,7 +16,7 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.ir.attributes import dimension_names, names_of
 from tessera.ir.graph import GraphOperation
-from tessera.rewrite.groups import CONTRACTIONS, REDUCTIONS
+from tessera.rewrite.groups import ATTENTIONS, CONTRACTIONS, REDUCTIONS
 
 Place = tuple[SSAValue, int]
 """A value and one of its dimensions."""
@@ -110,6 +110,8 @@ def _unify(classes: _Classes, operation: GraphOperation) -> None:
     result = operation.result
     if operation.operator in CONTRACTIONS:
         _unify_product(classes, operation)
+    elif operation.operator in ATTENTIONS:
+        _unify_attention(classes, operation)
     elif operation.operator in REDUCTIONS:
         (operand,) = operation.inputs
         axes, rank = operation.integers("axes"), len(_shape(operand))
@@ -148,3 +150,22 @@ def _unify_product(classes: _Classes, operation: GraphOperation) -> None:
         classes.align(b, result, range(rank_b - 2))
     for value in addend:
         classes.align(value, result)
+
+
+def _unify_attention(classes: _Classes, operation: GraphOperation) -> None:
+    q, k, v, _, *mask = operation.inputs
+    result = operation.result
+    q_rank, k_rank, v_rank, rank = (len(_shape(value)) for value in (q, k, v, result))
+    classes.unify((q, q_rank - 1), (k, k_rank - 1))
+    classes.unify((k, k_rank - 2), (v, v_rank - 2))
+    classes.unify((v, v_rank - 1), (result, rank - 1))
+    classes.align(q, result, range(q_rank - 1))
+    for operand, own in ((k, k_rank), (v, v_rank)):
+        classes.align(operand, result, range(own - 3))
+    if min(k_rank, v_rank) > 2:
+        classes.unify((k, k_rank - 3), (v, v_rank - 3))
+    for value in mask:
+        own = len(_shape(value))
+        classes.align(value, result, range(own - 1))
+        if own:
+            classes.unify((value, own - 1), (k, k_rank - 2))

@@ -133,8 +133,8 @@ def _kernel(
 
 
 def _family(group: Group) -> str:
-    if group.kind == "contraction":
-        return "contraction"
+    if group.kind in ("contraction", "attention"):
+        return group.kind
     if group.reduced is not None and group.reduced[1] < len(group.domain):
         return "column"
     return "row"

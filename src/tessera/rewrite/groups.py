@@ -25,6 +25,7 @@ MAPS = frozenset(
 REDUCTIONS = frozenset("sum mean max min prod argmax".split())
 ROWS = frozenset("softmax log_softmax layer_norm rms_norm".split())
 CONTRACTIONS = frozenset(("matmul", "gemm"))
+ATTENTIONS = frozenset(("flash_attention",))
 LAYOUTS = frozenset("reshape transpose broadcast_to slice concat".split())
 CHEAP = frozenset("add sub mul neg abs relu minimum maximum clamp cast where".split())
 
@@ -40,7 +41,7 @@ class Group:
     """
 
     number: int
-    kind: str  # "map", "reduction", "contraction" or "layout"
+    kind: str  # "map", "reduction", "contraction", "attention" or "layout"
     domain: tuple[str, ...]
     reduced: tuple[int, int] | None = None
     operations: list[GraphOperation] = field(default_factory=list)
@@ -109,6 +110,10 @@ class Partition:
             group = self._new("contraction", dims_of(operation.result))
             group.mapping[operation.result] = tuple(range(len(group.domain)))
             self._absorb_prologues(group, operation)
+        elif operation.operator in ATTENTIONS:
+            # On its own: neither its operands nor its result are computed on the way yet.
+            group = self._new("attention", dims_of(operation.result))
+            group.mapping[operation.result] = tuple(range(len(group.domain)))
         elif operation.operator in MAPS or operation.operator == "constant":
             group = self._place_map(operation)
         elif operation.operator in REDUCTIONS or operation.operator in ROWS:
@@ -120,7 +125,8 @@ class Partition:
     def _is_stored(self, constant: GraphOperation) -> bool:
         """Whether a constant must lie in memory: as a result, or for an operator that does not compute."""
         return constant.result in self.outputs or any(
-            isinstance(use.operation, GraphOperation) and use.operation.operator in (*LAYOUTS, *CONTRACTIONS)
+            isinstance(use.operation, GraphOperation)
+            and use.operation.operator in (*LAYOUTS, *CONTRACTIONS, *ATTENTIONS)
             for use in constant.result.uses
         )
 
@@ -179,7 +185,7 @@ class Partition:
 
     def _accepts(self, group: Group, operation: GraphOperation) -> bool:
         """Whether `operation` may join without a path leaving and re-entering the group."""
-        if group.kind == "layout" or len(group.operations) >= self.limit:
+        if group.kind in ("layout", "attention") or len(group.operations) >= self.limit:
             return False
         producers = (self.group_of.get(operand) for operand in operation.inputs)
         return not any(producer is not None and producer.after(group) for producer in producers)

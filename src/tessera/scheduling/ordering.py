@@ -2,7 +2,8 @@
 
 A product sums each element of its result in one register, step after step of K, and adds up blocks of K in turn: the
 depth of a block decides the order, its height and width do not. A reduction along a row has one partial sum for each
-lane of a step, so the step's width decides; one across rows adds row after row. Whether neighbours are fused decides
+lane of a step, so the step's width decides; one across rows adds row after row. Attention adds up the weights of a
+register tile, then tile after tile and block after block of keys. Whether neighbours are fused decides
 where results are rounded to their dtype.
 """
 
@@ -11,18 +12,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.knobs import Rule, Space
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue, Schedule
 
-AnyProblem = TypeVar("AnyProblem", ContractionProblem, MapReduceProblem)
+AnyProblem = TypeVar("AnyProblem", ContractionProblem, MapReduceProblem, AttentionProblem)
 
 
-def sum_order(schedule: Schedule, problem: ContractionProblem | MapReduceProblem) -> tuple[KnobValue, ...]:
+def sum_order(
+    schedule: Schedule, problem: ContractionProblem | MapReduceProblem | AttentionProblem
+) -> tuple[KnobValue, ...]:
     """What of a schedule decides the bits of a result: schedules for which it is equal give equal bits."""
     if isinstance(problem, MapReduceProblem):
         return schedule["fusion"], schedule.integers("tile")[1] if problem.by_rows else 0
+    if isinstance(problem, AttentionProblem):
+        return schedule["fusion"], schedule.integers("tile")[1], schedule.integer("rows")
     depth = schedule.integers("tile")[2]
     return schedule["fusion"], depth if depth < problem.k else 0
 

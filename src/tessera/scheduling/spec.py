@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Region
@@ -74,6 +75,33 @@ class ContractionSpec:
     outputs: tuple[Output, ...]
     one_block: bool
     math: str | None = None
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """Attention: `outputs` are expressions over `accumulator`, which varies along `batch`, q and v.
+
+    The axes are q (queries), k (keys), d (elements of a query and of a key) and v (elements of a value); `batch` holds
+    the rest, where heads that share keys and values are an axis that those do not walk. `scale` varies along none;
+    `mask` is of booleans (true: may be attended to), or added to the scores. With `causal` query i sees the keys
+    j <= i + keys - queries.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    batch: tuple[str, ...]
+    q: Value
+    k: Value
+    v: Value
+    scale: Value
+    mask: Value | None
+    causal: bool
+    accumulator: Value
+    outputs: tuple[Output, ...]
+
+
+Spec: TypeAlias = ContractionSpec | MapReduceSpec | AttentionSpec
+"""What a lowering is given, of any family."""
 
 
 def kernel_module(

@@ -28,6 +28,11 @@ REDUCE: Example = ("?x8xf32", "?x1xf32", {"axes": (1,), "keepdims": True})
 VALID: dict[str, Example] = {
     "matmul": ("4x?x8xbf16, 8x?xbf16", "4x?x?xf32", {"accum_dtype": "fp32"}),
     "gemm": ("8x?xf32, 8x?xf32, 1x?xf32", "?x?xf32", {"transpose_a": True, "alpha": 2.0, "beta": 1}),
+    "flash_attention": (
+        "2x8x?x64xbf16, 2x?x?x64xbf16, 2x?x?x32xbf16, f32, 1x?xi1",
+        "2x8x?x32xbf16",
+        {"causal": False},
+    ),
     **dict.fromkeys(("add", "sub", "mul", "div", "pow", "minimum", "maximum"), TWO),
     **dict.fromkeys(("neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "silu"), MAP),
     "gelu": ("?xf16", "?xf16", {"approximate": "tanh"}),
@@ -69,6 +74,11 @@ INVALID = [
     ("matmul", "2x3x4xf32, 3x4x6xf32", "2x3x6xf32", {}, "the batch dimensions do not broadcast"),
     ("matmul", "f32, 4x6xf32", "6xf32", {}, "at least one dimension"),
     ("matmul", MATRICES, "?x?xi32", {}, "floating-point and integer elements do not mix"),
+    ("flash_attention", "3x4xf32, 5x4xf32, 6x2xf32, f32", "3x2xf32", {"causal": True}, "differ in number"),
+    ("flash_attention", "3x4xf32, 5x4xf32, 5x2xf32, 1xf32", "3x2xf32", {"causal": True}, "the scale has none"),
+    ("flash_attention", "3x4xf32, 5x4xf32, 5x2xbf16, f32", "3x2xf32", {"causal": True}, "one floating-point element"),
+    ("flash_attention", "3x4xf32, 5x4xf32, 5x2xf32, f32, 4xi1", "3x2xf32", {"causal": True}, "mask does not broadcast"),
+    ("flash_attention", "8x3x4xf32, 2x5x4xf32, 2x5x2xf32, f32", "2x3x2xf32", {"causal": True}, "be (8, 3, 2)"),
     ("gemm", "3x4xf32, 4x6xf32, 5x6xf32", "3x6xf32", {}, "C does not broadcast"),
     ("sum", "4x4xf32", "4xf32", {}, "needs the attribute 'axes'"),
     ("sum", "4x4xf32", "4xf32", {"axes": (2,)}, r"axes \[2\] are not distinct dimensions in 0..1"),

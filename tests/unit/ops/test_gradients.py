@@ -57,6 +57,23 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         (op.layer_norm, (normal(2, 3, 4), normal(4), positive(4))),
     ],
     "rms_norm": [(op.rms_norm, (normal(3, 4),)), (op.rms_norm, (normal(3, 4), normal(4)))],
+    "flash_attention": [
+        (op.flash_attention, (normal(3, 4), normal(5, 4), normal(5, 2))),
+        (
+            lambda q, k, v: op.flash_attention(q, k, v, causal=True, scale=-0.8),
+            (normal(2, 4, 3, 2), normal(1, 2, 5, 2), normal(2, 2, 5, 3)),
+        ),
+        # The first query sees no key.
+        (
+            lambda q, k, v, m: op.flash_attention(q, k, v, causal=True, mask=m),
+            (normal(2, 4, 2), normal(1, 3, 2), normal(1, 3, 2), normal(4, 3)),
+        ),
+        (
+            lambda q, k, v: op.flash_attention(q, k, v, mask=torch.tensor([True, False, True])),
+            (normal(4, 2), normal(3, 2), normal(3, 2)),
+        ),
+        (op.flash_attention, (normal(3, 2), normal(0, 2), normal(0, 2))),
+    ],
     "reshape": [(lambda a: (a * 1).reshape(4, 3), (normal(3, 4),))],
     "transpose": [(lambda a: (a * 1).transpose(2, 0, 1), (normal(2, 3, 4),))],
     "broadcast_to": [(lambda a: (a * 1).broadcast_to(2, 3, 4), (normal(3, 1),))],

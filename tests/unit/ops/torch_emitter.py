@@ -121,5 +121,14 @@ class TorchEmitter:
     def position(self) -> Value:
         return Value(torch.arange(self.reduced))
 
+    def attend(self, q: Value, k: Value, v: Value, scale: Value, mask: Value | None, causal: bool, /) -> Value:
+        score = torch.matmul(*self._same(q, Value(k.tensor.mT))) * scale.tensor
+        if mask is not None:
+            score = score.masked_fill(~mask.tensor, -torch.inf) if mask.dtype is dtypes.bool_ else score + mask.tensor
+        if causal:
+            seen = torch.ones(score.shape[-2:], dtype=torch.bool).tril(score.shape[-1] - score.shape[-2])
+            score = score.masked_fill(~seen, -torch.inf)
+        return Value(torch.softmax(score, -1) @ v.tensor)
+
     def contract(self, a: Value, b: Value, /) -> Value:
         return Value(torch.matmul(*self._same(a, b)))

@@ -9,7 +9,7 @@ import torch
 from tessera.dtypes import DType, accumulator
 from tessera.ops import OPERATORS
 from tessera.scheduling.expression import Recorder, Value
-from tessera.scheduling.spec import Argument, ContractionSpec, MapReduceSpec, Output
+from tessera.scheduling.spec import Argument, AttentionSpec, ContractionSpec, MapReduceSpec, Output
 
 
 def _argument(dtype: DType, axes: Sequence[str], unit: str | None) -> Argument:
@@ -125,3 +125,40 @@ def close(actual: torch.Tensor, expected: torch.Tensor, scale: float = 1.0) -> N
     """Asserts that a result is what float64 gives, to the precision of its dtype; `scale` is the size of its terms."""
     eps = torch.finfo(actual.dtype).eps if actual.dtype.is_floating_point else 0.0
     torch.testing.assert_close(actual.double(), expected.double(), rtol=8 * eps, atol=8 * eps * scale, equal_nan=True)
+
+
+def attention(
+    dtype: DType,
+    *,
+    causal: bool = False,
+    mask: DType | None = None,
+    batch: Sequence[str] = ("b0",),
+    shared: bool = False,
+) -> AttentionSpec:
+    """Attention whose last axis is contiguous everywhere; with `shared` the last batch axis shares keys and values."""
+    recorder = ContractionRecorder(batch)
+    inner = tuple(batch[:-1]) if shared else tuple(batch)
+    wide = accumulator(dtype)
+    arguments = [
+        _argument(dtype, (*batch, "q", "d"), "d"),
+        _argument(dtype, (*inner, "k", "d"), "d"),
+        _argument(dtype, (*inner, "k", "v"), "v"),
+        Argument(wide, is_scalar=True),
+        *([_argument(mask, ("q", "k"), "k")] if mask is not None else []),
+        _argument(dtype, (*batch, "q", "v"), "v"),
+    ]
+    q, k, v = (recorder.read(index, arguments[index]) for index in range(3))
+    result = recorder.make("accumulator", (), (), wide, (*batch, "q", "v"))
+    return AttentionSpec(
+        f"flash_attention_{'causal_' if causal else ''}{dtype.name}",
+        tuple(arguments),
+        tuple(batch),
+        q,
+        k,
+        v,
+        recorder.scalar(3, wide),
+        None if mask is None else recorder.read(4, arguments[4]),
+        causal,
+        result,
+        (Output(len(arguments) - 1, recorder.cast(result, dtype)),),
+    )

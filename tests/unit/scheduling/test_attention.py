@@ -1,0 +1,138 @@
+"""Attention on CPUs: whatever blocks are drawn, the lowered kernel computes what the reference does in float64."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.dtypes import DType, bf16, bool_, fp32, fp64
+from tessera.ir.interpreter import run_kernel
+from tessera.ir.parsing import parse, print_module
+from tessera.ir.verification import verify
+from tessera.ops import OPERATORS
+from tessera.scheduling.attention import lower_attention
+from tessera.scheduling.attention_space import AttentionProblem, default_schedule, scratch_bytes, space
+from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import AttentionSpec
+from tests.unit.scheduling import specs
+from tests.unit.scheduling.problems import AVX2, AVX512
+
+EXTENTS = st.integers(1, 20)
+BLOCKS = st.tuples(st.sampled_from((3, 8, 16)), st.sampled_from((5, 8, 16)), st.sampled_from((2, 4, 6)))
+
+
+def lowered(spec: AttentionSpec, tile: tuple[int, int] = (8, 8), rows: int = 4, parallel: str = "queries") -> ModuleOp:
+    """The kernel under a schedule of small blocks."""
+    schedule = Schedule(tile=tile, rows=rows, head=(32, 32), parallel=parallel, fusion=True)
+    module = lower_attention(spec, schedule)
+    verify(module)
+    return module
+
+
+def operands(
+    queries: int, keys: int, head: int, value_head: int, dtype: DType, mask: DType | None
+) -> list[torch.Tensor]:
+    """Q, K and V with rows apart, and a mask."""
+    generator = torch.Generator().manual_seed(queries * 31 + keys)
+    shapes = [(2, queries, head), (2, keys, head), (2, keys, value_head)]
+    made = [torch.randn(*shape[:-1], shape[-1] + 3, generator=generator)[..., : shape[-1]] for shape in shapes]
+    tensors = [x.to(dtype.torch) for x in made]
+    if mask is not None:
+        drawn = torch.randn(queries, keys, generator=generator)
+        tensors.append(drawn > 0 if mask is bool_ else drawn.to(mask.torch))
+    return tensors
+
+
+def run(module: ModuleOp, tensors: list[torch.Tensor], scale: float, seed: int) -> torch.Tensor:
+    """What the interpreter makes of a kernel in poisoned memory."""
+    q, k, v, *mask = tensors
+    out = torch.full((*q.shape[:-1], v.shape[-1]), float("nan"), dtype=q.dtype)
+    run_kernel(module, [q, k, v, scale, *mask, out], partition=random.Random(seed))
+    return out
+
+
+def reference(tensors: list[torch.Tensor], scale: float, causal: bool) -> torch.Tensor:
+    """The record's reference in float64."""
+    wide = [x if x.dtype == torch.bool else x.double() for x in tensors]
+    factor = torch.tensor(scale, dtype=torch.float64)
+    result: torch.Tensor = OPERATORS["flash_attention"].reference(*wide[:3], factor, *wide[3:], causal=causal)
+    return result
+
+
+@settings(max_examples=25)
+@given(EXTENTS, EXTENTS, EXTENTS, EXTENTS, BLOCKS, st.booleans(), st.sampled_from((None, bool_, fp32)))
+def test_any_blocks_give_the_weighted_mean(
+    queries: int,
+    keys: int,
+    head: int,
+    value_head: int,
+    blocks: tuple[int, int, int],
+    causal: bool,
+    mask: DType | None,
+) -> None:
+    bm, bn, rows = blocks
+    module = lowered(specs.attention(fp32, causal=causal, mask=mask), (bm, bn), rows)
+    tensors = operands(queries, keys, head, value_head, fp32, mask)
+    specs.close(run(module, tensors, 0.3, keys), reference(tensors, 0.3, causal), 4.0)
+
+
+def test_narrow_operands_are_summed_in_fp32() -> None:
+    for dtype in (bf16, fp64):
+        tensors = operands(9, 21, 7, 5, dtype, None)
+        specs.close(run(lowered(specs.attention(dtype)), tensors, 0.5, 1), reference(tensors, 0.5, False), 4.0)
+
+
+def test_heads_that_share_keys_are_an_axis_that_keys_do_not_walk() -> None:
+    q, k, v = operands(9, 11, 7, 5, fp32, None)
+    grouped = torch.stack([q, 2 * q, q - 1], dim=1)
+    module = lowered(specs.attention(fp32, batch=("b0", "b1"), shared=True), parallel="batch")
+    expected = reference([grouped, k[:, None], v[:, None]], 0.5, False)
+    specs.close(run(module, [grouped, k, v], 0.5, 1), expected, 4.0)
+
+
+def test_the_kernel_survives_its_text() -> None:
+    module = lowered(specs.attention(fp32, causal=True, mask=bool_))
+    assert print_module(parse(print_module(module))) == print_module(module)
+
+
+def problem(**changes: object) -> AttentionProblem:
+    """Four heads of 512 queries and keys on a machine with AVX-512."""
+    fields = {
+        "batch": (4,),
+        "queries": 512,
+        "keys": 512,
+        "head": 64,
+        "value_head": 64,
+        "causal": False,
+        "operand": fp32,
+        "accumulator": fp32,
+        "target": AVX512,
+        "workers": 2,
+    }
+    return AttentionProblem(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_defaults_are_legal_and_cut_what_there_is() -> None:
+    for target in (AVX2, AVX512):
+        for shape in ((), (1,), (3,), (2, 5)):
+            for queries, keys, head in ((1, 1, 1), (1, 5000, 128), (700, 3, 300), (64, 64, 64)):
+                posed = problem(target=target, batch=shape, queries=queries, keys=keys, head=head, value_head=head)
+                assert space(posed).violations(default_schedule(posed)) == ()
+    assert default_schedule(problem())["parallel"] == "batch"
+    assert default_schedule(problem(batch=(3,)))["parallel"] == "queries"
+
+
+def test_rules_name_what_is_wrong() -> None:
+    posed = space(problem())
+    start = posed.default
+    assert posed.violations(start.replace(head=(32, 64))) == ("heads-fit",)
+    assert posed.violations(start.replace(tile=(64, 64), rows=12)) == ("vector-registers",)
+    assert posed.violations(start.replace(tile=(32, 2048))) == ("tile-within-problem",)
+    assert space(problem(batch=())).violations(start) == ("batch-to-cut",)
+    large = start.replace(head=(1 << 14, 64))
+    assert scratch_bytes(large, problem()) > 1 << 20
+    assert posed.violations(large) == ("scratch-in-cache",)
