@@ -37,11 +37,13 @@ class HazardTracker:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.manual: weakref.WeakSet[StreamState] = weakref.WeakSet()
+        self.manual: weakref.WeakSet[object] = weakref.WeakSet()
+        """Streams, by their handles, whose work is checked for races."""
         self.unfinished: dict[Operation, None] = {}
         self._spans = SpanMap()
         self._host_clock: Clock = {}
         self._added = 0
+        self._detour_lock = threading.Lock()
         self._writing: set[Operation] = set()
         """Operations that write to memory of users, unfinished or failed: evaluations look before they read."""
 
@@ -96,13 +98,15 @@ class HazardTracker:
         operation.observer = self
         self.unfinished[operation] = None
         if writes_memory_of_users:
-            self._writing.add(operation)
-            policy.take_detour(True)
+            with self._detour_lock:
+                self._writing.add(operation)
+                policy.take_detour(True)
 
-    def add_manual(self, stream: StreamState) -> None:
-        """Checks the work of a stream for races, as long as the stream lives."""
-        self.manual.add(stream)
-        policy.take_detour(True)
+    def add_manual(self, handle: object) -> None:
+        """Keeps what is needed to check for races, as long as the handle of a manual stream lives."""
+        with self._detour_lock:
+            self.manual.add(handle)
+            policy.take_detour(True)
 
     def come_after(self, stream: StreamState, earlier: Operation) -> None:
         """Notes that what a stream does from now on comes after an operation, as an event says."""
@@ -127,8 +131,15 @@ class HazardTracker:
 
     def _settled(self, operation: Operation) -> None:
         if operation in self._writing:
-            self._writing.discard(operation)
-            # Who waited for what decides about races, so that evaluations must say what they wait for.
+            with self._detour_lock:
+                self._writing.discard(operation)
+            self._choose_way()
+
+    def _choose_way(self) -> None:
+        """Lets evaluations take the short way where nothing writes what they may read, and nobody asks what they waited
+        for, which decides about races.
+        """
+        with self._detour_lock:
             policy.take_detour(bool(self._writing or self.manual))
 
     def reported(self, operations: Iterable[Operation]) -> None:
@@ -143,8 +154,10 @@ class HazardTracker:
 
     def settle(self, reads: Sequence[Leaf], writes: Sequence[Leaf]) -> None:
         """Waits until the program itself may read and write memory; raises what should have written what it reads."""
-        if not self.unfinished and not self._writing and not self.manual:
-            return
+        if not self.manual:
+            self._choose_way()
+            if not self.unfinished and not self._writing:
+                return
         for operation, is_needed in self._conflicts_of_program(reads, writes).items():
             if is_needed:
                 operation.result()
@@ -203,8 +216,9 @@ class HazardTracker:
         """In a child: forgets everything; gives what was unfinished, which nobody will do."""
         self.lock = threading.Lock()
         lost = list(self.unfinished)
+        self._detour_lock = threading.Lock()
         self.unfinished, self._writing, self._spans = {}, set(), SpanMap()
-        policy.take_detour(False)
+        self._choose_way()
         return lost
 
 

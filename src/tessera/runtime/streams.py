@@ -163,7 +163,7 @@ class Stream:
             raise ArgumentError(f"sync={sync!r}", hints=[f"one of {', '.join(SYNCS)}"])
         self.core = StreamCore(name, device, sync)
         if self.core.is_manual:
-            tracker.add_manual(self.core)
+            tracker.add_manual(self)
         closing = weakref.finalize(self, self.core.queue.close)
         closing.atexit = False
         promise.set_guard(tracker.settle)
