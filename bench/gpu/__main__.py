@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from bench.gpu import results
-from bench.gpu.cases import SUITES, Place
+from bench.gpu.cases import Place
 from bench.gpu.running import WrongResultError, run
+from bench.gpu.suites import SUITES
 from bench.gpu.timing import CudaTimer
 
 

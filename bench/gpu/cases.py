@@ -202,11 +202,3 @@ def row_kernels() -> Iterator[Case]:
                 tolerance = 1e-5 if dtype == "fp32" else 2e-2
                 goals = {COPY: 0.9, "torch.compile": 1.0}
                 yield Case("rows", label, work, "GB/s", tolerance, partial(_row_kernel, name, shape, dtype), goals)
-
-
-SUITES: Mapping[str, Callable[[], Iterator[Case]]] = {
-    "matmul": products,
-    "fp8": fp8_products,
-    "fused": fused_products,
-    "rows": row_kernels,
-}

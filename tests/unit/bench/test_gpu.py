@@ -11,9 +11,11 @@ import torch
 
 from bench.gpu import cases, results
 from bench.gpu.__main__ import main, parse
-from bench.gpu.cases import SUITES, Case, Made, Place
+from bench.gpu.attention import _attention, attention
+from bench.gpu.cases import Case, Made, Place
 from bench.gpu.results import OURS, Found
 from bench.gpu.running import WrongResultError, relative_error, run
+from bench.gpu.suites import SUITES
 from bench.gpu.timing import Cache, Call, geomean, interleaved
 from tessera import op
 
@@ -52,6 +54,19 @@ def test_our_results_are_right_and_every_case_is_measured_cold_and_warm(make: Ca
         assert result.error is not None
         assert result.error <= 3e-2
     assert set(timer.asked) == {"cold", "warm"}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_our_attention_is_right(monkeypatch: pytest.MonkeyPatch, causal: bool) -> None:
+    monkeypatch.setattr("bench.gpu.attention.WIDTH", 128)
+    monkeypatch.setattr("bench.gpu.attention.TOKENS_IN_ALL", 256)
+    case = next(case for case in attention() if ("causal" in case.label) == causal)
+    made = _attention(96, 64, causal, CPU)
+    cold, _ = run(
+        Case("s", case.label, 1.0, "TFLOP/s", 3e-2, lambda place: Made(made.ours, {}, made.reference)), CPU, Counting()
+    )
+    assert cold.error is not None
+    assert cold.error < 3e-2
 
 
 def _eager(made: Made) -> dict[str, Callable[[], cases.Theirs]]:
@@ -124,6 +139,7 @@ def test_the_issues_cases_are_there() -> None:
     assert squares <= set(listed["matmul"])
     assert len(listed["matmul"]) - len(squares) == 12
     assert all(case.work > 0 and math.isfinite(case.work) for build in SUITES.values() for case in build())
+    assert len(listed["attention"]) == 16
     row_bytes = [case.work / 2 for case in SUITES["rows"]()]
     assert min(row_bytes) >= 64e6
 
