@@ -62,6 +62,18 @@ class DeviceError(TesseraError, ValueError):
     code = "E_DEVICE"
 
 
+class DeviceFaultError(TesseraError, RuntimeError):
+    """A kernel faulted on its device (an illegal address, for one): the process can use the device no more."""
+
+    code = "E_DEVICE_FAULT"
+
+
+class DriverError(TesseraError, RuntimeError):
+    """A call of a device's driver failed; the message holds the driver's name of the error."""
+
+    code = "E_DRIVER"
+
+
 class InputMutatedError(TesseraError, RuntimeError):
     """A torch tensor was written to between its use in an expression and the evaluation of that expression."""
 

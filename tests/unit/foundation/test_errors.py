@@ -19,6 +19,8 @@ CODES = {
     "E_CACHE_IO": OSError,
     "E_COMPILE": RuntimeError,
     "E_DEVICE": ValueError,
+    "E_DEVICE_FAULT": RuntimeError,
+    "E_DRIVER": RuntimeError,
     "E_DTYPE": TypeError,
     "E_GRAD_DETACHED": RuntimeError,
     "E_INPUT_MUTATED": RuntimeError,

@@ -1,0 +1,106 @@
+"""Triton kernels written by hand, compiled for GPUs that need not be there: what printed kernels do not do."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
+from tessera.target import Target
+
+SOURCE = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def host_descriptor(a_desc, out_ptr, n: tl.int64):
+    rows = tl.program_id(0) * 64
+    tile = a_desc.load([rows, 0])
+    tl.store(out_ptr + (rows + tl.arange(0, 64))[:, None] * n + tl.arange(0, 64)[None, :], tile)
+
+
+@triton.jit
+def device_descriptor(a_ptr, out_ptr, m, n: tl.int64):
+    rows = tl.program_id(0) * 64
+    a_desc = tl.make_tensor_descriptor(a_ptr, shape=[m, n], strides=[n, 1], block_shape=[64, 64])
+    tile = a_desc.load([rows, 0])
+    tl.store(out_ptr + (rows + tl.arange(0, 64))[:, None] * n + tl.arange(0, 64)[None, :], tile)
+
+
+@triton.jit
+def out_of_bounds(out_ptr, at: tl.int64):
+    tl.store(out_ptr + at + tl.arange(0, 32), 1.0)
+
+
+@triton.jit
+def add_one(x_ptr, n):
+    at = tl.program_id(0) * 128 + tl.arange(0, 128)
+    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) + 1, mask=at < n)
+"""
+
+PARAMETERS: dict[str, tuple[GpuParameter, ...]] = {
+    "host_descriptor": (
+        GpuParameter("a_desc", "tensordesc<bf16[64, 64]>", 0),
+        GpuParameter("out_ptr", "*bf16", 1, divisible=True),
+        GpuParameter("n", "i64", 1, "stride"),
+    ),
+    "device_descriptor": (
+        GpuParameter("a_ptr", "*bf16", 0, divisible=True),
+        GpuParameter("out_ptr", "*bf16", 1, divisible=True),
+        GpuParameter("m", "i32", 0, "size"),
+        GpuParameter("n", "i64", 0, "stride", divisible=True),
+    ),
+    "out_of_bounds": (GpuParameter("out_ptr", "*fp32", 0), GpuParameter("at", "i64", 1)),
+    "add_one": (GpuParameter("x_ptr", "*fp32", 0, divisible=True), GpuParameter("n", "i32", 0, "size")),
+}
+
+
+@functools.cache
+def compile_source(name: str, target: Target) -> GpuKernelObject:
+    """A kernel of `SOURCE` for a GPU, by the same process that compiles printed ones."""
+    assert target.gpu is not None
+    parameters = PARAMETERS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        path, image = Path(folder, "kernels.py"), Path(folder, "kernel.cubin")
+        path.write_text(SOURCE)
+        request = {
+            "function": name,
+            "signature": {parameter.name: parameter.kind for parameter in parameters},
+            "divisible": [parameter.name for parameter in parameters if parameter.divisible],
+            "options": {},
+            "arch": target.arch,
+            "path": str(path),
+            "image": str(image),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "tessera.backend.triton.offline"],
+            input=json.dumps([request]),
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=True,
+        )
+        (answer,) = json.loads(done.stdout.splitlines()[-1])
+        assert "error" not in answer, answer
+        code = image.read_bytes()
+    assert hashlib.sha256(code).hexdigest() == answer["image_sha256"]
+    return GpuKernelObject(
+        image=code,
+        entry=name,
+        source=SOURCE,
+        arch=target.arch,
+        threads=answer["warps"] * target.gpu.warp_size,
+        shared_bytes=answer["shared_bytes"],
+        parameters=parameters,
+        launch=LaunchFacts.from_json(answer["launch"]),
+        triton=answer["triton"],
+        registers=answer["registers"],
+        spill_bytes=answer["spill_bytes"],
+    )
