@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import autotune, dist, op
+from tessera import autotune, dist, memcpy, op, stream
 from tests.docs.snippets import SPEC, run_all, snippets
 
 PROFILING = snippets(SPEC / "000_profiling_and_autotuning.md")
 AUTOTUNING = snippets(SPEC / "001_autotuning_strategies.md")
 TILES = snippets(SPEC / "002_tile_abstraction.md")
+STREAMS = snippets(SPEC / "003_profiling_tools.md")
 PERFORMANCE = snippets(SPEC / "004_performance_guidelines.md")
 
 
@@ -61,6 +62,38 @@ def test_6_7_operands_of_two_precisions_meet_in_fp32_sums() -> None:
     expected = a.torch().double() @ b.torch().double()
     # One rounding to bf16: the sums of 129 products are exact to 2^-24 each.
     torch.testing.assert_close(c.torch().double(), expected, rtol=2.0**-8, atol=1e-4)
+
+
+@pytest.mark.parametrize("copied", ["A", "another"])
+def test_3_2_compute_waits_for_a_copy(copied: str) -> None:
+    # `memcpy.async` is no Python: the function is `memcpy.async_`, and all else is as it is written there.
+    a, b, host = torch.zeros(65, 33), torch.randn(33, 17), torch.randn(65, 33)
+    target = a if copied == "A" else torch.zeros(65, 33)
+    names = run_all(STREAMS[:1], {"op": op, "A": a, "B": b, "X_dev": target, "X_host": host})
+    expected = (host if copied == "A" else a).double() @ b.double()
+    torch.testing.assert_close(names["y"].torch().double(), expected, atol=1e-4, rtol=1e-4)
+    assert names["ev"].query()
+    assert torch.equal(target, host)
+    assert (names["s0"].name, names["s1"].name) == ("compute", "h2d")
+
+
+def test_11_copies_and_kernels_overlap_in_a_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Without the collective and TensorBoard, which come later.
+    a, b, host = torch.randn(40, 30), torch.randn(30, 20), torch.randn(50, 50)
+    q, k, v = (torch.randn(1, 2, 7, 32) for _ in range(3))
+    given = {"A": a, "B": b, "X_dev": torch.zeros(50, 50), "X_host": host, "Q": q, "K": k, "V": v}
+    streams = {"s_load": stream.create(name="load"), "s_comp": stream.create(name="compute"), "memcpy": memcpy}
+    names = run_all(STREAMS[1:], given | streams)
+    assert "step.json" in capsys.readouterr().out
+    events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    shown = {(tracks[event["tid"]], event["name"]) for event in events if event["ph"] == "X"}
+    assert {("load", "memcpy h2h"), ("compute", "gemm"), ("compute", "flash_attention")} <= shown
+    assert (tmp_path / "step.csv").read_text().count("\n") >= 3
+    torch.testing.assert_close(names["Y"].torch().double(), a.double() @ b.double(), atol=1e-4, rtol=1e-4)
+    attention = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+    torch.testing.assert_close(names["Z"].torch().double(), attention, atol=1e-4, rtol=1e-4)
+    assert torch.equal(names["X_dev"], host)
 
 
 def test_7_2_a_tile_shape_is_taken() -> None:

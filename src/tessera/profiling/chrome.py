@@ -21,6 +21,8 @@ from tessera.profiling.schema import CAPABILITIES, PCT_NOTE, Record
 from tessera.profiling.sessions import Session
 
 Event = dict[str, Any]
+Lane = tuple[int, int, str]
+"""What has a track of its own: a thread, the number of the stream that it served (0: none), and the stream's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +45,23 @@ def text(session: Session) -> Iterator[str]:
     """The file's text in pieces."""
     records = session.records()
     # Small numbers in order of appearance: viewers read thread numbers as 32 bits, and Python's do not fit.
-    tracks = {thread: track for track, thread in enumerate(dict.fromkeys(_threads(records)), 1)}
+    tracks = {lane: track for track, lane in enumerate(dict.fromkeys(_lanes(records)), 1)}
     slices, largest = _slices(records, tracks)
     yield '{"traceEvents": [\n'
     separator = ""
-    for event in [*_names(tracks), *slices, *_instants(records, tracks)]:
+    for event in [*_names(tracks, session), *slices, *_instants(records, tracks)]:
         yield separator + json.dumps(event)
         separator = ",\n"
     rest = json.dumps({"displayTimeUnit": "ns", "otherData": metadata(session, largest)}, indent=1)
     yield "\n],\n" + rest[1:].lstrip()
 
 
-def _threads(records: Iterable[Record]) -> Iterator[int]:
-    return (record.thread_id for record in records if record.kind != "counter")
+def _lanes(records: Iterable[Record]) -> Iterator[Lane]:
+    return (_lane(record) for record in records if record.kind != "counter")
+
+
+def _lane(record: Record) -> Lane:
+    return record.thread_id, record.stream_id, record.stream_name
 
 
 def metadata(session: Session, largest_shift_ns: int) -> Event:
@@ -72,19 +78,19 @@ def metadata(session: Session, largest_shift_ns: int) -> Event:
     }
 
 
-def _slices(records: Iterable[Record], tracks: Mapping[int, int]) -> tuple[list[Event], int]:
-    """Kernels and regions, thread by thread, nested; and the largest shift of an edge in nanoseconds."""
-    threads: dict[int, list[Slice]] = {}
+def _slices(records: Iterable[Record], tracks: Mapping[Lane, int]) -> tuple[list[Event], int]:
+    """Kernels, copies and regions, track by track, nested; and the largest shift of an edge in nanoseconds."""
+    lanes: dict[Lane, list[Slice]] = {}
     for record in records:
-        if record.kind in ("kernel", "region"):
+        if record.kind in ("kernel", "memcpy", "region"):
             edges = round(record.start_us * 1000), round(record.end_us * 1000)
-            threads.setdefault(record.thread_id, []).append(Slice(*edges, record))
+            lanes.setdefault(_lane(record), []).append(Slice(*edges, record))
     events: list[Event] = []
     largest = 0
-    for thread, slices in threads.items():
+    for lane, slices in lanes.items():
         nested, shift = nest(slices)
         largest = max(largest, shift)
-        events.extend(_slice_event(each, tracks[thread]) for each in nested)
+        events.extend(_slice_event(each, tracks[lane]) for each in nested)
     return events, largest
 
 
@@ -101,6 +107,13 @@ def _slice_event(each: Slice, track: int) -> Event:
     }
     if record.kind == "kernel":
         event["args"] = _kernel_arguments(record)
+    if record.kind == "memcpy":
+        event["args"] = {
+            "bytes": record.bytes,
+            "memcpy_dir": record.memcpy_dir,
+            "memcpy_gbps": record.memcpy_gbps,
+            "stream": record.stream_name,
+        }
     return event
 
 
@@ -109,6 +122,7 @@ def _kernel_arguments(record: Record) -> Event:
     arguments: Event = {
         "kernel": record.kernel_name,
         "workers": record.workers,
+        "stream": record.stream_name,
         "region": record.region,
         "dtype": record.dtype,
         "schedule": record.schedule,
@@ -124,19 +138,19 @@ def _kernel_arguments(record: Record) -> Event:
     return arguments
 
 
-def _instants(records: Iterable[Record], tracks: Mapping[int, int]) -> Iterator[Event]:
+def _instants(records: Iterable[Record], tracks: Mapping[Lane, int]) -> Iterator[Event]:
     for record in records:
         common: Event = {"name": record.kernel_name, "ts": record.start_us, "pid": os.getpid(), "cat": record.kind}
         if record.kind == "mark":
-            yield {**common, "ph": "i", "s": "t", "tid": tracks[record.thread_id]}
+            yield {**common, "ph": "i", "s": "t", "tid": tracks[_lane(record)]}
         elif record.kind == "counter":
             yield {**common, "ph": "C", "args": {record.unit or "value": record.value}}
 
 
-def _names(tracks: Mapping[int, int]) -> Iterator[Event]:
-    """Names of the process and of its threads."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
+def _names(tracks: Mapping[Lane, int], session: Session) -> Iterator[Event]:
+    """Names of the process, and of its streams and threads, also of those that have ended."""
+    names = session.thread_names | {thread.ident: thread.name for thread in threading.enumerate() if thread.ident}
     yield {"name": "process_name", "ph": "M", "pid": os.getpid(), "args": {"name": f"tessera {os.getpid()}"}}
-    for thread, track in tracks.items():
-        label = names.get(thread, f"thread {thread:#x}")
+    for (thread, stream, name), track in tracks.items():
+        label = name if stream else names.get(thread, f"thread {thread:#x}")
         yield {"name": "thread_name", "ph": "M", "pid": os.getpid(), "tid": track, "args": {"name": label}}

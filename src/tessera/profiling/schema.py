@@ -52,6 +52,9 @@ CAPABILITIES: Final[dict[str, str]] = {
 }
 """Why each portable counter is null in a record made on a CPU."""
 
+COPY_CAPABILITIES: Final = {name: why for name, why in CAPABILITIES.items() if not name.startswith("memcpy_")}
+"""The same for the record of a copy."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
@@ -72,12 +75,13 @@ class StepFacts:
     shapes: tuple[tuple[int, ...], ...] = ()
 
 
-RecordKind = Literal["kernel", "region", "mark", "counter"]
+RecordKind = Literal["kernel", "memcpy", "region", "mark", "counter"]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event of a session, in the portable schema. Times are in microseconds since the session began.
+    """One event of a session, in the portable schema. Times are in microseconds since the session began. `stream_id` is
+    the number of the stream that ran it, 0 for what the program ran itself.
 
     Counters that this machine cannot give are None; `capability` then says why, by field name.
     """
@@ -88,6 +92,7 @@ class Record:
     start_us: float
     end_us: float
     thread_id: int = 0
+    stream_name: str = ""
     region: str = ""
     operator: str = ""
     workers: int = 1

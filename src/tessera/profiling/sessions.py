@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -17,16 +17,18 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera.errors import ArgumentError, ProfileError
-from tessera.profiling import facts, recorder
+from tessera.profiling import copies, facts, recorder, tracks
+from tessera.profiling.copies import CopyEvent
 from tessera.profiling.pending import PendingResults
 from tessera.profiling.recorder import Drained
 from tessera.profiling.regions import RegionEvent, innermost
 from tessera.profiling.schema import CAPABILITIES, RECORD_FIELDS, RECORD_WORDS, Record, StepFacts
+from tessera.profiling.tracks import Service
 
 ACTIVITIES: Final = {
     "cpu": None,
     "gpu": "kernels are generated for CPUs only",
-    "memcpy": "there are no copies between devices where there is only the CPU",
+    "memcpy": None,
     "collective": "this process takes part in no collectives",
     "power": "power and temperature are not read on CPUs",
 }
@@ -66,6 +68,10 @@ class Session:
         self.regions: list[RegionEvent] = []
         self.marks: list[tuple[int, str, int]] = []  # (time, name, thread)
         self.counters: list[tuple[int, str, float, str]] = []  # (time, name, value, unit)
+        self.copies: list[CopyEvent] = []
+        self.thread_names: dict[int, str] = {}
+        """The names of threads whose work is recorded, also of those that have ended since."""
+        self._services: dict[int, list[Service]] | None = None
         self._exporters = tuple(exporters)
         self._record_shapes = record_shapes
         self._batches: list[NDArray[numpy.int64]] = []
@@ -126,8 +132,9 @@ class Session:
         return facts.choose(steps, plan_id, step_id)
 
     def records(self) -> list[Record]:
-        """All events in order of their start: kernels, regions, marks and counters, in the portable schema."""
-        events = [*self._kernel_records(), *self._region_records(), *self._instant_records()]
+        """All events in order of their start: kernels, copies, regions, marks and counters, in the portable schema."""
+        copied = copies.records(list(self.copies), self._known_services(), self._us)
+        events = [*self._kernel_records(), *copied, *self._region_records(), *self._instant_records()]
         return sorted(events, key=lambda record: (record.start_us, -record.end_us))
 
     def report(self) -> None:
@@ -142,12 +149,15 @@ class Session:
     def _kernel_records(self) -> Iterable[Record]:
         rows = self.kernel_rows()
         names = self._region_names(rows)
+        services = self._known_services()
         for row, name in zip(rows.tolist(), names, strict=True):
             known = self.step_facts(row[_PLAN], row[_STEP])
+            track = tracks.track_at(services, row[_THREAD], row[_START])
             yield Record(
                 kind="kernel",
                 kernel_name=known.kernel_name,
-                stream_id=0,
+                stream_id=track.stream_id,
+                stream_name=track.name,
                 start_us=self._us(row[_START]),
                 end_us=self._us(row[_END]),
                 thread_id=row[_THREAD],
@@ -164,6 +174,9 @@ class Session:
                 shapes=known.shapes if self._record_shapes else (),
                 capability=CAPABILITIES,
             )
+
+    def _known_services(self) -> dict[int, list[Service]]:
+        return tracks.known() if self._services is None else self._services
 
     def _region_names(self, rows: NDArray[numpy.int64]) -> list[str]:
         names = [""] * len(rows)
@@ -200,9 +213,14 @@ class Session:
         self.unfinished += drained.unfinished
         if len(drained.records):
             self._batches.append(drained.records)
+            self.thread_names = tracks.names(set(drained.records[:, _THREAD].tolist())) | self.thread_names
 
     def keep_facts(self) -> None:
-        """Reads the facts of every plan that ran, which may go with their plans after the session."""
+        """Reads the facts of every plan that ran, which may go with their plans after the session, and what threads
+        did.
+        """
+        self._services = tracks.known()
+        self.thread_names = tracks.names(each.thread for each in self.regions) | self.thread_names
         for batch in self._batches:
             for plan_id in set(batch[:, _PLAN].tolist()) - self._facts.keys():
                 self._facts[plan_id] = facts.of_plan(plan_id)
@@ -279,6 +297,22 @@ def counter(name: str, value: float, unit: str = "") -> None:
         each.counters.append((time.monotonic_ns(), name, float(value), unit))
 
 
+def copied(nbytes: int, direction: str, start_ns: int) -> None:
+    """Notes a copy that the calling thread began at `start_ns` and has just made, in every active session."""
+    if _active:
+        event = CopyEvent(start_ns, time.monotonic_ns(), threading.get_ident(), nbytes, direction)
+        for each in list(_active):
+            each.copies.append(event._replace(start_ns=max(start_ns, each.start_ns)))
+
+
+_waiting: list[Callable[[], None]] = []
+
+
+def before_end(wait: Callable[[], None]) -> None:
+    """Has the end of every session call `wait`, which returns when what was enqueued inside it has run."""
+    _waiting.append(wait)
+
+
 def flush() -> None:
     """Evaluates what the calling thread made in active sessions and nobody has evaluated. Nothing when none is on."""
     if _active:
@@ -319,6 +353,8 @@ def _end(ending: Session, *, flush_results: bool) -> None:
     try:
         if flush_results:
             _pending.flush(all_threads=True)
+            for wait in _waiting:
+                wait()
     finally:
         with _lock:
             ending.end_ns = time.monotonic_ns()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 import warnings
 from typing import Any, Final, Literal, TypeAlias
 
@@ -19,6 +20,7 @@ from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.lazy.views import is_contiguous
 from tessera.ops.outputs import note_written, refuse_repeated, writable_leaf
+from tessera.profiling import sessions
 from tessera.runtime.operations import Operation, may_share
 from tessera.runtime.streams import StreamCore, core_of, tracker
 
@@ -178,11 +180,13 @@ class _HostCopy:
         self.nbytes = _nbytes(target)
 
     def __call__(self) -> None:
+        start_ns = time.monotonic_ns()
         target, source = self._target, self._source
         if is_contiguous(target.shape, target.strides) and is_contiguous(source.shape, source.strides):
             ctypes.memmove(target.address, source.address, self.nbytes)
         else:
             numpy.copyto(_raw(target), _raw(source))
+        sessions.copied(self.nbytes, "h2h", start_ns)
 
 
 class _DeviceCopy:

@@ -19,6 +19,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 from tessera.errors import ArgumentError, StreamError, user_location
 from tessera.lazy import promise
 from tessera.lazy.leaf import Leaf
+from tessera.profiling import sessions, tracks
+from tessera.profiling.tracks import Track
 from tessera.runtime.cores import Cores
 from tessera.runtime.hazards import HazardTracker
 from tessera.runtime.operations import Clock, Failure, HostOperation, Operation, StreamState
@@ -62,7 +64,7 @@ class StreamCore:
         self.failures: list[Operation] = []
         self.count = 0
         self.last: Operation | None = None
-        self.queue: Queue = WorkerQueue(self.name)
+        self.queue: Queue = WorkerQueue(Track(self.number, self.name))
 
     def enqueue(
         self,
@@ -106,8 +108,8 @@ class StreamCore:
 class WorkerQueue:
     """The queue of a stream of the CPU, with its thread."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, track: Track) -> None:
+        self._track = track
         self._waiting: SimpleQueue[HostOperation | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -125,7 +127,9 @@ class WorkerQueue:
             operation.execute()
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=_serve, args=(self._waiting,), name=self._name, daemon=True)
+            self._thread = threading.Thread(
+                target=_serve, args=(self._waiting, self._track), name=self._track.name, daemon=True
+            )
             self._thread.start()
             _workers.add(self)
         self._waiting.put(operation)
@@ -149,10 +153,22 @@ class WorkerQueue:
 _workers: weakref.WeakSet[WorkerQueue] = weakref.WeakSet()
 
 
-def _serve(waiting: SimpleQueue[HostOperation | None]) -> None:
+def _serve(waiting: SimpleQueue[HostOperation | None], track: Track) -> None:
+    tracks.begin(track)
     while (operation := waiting.get()) is not None:
         operation.execute()
         del operation  # what it holds goes now, and not with the next one
+    tracks.end()
+
+
+def _wait_for_all() -> None:
+    """Waits for what is enqueued on any stream now; raises nothing."""
+    for operation in list(tracker.unfinished):
+        operation.wait()
+        tracker.awaited(operation)
+
+
+sessions.before_end(_wait_for_all)
 
 
 class Stream:

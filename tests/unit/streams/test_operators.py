@@ -1,0 +1,118 @@
+"""Every operator takes `stream=`, and gives on a stream what it gives without one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tessera import op, stream
+from tests.unit.streams.support import held
+
+X = torch.randn(3, 8) + 2
+Y = torch.randn(3, 8) + 2
+W = torch.randn(8)
+HEADS = torch.randn(1, 2, 5, 32)
+
+UNARY = ["neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "relu", "gelu", "silu", "logical_not"]
+BINARY = ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "logical_and", "logical_or"]
+BINARY += ["eq", "ne", "lt", "le", "gt", "ge"]
+REDUCTIONS = ["sum", "mean", "max", "min", "prod", "argmax"]
+
+CALLS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(UNARY, (X,)),
+    **dict.fromkeys(BINARY, (X, Y)),
+    **dict.fromkeys(REDUCTIONS, (X, 1)),
+    "matmul": (X, Y.t()),
+    "gemm": (X, Y.t(), torch.ones(3, 3)),
+    "clamp": (X, 0.5, 1.5),
+    "where": (X > 2, X, Y),
+    "cast": (X, "int64"),
+    "softmax": (X,),
+    "log_softmax": (X, 0),
+    "layer_norm": (X, W, W),
+    "rms_norm": (X, W),
+    "reshape": (op.tensor(X) * 1, (4, 6)),
+    "transpose": (op.tensor(X) * 1,),
+    "broadcast_to": (op.tensor(W) * 1, (4, 8)),
+    "concat": ([X, Y], 1),
+    "flash_attention": (HEADS, HEADS, HEADS),
+}
+
+NO_OPERATORS = {"tensor", "kernel"}
+
+
+def test_no_operator_was_forgotten() -> None:
+    assert set(CALLS) == set(op.__all__) - NO_OPERATORS
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_an_operator_on_a_stream(name: str) -> None:
+    function: Callable[..., Any] = getattr(op, name)
+    parameter = inspect.signature(function).parameters["stream"]
+    assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    assert parameter.default is None
+    s = stream.create()
+    expected = function(*CALLS[name]).torch()
+    with held(s):
+        result = function(*CALLS[name], stream=s)
+        assert not result.is_pending
+        assert not s.query()
+    torch.testing.assert_close(result.torch(), expected, equal_nan=True)
+
+
+def test_a_view_of_what_exists_is_no_work() -> None:
+    s = stream.create()
+    assert op.transpose(X, stream=s).torch().data_ptr() == X.data_ptr()
+    assert s.core.count == 0
+
+
+def test_a_view_of_what_is_on_its_way_is_on_its_way() -> None:
+    s = stream.create()
+    with held(s):
+        y = op.transpose(op.exp(X, stream=s), stream=s)
+        z = op.reshape(op.exp(X, stream=s), (24,))
+    torch.testing.assert_close(y.torch(), X.exp().t())
+    torch.testing.assert_close(z.torch(), X.exp().reshape(24))
+
+
+@pytest.mark.parametrize("shape", [(1,), (0,), (7, 0), (13, 1), (5, 11)])
+def test_odd_shapes_and_unusual_values(shape: tuple[int, ...]) -> None:
+    s = stream.create()
+    x = torch.randn(shape)
+    if x.numel() > 3:
+        x.view(-1)[:3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    y = op.exp(x, stream=s)
+    total = op.sum(op.tensor(x).to("fp64"), stream=s)
+    torch.testing.assert_close(y.torch(), x.double().exp().float(), equal_nan=True)
+    torch.testing.assert_close(total.torch(), x.double().sum(), equal_nan=True)
+
+
+def test_accumulation_and_tiles_reach_the_stream() -> None:
+    s = stream.create()
+    a, b = torch.randn(17, 23), torch.randn(23, 9)
+    y = op.matmul(a, b, accum_dtype="fp64", stream=s)
+    torch.testing.assert_close(y.torch(), (a.double() @ b.double()).float())
+    z = op.gemm(a, b, alpha=0.3, stream=s)
+    torch.testing.assert_close(z.torch(), 0.3 * (a @ b), atol=1e-5, rtol=1e-4)
+
+
+def test_an_expression_is_fused_and_run_as_one() -> None:
+    s = stream.create()
+    z = op.relu(op.matmul(X, Y.t()) + 1.0, stream=s)
+    assert s.core.count == 1
+    torch.testing.assert_close(z.torch(), (X @ Y.t() + 1).relu(), atol=1e-5, rtol=1e-5)
+
+
+def test_the_policy_at_the_call_counts() -> None:
+    from tessera.numerics import policy
+
+    s = stream.create()
+    x = torch.randn(4, 129)
+    with held(s), policy("strict"):
+        y = op.sum(x, 1, stream=s)
+        expected = op.sum(x, 1).eval()
+    assert torch.equal(y.torch(), expected.torch())
