@@ -52,6 +52,16 @@ def _switch(text: str) -> bool:
         raise ValueError("0 or 1 is meant") from None
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise ValueError(f"one of {', '.join(words)} is meant")
+        return word
+
+    return parse
+
+
 def _variable(name: str, parse: Callable[[str], Any], meaning: str) -> dict[str, Any]:
     return {"variable": name, "parse": parse, "meaning": meaning}
 
@@ -86,6 +96,22 @@ class Settings:
     )
     tune_site_dir: Path | None = field(
         default=None, metadata=_variable("TESSERA_TUNE_SITE_DIR", _path, "a read-only tuning cache shared by a site")
+    )
+    cuda_graphs: str = field(
+        default="auto",
+        metadata=_variable(
+            "TESSERA_CUDA_GRAPHS", _one_of("auto", "on", "off"), "plans as CUDA graphs: from the second call, or always"
+        ),
+    )
+    shape_buckets: bool = field(
+        default=False,
+        metadata=_variable(
+            "TESSERA_SHAPE_BUCKETS", _switch, "whether shapes of about one size share GPU kernels and graphs"
+        ),
+    )
+    interpreter_target: str = field(
+        default="sm90",
+        metadata=_variable("TESSERA_INTERPRETER_TARGET", str.strip, 'GPU that the device "interpreter" stands for'),
     )
     profile_records: int = field(
         default=65_536, metadata=_variable("TESSERA_PROFILE_RECORDS", _count, "records in the profiler's ring buffer")

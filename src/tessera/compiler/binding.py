@@ -1,7 +1,8 @@
 """Binding: a program with the extents and strides of one structure becomes a plan, launches over one address table.
 
-Binding decides, per kernel, the layout pattern and the schedule, and has the kernel compiled when that pair is new. For
-shapes that differ from known ones only in extents nothing is compiled.
+Binding decides, per kernel, the layout pattern, and has the device's compiler choose the schedule; in the end that
+compiler makes the plan, which compiles the kernels whose pattern and schedule are new. For shapes that differ from
+known ones only in extents nothing is compiled.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from tessera.compiler.arrays import (
     Call,
@@ -20,7 +22,7 @@ from tessera.compiler.arrays import (
     contraction_arrays,
     map_reduce_arrays,
 )
-from tessera.compiler.kernels import Kernel, KernelCompiler, Launch
+from tessera.compiler.launches import Choice, Launch, Memory, PlanCompiler
 from tessera.compiler.program import Alignment, KernelItem, LayoutItem, Program, ValueInfo
 from tessera.dtypes import DType
 from tessera.lazy import structure as structures
@@ -28,25 +30,28 @@ from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
-from tessera.runtime.plan import BoundPlan, Output, Slot, Step
+from tessera.runtime.plan import Output, Slot
 from tessera.scheduling.schedule import Schedule
 
 _slot = lru_cache(maxsize=1 << 10)(Slot)
 """Makes a slot; plans share them."""
 
 
-def bind(program: Program, order: Sequence[Occurrence], compiler: KernelCompiler) -> tuple[BoundPlan, list[Kernel]]:
-    """The plan of a structure, given by its post-order, and the kernels that it launches.
+PlanT = TypeVar("PlanT")
+
+
+def bind(program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[PlanT]) -> tuple[PlanT, list[Choice]]:
+    """The plan of a structure, given by its post-order, and the choices of the kernels that it launches.
 
     `program` was compiled from the structure's symbolic form.
     """
     binder = _Binder(program, order, compiler)
     binder.place()
-    return binder.plan(), [launch.kernel for launch in binder.launches]
+    return compiler.plan(binder.launches, binder.memory()), [launch.choice for launch in binder.launches]
 
 
-def launches_of(program: Program, structure: Structure, compiler: KernelCompiler) -> list[Launch]:
-    """The launches that a plan of `structure` would have."""
+def launches_of(program: Program, structure: Structure, compiler: PlanCompiler[Any]) -> list[Launch]:
+    """The launches that a plan of `structure` would have. Compiles no kernel."""
     binder = _Binder(program, structure.post_order(), compiler)
     binder.place()
     return binder.launches
@@ -74,7 +79,7 @@ def _described(
 class Launcher:
     """Collects launches over views. `extents` gives the value of each extent name."""
 
-    def __init__(self, compiler: KernelCompiler, extents: Mapping[str, int]) -> None:
+    def __init__(self, compiler: PlanCompiler[Any], extents: Mapping[str, int]) -> None:
         self.compiler, self.extents = compiler, extents
         self.launches: list[Launch] = []
 
@@ -111,7 +116,7 @@ class Launcher:
             shaped = merged
         call = Call(item, _described(arrays, shaped), shaped)
         choice = self.compiler.choose(call, schedule)
-        parts = None if choice.schedule["fusion"] else self.compiler.parts(item)
+        parts = None if choice.schedule.get("fusion", True) else self.compiler.parts(item)
         if parts is not None:
             self._launch_parts(parts, inputs, outputs, choice.schedule)
             return
@@ -120,7 +125,7 @@ class Launcher:
             storage = view.storage
             storage.first = step if storage.first < 0 else storage.first
             storage.last = step
-        self.launches.append(Launch(call, self.compiler.kernel(choice), choice.workers))
+        self.launches.append(Launch(call, choice))
 
     def _launch_parts(
         self, parts: Program, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule
@@ -157,7 +162,7 @@ class Launcher:
 
 
 class _Binder(Launcher):
-    def __init__(self, program: Program, order: Sequence[Occurrence], compiler: KernelCompiler) -> None:
+    def __init__(self, program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[Any]) -> None:
         self.program, self.order = program, order
         super().__init__(compiler, extents_of(program, order))
         self.views: dict[int, View] = {}
@@ -250,10 +255,10 @@ class _Binder(Launcher):
             start += part.shape[axis]
         return result
 
-    # -- the plan -------------------------------------------------------------------------------------------------
+    # -- memory ---------------------------------------------------------------------------------------------------
 
-    def plan(self) -> BoundPlan:
-        """The launches over one address table, results and temporaries in their places."""
+    def memory(self) -> Memory:
+        """Slots for all storages of the launches, results and temporaries in their places."""
         roots = self.roots
         results: list[Storage] = []
         for root in roots:
@@ -264,17 +269,8 @@ class _Binder(Launcher):
         temporaries = _placed_in_results(temporaries, results) if temporaries else temporaries
         layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries]) if temporaries else NOTHING_PLACED
         slots = self._slots(storages, results, temporaries, layout.offsets)
-        steps = [self._step(launch) for launch in self.launches]
         outputs = [self._output(root, results) for root in roots]
-        facts = self.compiler.facts(self.launches)
-        return BoundPlan(
-            steps=steps,
-            slots=slots,
-            results=[storage.nbytes for storage in results],
-            outputs=outputs,
-            arena_bytes=layout.nbytes,
-            facts=facts,
-        )
+        return Memory(slots, [storage.nbytes for storage in results], outputs, layout.nbytes)
 
     def _root_view(self, value: int) -> View:
         view = self.views[value]
@@ -311,18 +307,9 @@ class _Binder(Launcher):
             slots.append(_slot("arena"))
         return slots
 
-    def _step(self, launch: Launch) -> Step:
-        descriptors: list[int] = []
-        for view, words in launch.call.arguments:
-            descriptors.append(view.storage.slot)
-            if not view.is_scalar:
-                descriptors.append(view.storage.offset + view.offset_bytes)
-                descriptors += words
-        code = launch.kernel.code
-        return Step(code.loaded, tuple(descriptors), launch.workers, code.workspace_bytes)
-
     def _output(self, view: View, results: Sequence[Storage]) -> Output:
-        return Output(results.index(view.storage), structures.buffer(view.shape, view.strides, view.dtype))
+        structure = structures.buffer(view.shape, view.strides, view.dtype, self.compiler.device)
+        return Output(results.index(view.storage), structure)
 
 
 def _placed_in_results(temporaries: Sequence[Storage], results: Sequence[Storage]) -> list[Storage]:

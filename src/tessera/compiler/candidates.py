@@ -11,7 +11,8 @@ from xdsl.ir import BlockArgument, SSAValue
 from tessera.backend.contract import KernelObject
 from tessera.compiler.arrays import Call, Storage, View
 from tessera.compiler.binding import Launcher
-from tessera.compiler.kernels import KernelCompiler, Launch
+from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.launches import Launch
 from tessera.compiler.program import named_dims
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, fp8_e4m3
@@ -64,14 +65,15 @@ def unfused_case(call: Call, schedule: Schedule, compiler: KernelCompiler, workl
             if view.storage not in slots:
                 slots[view.storage] = len(call.arguments) + len(temporaries)
                 temporaries.append(OperandSpec(view.shape, view.strides, view.dtype.name, "zero"))
-    return Case(workload, tuple(_launched(launch, slots) for launch in launcher.launches), tuple(temporaries))
+    return Case(workload, tuple(_launched(launch, compiler, slots) for launch in launcher.launches), tuple(temporaries))
 
 
-def _launched(launch: Launch, slots: Mapping[Storage, int]) -> WorkerLaunch:
+def _launched(launch: Launch, compiler: KernelCompiler, slots: Mapping[Storage, int]) -> WorkerLaunch:
     descriptors: list[int] = []
     for view, words in launch.call.arguments:
         descriptors += [slots[view.storage]] if view.is_scalar else [slots[view.storage], 0, *words]
-    return WorkerLaunch(launch.kernel.code.loaded.kernel.to_bytes(), tuple(descriptors), launch.workers)
+    kernel = compiler.kernel(launch.choice).code.loaded.kernel
+    return WorkerLaunch(kernel.to_bytes(), tuple(descriptors), launch.choice.workers)
 
 
 def workload_of(call: Call) -> Workload:

@@ -8,10 +8,12 @@ from tessera.compiler import pipeline
 from tessera.compiler.binding import launches_of
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Code, Kernel
+from tessera.compiler.launches import Choice
 from tessera.compiler.program import KernelItem, Program
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import print_module
 from tessera.ir.schedule import KernelOp
+from tessera.lazy.devices import CPU
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 from tessera.scheduling.annotate import annotate
@@ -30,15 +32,15 @@ def inspect_structure(structure: Structure, level: str) -> str:
     return _TEXT[level](structure)
 
 
-def kernels_of(structure: Structure) -> list[Kernel]:
-    """The compiled kernels that the plan of a structure launches, in order."""
+def choices_of(structure: Structure) -> list[Choice]:
+    """The kernels that the plan of a structure launches, in order: what each computes, under which schedule."""
     pipeline.plan(structure)
     return pipeline.launched(structure)
 
 
 def schedules_of(structure: Structure) -> list[Schedule]:
     """The schedules of those kernels."""
-    return [kernel.schedule for kernel in kernels_of(structure)]
+    return [choice.schedule for choice in choices_of(structure)]
 
 
 def compilations_of(forms: Mapping[SymbolicForm, str]) -> list[tuple[str, str, str, str]]:
@@ -83,7 +85,7 @@ def _graph_text(structure: Structure) -> str:
 
 def _schedule_text(structure: Structure) -> str:
     module = pipeline.program_of(symbolic_form(structure)).module.clone()
-    kernels = {kernel.subject.item.name: kernel for kernel in kernels_of(structure)}
+    kernels = {choice.subject.item.name: choice for choice in choices_of(structure)}
     for operation in module.walk():
         if isinstance(operation, KernelOp) and operation.sym_name.data in kernels:
             annotate(operation, kernels[operation.sym_name.data].schedule)
@@ -92,12 +94,14 @@ def _schedule_text(structure: Structure) -> str:
 
 def _predictions(structure: Structure) -> list[str]:
     """A comment for each launch: what the cost model expects of it, and the resource that binds it."""
+    if structure.device not in (None, CPU):
+        return []
     compiler = pipeline.kernel_compiler()
     lines = []
     for launch in launches_of(pipeline.program_of(symbolic_form(structure)), structure, compiler):
-        problem = launch.kernel.subject.problem(launch.call.shaped.extents, launch.workers)
-        estimate = compiler.model.estimate(problem, launch.kernel.schedule)
-        workers = "1 worker" if launch.workers == 1 else f"{launch.workers} workers"
+        problem = launch.subject.problem(launch.call.shaped.extents, launch.choice.workers)
+        estimate = compiler.model.estimate(problem, launch.schedule)
+        workers = "1 worker" if launch.choice.workers == 1 else f"{launch.choice.workers} workers"
         lines.append(
             f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {workers}, "
             f"bound by {estimate.binding} (ceilings: {estimate.source})"
@@ -110,15 +114,15 @@ def _rewrites_text(structure: Structure) -> str:
 
 
 def _tile_text(structure: Structure) -> str:
-    compiler = pipeline.kernel_compiler()
-    return "\n".join(print_module(compiler.tile_ir(k.subject, k.schedule)) for k in kernels_of(structure))
+    compiler = pipeline.compiler_of(structure.device)
+    return "\n".join(print_module(compiler.tile_ir(c.subject, c.schedule)) for c in choices_of(structure))
 
 
 def _target_text(structure: Structure) -> str:
-    compiler = pipeline.kernel_compiler()
+    compiler = pipeline.compiler_of(structure.device)
     texts = [
-        compiler.backend.emit(compiler.tile_ir(k.subject, k.schedule), compiler.target, "source")
-        for k in kernels_of(structure)
+        compiler.backend.emit(compiler.tile_ir(choice.subject, choice.schedule), compiler.target, "source")
+        for choice in choices_of(structure)
     ]
     return "\n".join(str(text) for text in texts)
 

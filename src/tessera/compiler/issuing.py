@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from tessera.errors import ArgumentError, DeviceError
+from tessera.lazy.devices import CPU
 from tessera.lazy.evaluation import refuse_mutated
 from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf, Placeholder
@@ -28,7 +29,8 @@ def issue(nodes: Sequence[Node], stream: object) -> None:
     if not states:
         return
     structure, leaves = states[0] if len(states) == 1 else joined([Node(state) for state in states])
-    _check(core, leaves)
+    for own, _ in states:
+        _check(core, own.device or CPU, leaves)
     plan = _plan_of(structure)
     results = plan.reserve(leaves)
 
@@ -48,22 +50,22 @@ def issue_into(node: Node, target: Leaf, stream: object) -> None:
     """Enqueues the computation of a node into memory of the user, of the node's shape and dtype."""
     core = core_of(stream)
     structure, leaves = node.state
-    _check(core, leaves)
+    _check(core, structure.device or CPU, leaves)
     plan = None if structure.is_leaf else _plan_of(structure)
     core.enqueue(_name(structure), partial(_write, plan, leaves, target), reads=leaves, writes=[target])
 
 
-def _check(core: StreamCore, leaves: Sequence[Leaf]) -> None:
+def _check(core: StreamCore, device: str, leaves: Sequence[Leaf]) -> None:
     if any(isinstance(leaf, Placeholder) for leaf in leaves):
         raise ArgumentError(
             "stream= inside a function that is being traced: nothing runs there",
             hints=["pass stream= where the kernel is called"],
         )
     refuse_mutated(leaves)
-    if core.device != "cpu":
+    if core.device != device or device != CPU:
         raise DeviceError(
-            f"stream {core.name!r} is on {core.device}, and the operands are on the CPU",
-            hints=["stream.create() makes a stream of the CPU"],
+            f"stream {core.name!r} is on {core.device}, and the operands are on {device}",
+            hints=["stream.create() makes a stream of the CPU, for operands there"],
         )
 
 
@@ -71,7 +73,9 @@ def _plan_of(structure: Structure) -> BoundPlan:
     from tessera.compiler import pipeline
 
     known = structure.plan
-    return known if isinstance(known, BoundPlan) and is_fast() else pipeline.plan(structure)
+    found = known if known is not None and is_fast() else pipeline.plan(structure)
+    assert isinstance(found, BoundPlan)  # of the CPU
+    return found
 
 
 def _fill(plan: BoundPlan, leaves: Sequence[Leaf], results: Sequence[Leaf]) -> None:

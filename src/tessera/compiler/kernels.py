@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import NamedTuple, TypeAlias
+from functools import cached_property
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp
@@ -15,14 +15,16 @@ from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call
 from tessera.compiler.copies import make_copy_item
+from tessera.compiler.launches import Choice, Launch, Memory
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.recipes import recipe
-from tessera.compiler.reports import step_facts
+from tessera.compiler.reports import facts_of
 from tessera.compiler.splitting import parts_of
 from tessera.compiler.subjects import Problem, Subject
 from tessera.dtypes import DType
+from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
-from tessera.profiling.schema import StepFacts
+from tessera.runtime.plan import BoundPlan, Step
 from tessera.runtime.threads import worker_count
 from tessera.scheduling import attention_space, contraction_space, mapreduce_space
 from tessera.scheduling.attention import lower_attention
@@ -61,22 +63,6 @@ class Kernel:
     code: Code
 
 
-class Choice(NamedTuple):
-    """How a call runs: its subject (with code for several K blocks if need be), schedule and number of workers."""
-
-    subject: Subject
-    schedule: Schedule
-    workers: int
-
-
-class Launch(NamedTuple):
-    """One kernel launch before slots and arena offsets are known."""
-
-    call: Call
-    kernel: Kernel
-    workers: int
-
-
 AnySpace: TypeAlias = Space[ContractionProblem] | Space[MapReduceProblem] | Space[AttentionProblem]
 """The schedules of a kernel of any family."""
 
@@ -88,7 +74,12 @@ REMEMBERED = 1 << 14
 
 
 class KernelCompiler:
-    """Chooses schedules and compiles kernels for one target. `source`, when set, is asked first (tuned schedules)."""
+    """Chooses schedules, compiles kernels and makes plans for one CPU: the `PlanCompiler` of "cpu".
+
+    `source`, when set, is asked first (tuned schedules).
+    """
+
+    device = CPU
 
     def __init__(self, target: Target, backend: LLVMBackend) -> None:
         self.target, self.backend = target, backend
@@ -127,6 +118,27 @@ class KernelCompiler:
                 self._chosen.clear()
             self._chosen[key] = known
         return known
+
+    def plan(self, launches: Sequence[Launch], memory: Memory) -> BoundPlan:
+        """One native call that runs the launches in order, over one address table."""
+        return BoundPlan(
+            steps=[self._step(launch) for launch in launches],
+            slots=memory.slots,
+            results=memory.results,
+            outputs=memory.outputs,
+            arena_bytes=memory.arena_bytes,
+            facts=facts_of(launches),
+        )
+
+    def _step(self, launch: Launch) -> Step:
+        descriptors: list[int] = []
+        for view, words in launch.call.arguments:
+            descriptors.append(view.storage.slot)
+            if not view.is_scalar:
+                descriptors.append(view.storage.offset + view.offset_bytes)
+                descriptors += words
+        code = self.kernel(launch.choice).code
+        return Step(code.loaded, tuple(descriptors), launch.choice.workers, code.workspace_bytes)
 
     def kernel(self, choice: Choice) -> Kernel:
         """The kernel of a choice, compiled if its pattern and schedule are new."""
@@ -251,7 +263,7 @@ class KernelCompiler:
         space = self.space(subject, problem)
         return space.default if current_policy().fixed_order else modelled_choice(space, self.model).schedule
 
-    # -- copies and reports ---------------------------------------------------------------------------------------
+    # -- copies ---------------------------------------------------------------------------------------------------
 
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
@@ -260,22 +272,6 @@ class KernelCompiler:
         if item is None:
             item = self._copies.setdefault((dtype, ones), make_copy_item(dtype, ones))
         return item
-
-    def facts(self, launches: Sequence[Launch]) -> Callable[[], Sequence[StepFacts]]:
-        """What reports say about the launches, counted when a report asks. Keeps their shapes, not the launches, which
-        are some 25 objects each.
-        """
-        kept = [(launch.kernel, tuple([view.shape for view, _ in launch.call.arguments])) for launch in launches]
-        return partial(_counted, kept)
-
-
-def _counted(kept: Sequence[tuple[Kernel, tuple[tuple[int, ...], ...]]]) -> list[StepFacts]:
-    """The facts of kernels over arguments of these shapes."""
-    dtypes = [[argument.dtype for argument in kernel.subject.pattern.arguments] for kernel, _ in kept]
-    return [
-        step_facts(kernel, list(zip(shapes, own, strict=True)))
-        for (kernel, shapes), own in zip(kept, dtypes, strict=True)
-    ]
 
 
 def useful_workers(problem: Problem, workers: int) -> int:

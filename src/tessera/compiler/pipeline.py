@@ -9,25 +9,27 @@ from functools import cache
 
 from tessera import settings, target
 from tessera.backend.llvm import LLVMBackend
+from tessera.backend.triton.static import kernel_objects
 from tessera.compiler.arrays import Call
 from tessera.compiler.binding import bind
+from tessera.compiler.gpu_kernels import Compile, GpuKernelCompiler
 from tessera.compiler.graph import build_graph
-from tessera.compiler.kernels import Kernel, KernelCompiler
+from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.launches import Choice
 from tessera.compiler.program import Program, read_program
 from tessera.compiler.subjects import Problem
-from tessera.errors import UnsupportedTargetError
-from tessera.lazy.devices import CPU
+from tessera.lazy.devices import CPU, INTERPRETER
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import FAST, Policy, current_policy
-from tessera.lazy.structure import Structure
+from tessera.lazy.structure import Plan, Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 from tessera.rewrite.passes import graph_passes
-from tessera.runtime.plan import BoundPlan
+from tessera.runtime.device import driver_of
 from tessera.scheduling.schedule import Schedule
 
 _lock = threading.RLock()
-_bound: OrderedDict[tuple[Structure, Policy], tuple[BoundPlan, list[Kernel]]] = OrderedDict()
-"""By structure and numerics policy, longest bound first: the plan, and the kernels that it launches."""
+_bound: OrderedDict[tuple[Structure, Policy], tuple[Plan, list[Choice]]] = OrderedDict()
+"""By structure and numerics policy, longest bound first: the plan, and the choices that it launches."""
 
 
 @cache
@@ -38,6 +40,31 @@ def kernel_compiler() -> KernelCompiler:
     compiler = KernelCompiler(machine, LLVMBackend())
     compiler.source = _tuned_schedule
     return compiler
+
+
+_gpu_compilers: dict[str, GpuKernelCompiler] = {}
+
+
+def gpu_compiler(device: str) -> GpuKernelCompiler:
+    """The compiler for a GPU, or for the interpreter. Raises what `runtime.device.driver_of` raises."""
+    driver = driver_of(device)
+    known = _gpu_compilers.get(device)
+    if known is None or known.driver is not driver:
+        known = _gpu_compilers[device] = GpuKernelCompiler(driver.target, driver, _object_maker(device))
+    return known
+
+
+def _object_maker(device: str) -> Compile:
+    if device != INTERPRETER:
+        return kernel_objects
+    from tessera.backend.triton.interpreted import interpreted_objects
+
+    return interpreted_objects
+
+
+def compiler_of(device: str | None) -> KernelCompiler | GpuKernelCompiler:
+    """The compiler for a device; None is the CPU."""
+    return kernel_compiler() if device in (None, CPU) else gpu_compiler(str(device))
 
 
 def _tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:
@@ -57,7 +84,7 @@ def program_of(form: SymbolicForm) -> Program:
     return program
 
 
-def plan(structure: Structure) -> BoundPlan:
+def plan(structure: Structure) -> Plan:
     """The plan of `structure` under the numerics policy in force, bound if need be.
 
     The plan cache is bounded: the plan that was bound longest ago goes first.
@@ -66,10 +93,12 @@ def plan(structure: Structure) -> BoundPlan:
     with _lock:
         known = _bound.get((structure, policy))
         if known is None:
-            if structure.device not in (None, CPU):
-                raise UnsupportedTargetError(f"plans for {structure.device} are not built", hints=['.to("cpu")'])
             order = structure.post_order()
-            known = bind(program_of(symbolic_form(structure, order)), order, kernel_compiler())
+            program = program_of(symbolic_form(structure, order))
+            if structure.device in (None, CPU):
+                known = bind(program, order, kernel_compiler())
+            else:
+                known = bind(program, order, gpu_compiler(structure.device))
             _bound[structure, policy] = known
             if policy == FAST:
                 structure.plan = known[0]
@@ -79,8 +108,8 @@ def plan(structure: Structure) -> BoundPlan:
         return known[0]
 
 
-def launched(structure: Structure) -> list[Kernel]:
-    """The kernels that the plan of a structure launches, in order; none without a plan."""
+def launched(structure: Structure) -> list[Choice]:
+    """What the plan of a structure launches, in order; nothing without a plan."""
     with _lock:
         known = _bound.get((structure, current_policy()))
         return [] if known is None else list(known[1])
@@ -93,6 +122,8 @@ def forget_plans() -> None:
             structure.plan = None
         _bound.clear()
         kernel_compiler().forget_schedules()
+        for compiler in _gpu_compilers.values():
+            compiler.forget_schedules()
 
 
 def evaluate(nodes: Sequence[Node]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, SSAValue
 
+from tessera.compiler.launches import Choice, Launch
 from tessera.compiler.program import KernelItem
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, accumulator, fp32
@@ -18,19 +20,35 @@ from tessera.ops import OPERATORS
 from tessera.profiling.schema import StepFacts
 from tessera.rewrite.groups import ATTENTIONS, CONTRACTIONS
 
-if TYPE_CHECKING:
-    from tessera.compiler.kernels import Kernel
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-def step_facts(kernel: Kernel, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:
+def facts_of(launches: Sequence[Launch]) -> Callable[[], Sequence[StepFacts]]:
+    """What reports say about the launches, counted when a report asks. Keeps their shapes, not the launches, which are
+    some 25 objects each.
+    """
+    kept = [(launch.choice, tuple([view.shape for view, _ in launch.call.arguments])) for launch in launches]
+    return partial(_counted, kept)
+
+
+def _counted(kept: Sequence[tuple[Choice, Shapes]]) -> list[StepFacts]:
+    """The facts of kernels over arguments of these shapes."""
+    dtypes = [[argument.dtype for argument in choice.subject.pattern.arguments] for choice, _ in kept]
+    return [
+        step_facts(choice, list(zip(shapes, own, strict=True)))
+        for (choice, shapes), own in zip(kept, dtypes, strict=True)
+    ]
+
+
+def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:
     """FLOPs by the operators' own cost rules where shapes are known, bytes as operands plus results."""
-    item = kernel.subject.item
+    item = choice.subject.item
     operations = [
         op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and op.operator != "constant"
     ]
     names = tuple(op.operator for op in operations)
     inputs, outputs = arrays[: len(item.loads)], arrays[len(item.loads) :]
-    scalars = [argument.is_scalar for argument in kernel.subject.pattern.arguments]
+    scalars = [argument.is_scalar for argument in choice.subject.pattern.arguments]
     nbytes = sum(
         math.prod(shape) * dtype.itemsize
         for (shape, dtype), is_scalar in zip(arrays, scalars, strict=True)
@@ -53,7 +71,7 @@ def step_facts(kernel: Kernel, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         flops=flops,
         bytes=float(nbytes),
         dtype=dtype.name,
-        schedule=str(kernel.schedule),
+        schedule=str(choice.schedule),
         fused=names,
         shapes=tuple(shape for shape, _ in arrays),
     )

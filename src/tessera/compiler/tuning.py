@@ -12,8 +12,10 @@ from tessera.compiler import entry, pipeline
 from tessera.compiler.arrays import Call
 from tessera.compiler.binding import launches_of
 from tessera.compiler.candidates import extents_of_call, unfused_case, worker_launch, workload_of
-from tessera.compiler.kernels import KernelCompiler, Launch, useful_workers
+from tessera.compiler.kernels import KernelCompiler, useful_workers
+from tessera.compiler.launches import Launch, PlanCompiler
 from tessera.compiler.program import KernelItem
+from tessera.compiler.reports import facts_of
 from tessera.compiler.revision import generator_revision
 from tessera.compiler.subjects import Problem, Subject
 from tessera.dtypes import DType, dtype_of, fp32
@@ -53,8 +55,11 @@ class CompilerBackend:
         return tuning_problem(max(launches, key=_work).call, pipeline.kernel_compiler())
 
 
-def launches_of_operator(op: object, shapes: object, dtype: object) -> list[Launch]:
+def launches_of_operator(
+    op: object, shapes: object, dtype: object, compiler: PlanCompiler[Any] | None = None
+) -> list[Launch]:
     """The kernels that `op` applied to operands of these shapes launches; `shapes` as in `CompilerBackend.subject`.
+    Schedules are chosen by `compiler`, the CPU's by default; no kernel is compiled.
 
     Raises ArgumentError for what is no operator and where no kernel runs, and what the operator raises for shapes.
     """
@@ -69,7 +74,7 @@ def launches_of_operator(op: object, shapes: object, dtype: object) -> list[Laun
     node = result[0] if isinstance(result, tuple) else result
     assert isinstance(node, Node)
     program = pipeline.program_of(symbolic_form(node.structure))
-    launches = launches_of(program, node.structure, pipeline.kernel_compiler())
+    launches = launches_of(program, node.structure, compiler or pipeline.kernel_compiler())
     if not launches:
         raise ArgumentError(f"{_name(op)} of {shapes} runs no kernel")
     return launches
@@ -138,7 +143,7 @@ def tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Sc
 
 
 def _work(launch: Launch) -> float:
-    facts = pipeline.kernel_compiler().facts([launch])()[0]
+    facts = facts_of([launch])()[0]
     return facts.flops + facts.bytes
 
 

@@ -70,7 +70,11 @@ def metadata(session: Session, largest_shift_ns: int) -> Event:
         "launched": session.launched,
         "recorded": session.recorded,
         "dropped": session.dropped,
-        "dropped_reasons": {"overwritten": session.overwritten, "unfinished": session.unfinished},
+        "dropped_reasons": {
+            "overwritten": session.overwritten,
+            "unfinished": session.unfinished,
+            **{f"not measured on {device}": kernels for device, kernels in session.unmeasured.items()},
+        },
         "percentages": PCT_NOTE,
         "largest_edge_shift_us": largest_shift_ns / 1000,
         "activities": list(session.activities),

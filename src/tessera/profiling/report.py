@@ -14,6 +14,7 @@ from tessera.target import detect
 
 HEADINGS: Final = ("Op", "Latency(ms)", "FLOPs(G)", "Bandwidth(GB/s)", "Efficiency(%)")
 NOT_MEASURED: Final = "not measured"
+UNMEASURED: Final = "not measured, as kernels of GPUs finish after the call that launches them"
 
 
 def operator_rows(session: Session) -> list[OperatorRow]:
@@ -49,7 +50,8 @@ def render(session: Session) -> Table:
     notes = []
     if any(row.efficiency_pct is None for row in rows):
         notes.append("efficiency: this machine's ceilings are not measured yet; `tessera quickstart` measures them")
-    if session.dropped:
+    notes += [f"{kernels} kernels on {device}: {UNMEASURED}" for device, kernels in session.unmeasured.items()]
+    if session.overwritten or session.unfinished:
         notes.append(
             f"{session.launched} kernels ran, {session.recorded} are recorded: {session.overwritten} were overwritten "
             f"(raise TESSERA_PROFILE_RECORDS), {session.unfinished} were not finished"

@@ -27,7 +27,7 @@ from tessera.profiling.tracks import Service
 
 ACTIVITIES: Final = {
     "cpu": None,
-    "gpu": "kernels are generated for CPUs only",
+    "gpu": "durations of kernels on GPUs are not measured yet: what was launched there is counted",
     "memcpy": None,
     "collective": "this process takes part in no collectives",
     "power": "power and temperature are not read on CPUs",
@@ -65,6 +65,7 @@ class Session:
         self.launched = 0
         self.overwritten = 0
         self.unfinished = 0
+        self.unmeasured: dict[str, int] = {}
         self.regions: list[RegionEvent] = []
         self.marks: list[tuple[int, str, int]] = []  # (time, name, thread)
         self.counters: list[tuple[int, str, float, str]] = []  # (time, name, value, unit)
@@ -99,8 +100,10 @@ class Session:
 
     @property
     def dropped(self) -> int:
-        """Kernels that ran and are not among the records; `launched == recorded + dropped`."""
-        return self.overwritten + self.unfinished
+        """Kernels that ran and are not among the records; `launched == recorded + dropped`. Those of GPUs are among
+        them: `unmeasured` counts them by device.
+        """
+        return self.overwritten + self.unfinished + sum(self.unmeasured.values())
 
     @property
     def active(self) -> bool:
@@ -311,6 +314,16 @@ _waiting: list[Callable[[], None]] = []
 def before_end(wait: Callable[[], None]) -> None:
     """Has the end of every session call `wait`, which returns when what was enqueued inside it has run."""
     _waiting.append(wait)
+
+
+def note_unmeasured(device: str, kernels: int) -> None:
+    """Counts kernels that were launched on a GPU, of which nobody knows how long they took."""
+    if not _active:
+        return
+    with _lock:
+        for each in _active:
+            each.launched += kernels
+            each.unmeasured[device] = each.unmeasured.get(device, 0) + kernels
 
 
 def flush() -> None:

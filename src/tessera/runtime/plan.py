@@ -30,7 +30,14 @@ from tessera.runtime.liveness import round_up
 SlotKind = Literal["leaf", "result", "arena"]
 
 _WORD: Final = 8
+FactsSource = Callable[[], Sequence[StepFacts]] | Sequence[StepFacts]
+
 _plan_numbers = itertools.count(1)
+
+
+def next_plan_number() -> int:
+    """A number that no other plan of this process has."""
+    return next(_plan_numbers)
 
 
 class LoadedKernel(Protocol):
@@ -165,12 +172,12 @@ class BoundPlan:
         results: Sequence[int],
         outputs: Sequence[Output],
         arena_bytes: int = 0,
-        facts: Callable[[], Sequence[StepFacts]] | Sequence[StepFacts] = (),
+        facts: FactsSource = (),
     ) -> None:
         """`results`: size in bytes of each result buffer. `arena_bytes`: temporaries, taken for each call and given
         back. `facts`: what reports say of each step, or a function that finds it out when a report asks.
         """
-        self.number = next(_plan_numbers)
+        self.number = next_plan_number()
         self.steps = tuple(steps)
         self.arena_bytes = arena_bytes
         self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)
@@ -197,8 +204,8 @@ class BoundPlan:
         one buffer. Raises what `run` raises.
         """
         # By value: structures of results may have been forgotten, and made anew, since this plan was bound.
-        wanted = [_layout(output.structure) for output in self._outputs]
-        if [_layout(target.structure) for target in targets] != wanted or len(wanted) != len(self._results):
+        wanted = [layout_of(output.structure) for output in self._outputs]
+        if [layout_of(target.structure) for target in targets] != wanted or len(wanted) != len(self._results):
             return False
         if len({output.number for output in self._outputs}) != len(wanted):
             return False
@@ -240,7 +247,8 @@ class BoundPlan:
         self.frames.idle.append(frame)
 
 
-def _layout(structure: Structure | None) -> tuple[object, ...] | None:
+def layout_of(structure: Structure | None) -> tuple[object, ...] | None:
+    """What memory must be to take a result of this structure: shape, strides, dtype; None for a leaf of the call."""
     return None if structure is None else (structure.shape, structure.strides, structure.dtype)
 
 

@@ -11,7 +11,7 @@ import torch
 import tessera
 from tessera import autotune, op, profile
 from tessera.compiler import pipeline
-from tessera.compiler.inspection import kernels_of, schedules_of
+from tessera.compiler.inspection import choices_of, schedules_of
 from tessera.compiler.tuning import launches_of_operator, tuning_problem
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.ops import oracle
@@ -115,7 +115,8 @@ def test_no_scale_and_no_length_has_code_of_its_own() -> None:
     q, k, v = normal(2, 40, 24), normal(2, 70, 24), normal(2, 70, 24)
     first = op.flash_attention(q, k, v)
     others = [op.flash_attention(q[:, :33], k[:, :69], v[:, :69], scale=scale) for scale in (0.3, 1.0, 0.5)]
-    codes = {kernels_of(x.structure)[0].code for x in (first, *others)}
+    compiler = pipeline.kernel_compiler()
+    codes = {compiler.kernel(choices_of(x.structure)[0]).code for x in (first, *others)}
     assert len(codes) == 1
 
 
@@ -123,19 +124,19 @@ def test_views_are_read_in_place() -> None:
     fused = normal(2, 40, 3, 4, 16)  # batch, length, (Q, K, V), heads, head size
     q, k, v = (fused[:, :, part].transpose(1, 2) for part in range(3))
     result = op.flash_attention(q, k, v, causal=True)
-    assert len(kernels_of(result.structure)) == 1
+    assert len(choices_of(result.structure)) == 1
     check(result)
     columns = normal(4, 16, 40).mT
     stepped = normal(4, 40, 32)[..., ::2]
     other = op.flash_attention(columns, stepped, columns)
-    assert len(kernels_of(other.structure)) == 1
+    assert len(choices_of(other.structure)) == 1
     check(other)
 
 
 def test_casts_and_maps_around_it_are_kernels_of_their_own() -> None:
     q, k, v = (op.tensor(normal(2, 20, 8, seed=seed)) for seed in range(3))
     result = op.relu(op.flash_attention(q * 2, k.to("fp32"), v).to("bf16"))
-    names = [kernel.subject.item.name.rsplit("_", 1)[0] for kernel in kernels_of(result.structure)]
+    names = [kernel.subject.item.name.rsplit("_", 1)[0] for kernel in choices_of(result.structure)]
     assert "flash_attention" in names
     torch.testing.assert_close(result.torch().double(), oracle.reference(result), atol=2e-2, rtol=2e-2)
 
@@ -160,9 +161,9 @@ def test_every_legal_schedule_computes_the_same() -> None:
     (launch,) = launches_of_operator(
         lambda *operands: op.flash_attention(*operands, causal=True), [q.shape, k.shape, v.shape], "fp32"
     )
-    problem = launch.kernel.subject.problem(launch.call.shaped.extents, 2)
+    problem = launch.subject.problem(launch.call.shaped.extents, 2)
     assert isinstance(problem, AttentionProblem)
-    assert space(problem).violations(launch.kernel.schedule) == ()
+    assert space(problem).violations(launch.schedule) == ()
     draw, expected = random.Random(3), oracle.reference(result)
     for _ in range(4):
         schedule = space(problem).draw(draw)

@@ -9,7 +9,7 @@ import pytest
 
 from tessera.compiler import pipeline
 from tessera.compiler.binding import launches_of
-from tessera.compiler.kernels import Launch
+from tessera.compiler.launches import Launch
 from tessera.compiler.program import Program
 from tessera.handle import Tensor
 from tessera.lazy.symbolic import symbolic_form

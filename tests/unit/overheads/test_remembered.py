@@ -11,7 +11,7 @@ import torch
 from tessera import autotune, op
 from tessera.compiler import pipeline
 from tessera.compiler.binding import launches_of
-from tessera.compiler.kernels import Launch
+from tessera.compiler.launches import Launch
 from tessera.compiler.tuning import identity_of
 from tessera.lazy.symbolic import symbolic_form
 from tessera.runtime.threads import worker_count
@@ -30,8 +30,8 @@ def launch(rows: int, columns: int) -> Launch:
 
 def remember(known: Launch, schedule: Schedule) -> None:
     """Makes a measured winner known, as a tuning does that finds it."""
-    problem = known.kernel.subject.problem(known.call.shaped.extents, worker_count())
-    identity = identity_of(known.kernel.subject, problem, known.call, pipeline.kernel_compiler())
+    problem = known.subject.problem(known.call.shaped.extents, worker_count())
+    identity = identity_of(known.subject, problem, known.call, pipeline.kernel_compiler())
     autotune.database.put(
         Entry(identity, schedule, "measured", Provenance.current("revision", "on_device"), None, 1e-6)
     )
@@ -50,7 +50,7 @@ def nothing_chosen(cache_dir: Path) -> Iterator[None]:
 def winner() -> Schedule:
     """A schedule that nothing but the database would choose for 48 rows of 500, for which it is remembered."""
     known = launch(48, 500)
-    start = known.kernel.schedule
+    start = known.schedule
     rows, lanes = start.integers("tile")
     narrow = start.replace(tile=(rows, lanes // 2))
     remember(known, narrow)
@@ -58,25 +58,25 @@ def winner() -> Schedule:
 
 
 def test_the_very_shape_and_near_ones_use_it(winner: Schedule) -> None:
-    assert launch(48, 500).kernel.schedule == winner
-    assert launch(48, 510).kernel.schedule == winner
-    assert launch(60, 480).kernel.schedule == winner
+    assert launch(48, 500).schedule == winner
+    assert launch(48, 510).schedule == winner
+    assert launch(60, 480).schedule == winner
 
 
 def test_shapes_far_away_do_not(winner: Schedule) -> None:
-    assert launch(48, 9000).kernel.schedule["tile"] != winner["tile"]
+    assert launch(48, 9000).schedule["tile"] != winner["tile"]
 
 
 def test_a_schedule_that_breaks_a_rule_elsewhere_is_not_used_there() -> None:
     known = launch(48, 500)
-    short = known.kernel.schedule.replace(keep=512)
+    short = known.schedule.replace(keep=512)
     remember(known, short)
-    assert launch(48, 500).kernel.schedule == short
+    assert launch(48, 500).schedule == short
     # Rows of 600 do not fit into scratch memory for 512.
-    assert launch(48, 600).kernel.schedule != short
+    assert launch(48, 600).schedule != short
 
 
 def test_a_schedule_of_other_knobs_is_not_used() -> None:
     known = launch(48, 500)
     remember(known, Schedule(colour="green"))
-    assert launch(48, 500).kernel.schedule == known.kernel.schedule
+    assert launch(48, 500).schedule == known.schedule

@@ -143,7 +143,7 @@ def test_sessions_refuse_what_they_cannot_record() -> None:
         profile.session(activities=["tpu"])
     with pytest.raises(ProfileError, match="with_stack"):
         profile.session(with_stack=True)
-    assert "CPUs only" in profile.session(activities=["gpu"]).capability["gpu"]
+    assert "not measured" in profile.session(activities=["gpu"]).capability["gpu"]
 
 
 def test_session_runs_once_and_marks_only_while_on() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from tessera import op, settings, target
 from tessera.backend.triton.kernel import parameters_of
-from tessera.compiler.gpu import gpu_kernels, lower
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler.gpu import gpu_kernels, gpu_sites
 from tessera.dtypes import bf16
 from tessera.errors import CacheIOError, CompileError, UnsupportedTargetError
 from tessera.scheduling import gpu_space
@@ -38,8 +37,8 @@ def product(tile: tuple[int, int, int], warps: int, stages: int, divisible: bool
 
 def lowered(function: Callable[..., object], shape: tuple[int, ...], dtype: str, gpu: Target) -> Candidate:
     """The first kernel of an operator, with nothing promised about its operands."""
-    (launch, *_) = launches_of_operator(function, shape, dtype)
-    return Candidate(lower(launch, gpu)[1])
+    (site, *_) = gpu_sites(function, shape, dtype, gpu)
+    return Candidate(site.lowered.module)
 
 
 def compiled(found: StaticFacts | CompileError) -> StaticFacts:

@@ -67,14 +67,19 @@ _ANSWERED = {field.name for field in fields(StaticFacts)} - {"source"}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel to look at: its Tile IR, and its parameters that are promised to be divisible by 16 (extents, strides;
-    pointers always are).
+    """A kernel to look at: its Tile IR, its extents and strides that are promised to be divisible by 16, and its
+    pointers that are not.
     """
 
     module: ModuleOp
     divisible: Collection[str] = ()
     note: str = ""
     """A comment for the head of the printed source: the schedule."""
+    unaligned: Collection[str] = ()
+
+    def promises(self, parameter: str, kind: str) -> bool:
+        """Whether the code may rely on a parameter being a multiple of 16."""
+        return parameter not in self.unaligned if kind.startswith("*") else parameter in self.divisible
 
 
 def triton_version() -> str:
@@ -130,8 +135,7 @@ def _request(candidate: Candidate, target: Target, version: str, folder: Path) -
         text = "".join(f"# {line}\n" for line in candidate.note.splitlines()) + text
     name, printed, options = parameters_of(candidate.module)
     parameters = tuple(
-        GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, p.kind.startswith("*") or p.name in candidate.divisible)
-        for p in printed
+        GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, candidate.promises(p.name, p.kind)) for p in printed
     )
     asked = {
         "function": name,

@@ -1,0 +1,195 @@
+"""Printed kernels run by Triton's interpreter, on CPU memory: program after program, in numpy. Slow, and the way to
+check GPU kernels without a GPU.
+
+Triton decides when it is imported whether its functions are interpreted, so this process must not have imported it
+otherwise before; machine code is compiled in a process of its own (`static`). Written against Triton 3.6.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy
+
+from tessera.backend.triton.kernel import generate, parameters_of
+from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
+from tessera.backend.triton.static import Candidate, triton_version
+from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.target import Target
+
+_lock = threading.RLock()
+"""The interpreter keeps the program that runs in module variables."""
+
+VARIABLE = "TRITON_INTERPRET"
+
+
+def interpreted_objects(candidates: Sequence[Candidate], target: Target) -> list[GpuKernelObject | CompileError]:
+    """Kernel objects without machine code, for the interpreter; what `static.kernel_objects` gives for a GPU."""
+    version = triton_version()
+    assert target.gpu is not None
+    return [_object(candidate, target, version, target.gpu.warp_size) for candidate in candidates]
+
+
+def _object(candidate: Candidate, target: Target, version: str, warp_size: int) -> GpuKernelObject | CompileError:
+    try:
+        text = generate(candidate.module, target)
+        name, printed, options = parameters_of(candidate.module)
+    except CompileError as error:
+        return error
+    return GpuKernelObject(
+        image=b"",
+        entry=name,
+        source=text,
+        arch=target.arch,
+        threads=options.get("num_warps", 4) * warp_size,
+        shared_bytes=0,
+        parameters=tuple(
+            GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, candidate.promises(p.name, p.kind)) for p in printed
+        ),
+        launch=LaunchFacts(),
+        triton=version,
+        registers=0,
+        spill_bytes=0,
+    )
+
+
+@cache
+def interpreter() -> Any:
+    """Triton's interpreter. Raises UnsupportedTargetError where Triton is not installed, or is in this process as the
+    compiler.
+    """
+    triton_version()
+    with _lock:
+        before = os.environ.get(VARIABLE)
+        os.environ[VARIABLE] = "1"
+        try:
+            import triton
+            from triton.runtime import interpreter as found
+        finally:
+            _restore(before)
+    standard = sys.modules["triton.language.standard"]
+    if not isinstance(standard.zeros_like, found.InterpretedFunction):
+        raise UnsupportedTargetError(
+            "Triton was imported by this process to compile, and cannot interpret in it any more",
+            hints=[f"set {VARIABLE}=1 before Triton is imported", "or evaluate on the interpreter first"],
+        )
+    # From here on for good, and for this process only: programs that it starts still compile.
+    triton.knobs.propagate_env = False
+    triton.knobs.runtime.interpret = True
+    _widen_products(found)
+    return found
+
+
+def _restore(value: str | None) -> None:
+    if value is None:
+        del os.environ[VARIABLE]
+    else:
+        os.environ[VARIABLE] = value
+
+
+def _widen_products(found: Any) -> None:
+    """Makes `tl.dot` of bf16 right: the interpreter holds bf16 as the integers of its bits, and multiplies those."""
+    multiply = found.interpreter_builder.create_dot
+
+    def widened(a: Any, b: Any, *rest: Any) -> Any:
+        return multiply(_widened(found, a), _widened(found, b), *rest)
+
+    found.interpreter_builder.create_dot = widened
+
+
+def _widened(found: Any, handle: Any) -> Any:
+    if not handle.dtype.is_bf16():
+        return handle
+    bits = handle.data.astype(numpy.uint32) << 16
+    return found.TensorHandle(bits.view(numpy.float32), found.tl.float32)
+
+
+class InterpretedKernel:
+    """A printed kernel, ready to run."""
+
+    def __init__(self, kernel: GpuKernelObject) -> None:
+        self.kernel = kernel
+        self._run: Callable[..., Any] = _function(kernel)
+
+    def run(self, grid: tuple[int, int, int], arguments: Sequence[int | float]) -> None:
+        """Runs all programs of the grid in turn. `arguments` as `runtime.device.LaunchOf` has them.
+
+        Raises CompileError for what the interpreter does not know.
+        """
+        found = interpreter()
+        with _lock, numpy.errstate(all="ignore"):
+            values = dict(_values(found, self.kernel.parameters, arguments))
+            scope = found._patch_lang(self._run)
+            try:
+                found.interpreter_builder.set_grid_dim(*grid)
+                for x, y, z in numpy.ndindex(*grid):
+                    found.interpreter_builder.set_grid_idx(x, y, z)
+                    self._run(**values)
+            except (found.InterpreterError, AttributeError, NotImplementedError, TypeError, ValueError) as error:
+                raise CompileError(f"Triton's interpreter does not run {self.kernel.entry}: {error!r}") from error
+            finally:
+                scope.restore()
+
+
+_modules = 0
+
+
+def _function(kernel: GpuKernelObject) -> Callable[..., Any]:
+    """The kernel's function as the interpreter rewrites it, from source that lies in no file."""
+    global _modules  # noqa: PLW0603 - each module needs a name of its own
+    found = interpreter()
+    with _lock:
+        _modules += 1
+        name = f"<tessera kernel {kernel.entry} {_modules}>"
+        lines = kernel.source.splitlines(keepends=True)
+        linecache.cache[name] = (len(kernel.source), None, lines, name)
+        namespace: dict[str, Any] = {"__name__": name}
+        exec(compile(kernel.source, name, "exec"), namespace)
+        made: Callable[..., Any] = namespace[kernel.entry].rewrite()
+    assert isinstance(namespace[kernel.entry], found.InterpretedFunction)
+    return made
+
+
+def _values(
+    found: Any, parameters: Sequence[GpuParameter], arguments: Sequence[int | float]
+) -> Iterator[tuple[str, Any]]:
+    """The arguments of the kernel's function by name."""
+    numbers = iter(arguments)
+    for parameter in parameters:
+        if parameter.block is None:
+            yield parameter.name, _tensor(found, parameter.kind, next(numbers))
+            continue
+        rank = len(parameter.block)
+        address = next(numbers)
+        extents, strides = ([int(next(numbers)) for _ in range(rank)] for _ in range(2))
+        yield parameter.name, _descriptor(found, parameter, address, extents, strides)
+
+
+def _tensor(found: Any, kind: str, value: int | float) -> Any:
+    """A scalar or a pointer of Triton's type `kind`."""
+    tl = found.tl
+    element = tl.str_to_ty(kind, None)
+    data = numpy.array([value], dtype=numpy.uint64 if kind.startswith("*") else found._get_np_dtype(element))
+    return tl.tensor(found.TensorHandle(data, element), element)
+
+
+def _descriptor(
+    found: Any, parameter: GpuParameter, address: int | float, extents: Sequence[int], strides: Sequence[int]
+) -> Any:
+    """A tensor descriptor that the host makes."""
+    tl = found.tl
+    element = parameter.kind.removeprefix("tensordesc<").split("[")[0]
+    semantic = found.TritonSemantic(found.interpreter_builder)
+    return semantic.make_tensor_descriptor(
+        base=_tensor(found, f"*{element}", address),
+        shape=[_tensor(found, "i32", extent) for extent in extents],
+        strides=[*(_tensor(found, "i64", stride) for stride in strides[:-1]), tl.constexpr(1)],
+        block_shape=[tl.constexpr(size) for size in parameter.block or ()],
+        padding_option="zero",
+    )

@@ -1,0 +1,165 @@
+"""The compiler of a GPU: schedules, Tile IR, kernel objects and plans. Kernels are compiled where a plan is made of
+them, all that are missing in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera import settings
+from tessera.backend.triton import TritonBackend
+from tessera.backend.triton.grid import programs_of
+from tessera.backend.triton.kernel import parameters_of
+from tessera.backend.triton.objects import GpuKernelObject
+from tessera.backend.triton.static import Candidate, kernel_objects
+from tessera.compiler.arrays import Call
+from tessera.compiler.copies import make_copy_item
+from tessera.compiler.gpu_launches import Lowered, Site
+from tessera.compiler.gpu_schedules import gpu_schedule, gpu_tile_ir
+from tessera.compiler.launches import Choice, Launch, Memory
+from tessera.compiler.program import KernelItem, Program
+from tessera.compiler.reports import facts_of
+from tessera.compiler.splitting import parts_of
+from tessera.compiler.subjects import Subject
+from tessera.dtypes import DType
+from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.lazy.policy import current_policy
+from tessera.runtime.device import Driver
+from tessera.runtime.gpu_graphs import shared_runner
+from tessera.runtime.gpu_plan import DevicePlan
+from tessera.scheduling.schedule import Schedule
+from tessera.target import Target
+
+REMEMBERED = 1 << 14
+"""Choices that are kept before they are made again."""
+
+Compile = Callable[[Sequence[Candidate], Target], list[GpuKernelObject | CompileError]]
+
+
+class GpuKernelCompiler:
+    """Chooses schedules, compiles kernels and makes plans for one GPU: the `PlanCompiler` of a device.
+
+    Without a `driver` it chooses and lowers for a GPU that need not be there, and makes no plans.
+    """
+
+    def __init__(self, target: Target, driver: Driver | None = None, compile: Compile = kernel_objects) -> None:
+        self.target, self.driver = target, driver
+        self.device = "cuda:0" if driver is None else driver.name
+        self.backend = TritonBackend()
+        self._compile = compile
+        self._chosen: dict[object, Choice] = {}
+        self._copies: dict[tuple[DType, tuple[bool, ...]], KernelItem] = {}
+
+    # -- the path of binding --------------------------------------------------------------------------------------
+
+    def subject(self, call: Call) -> Subject:
+        """The subject of a call on this device: one object for each kernel and layout pattern."""
+        key = (self, call.shaped.pattern)
+        subject = call.item.variants.get(key)
+        if not isinstance(subject, Subject):
+            subject = call.item.variants[key] = Subject(call.item, call.shaped.pattern, self.target)
+        return subject
+
+    def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
+        """How a call will run: under `schedule` if one is given, else around the user's pins by default."""
+        subject = self.subject(call)
+        if schedule is not None:
+            return Choice(subject, schedule, 1)
+        extents = _bucketed(call.shaped.extents) if settings.current().shape_buckets else call.shaped.extents
+        key = (subject, tuple(extents.values()), current_policy())
+        known = self._chosen.get(key)
+        if known is None:
+            chosen = gpu_schedule(subject.spec, extents, self.target, subject.pins)
+            if len(self._chosen) >= REMEMBERED:
+                self._chosen.clear()
+            known = self._chosen[key] = Choice(subject, chosen, 1)
+        return known
+
+    def forget_schedules(self) -> None:
+        """Schedules are chosen anew; compiled kernels stay."""
+        self._chosen.clear()
+
+    def parts(self, item: KernelItem) -> Program | None:
+        """The operations of a fused kernel as kernels of their own; None where there is only one."""
+        if "parts" not in item.variants:
+            item.variants["parts"] = parts_of(item)
+        parts = item.variants["parts"]
+        assert parts is None or isinstance(parts, Program)
+        return parts
+
+    def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
+        """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
+        ones = tuple(extent == 1 for extent in shape)
+        item = self._copies.get((dtype, ones))
+        if item is None:
+            item = self._copies.setdefault((dtype, ones), make_copy_item(dtype, ones))
+        return item
+
+    # -- kernels --------------------------------------------------------------------------------------------------
+
+    def tile_ir(self, subject: Subject, schedule: Schedule) -> ModuleOp:
+        """The Tile IR of a subject under a schedule."""
+        return gpu_tile_ir(subject.spec, schedule)
+
+    def lowered(self, choice: Choice) -> Lowered:
+        """A choice lowered, once."""
+        subject, schedule = choice.subject, choice.schedule
+        known = subject.item.variants.get((subject, schedule))
+        if not isinstance(known, Lowered):
+            module = self.tile_ir(subject, schedule)
+            _, parameters, _ = parameters_of(module)
+            known = Lowered(module, parameters, programs_of(module, self.target), {})
+            subject.item.variants[subject, schedule] = known
+        return known
+
+    # -- plans ----------------------------------------------------------------------------------------------------
+
+    def plan(self, launches: Sequence[Launch], memory: Memory) -> DevicePlan:
+        """The plan that launches the kernels in order.
+
+        Raises UnsupportedTargetError where no device was given, or a grid would be too large, and CompileError for what
+        the device's compiler refuses.
+        """
+        return self._plan(list(launches), memory, frozenset())
+
+    def _plan(self, launches: Sequence[Launch], memory: Memory, unaligned: frozenset[int]) -> DevicePlan:
+        if self.driver is None:
+            raise UnsupportedTargetError(f"kernels for {self.target.name} are compiled here, and launched nowhere")
+        sites = [Site(launch, self.lowered(launch.choice), unaligned) for launch in launches]
+        self._compile_missing(sites)
+        steps = [site.step() for site in sites]
+        kernels = [step.kernel for step in steps]
+        is_shared = bool(kernels) and settings.current().shape_buckets
+        return DevicePlan(
+            driver=self.driver,
+            steps=steps,
+            slots=memory.slots,
+            results=memory.results,
+            outputs=memory.outputs,
+            arena_bytes=memory.arena_bytes,
+            facts=facts_of(launches),
+            aligned=sorted(set().union(*[site.aligned_slots for site in sites])),
+            realigned=lambda slots: self._plan(launches, memory, unaligned | slots),
+            runner=shared_runner(self.driver, kernels) if is_shared else None,
+        )
+
+    def _compile_missing(self, sites: Sequence[Site]) -> None:
+        """Compiles the kernels that are new, all in one go, and loads them."""
+        assert self.driver is not None
+        missing: dict[tuple[int, frozenset[str]], Site] = {
+            (id(site.lowered), site.promised): site for site in sites if site.promised not in site.lowered.kernels
+        }
+        if not missing:
+            return
+        made = self._compile([site.candidate for site in missing.values()], self.target)
+        for site, kernel in zip(missing.values(), made, strict=True):
+            if isinstance(kernel, CompileError):
+                raise kernel
+            site.lowered.kernels[site.promised] = self.driver.load(kernel)
+
+
+def _bucketed(extents: Mapping[str, int]) -> Mapping[str, int]:
+    """The largest extents of the bucket that these are in."""
+    return {axis: extent if extent <= 1 else 1 << (extent - 1).bit_length() for axis, extent in extents.items()}

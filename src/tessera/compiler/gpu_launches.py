@@ -1,0 +1,126 @@
+"""Launch sites on GPUs: what one call of a plan passes to one printed kernel, and what that kernel may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backend.triton.grid import Programs
+from tessera.backend.triton.kernel import Parameter
+from tessera.backend.triton.static import Candidate
+from tessera.compiler.launches import Launch
+from tessera.errors import UnsupportedTargetError
+from tessera.runtime.device import Loaded
+from tessera.runtime.gpu_plan import ALIGNMENT, DeviceStep, Hole
+
+DIVISOR = 16
+"""Triton compiles a kernel of its own for addresses, extents and strides that this divides: it makes wide loads
+possible.
+"""
+LARGEST = (1 << 31) - 1
+"""The largest extent, which a kernel takes in 32 bits, and the most programs along the first axis of a grid ("CUDA C++
+Programming Guide", technical specifications). Strides and offsets have 64 bits.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A subject under a schedule: its Tile IR, the parameters of its printed kernel, and the size of its grid."""
+
+    module: ModuleOp
+    parameters: Sequence[Parameter]
+    programs: Programs
+    kernels: dict[frozenset[str], Loaded]
+    """The loaded kernel for each set of parameters that it may rely on."""
+
+
+class Site:
+    """One launch of a plan. `unaligned` are the slots whose addresses may be anything."""
+
+    def __init__(self, launch: Launch, lowered: Lowered, unaligned: frozenset[int]) -> None:
+        self.launch, self.lowered, self.unaligned = launch, lowered, unaligned
+        self._refuse_large()
+
+    def _refuse_large(self) -> None:
+        for view, words in self.launch.call.arguments:
+            extents = words[: len(words) // 2]
+            if extents and max(extents) > LARGEST:
+                raise UnsupportedTargetError(
+                    f"{self.name}: {max(extents)} elements along one axis of a tensor of shape {view.shape}; kernels "
+                    f"of GPUs take at most {LARGEST}",
+                    hints=["split the tensor"],
+                )
+        if self.programs > LARGEST:
+            raise UnsupportedTargetError(
+                f"{self.name}: {self.programs} programs, where a grid has at most {LARGEST}", hints=["split the tensor"]
+            )
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.launch.call.item.name
+
+    @cached_property
+    def programs(self) -> int:
+        """The size of the grid."""
+        return self.lowered.programs([words[: len(words) // 2] for _, words in self.launch.call.arguments])
+
+    @cached_property
+    def promised(self) -> frozenset[str]:
+        """The parameters that are multiples of `DIVISOR` in every call."""
+        return frozenset([parameter.name for parameter in self.lowered.parameters if self._is_promised(parameter)])
+
+    @property
+    def aligned_slots(self) -> set[int]:
+        """The slots whose addresses have to be multiples of `ALIGNMENT` for this."""
+        arguments = self.launch.call.arguments
+        return {
+            arguments[parameter.argument][0].storage.slot
+            for parameter in self.lowered.parameters
+            if parameter.kind.startswith("*") and parameter.name in self.promised
+        }
+
+    @property
+    def candidate(self) -> Candidate:
+        """What is compiled."""
+        pointers = [parameter.name for parameter in self.lowered.parameters if parameter.kind.startswith("*")]
+        return Candidate(
+            self.lowered.module,
+            sorted(self.promised.difference(pointers)),
+            f"schedule: {self.launch.schedule}",
+            [name for name in pointers if name not in self.promised],
+        )
+
+    def step(self) -> DeviceStep:
+        """The launch, its kernel loaded."""
+        numbers: list[int | float] = []
+        holes: list[Hole] = []
+        for parameter in self.lowered.parameters:
+            view, _ = self.launch.call.arguments[parameter.argument]
+            if parameter.role != "argument":
+                numbers.append(self._word(parameter))
+                continue
+            storage = view.storage
+            if view.is_scalar:
+                holes.append(Hole(len(numbers), storage.slot, 0, parameter.kind))
+            else:
+                holes.append(Hole(len(numbers), storage.slot, storage.offset + view.offset_bytes))
+            numbers.append(0)
+        kernel = self.lowered.kernels[self.promised]
+        return DeviceStep(kernel, (self.programs, 1, 1), tuple(numbers), tuple(holes))
+
+    def _is_promised(self, parameter: Parameter) -> bool:
+        view, _ = self.launch.call.arguments[parameter.argument]
+        if parameter.role != "argument":
+            return self._word(parameter) % DIVISOR == 0
+        if view.is_scalar or view.storage.slot in self.unaligned:
+            return False
+        return (view.storage.offset + view.offset_bytes) % ALIGNMENT == 0
+
+    def _word(self, parameter: Parameter) -> int:
+        """The extent or stride that a parameter has."""
+        _, words = self.launch.call.arguments[parameter.argument]
+        return words[parameter.dim + (len(words) // 2 if parameter.role == "stride" else 0)]

@@ -1,0 +1,54 @@
+"""Schedules and Tile IR of a kernel on a GPU: what the lowerings and spaces of `scheduling` offer, for any family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.errors import CompileError, ScheduleError
+from tessera.scheduling import gpu_space
+from tessera.scheduling.gpu import (
+    contraction_gpu_problem,
+    lower_contraction_gpu,
+    lower_map_reduce_gpu,
+    map_reduce_gpu_schedule,
+)
+from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, Spec
+from tessera.target import Target
+
+FUSION = "fusion"
+"""The knob that every kernel has: False launches its operators one by one."""
+
+
+def gpu_schedule(spec: Spec, extents: Mapping[str, int], target: Target, pins: Schedule) -> Schedule:
+    """The schedule of a kernel that nobody has tuned, around the knobs that the user pinned.
+
+    Raises ScheduleError (E_SCHEDULE_ILLEGAL) and TuneSpaceEmptyError (E_TUNE_SPACE_EMPTY) for pins that no legal
+    schedule has.
+    """
+    wanted = Schedule({knob: value for knob, value in pins.items() if knob != FUSION})
+    if isinstance(spec, ContractionSpec):
+        problem = contraction_gpu_problem(spec, extents, target)
+        chosen = gpu_space.space(problem).pinned(wanted).default if wanted else gpu_space.default_schedule(problem)
+    elif isinstance(spec, AttentionSpec):
+        raise CompileError(f"{spec.name}: attention is lowered for CPUs only so far")
+    else:
+        chosen = map_reduce_gpu_schedule(spec, extents[spec.lanes])
+        unknown = [knob for knob in wanted if knob not in chosen]
+        if unknown:
+            raise ScheduleError(
+                f"the kernel {spec.name} on a GPU has no knob {unknown[0]!r}", hints=[f"it has {', '.join(chosen)}"]
+            )
+        chosen = chosen.replace(**wanted)
+    return chosen.replace(fusion=False) if pins.get(FUSION) is False else chosen
+
+
+def gpu_tile_ir(spec: Spec, schedule: Schedule) -> ModuleOp:
+    """The Tile IR of a kernel on a GPU under a schedule."""
+    if isinstance(spec, ContractionSpec):
+        return lower_contraction_gpu(spec, schedule)
+    if isinstance(spec, AttentionSpec):
+        raise CompileError(f"{spec.name}: attention is lowered for CPUs only so far")
+    return lower_map_reduce_gpu(spec, schedule)

@@ -1,0 +1,80 @@
+"""Launches: what binding collects, and what it asks of the compiler of a device.
+
+Binding turns a program and extents into launches over views, and decides where results and temporaries lie. Which
+schedule a launch has, and what kernel and plan come of it, is the business of the device's compiler: `KernelCompiler`
+for CPUs, `GpuKernelCompiler` for GPUs. A launch holds a choice, not a kernel: launches can be looked at without
+compiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from tessera.compiler.arrays import Call
+from tessera.compiler.program import KernelItem, Program
+from tessera.compiler.subjects import Subject
+from tessera.dtypes import DType
+from tessera.runtime.plan import Output, Slot
+from tessera.scheduling.schedule import Schedule
+
+
+class Choice(NamedTuple):
+    """How a call runs: its subject (on CPUs with code for several K blocks if need be), schedule and number of workers
+    (1 on GPUs, whose grid follows from the schedule).
+    """
+
+    subject: Subject
+    schedule: Schedule
+    workers: int
+
+
+class Launch(NamedTuple):
+    """One kernel launch before slots and arena offsets are known."""
+
+    call: Call
+    choice: Choice
+
+    @property
+    def subject(self) -> Subject:
+        """What is launched."""
+        return self.choice.subject
+
+    @property
+    def schedule(self) -> Schedule:
+        """How it is launched."""
+        return self.choice.schedule
+
+
+class Memory(NamedTuple):
+    """Where the tensors of a plan lie: its slots (every storage of the launches has its number), the size in bytes of
+    each result and of the arena of temporaries, and the outputs.
+    """
+
+    slots: Sequence[Slot]
+    results: Sequence[int]
+    outputs: Sequence[Output]
+    arena_bytes: int
+
+
+PlanT_co = TypeVar("PlanT_co", covariant=True)
+
+
+class PlanCompiler(Protocol[PlanT_co]):
+    """The compiler of one device, as binding sees it."""
+
+    @property
+    def device(self) -> str:
+        """Where results lie, by the name that structures have for it."""
+
+    def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
+        """How a call will run: under `schedule` if one is given, else as tuned, else by default. Compiles nothing."""
+
+    def parts(self, item: KernelItem) -> Program | None:
+        """The operations of a fused kernel as kernels of their own; None where there is only one."""
+
+    def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
+        """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
+
+    def plan(self, launches: Sequence[Launch], memory: Memory) -> PlanT_co:
+        """The plan that runs the launches in order, its kernels compiled as far as they are new."""

@@ -1,0 +1,163 @@
+"""Plans of GPUs: the launches of a program over one table of addresses, run one by one or as a graph.
+
+A plan owns what does not change between calls: for each launch the kernel, the grid, and a template of the arguments
+whose holes are filled from the table. A call takes memory for results and temporaries from the device's driver, fills
+the table, and hands it to the plan's `GraphRunner`, which knows what the device holds already. Nothing waits: results
+are there in the order of the stream, as torch's are.
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from tessera.lazy.leaf import Leaf
+from tessera.profiling import facts as step_facts
+from tessera.profiling import sessions
+from tessera.runtime.device import DeviceMemory, Driver, Grid, LaunchOf, Loaded
+from tessera.runtime.gpu_graphs import GraphRunner, Table
+from tessera.runtime.plan import FactsSource, Output, Slot, layout_of, next_plan_number
+
+ALIGNMENT: Final = 16
+"""What divides the addresses that kernels are compiled to rely on, in bytes."""
+
+
+class Hole(NamedTuple):
+    """An argument that changes from call to call: number `position` of a launch.
+
+    Of a buffer it is the table's word `slot` plus `offset` bytes; of a scalar (`kind`, Triton's name of its type, is
+    set) the number whose bits are that word.
+    """
+
+    position: int
+    slot: int
+    offset: int = 0
+    kind: str = ""
+
+
+class DeviceStep(NamedTuple):
+    """One launch: `arguments` has a number for each of the kernel's parameters, whatever stands in the holes."""
+
+    kernel: Loaded
+    grid: Grid
+    arguments: tuple[int | float, ...]
+    holes: tuple[Hole, ...]
+
+    def launch(self, table: Table) -> LaunchOf:
+        """The launch over the memory of one call."""
+        arguments = list(self.arguments)
+        for position, slot, offset, kind in self.holes:
+            arguments[position] = _scalar(table[slot], kind) if kind else table[slot] + offset
+        return LaunchOf(self.kernel, self.grid, arguments)
+
+
+class DevicePlan:
+    """A plan that `run(leaves)` executes on a device. Thread-safe.
+
+    `aligned` are the slots whose words must be multiples of `ALIGNMENT`: where a leaf's address is not, `realigned`
+    gives the plan of the same launches that does not rely on it there. `run` raises MemoryLimitError (E_MEMORY_LIMIT)
+    when results or temporaries do not fit the device, and what the driver reports of launches.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_aligned",
+        "_others",
+        "_outputs",
+        "_realigned",
+        "_results",
+        "_runner",
+        "_slots",
+        "arena_bytes",
+        "driver",
+        "number",
+        "steps",
+    )
+
+    def __init__(
+        self,
+        *,
+        driver: Driver,
+        steps: Sequence[DeviceStep],
+        slots: Sequence[Slot],
+        results: Sequence[int],
+        outputs: Sequence[Output],
+        arena_bytes: int = 0,
+        facts: FactsSource = (),
+        aligned: Sequence[int] = (),
+        realigned: Callable[[frozenset[int]], DevicePlan] | None = None,
+        runner: GraphRunner | None = None,
+    ) -> None:
+        """`results`: size in bytes of each result. `arena_bytes`: temporaries, taken for each call and given back.
+        `facts`: what reports say of each step. `runner`: one that plans of the same kernels share.
+        """
+        self.number = next_plan_number()
+        self.driver = driver
+        self.steps = tuple(steps)
+        self.arena_bytes = arena_bytes
+        self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)
+        self._aligned, self._realigned = tuple(aligned), realigned
+        self._others: dict[frozenset[int], DevicePlan] = {}
+        self._runner = runner or GraphRunner(driver)
+        step_facts.register_plan(self.number, facts)
+        weakref.finalize(self, step_facts.retire_plan, self.number).atexit = False
+
+    def run(self, leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
+        """Enqueues the launches over `leaves`, and gives a leaf per output, whose values come in the stream's order."""
+        memories = [self.driver.allocate(nbytes) for nbytes in self._results]
+        self._enqueue(leaves, [memory.address for memory in memories])
+        return tuple([self._leaf(output, leaves, memories) for output in self._outputs])
+
+    def run_into(self, leaves: Sequence[Leaf], targets: Sequence[Leaf]) -> bool:
+        """As `BoundPlan.run_into`: writes to memory that exists, or gives False with nothing done."""
+        wanted = [layout_of(output.structure) for output in self._outputs]
+        if [layout_of(target.structure) for target in targets] != wanted or len(wanted) != len(self._results):
+            return False
+        addresses = {output.number: target.address for output, target in zip(self._outputs, targets, strict=True)}
+        if len(addresses) != len(wanted):
+            return False
+        self._enqueue(leaves, [addresses[number] for number in range(len(self._results))])
+        return True
+
+    def _enqueue(self, leaves: Sequence[Leaf], results: Sequence[int]) -> None:
+        if not self.steps:
+            return
+        arena = self.driver.allocate(self.arena_bytes) if self.arena_bytes else None
+        base = 0 if arena is None else arena.address
+        table: Table = tuple(
+            [
+                leaves[number].address if kind == "leaf" else results[number] if kind == "result" else base
+                for kind, number in self._slots
+            ]
+        )
+        unaligned = [slot for slot in self._aligned if table[slot] % ALIGNMENT]
+        plan = self if not unaligned else self._relying_less(frozenset(unaligned))
+        plan._runner.run(plan.number, plan.steps, table, self.driver.stream())
+        # The arena goes back to torch's allocator, which hands it out again in the order of the stream.
+        sessions.note_unmeasured(self.driver.name, len(self.steps))
+
+    def _relying_less(self, unaligned: frozenset[int]) -> DevicePlan:
+        """The plan for leaves that start anywhere, made at its first call."""
+        other = self._others.get(unaligned)
+        if other is None:
+            assert self._realigned is not None
+            other = self._others[unaligned] = self._realigned(unaligned)
+        return other
+
+    def _leaf(self, output: Output, leaves: Sequence[Leaf], memories: Sequence[DeviceMemory]) -> Leaf:
+        if output.structure is None:
+            return leaves[output.number]
+        memory = memories[output.number]
+        return Leaf(output.structure, memory.address, memory.owner)
+
+
+def _scalar(word: int, kind: str) -> int | float:
+    """The number whose bits are a word of the table, as a kernel's parameter of this kind takes it."""
+    data = struct.pack("<Q", word)
+    formats = {"fp32": "<f", "fp64": "<d", "i32": "<i", "i64": "<q"}
+    if kind not in formats:
+        return word & 1
+    value: int | float = struct.unpack_from(formats[kind], data)[0]
+    return value
