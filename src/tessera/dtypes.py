@@ -181,6 +181,17 @@ def scalar_dtype(value: bool | int | float) -> DType:
     raise DTypeError(f"{value!r} is no real number")
 
 
+@cache
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is a value of `wide`."""
+    if wide is narrow or narrow.kind == "bool":
+        return wide.kind != "bool" or narrow.kind == "bool"
+    if wide.kind == narrow.kind == "float":
+        a, b = torch.finfo(wide.torch), torch.finfo(narrow.torch)
+        return a.eps <= b.eps and a.max >= b.max and a.smallest_normal <= b.smallest_normal
+    return wide.kind == narrow.kind == "int" and wide.itemsize >= narrow.itemsize
+
+
 def accumulator(dtype: DType) -> DType:
     """The dtype in which products and sums are formed: fp32 for narrower floats, int32 for int8, else `dtype`."""
     return _ACCUMULATORS.get(dtype, dtype)

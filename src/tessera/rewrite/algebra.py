@@ -11,7 +11,7 @@ import torch
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import SSAValue
 
-from tessera.dtypes import DType, dtype_of
+from tessera.dtypes import DType, dtype_of, holds
 from tessera.ir.attributes import DTYPE_NAMES, Value
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
@@ -90,21 +90,9 @@ def merge_casts(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | Non
     if source.type == operation.result.type:
         return source
     inner = made_by(source, "cast")
-    if inner is None or not _holds(dtype(source), dtype(inner.inputs[0])):
+    if inner is None or not holds(dtype(source), dtype(inner.inputs[0])):
         return None
     return rewriter.create("cast", [inner.inputs[0]], {"dtype": dtype(operation.result).name})
-
-
-def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of `narrow` is a value of `wide`."""
-    if wide is narrow or narrow.kind == "bool":
-        return wide.kind != "bool" or narrow.kind == "bool"
-    if wide.kind == narrow.kind == "float":
-        a, b = torch.finfo(wide.torch), torch.finfo(narrow.torch)
-        return a.eps <= b.eps and a.max >= b.max and a.smallest_normal <= b.smallest_normal
-    if wide.kind == narrow.kind == "int":
-        return wide.itemsize >= narrow.itemsize
-    return False
 
 
 #   x * 1, x / 1, x - 0, x ** 1  ->  x      (x + 0 is no identity: -0.0 + 0 is 0.0; integers have no -0)
