@@ -32,6 +32,8 @@ CODES = {
     "E_PROFILE": RuntimeError,
     "E_SCHEDULE_ILLEGAL": ValueError,
     "E_SHAPE_MISMATCH": ValueError,
+    "E_STREAM": RuntimeError,
+    "E_STREAM_RACE": RuntimeError,
     "E_TORCH_FUNCTION": TypeError,
     "E_TUNE_FAILED": RuntimeError,
     "E_TUNE_SPACE_EMPTY": ValueError,

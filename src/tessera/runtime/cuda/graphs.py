@@ -53,6 +53,7 @@ class CudaGraph:
         self._library = context.library
         self._lock = threading.Lock()
         self._launch_graph = self._library.function("cuGraphLaunch")
+        self._set_parameters = self._library.function("cuGraphExecKernelNodeSetParams_v2")
         for node, (_, grid, arguments) in zip(self._nodes, launches, strict=True):
             self._describe(node, grid, arguments)
         with context.entered():
@@ -85,13 +86,16 @@ class CudaGraph:
         Raises ArgumentError for arguments that the kernel does not take; then the graph is as it was.
         """
         node = self._nodes[index]
-        with self._lock, self._context.entered():
+        with self._lock:
             enabled = node.enabled
             self._describe(node, grid, arguments)
-            set_parameters = "cuGraphExecKernelNodeSetParams_v2"
-            self._library.call(set_parameters, self._executable, node.handle, node.site.node_parameters)
-            if node.enabled != enabled:
-                self._library.call("cuGraphNodeSetEnabled", self._executable, node.handle, int(node.enabled))
+            site, executable = node.site, self._executable
+            code = self._context.run(self._set_parameters, executable, node.handle, site.node_parameters)
+            if code == SUCCESS and node.enabled != enabled:
+                switch = self._library.function("cuGraphNodeSetEnabled")
+                code = self._context.run(switch, executable, node.handle, int(node.enabled))
+        if code != SUCCESS:
+            self._library.fail(code, f"updating launch {index}, kernel {site.kernel.kernel.entry}, of a graph")
 
     def __del__(self) -> None:
         for memory in (*self._outgrown, *(node.scratch for node in self._nodes if node.scratch is not None)):

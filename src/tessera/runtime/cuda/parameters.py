@@ -232,6 +232,6 @@ def _format(fields: Sequence[Field]) -> str:
     """The format of `struct` that writes all values, with the gaps between them."""
     text, at = "<", 0
     for field in fields:
-        text += f"{field.offset - at}x{_format_of(field.kind)}"
+        text += (f"{field.offset - at}x" if field.offset > at else "") + _format_of(field.kind)
         at = field.offset + field.size
     return text
