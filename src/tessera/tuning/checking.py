@@ -108,14 +108,15 @@ class OutputCheck:
         """None if `output` agrees, else what is wrong, for the trial's label."""
         matrix = as_matrix(output)
         allowed = self.relative_tolerance * (self.expected.abs() + self.scale)
-        wrong = _disagree(matrix[self.rows].double(), self.expected, allowed)
+        wrong = _disagree(matrix[self.rows.to(matrix.device)].double().cpu(), self.expected, allowed)
         if wrong is not None:
             row, column, got, want = wrong
             return f"element ({int(self.rows[row])}, {column}) is {got:.6g}, reference {want:.6g}"
         if self.vectors.shape[1]:
             noise = self.relative_tolerance * self.scale * math.sqrt(matrix.shape[1])
             allowed = self.relative_tolerance * self.projections.abs() + noise
-            wrong = _disagree(_project(matrix, self.vectors), self.projections, allowed)
+            projected = _project(matrix, self.vectors.to(matrix.device)).cpu()
+            wrong = _disagree(projected, self.projections, allowed)
             if wrong is not None:
                 return f"row {wrong[0]} projects to {wrong[2]:.6g}, reference {wrong[3]:.6g}"
         return None

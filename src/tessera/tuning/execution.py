@@ -1,29 +1,99 @@
-"""Running a candidate inside the worker: load its kernels, lay out the address table, call the native driver.
+"""Running candidates inside the worker: `Bench`, and the one of CPUs.
 
-The driver is the one that bound plans use, so a candidate is timed exactly as it will run.
+On a CPU a candidate's kernels are loaded, its address table is laid out and the native driver is called that bound
+plans use, so a candidate is timed exactly as it will run. `device_execution.py` has the bench of GPUs.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend
+from tessera.errors import CacheFormatError
 from tessera.runtime.native import FRAME_WORDS, STEP_WORDS, driver
-from tessera.tuning.workload import Launch, OperandSpec, Workload, materialize
+from tessera.tuning.clock import CacheFlush, ContentionMeter, time_batch
+from tessera.tuning.protocol import Sample
+from tessera.tuning.workload import Launch, Launches, Operand, OperandSpec, Workload, materialize
 
 _LINE = 64
 
 
+class Candidate(Protocol):
+    """A loaded candidate."""
+
+    def run(self) -> None:
+        """One execution of all its kernels, finished or, on a GPU, enqueued."""
+
+
+class Bench(ABC):
+    """The operands of one workload in memory, on which candidates are loaded, checked and timed."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        results = {check.operand for check in workload.checks}
+        self.operands = [self.materialize(spec, number in results) for number, spec in enumerate(workload.operands)]
+        self._outputs = [self.operands[check.operand] for check in workload.checks]
+        self._results = [operand.tensor for operand in self._outputs]
+
+    @abstractmethod
+    def materialize(self, spec: OperandSpec, ours: bool = False) -> Operand:
+        """An operand where kernels find it; see `workload.materialize`."""
+
+    @abstractmethod
+    def load(self, launches: Launches, temporaries: Sequence[OperandSpec]) -> Candidate:
+        """A candidate that is ready to run."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Returns when all that runs is done. Raises what the device reports of it."""
+
+    @abstractmethod
+    def sample(self, candidate: Candidate, seconds: float, estimate_s: float | None) -> Sample:
+        """Times a candidate for about `seconds`; `estimate_s` a call is what is known of it."""
+
+    def check(self, candidate: Candidate) -> str | None:
+        """Runs the candidate on poisoned outputs; None if all outputs are right and nothing else was written."""
+        for output in self._outputs:
+            output.poison()
+        candidate.run()
+        self.wait()
+        problem = self._problem()
+        if problem is not None:
+            self._restore()
+        return problem
+
+    def addresses(self, scratch: Sequence[Operand]) -> list[int]:
+        """The address table: operands, scalars, temporaries."""
+        operands = [operand.tensor.data_ptr() for operand in self.operands]
+        return [*operands, *self.workload.scalars, *(operand.tensor.data_ptr() for operand in scratch)]
+
+    def _problem(self) -> str | None:
+        for number, operand in enumerate(self.operands):
+            if not operand.intact():
+                return f"memory next to operand {number} was overwritten"
+        for check, result in zip(self.workload.checks, self._results, strict=True):
+            error = check.error(result)
+            if error is not None:
+                return f"output {check.operand}: {error}"
+        return None
+
+    def _restore(self) -> None:
+        """Makes the operands' memory anew in place: a wrong candidate may have written anywhere."""
+        for spec, operand in zip(self.workload.operands, self.operands, strict=True):
+            operand.storage.copy_(materialize(spec).storage)
+
+
 @dataclass(frozen=True)
-class Candidate:
-    """A loaded candidate: the frame to run, and all that must stay alive as long as it may run."""
+class CpuCandidate:
+    """A candidate on a CPU: the frame to run, and all that must stay alive as long as it may run."""
 
     frame: int
     alive: tuple[Any, ...]
@@ -33,27 +103,35 @@ class Candidate:
         driver().run(self.frame)
 
 
-class Bench:
-    """The operands of one workload in memory, on which candidates are loaded, checked and run."""
+class CpuBench(Bench):
+    """Candidates on this machine's CPU."""
 
     def __init__(self, workload: Workload) -> None:
-        self.workload = workload
-        results = {check.operand for check in workload.checks}
-        self._operands = [materialize(spec, number in results) for number, spec in enumerate(workload.operands)]
-        self._outputs = [self._operands[check.operand] for check in workload.checks]
-        self._results = [operand.tensor for operand in self._outputs]
+        super().__init__(workload)
+        self._meter = ContentionMeter()
+        self._flush = CacheFlush() if workload.cache == "cold" else None
 
-    def load(self, launches: Sequence[Launch], temporaries: Sequence[OperandSpec]) -> Candidate:
-        """A candidate that is ready to run."""
+    def materialize(self, spec: OperandSpec, ours: bool = False) -> Operand:
+        """See `workload.materialize`."""
+        return materialize(spec, ours)
+
+    def wait(self) -> None:
+        """Nothing: a candidate is done when it returns."""
+
+    def sample(self, candidate: Candidate, seconds: float, estimate_s: float | None) -> Sample:
+        """Times a candidate on warm or flushed caches, as the workload asks."""
+        return time_batch(candidate.run, seconds, self._meter, self._flush, estimate_s)
+
+    def load(self, launches: Launches, temporaries: Sequence[OperandSpec]) -> CpuCandidate:
+        """A candidate that is ready to run. Raises CacheFormatError for kernels that are none of a CPU."""
         scratch = [materialize(spec, ours=True) for spec in temporaries]
-        addresses = [operand.tensor.data_ptr() for operand in self._operands]
-        addresses += list(self.workload.scalars)
-        addresses += [operand.tensor.data_ptr() for operand in scratch]
-        table = _words(addresses)
+        table = _words(self.addresses(scratch))
         backend = LLVMBackend()
         alive: list[Any] = [table, scratch]
         steps: list[int] = []
         for number, launch in enumerate(launches):
+            if not isinstance(launch, Launch):
+                raise CacheFormatError("a launch on a GPU cannot be measured on a CPU")
             kernel_object = KernelObject.from_bytes(launch.kernel)
             kernel: LoadedKernel = backend.load(kernel_object)
             descriptors = _words(launch.descriptors)
@@ -67,32 +145,7 @@ class Bench:
         header = [ctypes.addressof(table), len(launches), ctypes.addressof(step_words), 0, 0]
         assert len(header) == FRAME_WORDS
         frame = _words(header)
-        return Candidate(ctypes.addressof(frame), (*alive, step_words, frame))
-
-    def check(self, candidate: Candidate) -> str | None:
-        """Runs the candidate on poisoned outputs; None if all outputs are right and nothing else was written."""
-        for output in self._outputs:
-            output.poison()
-        candidate.run()
-        problem = self._problem()
-        if problem is not None:
-            self._restore()
-        return problem
-
-    def _problem(self) -> str | None:
-        for number, operand in enumerate(self._operands):
-            if not operand.intact():
-                return f"memory next to operand {number} was overwritten"
-        for check, result in zip(self.workload.checks, self._results, strict=True):
-            error = check.error(result)
-            if error is not None:
-                return f"output {check.operand}: {error}"
-        return None
-
-    def _restore(self) -> None:
-        """Makes the operands' memory anew in place: a wrong candidate may have written anywhere."""
-        for spec, operand in zip(self.workload.operands, self._operands, strict=True):
-            operand.storage.copy_(materialize(spec).storage)
+        return CpuCandidate(ctypes.addressof(frame), (*alive, step_words, frame))
 
 
 def _words(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:

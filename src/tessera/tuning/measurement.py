@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tessera.errors import TuneFailedError
 from tessera.scheduling.schedule import Schedule
-from tessera.tuning.process import WorkerDiedError, WorkerProcess, WorkerTimeoutError
+from tessera.tuning.process import WORKER, WorkerDiedError, WorkerProcess, WorkerTimeoutError
 from tessera.tuning.protocol import Load, Loaded, Prepare, Reply, Request, Sample, TakeSample, Unload
 from tessera.tuning.trial import Outcome, Timing, Trial
 from tessera.tuning.workload import Case, Workload
@@ -106,11 +106,12 @@ class SubprocessMeasurer:
     """Measures in a worker process: started at the first use, replaced when a candidate breaks it, ended by `close`.
 
     `time_limit_s` bounds a candidate's first run and each of its samples; the workload's limit does where it is longer.
-    Not for several threads at once.
+    `worker` is the module that the worker runs. Not for several threads at once.
     """
 
-    def __init__(self, time_limit_s: float = 0.0) -> None:
+    def __init__(self, time_limit_s: float = 0.0, worker: str = WORKER) -> None:
         self._time_limit_s = time_limit_s
+        self._module = worker
         self._worker: WorkerProcess | None = None
         self._prepared: str | None = None
         self._generation = 0
@@ -200,7 +201,7 @@ class SubprocessMeasurer:
 
     def _prepare(self, workload: Workload) -> Reply:
         if self._worker is None:
-            self._worker = WorkerProcess()
+            self._worker = WorkerProcess(self._module)
             self._finalizer = weakref.finalize(self, self._worker.kill)
         return self._ask(Prepare(workload), START_LIMIT_S)
 

@@ -33,17 +33,22 @@ class WorkerTimeoutError(Exception):
     """The worker did not answer in time, and was killed."""
 
 
-class WorkerProcess:
-    """A running `python -m tessera.tuning.worker`. Raises E_TUNE_FAILED when it cannot be started."""
+WORKER = "tessera.tuning.worker"
 
-    def __init__(self) -> None:
+
+class WorkerProcess:
+    """A running `python -m tessera.tuning.worker`, or another module that serves as it does. Raises E_TUNE_FAILED when
+    it cannot be started.
+    """
+
+    def __init__(self, module: str = WORKER) -> None:
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
         package_root = str(Path(__file__).parents[2])
         path = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
             # -P: a file of the user's working directory must not stand in for a module of the worker.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tessera.tuning.worker"],
+                [sys.executable, "-P", "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._words,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from tessera.tuning.trial import Outcome
-from tessera.tuning.workload import Launch, OperandSpec, Workload
+from tessera.tuning.workload import Launches, OperandSpec, Workload
 
 HEADER = struct.Struct("<Q")
 
@@ -28,7 +28,7 @@ class Load:
     """Load a candidate's kernels, run them once and check the outputs. Answer: `Loaded`."""
 
     candidate: int
-    launches: tuple[Launch, ...]
+    launches: Launches
     temporaries: tuple[OperandSpec, ...]
 
 

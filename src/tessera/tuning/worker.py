@@ -13,10 +13,16 @@ import threading
 import time
 from typing import BinaryIO
 
-from tessera.errors import TesseraError
-from tessera.tuning.clock import CacheFlush, ContentionMeter, time_batch
-from tessera.tuning.execution import Bench, Candidate
+from tessera.errors import DeviceFaultError, TesseraError
+from tessera.lazy.devices import CPU
+from tessera.runtime.device import driver_of
+from tessera.tuning.device_execution import DeviceBench
+from tessera.tuning.execution import Bench, Candidate, CpuBench
 from tessera.tuning.protocol import Done, Load, Loaded, Prepare, Reply, Request, Sample, TakeSample, pack, read_request
+from tessera.tuning.workload import Workload
+
+FAULT_STATUS = 3
+"""Exit status of a worker whose device a candidate took down."""
 
 _ORPHAN_POLL_S = 1.0
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
@@ -28,16 +34,14 @@ class Worker:
     def __init__(self) -> None:
         self._bench: Bench | None = None
         self._candidates: dict[int, Candidate] = {}
-        self._flush: CacheFlush | None = None
         self._seconds: dict[int, float] = {}
-        self._meter = ContentionMeter()
 
     def answer(self, request: Request) -> Reply:
-        """The reply to a request."""
+        """The reply to a request. Raises DeviceFaultError where a candidate took its device down."""
         if isinstance(request, Prepare):
             self._forget()
-            self._bench = Bench(request.workload)
-            self._flush = CacheFlush() if request.workload.cache == "cold" else None
+            self._bench = None  # its memory comes free before the next one takes some
+            self._bench = _bench(request.workload)
             return Done()
         if isinstance(request, Load):
             return self._load(request)
@@ -56,10 +60,12 @@ class Worker:
         try:
             candidate = self._bench.load(request.launches, request.temporaries)
             problem = self._bench.check(candidate)
-        except TesseraError as error:
-            return Loaded("compile_error", str(error))
+        except DeviceFaultError:
+            raise
         except MemoryError as error:
             return Loaded("out_of_memory", str(error))
+        except TesseraError as error:
+            return Loaded("compile_error", str(error))
         except RuntimeError as error:  # torch has no class of its own for a failed allocation on a CPU
             if not any(text in str(error) for text in _OUT_OF_MEMORY):
                 raise
@@ -70,11 +76,17 @@ class Worker:
         return Loaded("ok")
 
     def _sample(self, request: TakeSample) -> Sample:
-        run = self._candidates[request.candidate].run
-        estimate_s = self._seconds.get(request.candidate)
-        sample = time_batch(run, request.seconds, self._meter, self._flush, estimate_s)
+        assert self._bench is not None
+        candidate = self._candidates[request.candidate]
+        sample = self._bench.sample(candidate, request.seconds, self._seconds.get(request.candidate))
         self._seconds[request.candidate] = sample.seconds
         return sample
+
+
+def _bench(workload: Workload) -> Bench:
+    if workload.device == CPU:
+        return CpuBench(workload)
+    return DeviceBench(workload, driver_of(workload.device))
 
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:
@@ -97,7 +109,12 @@ def main() -> None:
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    serve(sys.stdin.buffer, replies)
+    try:
+        serve(sys.stdin.buffer, replies)
+    except DeviceFaultError as fault:
+        # At once: after a fault, what libraries do at the end of a process can hang or abort.
+        os.write(2, f"{fault.code}: {fault.message}".encode())
+        os._exit(FAULT_STATUS)
 
 
 if __name__ == "__main__":

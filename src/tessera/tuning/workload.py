@@ -9,7 +9,7 @@ candidate's temporaries.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from uuid import uuid4
 
 import torch
@@ -59,6 +59,12 @@ class Operand:
 
     tensor: torch.Tensor
     storage: torch.Tensor
+
+    def to(self, device: torch.device) -> Operand:
+        """A copy on another device."""
+        storage = self.storage.to(device)
+        tensor = self.tensor
+        return Operand(storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()), storage)
 
     def intact(self) -> bool:
         """Whether nothing wrote into the guards."""
@@ -115,8 +121,9 @@ class Workload:
     """The part that all candidates of one problem share.
 
     `scalars` are the 64 bits of each scalar argument. `cache` says whether calls find their operands in the caches
-    that the call before left ("warm") or in memory ("cold"). A candidate gets `time_limit_s` for its first run and
-    for each timed sample.
+    that the call before left ("warm") or in memory ("cold"); on a GPU that is its L2 cache. A candidate gets
+    `time_limit_s` for its first run and for each timed sample. `device` is where it runs, by its name
+    (`runtime.device.driver_of`).
     """
 
     operands: tuple[OperandSpec, ...]
@@ -124,6 +131,7 @@ class Workload:
     scalars: tuple[int, ...] = ()
     cache: Literal["warm", "cold"] = "warm"
     time_limit_s: float = 10.0
+    device: str = "cpu"
     key: str = field(default_factory=lambda: uuid4().hex, compare=False)
 
 
@@ -138,10 +146,31 @@ class Launch:
     workers: int = 1
 
 
+class Place(NamedTuple):
+    """An address: `offset_bytes` behind the start of slot `slot` of the address table."""
+
+    slot: int
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class GpuLaunch:
+    """One kernel launch on a GPU: a `GpuKernelObject` as bytes, the programs along x, y and z, and its arguments in the
+    order of its parameters (`runtime.device.LaunchOf`), addresses as places.
+    """
+
+    kernel: bytes
+    grid: tuple[int, int, int]
+    arguments: tuple[int | float | Place, ...]
+
+
+Launches: TypeAlias = tuple[Launch, ...] | tuple[GpuLaunch, ...]
+
+
 @dataclass(frozen=True)
 class Case:
     """One candidate: the kernels that compute the workload's outputs, in order, and the temporaries between them."""
 
     workload: Workload
-    launches: tuple[Launch, ...]
+    launches: Launches
     temporaries: tuple[OperandSpec, ...] = ()

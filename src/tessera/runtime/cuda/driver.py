@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from tessera.backend.triton.objects import GpuKernelObject
 from tessera.errors import DeviceError, UnsupportedTargetError
@@ -17,6 +18,9 @@ from tessera.runtime.cuda.results import SUCCESS
 from tessera.runtime.cuda.streams import Streams
 from tessera.runtime.device import Grid, LaunchOf, Loaded
 from tessera.target import Target
+
+_FILL_BYTES: Final = 256 << 20
+"""Written to fill an L2 cache of unknown size: that of the largest GPU has half of it."""
 
 
 class CudaDriver:
@@ -35,6 +39,7 @@ class CudaDriver:
         self.streams = Streams(self._context, allocator)
         self._loaded: dict[GpuKernelObject, LoadedKernel] = {}
         self._lock = threading.Lock()
+        self._filler: DeviceBytes | None = None
         self._launch_kernel = library.function("cuLaunchKernelEx")
 
     def allocate(self, nbytes: int) -> DeviceBytes:
@@ -96,6 +101,26 @@ class CudaDriver:
         code = self._context.run(self._library.function("cuStreamSynchronize"), stream)
         if code != SUCCESS:
             self._library.fail(code, "waiting for a stream")
+
+    def elapsed_s(self, run: Callable[[], None], stream: int) -> float:
+        """Seconds that the device takes for what `run` enqueues on a stream, by two events around it.
+
+        Raises what the device reports of that work, or of earlier work.
+        """
+        start, end = self.streams.create_event(timing=True), self.streams.create_event(timing=True)
+        self.streams.record_event(start, stream)
+        run()
+        self.streams.record_event(end, stream)
+        self.streams.synchronize_event(end)
+        return self.streams.elapsed_s(start, end)
+
+    def fill_cache(self, stream: int) -> None:
+        """Enqueues a write of twice the L2 cache, so that what it held is in memory alone."""
+        level = self.target.level("L2")
+        nbytes = 2 * level.size_bytes if level is not None else _FILL_BYTES
+        if self._filler is None or self._filler.nbytes < nbytes:
+            self._filler = self._allocator.allocate(nbytes)
+        self.streams.memset_async(self._filler.address, 0, nbytes, stream)
 
     def record(self, launches: Sequence[LaunchOf]) -> CudaGraph:
         """An executable graph of launches that run one after the other. Raises what `launch` raises."""
