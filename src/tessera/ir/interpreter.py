@@ -47,6 +47,10 @@ def run_kernel(
         raise IRError(f"kernel {kernel.sym_name.data} takes {len(parameters)} arguments, not {len(arguments)}")
     interpreter = Interpreter(kernel, partition or random.Random(0))
     values = [_argument(parameter, value) for parameter, value in zip(parameters, arguments, strict=True)]
+    divisors = (1,) * len(values) if kernel.divisors is None else tile.integers(kernel.divisors)
+    for index, (buffer, divisor) in enumerate(zip(values, divisors, strict=True)):
+        if divisor > 1 and isinstance(buffer, torch.Tensor):
+            _check_divisor(index, buffer, divisor)
     interpreter.run_block(kernel.body.block, values)
 
 
@@ -83,6 +87,19 @@ def _check_buffer(index: int, kind: MemRefType[Attribute], buffer: torch.Tensor)
             # The stride of a dimension of one element is never used.
             if not isinstance(stride, NoneAttr) and buffer.shape[dim] > 1 and buffer.stride(dim) != stride.data:
                 raise IRError(f"{described} does not have the stride {stride.data} that {kind} promises")
+
+
+def _check_divisor(index: int, buffer: torch.Tensor, divisor: int) -> None:
+    """Raises IRError unless `divisor` divides a buffer's address, strides other than 1, and extent along stride 1."""
+    promised = [buffer.data_ptr() // buffer.element_size()]
+    for extent, stride in zip(buffer.shape, buffer.stride(), strict=True):
+        # The stride of a dimension of one element is never used, the address of an empty buffer neither.
+        promised.append(extent if stride == 1 else stride if extent > 1 else 0)
+    if buffer.numel() and any(number % divisor for number in promised):
+        raise IRError(
+            f"argument {index} of shape {tuple(buffer.shape)} and strides {buffer.stride()} at element {promised[0]} is"
+            f" not in units of {divisor} elements, as divisors promises"
+        )
 
 
 class Interpreter:
@@ -221,6 +238,10 @@ def _reduce(interpreter: Interpreter, op: tile.ReduceOp) -> Sequence[Value]:
     return (_REDUCTIONS[op.kind.data](computed(value), op.axis.value.data).to(value.dtype),)
 
 
+def _split(interpreter: Interpreter, op: tile.SplitOp) -> Sequence[Value]:
+    return interpreter.tensor(op.tile).chunk(2, op.axis.value.data)
+
+
 def _broadcast(interpreter: Interpreter, op: tile.BroadcastOp) -> Sequence[Value]:
     return (torch.as_tensor(interpreter.value(op.value)).expand(op.result.type.get_shape()).clone(),)
 
@@ -282,6 +303,7 @@ _HANDLERS = cast(
         "memref.dim": _dim,
         tile.MmaOp.name: _mma,
         tile.ReduceOp.name: _reduce,
+        tile.SplitOp.name: _split,
         tile.BroadcastOp.name: _broadcast,
         tile.MaskOp.name: _mask,
         tile.IotaOp.name: _iota,

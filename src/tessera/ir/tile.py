@@ -1,14 +1,13 @@
 """Tile IR: the operations of one kernel, `tessera.tile.*` (semantics in docs/architecture.md, section 3).
 
 Buffers are memrefs, tiles are static-shape vectors, arithmetic is `arith` and `math` on vectors. The
-operations here are what those dialects lack: tile access, staging, the matrix multiply, reductions and
-the worker grid.
+operations here are what those dialects lack: staging, the matrix multiply, reductions and the worker grid;
+`tile_access` has those that reach memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -21,7 +20,7 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     VectorType,
 )
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute
 from xdsl.irdl import (
     IRDLOperation,
     attr_def,
@@ -37,19 +36,41 @@ from xdsl.irdl import (
 from xdsl.traits import IsTerminator, NoTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.tile_access import LoadOp, PrefetchOp, StoreOp, integers, vector
+
+__all__ = [
+    "COMPARISONS",
+    "GRIDS",
+    "REDUCE_KINDS",
+    "STAGE_LAYOUTS",
+    "TILE_OPERATIONS",
+    "AllocOp",
+    "BroadcastOp",
+    "CastOp",
+    "CompareOp",
+    "ForOp",
+    "IotaOp",
+    "KernelOp",
+    "LoadOp",
+    "MaskOp",
+    "MmaOp",
+    "ParallelOp",
+    "PrefetchOp",
+    "ReduceOp",
+    "SelectOp",
+    "SplitOp",
+    "StageOp",
+    "StoreOp",
+    "YieldOp",
+    "integers",
+]
+
 STAGE_LAYOUTS = {"rows": 2, "panels": 3, "row_panels": 3, "panels_vnni": 4}
 """Layout of a stage -> the rank of its memref."""
 REDUCE_KINDS = ("add", "mul", "max", "min")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-
-
-def _vector(value: SSAValue) -> VectorType[Attribute]:
-    return cast("VectorType[Attribute]", value.type)
-
-
-def integers(attribute: DenseArrayBase) -> tuple[int, ...]:
-    """The values of an `array<i64: ...>` or `array<i1: ...>` attribute."""
-    return tuple(int(value) for value in cast("DenseArrayBase[IntegerType]", attribute).get_values())
+GRIDS = ("persistent", "fused")
+"""How the programs of a GPU may share out the steps of a grid, but for one program per step."""
 
 
 @irdl_op_definition
@@ -63,11 +84,22 @@ class YieldOp(IRDLOperation):
 
 @irdl_op_definition
 class KernelOp(IRDLOperation):
-    """One kernel. Block arguments are buffers and scalars; `outputs` are the indices of those written."""
+    """One kernel. Block arguments are buffers and scalars; `outputs` are the indices of those written.
+
+    `warps`, `pipeline_depth` (stages of loads in flight), `max_registers` (of one thread) and `accumulators` (buffers
+    that a matrix unit's sums take turns in) say how a GPU's compiler is asked to compile it. `divisors`, one per
+    argument, promises of each buffer that its address, its run-time strides and its extent along stride 1 are
+    multiples of so many elements.
+    """
 
     name = "tessera.tile.kernel"
     sym_name = attr_def(StringAttr)
     outputs = attr_def(DenseArrayBase)
+    warps = opt_attr_def(IntegerAttr)
+    pipeline_depth = opt_attr_def(IntegerAttr)
+    max_registers = opt_attr_def(IntegerAttr)
+    accumulators = opt_attr_def(IntegerAttr)
+    divisors = opt_attr_def(DenseArrayBase)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -79,6 +111,13 @@ class KernelOp(IRDLOperation):
         for index in integers(self.outputs):
             if not 0 <= index < len(arguments) or not isinstance(arguments[index].type, MemRefType):
                 raise VerifyException(f"outputs names argument {index}, which is no memref argument")
+        for hint in ("warps", "pipeline_depth", "max_registers", "accumulators"):
+            value = self.attributes.get(hint)
+            if isinstance(value, IntegerAttr) and value.value.data < 1:
+                raise VerifyException(f"{hint} is a positive number")
+        divisors = (1,) * len(arguments) if self.divisors is None else integers(self.divisors)
+        if len(divisors) != len(arguments) or any(divisor < 1 for divisor in divisors):
+            raise VerifyException("divisors has a positive number for each argument")
 
 
 @irdl_op_definition
@@ -86,7 +125,9 @@ class ParallelOp(IRDLOperation):
     """A box of independent work; its body gets `lo, hi` of its share for each dimension.
 
     Where shares are handed out one after another, `group` steps of the last dimension but one are taken side by side,
-    so that they meet in the cache.
+    so that they meet in the cache. With a `grid`, a fixed number of programs walk all steps: one step after another
+    ("persistent"), or with the loops inside joined to the walk, so that the next step's loads begin before this one
+    ends ("fused"). `warp_specialize` asks for warps of their own for the loads of a walk.
     """
 
     name = "tessera.tile.parallel"
@@ -94,6 +135,8 @@ class ParallelOp(IRDLOperation):
     steps = attr_def(DenseArrayBase)
     split = attr_def(IntegerAttr)
     group = opt_attr_def(IntegerAttr)
+    grid = opt_attr_def(StringAttr)
+    warp_specialize = opt_attr_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -105,13 +148,19 @@ class ParallelOp(IRDLOperation):
             raise VerifyException("split names no dimension")
         if self.group is not None and (self.group.value.data < 1 or rank < 2):
             raise VerifyException("group is the number of steps of the last dimension but one that run side by side")
+        if self.grid is not None and self.grid.data not in GRIDS:
+            raise VerifyException(f"grid is absent or one of {GRIDS}, not {self.grid.data!r}")
+        if self.warp_specialize is not None and self.grid is None:
+            raise VerifyException("warp_specialize of a parallel without a grid stands on the loop inside")
         if not isinstance(self.parent_op(), KernelOp):
             raise VerifyException("parallel stands only directly inside a kernel")
 
 
 @irdl_op_definition
 class ForOp(IRDLOperation):
-    """`for iv = lo to hi step {step}` with loop-carried values."""
+    """`for iv = lo to hi step {step}` with loop-carried values. `warp_specialize` asks for warps of their own for its
+    loads.
+    """
 
     name = "tessera.tile.for"
     lower = operand_def(IndexType)
@@ -119,6 +168,7 @@ class ForOp(IRDLOperation):
     initial = var_operand_def(Attribute)
     step = attr_def(IntegerAttr)
     unroll = opt_attr_def(IntegerAttr)
+    warp_specialize = opt_attr_def(UnitAttr)
     body = region_def("single_block")
     final = var_result_def(Attribute)
 
@@ -131,59 +181,6 @@ class ForOp(IRDLOperation):
         last = self.body.block.last_op
         if not isinstance(last, YieldOp) or [value.type for value in last.values] != types:
             raise VerifyException("the body must yield the loop-carried values")
-
-
-def _verify_access(op: LoadOp | StoreOp, tile: VectorType[Attribute]) -> None:
-    buffer = cast("MemRefType[Attribute]", op.buffer.type)
-    if len(op.indices) != buffer.get_num_dims():
-        raise VerifyException(f"{len(op.indices)} indices into a buffer of rank {buffer.get_num_dims()}")
-    dims, bounds = integers(op.dims), integers(op.in_bounds)
-    shape = tile.get_shape()
-    if len(dims) != len(shape) or len(bounds) != len(shape):
-        raise VerifyException("dims and in_bounds need one entry per tile dimension")
-    walked = [dim for dim in dims if dim >= 0]
-    if len(set(walked)) != len(walked) or any(dim >= buffer.get_num_dims() for dim in walked):
-        raise VerifyException(f"dims {dims} do not name distinct dimensions of the buffer")
-    for dim, size in zip(dims, shape, strict=True):
-        if dim < 0 and size != 1:
-            raise VerifyException("a tile dimension that walks no buffer dimension has size 1")
-    if tile.element_type != buffer.element_type:
-        raise VerifyException(f"tile of {tile.element_type} over a buffer of {buffer.element_type}")
-
-
-@irdl_op_definition
-class LoadOp(IRDLOperation):
-    """Reads a tile; elements outside the buffer's extents read `fill`."""
-
-    name = "tessera.tile.load"
-    buffer = operand_def(MemRefType)
-    indices = var_operand_def(IndexType)
-    dims = attr_def(DenseArrayBase)
-    in_bounds = attr_def(DenseArrayBase)
-    fill = opt_attr_def(Attribute)
-    oob = opt_attr_def(StringAttr)
-    tile = result_def(VectorType)
-
-    def verify_(self) -> None:
-        _verify_access(self, self.tile.type)
-        if self.oob is not None and self.oob.data != "any":
-            raise VerifyException('oob is "any" or absent')
-
-
-@irdl_op_definition
-class StoreOp(IRDLOperation):
-    """Writes a tile; elements outside the buffer's extents are dropped."""
-
-    name = "tessera.tile.store"
-    value = operand_def(VectorType)
-    buffer = operand_def(MemRefType)
-    indices = var_operand_def(IndexType)
-    dims = attr_def(DenseArrayBase)
-    in_bounds = attr_def(DenseArrayBase)
-    nontemporal = opt_attr_def(UnitAttr)
-
-    def verify_(self) -> None:
-        _verify_access(self, _vector(self.value))
 
 
 @irdl_op_definition
@@ -244,7 +241,7 @@ class MmaOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        a, b, acc = _vector(self.a), _vector(self.b), _vector(self.acc)
+        a, b, acc = vector(self.a), vector(self.b), vector(self.acc)
         m, n, k = self.m.value.data, self.n.value.data, self.k.value.data
         if a.get_shape() != (m, k) or b.get_shape() != (k, n) or acc.get_shape() != (m, n):
             raise VerifyException(
@@ -266,13 +263,34 @@ class ReduceOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        tile, result = _vector(self.tile), self.result.type
+        tile, result = vector(self.tile), self.result.type
         if self.kind.data not in REDUCE_KINDS:
             raise VerifyException(f"kind {self.kind.data!r} is none of {REDUCE_KINDS}")
         axis = self.axis.value.data
         expected = tuple(1 if dim == axis else size for dim, size in enumerate(tile.get_shape()))
         if result.get_shape() != expected or result.element_type != tile.element_type:
             raise VerifyException(f"reducing axis {axis} of {tile} does not give {result}")
+
+
+@irdl_op_definition
+class SplitOp(IRDLOperation):
+    """The lower and the upper half of a tile along `axis`."""
+
+    name = "tessera.tile.split"
+    tile = operand_def(VectorType)
+    axis = attr_def(IntegerAttr)
+    lower = result_def(VectorType)
+    upper = result_def(VectorType)
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        whole, axis = vector(self.tile), self.axis.value.data
+        shape = whole.get_shape()
+        if not 0 <= axis < len(shape) or shape[axis] % 2:
+            raise VerifyException(f"axis {axis} of {whole} has no halves")
+        half = VectorType(whole.element_type, [size // (1 + (dim == axis)) for dim, size in enumerate(shape)])
+        if self.lower.type != half or self.upper.type != half:
+            raise VerifyException(f"the halves of {whole} along axis {axis} are {half}")
 
 
 @irdl_op_definition
@@ -333,7 +351,7 @@ class CompareOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        a, result = _vector(self.a), self.result.type
+        a, result = vector(self.a), self.result.type
         if self.predicate.data not in COMPARISONS:
             raise VerifyException(f"predicate {self.predicate.data!r} is none of {COMPARISONS}")
         if self.b.type != a or result.get_shape() != a.get_shape() or result.element_type != IntegerType(1):
@@ -352,7 +370,7 @@ class SelectOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        condition, result = _vector(self.condition), self.result.type
+        condition, result = vector(self.condition), self.result.type
         if self.a.type != result or self.b.type != result or condition.get_shape() != result.get_shape():
             raise VerifyException(f"select of {self.a.type} and {self.b.type} by {condition} does not give {result}")
 
@@ -367,21 +385,9 @@ class CastOp(IRDLOperation):
     traits = traits_def(Pure())
 
     def verify_(self) -> None:
-        source, result = _vector(self.value), self.result.type
+        source, result = vector(self.value), self.result.type
         if source.get_shape() != result.get_shape():
             raise VerifyException(f"cast of {source} does not give {result}")
-
-
-@irdl_op_definition
-class PrefetchOp(IRDLOperation):
-    """A hint that a `rows` x `columns` block at the indices will be read, or written, soon."""
-
-    name = "tessera.tile.prefetch"
-    buffer = operand_def(MemRefType)
-    indices = var_operand_def(IndexType)
-    rows = attr_def(IntegerAttr)
-    columns = attr_def(IntegerAttr)
-    write = opt_attr_def(UnitAttr)
 
 
 TILE_OPERATIONS: Sequence[type[IRDLOperation]] = (
@@ -395,6 +401,7 @@ TILE_OPERATIONS: Sequence[type[IRDLOperation]] = (
     AllocOp,
     MmaOp,
     ReduceOp,
+    SplitOp,
     BroadcastOp,
     MaskOp,
     IotaOp,

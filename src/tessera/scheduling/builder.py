@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeAlias
 
 from xdsl.dialects import arith, memref, scf
@@ -176,7 +177,13 @@ class TileBuilder:
 
     @contextmanager
     def loop(
-        self, lower: SSAValue, upper: SSAValue, step: int, initial: Sequence[SSAValue] = (), unroll: int = 1
+        self,
+        lower: SSAValue,
+        upper: SSAValue,
+        step: int,
+        initial: Sequence[SSAValue] = (),
+        unroll: int = 1,
+        warp_specialize: bool = False,
     ) -> Iterator[Loop]:
         """A counted loop; set `loop.yielded` inside when there are carried values, read `loop.results` after."""
         types = [value.type for value in initial]
@@ -188,6 +195,8 @@ class TileBuilder:
         attributes: dict[str, Attribute] = {"step": IntegerAttr(step, i64)}
         if unroll > 1:
             attributes["unroll"] = IntegerAttr(unroll, i64)
+        if warp_specialize:
+            attributes["warp_specialize"] = UnitAttr()
         operation = tile.ForOp.create(
             operands=[lower, upper, *initial], result_types=types, attributes=attributes, regions=[Region(body)]
         )
@@ -196,7 +205,13 @@ class TileBuilder:
 
     @contextmanager
     def parallel(
-        self, extents: Sequence[SSAValue], steps: Sequence[int], split: int, group: int = 1
+        self,
+        extents: Sequence[SSAValue],
+        steps: Sequence[int],
+        split: int,
+        group: int = 1,
+        grid: str | None = None,
+        warp_specialize: bool = False,
     ) -> Iterator[list[tuple[SSAValue, SSAValue]]]:
         """The worker grid: yields `(lower, upper)` of this worker's share for each dimension."""
         body = Block(arg_types=[INDEX] * (2 * len(extents)))
@@ -205,6 +220,10 @@ class TileBuilder:
         attributes: dict[str, Attribute] = {"steps": integers_attribute(steps), "split": IntegerAttr(split, i64)}
         if group > 1:
             attributes["group"] = IntegerAttr(group, i64)
+        if grid is not None:
+            attributes["grid"] = StringAttr(grid)
+        if warp_specialize:
+            attributes["warp_specialize"] = UnitAttr()
         self.attach(tile.ParallelOp.create(operands=list(extents), attributes=attributes, regions=[Region(body)]))
 
     def branch(
@@ -242,9 +261,12 @@ class TileBuilder:
         fill: Attribute | None = None,
         any_outside: bool = False,
         depth: int = -1,
+        hints: Mapping[str, str] = MappingProxyType({}),
     ) -> SSAValue:
+        """Reads a tile; `hints` are `access` and `eviction` as Tile IR has them."""
         assert isinstance(buffer.type, MemRefType)
         attributes: dict[str, Attribute] = {"dims": integers_attribute(dims), "in_bounds": flags_attribute(in_bounds)}
+        attributes |= {hint: StringAttr(value) for hint, value in hints.items()}
         if fill is not None:
             attributes["fill"] = fill
         if any_outside:
@@ -266,8 +288,11 @@ class TileBuilder:
         dims: Sequence[int],
         in_bounds: Sequence[bool],
         nontemporal: bool = False,
+        hints: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """Writes a tile; `hints` are `access` and `eviction` as Tile IR has them."""
         attributes: dict[str, Attribute] = {"dims": integers_attribute(dims), "in_bounds": flags_attribute(in_bounds)}
+        attributes |= {hint: StringAttr(value) for hint, value in hints.items()}
         if nontemporal:
             attributes["nontemporal"] = UnitAttr()
         self.attach(tile.StoreOp.create(operands=[value, buffer, *indices], attributes=attributes))
@@ -346,6 +371,17 @@ class TileBuilder:
                 },
             )
         )
+
+    def split(self, value: SSAValue, axis: int) -> tuple[SSAValue, SSAValue]:
+        """The halves of a tile along `axis`."""
+        assert isinstance(value.type, VectorType)
+        shape = [size // 2 if dim == axis else size for dim, size in enumerate(value.type.get_shape())]
+        half = VectorType(value.type.element_type, shape)
+        operation = tile.SplitOp.create(
+            operands=[value], result_types=[half, half], attributes={"axis": IntegerAttr(axis, i64)}
+        )
+        self.attach(operation)
+        return operation.lower, operation.upper
 
     def reduce(self, value: SSAValue, kind: str, axis: int) -> SSAValue:
         assert isinstance(value.type, VectorType)

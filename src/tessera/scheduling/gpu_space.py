@@ -1,117 +1,40 @@
-"""The knobs, rules and default schedule of matrix products on GPUs.
-
-What a block takes of shared memory is what Triton 3.6 was seen to allot: the operands' tiles once for each stage on
-Hopper and Blackwell, whose matrix units read shared memory while the next tiles arrive there, and once for each stage
-but one on Ampere and CDNA 3.
-"""
+"""The knobs and default schedules of matrix products on GPUs; `gpu_rules` has what makes a schedule legal."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tessera.dtypes import DType
-from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import Schedule
-from tessera.target import Target
-from tessera.target.facts import GpuLimits
-
-
-@dataclass(frozen=True)
-class GpuContractionProblem:
-    """What legality depends on: extents, the dtype that is multiplied, that of the sums, the outputs', and the GPU."""
-
-    m: int
-    n: int
-    k: int
-    batch: int
-    operand: DType
-    accumulator: DType
-    output: DType
-    target: Target
-
-    @property
-    def limits(self) -> GpuLimits:
-        """What bounds a block and a multiprocessor."""
-        assert self.target.gpu is not None
-        return self.target.gpu
-
-    @property
-    def half_of_registers(self) -> int:
-        """Half of the registers that a thread can have."""
-        return (self.limits.max_registers_per_thread + 1) // 2
-
-    @property
-    def reads_shared(self) -> bool:
-        """Whether the matrix units read their operands from shared memory: Hopper and later, narrow operands."""
-        return self.target.arch in ("sm_90", "sm_100") and self.operand.itemsize <= 2
-
-
-def shared_bytes(schedule: Schedule, problem: GpuContractionProblem) -> int:
-    """Bytes of shared memory of one block: the operands' tiles in flight, or the result's on its way out."""
-    bm, bn, bk = schedule.integers("tile")
-    stages = schedule.integer("pipeline_depth")
-    buffers = stages if problem.reads_shared else max(stages - 1, 1)
-    operands = (bm * bk + bk * bn) * problem.operand.itemsize * buffers
-    return max(operands, bm * bn * problem.output.itemsize)
-
-
-def sums_per_thread(schedule: Schedule, problem: GpuContractionProblem) -> float:
-    """32-bit registers of a thread that hold sums."""
-    bm, bn, _ = schedule.integers("tile")
-    threads = schedule.integer("warps") * problem.limits.warp_size
-    return bm * bn * problem.accumulator.itemsize / 4 / threads
-
-
-def _dot(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    bm, bn, bk = schedule.integers("tile")
-    return bm >= 16 and bn >= 16 and bk >= (32 if problem.operand.itemsize == 1 else 16)
-
-
-def _shared(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    return shared_bytes(schedule, problem) <= problem.limits.max_shared_bytes_per_block
-
-
-def _registers(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    return sums_per_thread(schedule, problem) <= problem.half_of_registers
-
-
-def _operands(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    if problem.operand.itemsize <= 2:
-        return True
-    # Wide operands are multiplied by ordinary instructions, from registers: a block of each stands there.
-    bm, bn, bk = schedule.integers("tile")
-    threads = schedule.integer("warps") * problem.limits.warp_size
-    words = (bm + bn) * bk * problem.operand.itemsize / 4 / threads
-    return words + sums_per_thread(schedule, problem) <= problem.half_of_registers
-
-
-def _block(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    return schedule.integer("warps") * problem.limits.warp_size <= 1024
-
-
-def _work(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    bm, bn, _ = schedule.integers("tile")
-    return bm * bn >= schedule.integer("warps") * problem.limits.warp_size
-
-
-def _useful(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    bm, bn, bk = schedule.integers("tile")
-    return bm <= max(16, 2 * problem.m) and bn <= max(16, 2 * problem.n) and bk <= max(32, 2 * problem.k)
-
-
-RULES: tuple[Rule[GpuContractionProblem], ...] = (
-    Rule("matrix-unit-shape", "a tile holds at least one 16 x 16 x 16 product (32 deep for 8-bit operands)", _dot),
-    Rule("shared-memory", "the tiles in flight must fit the shared memory of one block", _shared),
-    Rule("sums-in-registers", "the sums of a thread take at most half of its registers", _registers),
-    Rule("operands-in-registers", "wide operands and sums take at most half of a thread's registers", _operands),
-    Rule("threads-per-block", "a block has at most 1024 threads", _block),
-    Rule("work-per-thread", "each thread has at least one element of the result", _work),
-    Rule("tile-within-problem", "a tile is at most twice as large as the problem, or as small as tiles get", _useful),
+from tessera.scheduling.gpu_problem import (
+    DEFAULTS,
+    VECTOR_BYTES,
+    GpuContractionProblem,
+    OperandLayout,
+    shared_bytes,
+    sums_per_thread,
 )
+from tessera.scheduling.gpu_rules import RULES
+from tessera.scheduling.knobs import Knob, Space
+from tessera.scheduling.schedule import Schedule
+
+__all__ = [
+    "RULES",
+    "STARTS",
+    "GpuContractionProblem",
+    "OperandLayout",
+    "complete",
+    "default_schedule",
+    "knobs",
+    "shared_bytes",
+    "space",
+    "sums_per_thread",
+]
+
+_INDEXING = ("pointer", "host_descriptor", "device_descriptor")
+_EVICTIONS = ("normal", "first", "last")
 
 
-def knobs() -> tuple[Knob, ...]:
-    """The knobs of a matrix product on a GPU."""
+def knobs(problem: GpuContractionProblem) -> tuple[Knob, ...]:
+    """The knobs of a matrix product on a GPU, with the choices that its architecture has at all."""
+    indexing = _INDEXING if problem.has_copy_engine else _INDEXING[:1]
+    evictions = _EVICTIONS if problem.is_nvidia else _EVICTIONS[:1]
     tiles = tuple(
         (bm, bn, bk) for bm in (16, 32, 64, 128, 256) for bn in (16, 32, 64, 128, 256) for bk in (16, 32, 64, 128)
     )
@@ -120,6 +43,33 @@ def knobs() -> tuple[Knob, ...]:
         Knob("warps", (1, 2, 4, 8, 16), "warps of a block"),
         Knob("pipeline_depth", (1, 2, 3, 4, 5), "stages: tiles that are on their way at a time"),
         Knob("group", (1, 4, 8, 16), "rows of blocks that run side by side, so that they share B's tiles in L2"),
+        Knob(
+            "grid",
+            ("flat", "persistent", "fused") if problem.is_nvidia else ("flat", "persistent"),
+            "a program per tile, or per multiprocessor, walking tiles: fused, it loads the next while it stores one",
+        ),
+        Knob("a_indexing", indexing, "how A's tiles are reached: by pointers, or by a descriptor for the copy engine"),
+        Knob("b_indexing", indexing, "how B's tiles are reached"),
+        Knob("out_indexing", indexing, "how the result's tiles are reached"),
+        Knob("warp_specialize", (False, True) if problem.reads_shared else (False,), "warps of their own for loads"),
+        Knob(
+            "max_registers", (0, 96, 128, 168), "registers that a thread may have at most; 0 leaves it to the compiler"
+        ),
+        Knob(
+            "accumulators",
+            (1, 2) if problem.has_tensor_memory else (1,),
+            "buffers of sums: with two, one is stored while the other is summed up",
+        ),
+        Knob("epilogue_parts", (1, 2, 4), "parts of the tile's columns that are stored one after the other"),
+        Knob("split_k", (1, 2, 4, 8, 16), "parts of K that are summed up by blocks of their own, and added afterwards"),
+        Knob(
+            "vector_bytes",
+            (0, 1, 2, 4, 8, VECTOR_BYTES),
+            "bytes of one access that alignment is promised for; 0: as wide as each call's operands allow",
+        ),
+        Knob("a_eviction", evictions, "whether caches should give up A's tiles first, or last"),
+        Knob("b_eviction", evictions, "whether caches should give up B's tiles first, or last"),
+        Knob("out_eviction", evictions, "whether caches should give up the result's tiles first, or last"),
     )
 
 
@@ -139,13 +89,18 @@ STARTS: tuple[tuple[tuple[int, int, int], int, int], ...] = (
 """(tile, stages, warps), the best first: the first ones are known to be good for bf16 on Hopper."""
 
 
+def complete(schedule: Schedule) -> Schedule:
+    """A schedule with every knob: those that it leaves out have their defaults."""
+    return Schedule({**DEFAULTS, **schedule})
+
+
 def default_schedule(problem: GpuContractionProblem) -> Schedule:
     """The first of the known good starts that is legal and gives every multiprocessor a block; where none does, the
     last one of at least 64 rows.
     """
     legal: list[Schedule] = []
     for tile, stages, warps in STARTS:
-        schedule = Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8)
+        schedule = complete(Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8))
         if all(rule.holds(schedule, problem) for rule in RULES):
             legal.append(schedule)
             bm, bn, _ = tile
@@ -157,4 +112,4 @@ def default_schedule(problem: GpuContractionProblem) -> Schedule:
 
 def space(problem: GpuContractionProblem) -> Space[GpuContractionProblem]:
     """All schedules of one matrix product."""
-    return Space(knobs(), RULES, problem, default_schedule(problem))
+    return Space(knobs(problem), RULES, problem, default_schedule(problem))

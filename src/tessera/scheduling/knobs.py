@@ -91,12 +91,26 @@ class Space(Generic[Problem]):
         return tuple(move for move in moves if not self.violations(move))
 
     def draw(self, generator: random.Random, tries: int = 1000) -> Schedule:
-        """A random legal schedule; E_TUNE_SPACE_EMPTY when `tries` draws find none."""
+        """A random legal schedule, drawn freely, or where `tries` draws find none by steps from the default;
+        E_TUNE_SPACE_EMPTY where that is not legal, or has other choices, itself.
+        """
         for _ in range(tries):
             schedule = Schedule({knob.name: generator.choice(knob.choices) for knob in self.knobs})
             if not self.violations(schedule):
                 return schedule
+        chosen = all(self.default.get(knob.name) in knob.choices for knob in self.knobs)
+        if chosen and not self.violations(self.default):
+            return self._wander(generator)
         raise TuneSpaceEmptyError(f"{tries} random schedules were all illegal", hints=self.why_empty())
+
+    def _wander(self, generator: random.Random) -> Schedule:
+        """The default with every knob drawn anew, one after another, twice, where that is legal."""
+        schedule = self.default
+        for _ in range(2):
+            for knob in generator.sample(self.knobs, len(self.knobs)):
+                moved = schedule.replace(**{knob.name: generator.choice(knob.choices)})
+                schedule = schedule if self.violations(moved) else moved
+        return schedule
 
     def why_empty(self) -> list[str]:
         """How many of the raw combinations each rule rejects, the strictest first: why a space is empty."""

@@ -88,6 +88,8 @@ class TileWriter:
         self.extent = extent
         self.any_outside = False
         """Whether elements outside an operand may read anything, as nobody looks at what becomes of them."""
+        self.hints: Mapping[int, Mapping[str, str]] = {}
+        """Kernel argument -> `access` and `eviction` of its loads."""
 
     # -- scopes ---------------------------------------------------------------------------------------------------
 
@@ -225,6 +227,7 @@ def _load(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
         [dim < 0 or writer._bounded(axis) for dim, axis in zip(dims, writer.sizes, strict=True)],
         any_outside=writer.any_outside,
         depth=home.depth,
+        hints=writer.hints.get(value.argument, {}),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from tessera import target
@@ -10,7 +12,7 @@ from tessera.errors import ScheduleError
 from tessera.scheduling import gpu_space
 from tessera.scheduling.gpu import contraction_gpu_problem
 from tessera.scheduling.gpu_space import GpuContractionProblem
-from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
 
 ARCHITECTURES = ("sm80", "sm90", "sm100", "gfx942")
@@ -21,6 +23,13 @@ def problem(dtype: DType, m: int, n: int, k: int, arch: str = "sm90") -> GpuCont
     return contraction_gpu_problem(specs.matmul(dtype), {"m": m, "n": n, "k": k}, target.gpu(arch))
 
 
+LARGE = problem(bf16, 4096, 4096, 4096)
+ODD = problem(bf16, 4096, 4099, 4096)
+MAPPED = contraction_gpu_problem(
+    specs.matmul(bf16, prologue="relu"), {"m": 4096, "n": 4096, "k": 4096}, target.gpu("sm90")
+)
+COPIED: dict[str, KnobValue] = {"a_indexing": "host_descriptor", "b_indexing": "device_descriptor"}
+
 BROKEN: dict[str, tuple[GpuContractionProblem, dict[str, KnobValue]]] = {
     "matrix-unit-shape": (problem(bf16, 4096, 4096, 4096), {"tile": (8, 64, 32)}),
     "shared-memory": (problem(bf16, 4096, 4096, 4096), {"tile": (128, 256, 128), "pipeline_depth": 4}),
@@ -29,6 +38,24 @@ BROKEN: dict[str, tuple[GpuContractionProblem, dict[str, KnobValue]]] = {
     "threads-per-block": (problem(bf16, 4096, 4096, 4096, "gfx942"), {"warps": 32}),
     "work-per-thread": (problem(bf16, 4096, 4096, 4096), {"tile": (16, 16, 16), "warps": 16}),
     "tile-within-problem": (problem(bf16, 16, 4096, 4096), {"tile": (128, 128, 64)}),
+    "warpgroups": (LARGE, {"tile": (64, 64, 64), "warps": 2}),
+    "tensor-memory": (
+        problem(bf16, 4096, 4096, 4096, "sm100"),
+        {"tile": (256, 256, 32), "grid": "fused", "accumulators": 2},
+    ),
+    "accumulators": (LARGE, {"grid": "fused", "accumulators": 2}),
+    "register-cap": (problem(bf16, 4096, 4096, 4096, "gfx942"), {"max_registers": 128}),
+    "copy-engine": (problem(bf16, 4096, 4096, 4096, "sm80"), COPIED),
+    "descriptor-operand": (MAPPED, {"tile": (64, 64, 32), "a_indexing": "host_descriptor"}),
+    "descriptor-alignment": (ODD, {"b_indexing": "host_descriptor"}),
+    "descriptor-box": (LARGE, {"tile": (128, 512, 32), "b_indexing": "host_descriptor"}),
+    "vector-width": (ODD, {"vector_bytes": 16}),
+    "coalesced-access": (LARGE, {"tile": (128, 128, 8)}),
+    "eviction-policy": (LARGE, {"pipeline_depth": 3, "a_eviction": "first"}),
+    "fused-grid": (problem(bf16, 4096, 4096, 4096, "gfx942"), {"grid": "fused"}),
+    "warp-specialization": (LARGE, {**COPIED, "warps": 8, "warp_specialize": True}),
+    "epilogue-parts": (LARGE, {"tile": (128, 32, 32), "epilogue_parts": 4}),
+    "split-k": (problem(bf16, 4096, 4096, 4100), {"split_k": 8}),
 }
 
 
@@ -64,6 +91,55 @@ def test_a_smaller_product_gives_every_multiprocessor_a_block() -> None:
     posed = problem(bf16, 1024, 1024, 1024)
     bm, bn, _ = gpu_space.default_schedule(posed).integers("tile")
     assert (1024 // bm) * (1024 // bn) >= posed.target.cores
+
+
+PERMITTED: dict[str, tuple[GpuContractionProblem, dict[str, KnobValue]]] = {
+    "loads with warps of their own": (
+        LARGE,
+        {**COPIED, "tile": (128, 128, 64), "warps": 4, "warp_specialize": True, "grid": "persistent"},
+    ),
+    "two buffers of sums": (
+        problem(bf16, 4096, 4096, 4096, "sm100"),
+        {"tile": (128, 256, 64), "grid": "fused", "accumulators": 2, "epilogue_parts": 2, **COPIED},
+    ),
+    "a column that nothing aligns": (ODD, {"vector_bytes": 2}),
+    "a result that is not read again": (LARGE, {"out_eviction": "first"}),
+    "operands evicted where loads wait": (LARGE, {"pipeline_depth": 1, "a_eviction": "first", "b_eviction": "last"}),
+    "K in parts": (problem(bf16, 256, 256, 65536), {"split_k": 16}),
+    "few registers": (LARGE, {"tile": (64, 128, 64), "warps": 8, "max_registers": 96}),
+}
+
+
+@pytest.mark.parametrize("name", PERMITTED)
+def test_knobs_are_permitted_where_they_work(name: str) -> None:
+    posed, changes = PERMITTED[name]
+    space = gpu_space.space(posed)
+    assert space.violations(space.default.replace(**changes)) == ()
+
+
+def test_a_schedule_has_every_knob_once_and_prints_and_reads_itself() -> None:
+    space = gpu_space.space(LARGE)
+    assert set(space.default) == set(space.by_name)
+    assert Schedule.parse(str(space.default)) == space.default
+    assert len(space.by_name) == len(space.knobs)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", [bf16, fp32])
+def test_legal_schedules_are_drawn_from_the_whole_space(arch: str, dtype: DType) -> None:
+    space = gpu_space.space(problem(dtype, 4096, 4096, 4096, arch))
+    random = Random(11)
+    drawn = [space.draw(random, 100) for _ in range(12)]
+    assert all(space.violations(schedule) == () for schedule in drawn)
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_vectors_are_as_wide_as_every_pointer_allows() -> None:
+    def widest(n: int) -> int:
+        space = gpu_space.space(problem(bf16, 64, n, 64))
+        return max(width for width in (2, 4, 8, 16) if not space.violations(space.default.replace(vector_bytes=width)))
+
+    assert {n: widest(n) for n in (64, 60, 62, 63)} == {64: 16, 60: 8, 62: 4, 63: 2}
 
 
 def test_shared_memory_counts_one_stage_less_where_operands_pass_through_registers() -> None:

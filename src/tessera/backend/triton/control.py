@@ -13,29 +13,58 @@ from tessera.ir import tile
 
 
 def parallel(p: Printer, op: tile.ParallelOp) -> None:
-    """Each program takes one step of each dimension; the grid's one axis counts them, last dimension fastest, or
-    group after group of steps of the last dimension but one.
+    """Each program takes one step of each dimension, or walks all steps with the others; the grid's one axis counts
+    them, last dimension fastest, or group after group of steps of the last dimension but one.
     """
     steps = tile.integers(op.steps)
     arguments = op.body.block.args
     names = [p.name(arguments[2 * dim].name_hint or f"lower_{dim}") for dim in range(len(steps))]
-    # Indices are 64 bits wide: offsets into large tensors need not fit 32.
-    number = "tl.program_id(0).to(tl.int64)"
+    if op.grid is None:
+        # Indices are 64 bits wide: offsets into large tensors need not fit 32.
+        _step(p, op, names, "tl.program_id(0).to(tl.int64)", {})
+        return
+    counts = {dim: _count(p, op, names, dim) for dim in reversed(range(len(steps)))}
+    total = " * ".join(counts[dim] for dim in range(len(steps)))
+    bounds = ["tl.program_id(0)", total, "tl.num_programs(0)"]
+    if op.grid.data == "fused":
+        bounds.append("flatten=True")
+    number = p.name("step")
+    with p.nested(f"for {number} in tl.range({', '.join([*bounds, *_loop_options(op)])}):"):
+        _step(p, op, names, f"{number}.to(tl.int64)", counts)
+
+
+def _loop_options(op: tile.ParallelOp | tile.ForOp) -> list[str]:
+    """What the compiler is told of a loop."""
+    options = [] if op.warp_specialize is None else ["warp_specialize=True"]
+    kernel = op.parent_op()
+    while kernel is not None and not isinstance(kernel, tile.KernelOp):
+        kernel = kernel.parent_op()
+    if kernel is not None and kernel.accumulators is not None and kernel.accumulators.value.data == 1:
+        options.append("disallow_acc_multi_buffer=True")
+    return options
+
+
+def _step(p: Printer, op: tile.ParallelOp, names: Sequence[str], number: str, counts: dict[int, str]) -> None:
+    """Writes where step `number` of the grid begins along each dimension, and the grid's body for it. `counts` holds
+    the numbers of steps that have been written before.
+    """
+    steps = tile.integers(op.steps)
+    arguments = op.body.block.args
     if len(steps) > 1:
         p.line(f"program = {number}")
         number = "program"
     grouped = op.group.value.data if op.group is not None else 1
     dims = list(range(len(steps) - 1, -1, -1))
     if grouped > 1:
-        counts = [_count(p, op, names, dim) for dim in dims[:2]]
-        _grouped(p, (names[dims[1]], names[dims[0]]), (counts[1], counts[0]), (steps[dims[1]], steps[dims[0]]), grouped)
+        inner, outer = (counts.get(dim) or _count(p, op, names, dim) for dim in dims[:2])
+        _grouped(p, (names[dims[1]], names[dims[0]]), (outer, inner), (steps[dims[1]], steps[dims[0]]), grouped)
         if len(dims) > 2:
-            p.line(f"program = program // ({counts[0]} * {counts[1]})")
+            p.line(f"program = program // ({inner} * {outer})")
         dims = dims[2:]
     for dim in dims:
         factor = f" * {steps[dim]}" if steps[dim] > 1 else ""
         if dim:
-            count = _count(p, op, names, dim)
+            count = counts.get(dim) or _count(p, op, names, dim)
             p.line(f"{names[dim]} = {number} % {count}{factor}")
             p.line(f"program = program // {count}")
         else:
@@ -95,7 +124,9 @@ def _for(p: Printer, op: tile.ForOp) -> None:
     names = _assign(p, carried, op.initial)
     name = p.name(index.name_hint or "i")
     bounds = [p.text(op.lower), p.text(op.upper), str(op.step.value.data)]
-    with p.nested(f"for {name} in range({', '.join(bounds)}):"):
+    options = _loop_options(op)
+    counter = "tl.range" if options else "range"
+    with p.nested(f"for {name} in {counter}({', '.join([*bounds, *options])}):"):
         # Defined in here, because they change with every round.
         for argument, own in zip(op.body.block.args, [name, *names], strict=True):
             p.define(argument, Text(own))

@@ -1,4 +1,4 @@
-"""Loads, stores and stages: pointers from descriptor arguments, masks from extents.
+"""Loads, stores and stages: pointers from buffer arguments, masks from extents, or blocks through descriptors.
 
 A stage is no memory here: what it would copy is computed where a tile of it is loaded, and Triton decides what goes
 through shared memory.
@@ -14,6 +14,8 @@ from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType, NoneAttr, StridedLayoutAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from tessera.backend.triton import descriptors
+from tessera.backend.triton.descriptors import Descriptor, Key
 from tessera.backend.triton.printer import Handler, Printer, Text, element_type, shape_of
 from tessera.backend.triton.tiles import along
 from tessera.errors import CompileError
@@ -60,8 +62,10 @@ def _static_strides(kind: MemRefType) -> list[int | None]:
 class Buffers:
     """The memory operations of one kernel, which know its buffer arguments."""
 
-    def __init__(self, kernel: tile.KernelOp, names: Mapping[SSAValue, BufferNames]) -> None:
-        self.names = names
+    def __init__(
+        self, kernel: tile.KernelOp, names: Mapping[SSAValue, BufferNames], made: Mapping[Key, Descriptor]
+    ) -> None:
+        self.names, self.descriptors = names, made
         self.written = {kernel.body.block.args[index] for index in tile.integers(kernel.outputs)}
         self.read = {op.buffer for op in kernel.walk() if isinstance(op, tile.LoadOp)}
 
@@ -88,25 +92,35 @@ class Buffers:
         return self.names[buffer]
 
     def load(self, p: Printer, op: tile.LoadOp) -> None:
-        """A masked `tl.load`, or the body of the stage that is loaded from."""
+        """A masked `tl.load`, one through a descriptor, or the body of the stage that is loaded from."""
         if isinstance(op.buffer.owner, tile.StageOp):
             _load_staged(p, op, op.buffer.owner)
+            return
+        name = p.name(op.tile.name_hint or f"{self._of(op.buffer).label}_tile")
+        p.define(op.tile, Text(name))
+        if op.access is not None:
+            descriptor = descriptors.key_of(op, self.descriptors)
+            block = f"{descriptor.name}.load({descriptors.offsets(p, descriptor, op.indices)})"
+            p.line(f"{name} = {descriptors.loaded(descriptor, op, block)}")
             return
         pointer, mask = self._window(p, op, shape_of(op.tile))
         arguments = [pointer, *([f"mask={mask}"] if mask else [])]
         if mask and op.oob is None:
             arguments.append(f"other={_fill(op)}")
-        name = p.name(op.tile.name_hint or f"{self._of(op.buffer).label}_tile")
-        p.call(f"{name} = tl.load", arguments)
-        p.define(op.tile, Text(name))
+        p.call(f"{name} = tl.load", [*arguments, *_eviction(op)])
 
     def store(self, p: Printer, op: tile.StoreOp) -> None:
-        """A masked `tl.store`."""
+        """A masked `tl.store`, or one through a descriptor."""
+        if op.access is not None:
+            descriptor = descriptors.key_of(op, self.descriptors)
+            block = descriptors.stored(descriptor, op, p.text(op.value))
+            p.call(f"{descriptor.name}.store", [descriptors.offsets(p, descriptor, op.indices), block])
+            return
         pointer, mask = self._window(p, op, shape_of(op.value))
         arguments = [pointer, p.text(op.value), *([f"mask={mask}"] if mask else [])]
         if op.nontemporal is not None:
             arguments.append('cache_modifier=".cs"')
-        p.call("tl.store", arguments)
+        p.call("tl.store", [*arguments, *_eviction(op)])
         if op.buffer in self.read:
             # Another thread of the program may be the one that reads the element.
             p.line("tl.debug_barrier()")
@@ -135,6 +149,10 @@ class Buffers:
         for inner in op.body.walk():
             if isinstance(inner, tile.LoadOp) and inner.buffer in self.written:
                 raise CompileError("a stage of a buffer that the kernel writes is a copy, which Triton lacks")
+
+
+def _eviction(op: tile.LoadOp | tile.StoreOp) -> list[str]:
+    return [] if op.eviction is None else [f'eviction_policy="evict_{op.eviction.data}"']
 
 
 def _nothing(p: Printer, op: tile.PrefetchOp) -> None:

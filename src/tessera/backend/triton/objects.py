@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from tessera.backend import container
 from tessera.errors import CacheFormatError
 
-Role: TypeAlias = Literal["argument", "size", "stride"]
+Role: TypeAlias = Literal["argument", "size", "stride", "descriptor"]
 
 _MAGIC = b"TESSERA-GPU-KERNEL-1\n"
 _DESCRIPTOR = re.compile(r"tensordesc<(?P<element>\w+)\[(?P<block>[\d, ]+)\]>")
@@ -24,8 +24,8 @@ class GpuParameter:
     """A parameter of a printed kernel, in launch order.
 
     `kind` is Triton's name of its type ("*bf16", "i32", "i64", "fp32", "tensordesc<bf16[128, 64]>"). It is the kernel
-    argument of number `argument` itself, or the size or stride of its dimension `dim`. `divisible`: the code relies on
-    its value being a multiple of 16.
+    argument of number `argument` itself, the size or stride of its dimension `dim`, or a descriptor of it, which walks
+    its dimensions in `order`. `divisible`: the code relies on its value being a multiple of `divisor`.
     """
 
     name: str
@@ -34,6 +34,8 @@ class GpuParameter:
     role: Role = "argument"
     dim: int = 0
     divisible: bool = False
+    order: tuple[int, ...] = ()
+    divisor: int = 16
 
     @property
     def block(self) -> tuple[int, ...] | None:
@@ -131,7 +133,7 @@ class GpuKernelObject:
     def from_bytes(data: bytes) -> GpuKernelObject:
         """The kernel in a container. Raises CacheFormatError when it is cut short, altered or of another format."""
         record, image = container.unpack(_MAGIC, data)
-        parameters = tuple(GpuParameter(**parameter) for parameter in record.pop("parameters"))
+        parameters = tuple(GpuParameter(**{**parameter, "order": tuple(parameter["order"])}) for parameter in record.pop("parameters"))
         launch = LaunchFacts.from_json(record.pop("launch"))
         return GpuKernelObject(image=image, parameters=parameters, launch=launch, **record)
 

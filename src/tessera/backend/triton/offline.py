@@ -28,6 +28,9 @@ NVIDIA_INSTRUCTIONS = {
     "cp.async": r"\bcp\.async\.c[ag]\b",
     "cp.async.bulk.tensor": r"\bcp\.async\.bulk\.tensor\b",
     "setmaxnreg": r"\bsetmaxnreg\b",
+    "maxnreg": r"\.maxnreg\b",
+    "evict_first": r"\bL1::evict_first\b",
+    "evict_last": r"\bL1::evict_last\b",
     "ld.global.v4": r"\bld\.global\S*\.v4\b",
 }
 AMD_INSTRUCTIONS = {
@@ -77,9 +80,9 @@ def _compile(request: Mapping[str, Any]) -> dict[str, Any]:
 
     function = getattr(_load(request["path"]), request["function"])
     attributes = {
-        (index,): [["tt.divisibility", 16]]
+        (index,): [["tt.divisibility", request["divisors"][name]]]
         for index, name in enumerate(request["signature"])
-        if name in request["divisible"]
+        if name in request["divisors"]
     }
     arch = request["arch"]
     amd = arch.startswith("gfx")
@@ -98,6 +101,7 @@ def _compile(request: Mapping[str, Any]) -> dict[str, Any]:
         "shared_bytes": metadata.shared,
         "warps": metadata.num_warps,
         "stages": metadata.num_stages,
+        "tensor_memory_columns": getattr(metadata, "tmem_size", None) or 0,
         "operations": _operation_counts(compiled.asm["ttgir"]),
         "launch": _launch_facts(metadata, amd),
         "image_sha256": hashlib.sha256(image).hexdigest(),

@@ -123,6 +123,10 @@ class Printer:
         self._taken.add(name)
         return name
 
+    def reserve(self, names: set[str]) -> None:
+        """Keeps names from being given to values."""
+        self._taken |= names
+
     def define(self, value: SSAValue, text: Text) -> None:
         """Says how `value` is written from here on."""
         self._texts[value] = text

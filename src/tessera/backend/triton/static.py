@@ -20,7 +20,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
-from tessera.backend.triton.kernel import generate, parameters_of
+from tessera.backend.triton.kernel import Parameter, generate, parameters_of
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.errors import CacheFormatError, CacheIOError, CompileError, UnsupportedTargetError
 from tessera.files import write_atomically
@@ -29,14 +29,16 @@ from tessera.target.occupancy import Occupancy, occupancy
 
 COMPILE_LIMIT_S = 600.0
 """Seconds after which a compilation is given up; large tiles take ptxas ten seconds and more."""
+DIVISOR = 16
+"""Triton compiles a kernel of its own for parameters that this divides."""
 
 
 @dataclass(frozen=True)
 class StaticFacts:
     """A compiled kernel: `registers` and `spill_bytes` a thread (stores and loads), `shared_bytes` a block, `warps` and
-    `stages` as compiled, the number of `instructions` that matter and of `operations` of Triton's GPU dialects that say
-    what became of a schedule, how it is launched, and where the printed `source` lies. `image_sha256` is the digest of
-    its machine code.
+    `stages` as compiled, columns of Blackwell's tensor memory, the number of `instructions` that matter and of
+    `operations` of Triton's GPU dialects that say what became of a schedule, how it is launched, and where the printed
+    `source` lies. `image_sha256` is the digest of its machine code.
     """
 
     triton: str
@@ -45,6 +47,7 @@ class StaticFacts:
     shared_bytes: int
     warps: int
     stages: int
+    tensor_memory_columns: int
     instructions: Mapping[str, int]
     operations: Mapping[str, int]
     launch: LaunchFacts
@@ -68,7 +71,7 @@ _ANSWERED = {field.name for field in fields(StaticFacts)} - {"source"}
 @dataclass(frozen=True)
 class Candidate:
     """A kernel to look at: its Tile IR, its extents and strides that are promised to be divisible by 16, and its
-    pointers that are not.
+    pointers that are not, where the Tile IR promises nothing itself.
     """
 
     module: ModuleOp
@@ -135,12 +138,13 @@ def _request(candidate: Candidate, target: Target, version: str, folder: Path) -
         text = "".join(f"# {line}\n" for line in candidate.note.splitlines()) + text
     name, printed, options = parameters_of(candidate.module)
     parameters = tuple(
-        GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, candidate.promises(p.name, p.kind)) for p in printed
+        GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, divisor > 1, p.order, divisor if divisor > 1 else DIVISOR)
+        for p, divisor in ((p, _divisor(p, candidate)) for p in printed)
     )
     asked = {
         "function": name,
         "signature": {parameter.name: parameter.kind for parameter in parameters},
-        "divisible": [parameter.name for parameter in parameters if parameter.divisible],
+        "divisors": {parameter.name: parameter.divisor for parameter in parameters if parameter.divisible},
         "options": options,
         "arch": target.arch,
     }
@@ -202,6 +206,13 @@ def _read(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
+
+
+def _divisor(parameter: Parameter, candidate: Candidate) -> int:
+    """What the compiler may rely on: what the kernel promises, and where it is silent the candidate; 1 for nothing."""
+    if parameter.divisor is not None:
+        return parameter.divisor
+    return DIVISOR if candidate.promises(parameter.name, parameter.kind) else 1
 
 
 def _write(path: Path, text: str) -> None:

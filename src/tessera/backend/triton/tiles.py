@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
 from tessera.backend.triton.arithmetic import convert, operands
-from tessera.backend.triton.printer import Handler, Printer, element_type, shape_of
+from tessera.backend.triton.printer import Handler, Printer, Text, element_type, shape_of
 from tessera.errors import CompileError
 from tessera.ir import tile
 
@@ -95,6 +95,17 @@ def _reduce(p: Printer, op: tile.ReduceOp) -> None:
     p.bind(op.result, f"{reduced}.to(tl.{element.triton})" if element.is_narrow else reduced)
 
 
+def _split(p: Printer, op: tile.SplitOp) -> None:
+    """The axis as two, the halves and what is in them; `tl.split` takes the last apart."""
+    shape, axis = shape_of(op.tile), op.axis.value.data
+    apart = (*shape[:axis], 2, shape[axis] // 2, *shape[axis + 1 :])
+    order = (*(dim for dim in range(len(apart)) if dim != axis), axis)
+    halves = [p.name(result.name_hint or name) for result, name in zip(op.results, ("lower", "upper"), strict=True)]
+    p.line(f"{', '.join(halves)} = tl.split(tl.permute(tl.reshape({p.text(op.tile)}, {apart}), {order}))")
+    for result, half in zip(op.results, halves, strict=True):
+        p.define(result, Text(half))
+
+
 def _broadcast(p: Printer, op: tile.BroadcastOp) -> None:
     shape = shape_of(op.result)
     text, element = p.text(op.value), element_type(op.result)
@@ -145,6 +156,7 @@ TILES = cast(
     {
         tile.MmaOp: _mma,
         tile.ReduceOp: _reduce,
+        tile.SplitOp: _split,
         tile.BroadcastOp: _broadcast,
         tile.MaskOp: _mask,
         tile.IotaOp: _iota,

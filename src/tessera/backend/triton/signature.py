@@ -1,0 +1,185 @@
+"""The signature of a printed kernel: its parameters, in launch order, and the options that it is compiled with.
+
+A buffer becomes a pointer with extents and strides, as far as its type does not promise them; one that is reached by
+descriptors that the launching side makes, those and its extents. Scalars stay scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
+from xdsl.ir import BlockArgument, SSAValue
+
+from tessera.backend.triton.descriptors import HOST, Descriptor, Key, find_descriptors
+from tessera.backend.triton.memory import BufferNames, buffer_names
+from tessera.backend.triton.printer import Printer, element_type
+from tessera.backend.triton.tiles import HELPERS
+from tessera.errors import CompileError
+from tessera.ir import tile
+
+_HINTS: Mapping[str, str] = {"warps": "num_warps", "pipeline_depth": "num_stages", "max_registers": "maxnreg"}
+"""Attributes of a kernel that say how it is compiled -> Triton's options."""
+RESERVED = (
+    "tl",
+    "triton",
+    "libdevice",
+    "launch",
+    "program",
+    "min",
+    "max",
+    "range",
+    "grid",
+    "torch",
+    "TensorDescriptor",
+)
+
+
+class Parameter(NamedTuple):
+    """A parameter of a printed kernel.
+
+    `annotation` is the type in the function's header ("" for none), `kind` Triton's short name of the type at a launch
+    ("*bf16", "i32", "tensordesc<bf16[128,64]>"). It is the kernel argument of number `argument` itself, the size or
+    stride of its dimension `dim`, or a descriptor of it, which moves `block` and walks the dimensions in `order`.
+    `divisor` is what the kernel may rely on: a number that divides the parameter (bytes of a pointer), None where
+    nothing is promised.
+    """
+
+    name: str
+    annotation: str
+    kind: str
+    argument: int
+    role: Literal["argument", "size", "stride", "descriptor"] = "argument"
+    dim: int = 0
+    order: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    divisor: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The parameter as it stands in the function's header."""
+        return f"{self.name}: tl.{self.annotation}" if self.annotation else self.name
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a kernel is called: the names of its arguments, how buffers reach it, and its parameters."""
+
+    kernel: tile.KernelOp
+    name: str
+    labels: Sequence[str]
+    buffers: Mapping[SSAValue, BufferNames]
+    descriptors: Mapping[Key, Descriptor]
+
+    @property
+    def arguments(self) -> Sequence[BlockArgument]:
+        """The kernel's arguments."""
+        return self.kernel.body.block.args
+
+    @property
+    def options(self) -> dict[str, int]:
+        """The options that it is compiled with (`num_warps`, ...)."""
+        return {
+            option: hint.value.data
+            for attribute, option in _HINTS.items()
+            if isinstance(hint := self.kernel.attributes.get(attribute), IntegerAttr)
+        }
+
+    def descriptors_of(self, argument: SSAValue, host: bool) -> list[Descriptor]:
+        """The descriptors of a buffer that the host makes, or that the kernel does."""
+        return [d for d in self.descriptors.values() if d.argument is argument and (d.access == HOST) is host]
+
+    def has_pointer(self, argument: SSAValue) -> bool:
+        """Whether a buffer is reached by its address, or by nothing but descriptors that the host makes."""
+        accesses = [
+            op.access.data if op.access is not None else "pointer"
+            for op in self.kernel.walk()
+            if isinstance(op, (tile.LoadOp, tile.StoreOp)) and op.buffer is argument
+        ]
+        return not accesses or any(access != HOST for access in accesses)
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters, in launch order. Strides are 64 bits wide, so that offsets are."""
+        divisors = self.kernel.divisors
+        promised = [None] * len(self.labels) if divisors is None else list(tile.integers(divisors))
+        parameters: list[Parameter] = []
+        for number, (argument, label) in enumerate(zip(self.arguments, self.labels, strict=True)):
+            if argument in self.buffers:
+                parameters += self._buffer(number, argument, promised[number])
+            else:
+                element = element_type(argument)
+                annotation = "" if isinstance(argument.type, IndexType) else element.triton
+                parameters.append(Parameter(label, annotation, element.short, number))
+        return parameters
+
+    def _buffer(self, number: int, argument: BlockArgument, divisor: int | None) -> list[Parameter]:
+        names, element = self.buffers[argument], element_type(argument)
+        parameters = [
+            Parameter(made.name, "", made.kind, number, "descriptor", order=made.order, block=made.block)
+            for made in self.descriptors_of(argument, host=True)
+        ]
+        pointed = self.has_pointer(argument)
+        if pointed:
+            wide = None if divisor is None else divisor * max(element.bits // 8, 1)
+            parameters.insert(0, Parameter(names.pointer, "", f"*{element.short}", number, divisor=wide))
+        for dim, size in enumerate(names.sizes):
+            if not size.isdecimal():
+                # Only the extent along stride 1 is counted in vectors.
+                known = divisor if names.strides[dim] == "1" or divisor is None else 1
+                parameters.append(Parameter(size, "", "i32", number, "size", dim, divisor=known))
+        for dim, stride in enumerate(names.strides):
+            if pointed and not is_number(stride):
+                parameters.append(Parameter(stride, "int64", "i64", number, "stride", dim, divisor=divisor))
+        return parameters
+
+
+def signature_of(module: ModuleOp, printer: Printer | None = None) -> Signature:
+    """The signature of a module's kernel, whose names `printer` then knows. Raises CompileError for a module without
+    exactly one kernel, and for names and buffers that Triton cannot have.
+    """
+    kernel = find_kernel(module)
+    name = _function_name(kernel)
+    printer = printer or Printer({}, set())
+    printer.reserve({*RESERVED, *HELPERS, name})
+    arguments = kernel.body.block.args
+    labels = [printer.name(argument.name_hint or f"arg{argument.index}") for argument in arguments]
+    buffers: dict[SSAValue, BufferNames] = {
+        argument: buffer_names(label, argument.type)
+        for argument, label in zip(arguments, labels, strict=True)
+        if isinstance(argument.type, MemRefType)
+    }
+    strides = {buffer: names.strides for buffer, names in buffers.items()}
+    return Signature(kernel, name, labels, buffers, find_descriptors(kernel, strides, printer.name))
+
+
+def parameters_of(module: ModuleOp) -> tuple[str, list[Parameter], dict[str, int]]:
+    """The name, the parameters and the options (`num_warps`, `num_stages`, `maxnreg`) of a module's printed kernel.
+
+    Raises CompileError, as `signature_of` does.
+    """
+    signature = signature_of(module)
+    return signature.name, signature.parameters, signature.options
+
+
+def find_kernel(module: ModuleOp) -> tile.KernelOp:
+    """The one kernel of a module. Raises CompileError where there are none or several."""
+    kernels = [op for op in module.body.walk() if isinstance(op, tile.KernelOp)]
+    if len(kernels) != 1:
+        names = ", ".join(kernel.sym_name.data for kernel in kernels) or "none"
+        raise CompileError(f"a module with exactly one tessera.tile.kernel is meant; this one has {names}")
+    return kernels[0]
+
+
+def _function_name(kernel: tile.KernelOp) -> str:
+    name = kernel.sym_name.data.replace(".", "_")
+    if not name.isidentifier() or name in RESERVED or name in HELPERS:
+        raise CompileError(f"{kernel.sym_name.data!r} cannot be the name of a Triton kernel")
+    return name
+
+
+def is_number(text: str) -> bool:
+    """Whether a size or stride is written as a number."""
+    return text.lstrip("-").isdecimal()
