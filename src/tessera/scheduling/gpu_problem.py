@@ -148,7 +148,11 @@ def shared_bytes(schedule: Schedule, problem: GpuContractionProblem) -> int:
     stages = schedule.integer("pipeline_depth")
     buffers = stages if problem.reads_shared else max(stages - 1, 1)
     operands = (bm * bk + bk * bn) * problem.operand.itemsize * buffers
-    result = bm * bn * problem.output.itemsize // number(schedule, "epilogue_parts")
+    parts = number(schedule, "epilogue_parts")
+    # A result in parts is rearranged as sums, for CDNA 3 all of it at once.
+    result = bm * bn * (problem.output.itemsize if parts == 1 else problem.accumulator.itemsize)
+    if parts > 1 and problem.is_nvidia:
+        result //= parts
     if knob(schedule, "grid") == "fused" or knob(schedule, "warp_specialize"):
         return operands + result + _BARRIER_BYTES
     descriptors = any(uses_descriptor(schedule, name) for name in ("a", "b", "out"))

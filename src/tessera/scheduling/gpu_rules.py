@@ -84,7 +84,9 @@ def _register_limit(schedule: Schedule, problem: GpuContractionProblem) -> int:
 
 
 def _registers(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    return sums_per_thread(schedule, problem) <= _register_limit(schedule, problem) / 2
+    # Half of CDNA 3's registers are accumulators only.
+    share = 2 if problem.is_nvidia else 4
+    return sums_per_thread(schedule, problem) <= _register_limit(schedule, problem) / share
 
 
 def _operands(schedule: Schedule, problem: GpuContractionProblem) -> bool:
@@ -221,7 +223,9 @@ RULES: tuple[Rule[GpuContractionProblem], ...] = (
         _accumulators,
     ),
     Rule("shared-memory", "the tiles in flight must fit the shared memory of one block", _shared),
-    Rule("sums-in-registers", "the sums of a thread take at most half of its registers", _registers),
+    Rule(
+        "sums-in-registers", "the sums of a thread take at most half of its registers (a quarter on CDNA 3)", _registers
+    ),
     Rule("operands-in-registers", "wide operands and sums take at most half of a thread's registers", _operands),
     Rule(
         "register-cap",

@@ -26,8 +26,8 @@ PLAIN = Schedule(tile=(16, 64, 16), warps=4, pipeline_depth=3)
 KNOBS: Mapping[str, dict[str, KnobValue]] = {
     "persistent": {"grid": "persistent", "group": 4},
     "fused": {"grid": "fused", "accumulators": 2},
-    "host descriptors": {name: "host_descriptor" for name in ("a_indexing", "b_indexing", "out_indexing")},
-    "device descriptors": {name: "device_descriptor" for name in ("a_indexing", "b_indexing", "out_indexing")},
+    "host descriptors": dict.fromkeys(("a_indexing", "b_indexing", "out_indexing"), "host_descriptor"),
+    "device descriptors": dict.fromkeys(("a_indexing", "b_indexing", "out_indexing"), "device_descriptor"),
     "specialized": {"warp_specialize": True},
     "specialized walk": {"warp_specialize": True, "grid": "persistent"},
     "registers": {"max_registers": 96},

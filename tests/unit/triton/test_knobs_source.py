@@ -25,7 +25,7 @@ KNOBS: Mapping[str, dict[str, KnobValue]] = {
     "persistent": {"grid": "persistent"},
     "fused_two_parts": {"grid": "fused", "epilogue_parts": 2, "accumulators": 2},
     "host_descriptors": {**COPIED, "out_indexing": "host_descriptor"},
-    "device_descriptors": {name: "device_descriptor" for name in ("a_indexing", "b_indexing", "out_indexing")},
+    "device_descriptors": dict.fromkeys(("a_indexing", "b_indexing", "out_indexing"), "device_descriptor"),
     "warp_specialize": {**COPIED, "warp_specialize": True},
     "max_registers": {"max_registers": 128},
     "evictions": {"pipeline_depth": 1, "a_eviction": "first", "b_eviction": "last", "out_eviction": "first"},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from tessera import target
 from tessera.dtypes import bf16
-from tessera.errors import CompileError
 from tessera.scheduling.gpu import lower_contraction_gpu
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
@@ -19,7 +20,7 @@ PLAIN = Schedule(tile=(128, 128, 64), warps=4, pipeline_depth=3, group=8, vector
 COPIED: dict[str, KnobValue] = {"a_indexing": "host_descriptor", "b_indexing": "host_descriptor"}
 
 
-def facts(arch: str, *changes: dict[str, KnobValue]) -> list[StaticFacts]:
+def facts(arch: str, *changes: Mapping[str, KnobValue]) -> list[StaticFacts]:
     """What bf16 products become under `PLAIN` and changes of it."""
     modules = [lower_contraction_gpu(specs.matmul(bf16), PLAIN.replace(**change)) for change in changes]
     found = static_facts([Candidate(module) for module in modules], target.gpu(arch))
@@ -78,7 +79,7 @@ def test_two_buffers_of_sums_take_twice_the_tensor_memory() -> None:
 def test_accesses_are_as_wide_as_promised() -> None:
     loads = [
         {name: count for name, count in each.instructions.items() if name.startswith("cp.async")}
-        for each in facts("sm90", *({"vector_bytes": width} for width in (16, 8, 4, 2)))
+        for each in facts("sm90", *[{"vector_bytes": width} for width in (16, 8, 4, 2)])
     ]
     # 2 x 128 x 64 x 2 bytes, by 128 threads, three times in the text: two stages ahead of the loop, and in it.
     assert [each.get("cp.async", 0) for each in loads] == [48, 96, 192, 0]

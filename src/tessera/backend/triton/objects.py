@@ -133,7 +133,9 @@ class GpuKernelObject:
     def from_bytes(data: bytes) -> GpuKernelObject:
         """The kernel in a container. Raises CacheFormatError when it is cut short, altered or of another format."""
         record, image = container.unpack(_MAGIC, data)
-        parameters = tuple(GpuParameter(**{**parameter, "order": tuple(parameter["order"])}) for parameter in record.pop("parameters"))
+        parameters = tuple(
+            GpuParameter(**{**parameter, "order": tuple(parameter["order"])}) for parameter in record.pop("parameters")
+        )
         launch = LaunchFacts.from_json(record.pop("launch"))
         return GpuKernelObject(image=image, parameters=parameters, launch=launch, **record)
 

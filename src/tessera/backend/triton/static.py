@@ -138,7 +138,9 @@ def _request(candidate: Candidate, target: Target, version: str, folder: Path) -
         text = "".join(f"# {line}\n" for line in candidate.note.splitlines()) + text
     name, printed, options = parameters_of(candidate.module)
     parameters = tuple(
-        GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, divisor > 1, p.order, divisor if divisor > 1 else DIVISOR)
+        GpuParameter(
+            p.name, p.kind, p.argument, p.role, p.dim, divisor > 1, p.order, divisor if divisor > 1 else DIVISOR
+        )
         for p, divisor in ((p, _divisor(p, candidate)) for p in printed)
     )
     asked = {

@@ -1,0 +1,34 @@
+"""Schedules drawn from the whole space: what the rules permit compiles, fits a multiprocessor, and is as asked for."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tessera import target
+from tessera.dtypes import bf16
+from tessera.scheduling import gpu_space
+from tessera.scheduling.gpu import contraction_gpu_problem, lower_contraction_gpu
+from tests.unit.scheduling import specs
+
+pytest.importorskip("triton", reason="the extra `triton` is not installed")
+
+from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
+
+
+@pytest.mark.parametrize("name", ["sm80", "sm90", "sm100", "gfx942"])
+def test_what_the_rules_permit_compiles_and_fits(name: str) -> None:
+    gpu = target.gpu(name)
+    assert gpu.gpu is not None
+    spec = specs.matmul(bf16)
+    space = gpu_space.space(contraction_gpu_problem(spec, {"m": 4096, "n": 4096, "k": 4096}, gpu))
+    random = Random(7)
+    # The parts of a split K are compiled as any product: one kernel stands for both.
+    schedules = [space.default, *(space.draw(random, 200).replace(split_k=1) for _ in range(7))]
+    candidates = [Candidate(lower_contraction_gpu(spec, schedule), note=str(schedule)) for schedule in schedules]
+    for schedule, facts in zip(schedules, static_facts(candidates, gpu), strict=True):
+        assert isinstance(facts, StaticFacts), (schedule, facts)
+        assert facts.occupancy(gpu).blocks >= 1, schedule
+        assert facts.shared_bytes <= gpu.gpu.max_shared_bytes_per_block, schedule
+        assert facts.shared_bytes <= gpu_space.shared_bytes(schedule, space.problem) * 1.05 + 1024, schedule
