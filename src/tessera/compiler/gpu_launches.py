@@ -100,7 +100,7 @@ class Site:
         holes: list[Hole] = []
         for parameter in self.lowered.parameters:
             view, _ = self.launch.call.arguments[parameter.argument]
-            if parameter.role != "argument":
+            if parameter.role in ("size", "stride"):
                 numbers.append(self._word(parameter))
                 continue
             storage = view.storage
@@ -109,16 +109,24 @@ class Site:
             else:
                 holes.append(Hole(len(numbers), storage.slot, storage.offset + view.offset_bytes))
             numbers.append(0)
+            if parameter.role == "descriptor":
+                numbers += self._described(parameter)
         kernel = self.lowered.kernels[self.promised]
         return DeviceStep(kernel, (self.programs, 1, 1), tuple(numbers), tuple(holes))
 
     def _is_promised(self, parameter: Parameter) -> bool:
         view, _ = self.launch.call.arguments[parameter.argument]
-        if parameter.role != "argument":
+        if parameter.role in ("size", "stride"):
             return self._word(parameter) % DIVISOR == 0
         if view.is_scalar or view.storage.slot in self.unaligned:
             return False
         return (view.storage.offset + view.offset_bytes) % ALIGNMENT == 0
+
+    def _described(self, parameter: Parameter) -> list[int]:
+        """The extents and strides of a descriptor, in the order that it walks them; its last stride is 1."""
+        _, words = self.launch.call.arguments[parameter.argument]
+        extents, strides = words[: len(words) // 2], words[len(words) // 2 :]
+        return [*(extents[dim] for dim in parameter.order), *(strides[dim] for dim in parameter.order[:-1]), 1]
 
     def _word(self, parameter: Parameter) -> int:
         """The extent or stride that a parameter has."""

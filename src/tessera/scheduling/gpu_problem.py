@@ -149,11 +149,13 @@ def shared_bytes(schedule: Schedule, problem: GpuContractionProblem) -> int:
     buffers = stages if problem.reads_shared else max(stages - 1, 1)
     operands = (bm * bk + bk * bn) * problem.operand.itemsize * buffers
     parts = number(schedule, "epilogue_parts")
-    # A result in parts is rearranged as sums, for CDNA 3 all of it at once.
+    # A result in parts is rearranged as sums; all at once but where four warps hold 64 rows of it together.
     result = bm * bn * (problem.output.itemsize if parts == 1 else problem.accumulator.itemsize)
-    if parts > 1 and problem.is_nvidia:
+    if problem.reads_shared and bm >= 64:
         result //= parts
-    if knob(schedule, "grid") == "fused" or knob(schedule, "warp_specialize"):
+    grid = knob(schedule, "grid")
+    stays = grid == "persistent" and uses_descriptor(schedule, "out")
+    if grid == "fused" or stays or knob(schedule, "warp_specialize"):
         return operands + result + _BARRIER_BYTES
     descriptors = any(uses_descriptor(schedule, name) for name in ("a", "b", "out"))
     return max(operands, result) + (_BARRIER_BYTES if descriptors else 0)

@@ -73,7 +73,7 @@ def compile_source(name: str, target: Target) -> GpuKernelObject:
         request = {
             "function": name,
             "signature": {parameter.name: parameter.kind for parameter in parameters},
-            "divisible": [parameter.name for parameter in parameters if parameter.divisible],
+            "divisors": {parameter.name: parameter.divisor for parameter in parameters if parameter.divisible},
             "options": {},
             "arch": target.arch,
             "path": str(path),

@@ -19,7 +19,7 @@ import numpy
 
 from tessera.backend.triton.kernel import generate, parameters_of
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
-from tessera.backend.triton.static import Candidate, triton_version
+from tessera.backend.triton.static import Candidate, gpu_parameters, triton_version
 from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.target import Target
 
@@ -49,9 +49,7 @@ def _object(candidate: Candidate, target: Target, version: str, warp_size: int) 
         arch=target.arch,
         threads=options.get("num_warps", 4) * warp_size,
         shared_bytes=0,
-        parameters=tuple(
-            GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, candidate.promises(p.name, p.kind)) for p in printed
-        ),
+        parameters=gpu_parameters(printed, candidate),
         launch=LaunchFacts(),
         triton=version,
         registers=0,

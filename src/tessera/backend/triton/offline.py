@@ -163,9 +163,10 @@ def _amd_facts(assembly: str) -> dict[str, Any]:
         return int(found[1])
 
     return {
-        # On CDNA 3 a wave's vector and accumulator registers come from one file.
-        "registers": number("vgpr_count") + number("agpr_count"),
-        "spill_bytes": 4 * (number("vgpr_spill_count") + number("sgpr_spill_count")),
+        # On CDNA 3 a wave's vector and accumulator registers come from one file, and are counted together. What scalar
+        # registers spill goes to lanes of vector registers, not to memory.
+        "registers": number("vgpr_count"),
+        "spill_bytes": 4 * number("vgpr_spill_count"),
         "instructions": _counts(AMD_INSTRUCTIONS, assembly),
     }
 

@@ -137,12 +137,7 @@ def _request(candidate: Candidate, target: Target, version: str, folder: Path) -
     if candidate.note:
         text = "".join(f"# {line}\n" for line in candidate.note.splitlines()) + text
     name, printed, options = parameters_of(candidate.module)
-    parameters = tuple(
-        GpuParameter(
-            p.name, p.kind, p.argument, p.role, p.dim, divisor > 1, p.order, divisor if divisor > 1 else DIVISOR
-        )
-        for p, divisor in ((p, _divisor(p, candidate)) for p in printed)
-    )
+    parameters = gpu_parameters(printed, candidate)
     asked = {
         "function": name,
         "signature": {parameter.name: parameter.kind for parameter in parameters},
@@ -210,11 +205,16 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
-def _divisor(parameter: Parameter, candidate: Candidate) -> int:
-    """What the compiler may rely on: what the kernel promises, and where it is silent the candidate; 1 for nothing."""
-    if parameter.divisor is not None:
-        return parameter.divisor
-    return DIVISOR if candidate.promises(parameter.name, parameter.kind) else 1
+def gpu_parameters(printed: Sequence[Parameter], candidate: Candidate) -> tuple[GpuParameter, ...]:
+    """The parameters of a printed kernel, with what the code may rely on: what the kernel promises, and where it is
+    silent the candidate.
+    """
+    parameters = []
+    for p in printed:
+        divisor = DIVISOR if p.divisor is None else p.divisor
+        relied = candidate.promises(p.name, p.kind) if p.divisor is None else divisor > 1
+        parameters.append(GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, relied, p.order, divisor))
+    return tuple(parameters)
 
 
 def _write(path: Path, text: str) -> None:

@@ -21,9 +21,6 @@ from tessera.runtime.cuda.structures import TENSOR_MAP_BYTES
 
 Number: TypeAlias = int | float
 
-DIVISOR: Final = 16
-"""What parameters that are promised to be divisible are divisible by."""
-
 MAP: Final = "map"
 """Kind of a field that holds a tensor map."""
 
@@ -98,9 +95,12 @@ class ParameterLayout:
         taken = [part.source for part in parts if part.map is None]
         self._order = None if taken == list(range(self.count)) else taken
         self._bits = [at for at, field in enumerate(values) if field.kind == "bf16"]
-        promised = [number for number, parameter in _numbered(kernel.parameters) if parameter.divisible]
-        # itemgetter gives a tuple for two numbers and more.
-        self._promised = itemgetter(*promised, promised[0]) if promised else None
+        promised: dict[int, list[int]] = {}
+        for number, parameter in _numbered(kernel.parameters):
+            if parameter.divisible:
+                promised.setdefault(parameter.divisor, []).append(number)
+        # itemgetter gives a tuple for two numbers and more; divisors are powers of two.
+        self._promised = [(divisor, itemgetter(*found, found[0])) for divisor, found in promised.items()]
 
     def pointers(self, values: int, maps: int) -> list[int]:
         """The address of each field, of the addresses of all values and of all maps."""
@@ -110,11 +110,12 @@ class ParameterLayout:
         """Writes a launch's values into writable `memory` from offset `at` on, `scratch` for the scratch pointer.
 
         Raises ArgumentError for too many or too few arguments, for one that does not fit its type, and for one that
-        the code relies on being a multiple of `DIVISOR` and is not.
+        the code relies on being a multiple of another number and is not.
         """
         try:
-            if self._promised is not None and reduce(or_, self._promised(arguments)) % DIVISOR:
-                self._refuse_indivisible(arguments)
+            for divisor, promised in self._promised:
+                if reduce(or_, promised(arguments)) % divisor:
+                    self._refuse_indivisible(arguments)
             values = arguments if self._order is None else self._ordered(self._order, arguments)
             if self._bits:
                 values = self._with_bits(values)
@@ -137,10 +138,10 @@ class ParameterLayout:
     def _refuse_indivisible(self, arguments: Sequence[Number]) -> None:
         for number, parameter in _numbered(self.parameters):
             value = arguments[number]
-            if parameter.divisible and int(value) % DIVISOR:
+            if parameter.divisible and int(value) % parameter.divisor:
                 raise ArgumentError(
                     f"kernel {self.entry}: {parameter.name} is {value}, and the kernel was compiled for multiples of "
-                    f"{DIVISOR}",
+                    f"{parameter.divisor}",
                     hints=["compile it without that promise (`divisible`)"],
                 )
 
