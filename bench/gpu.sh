@@ -14,4 +14,5 @@ python3 -m pip install -q --no-index --no-deps --no-build-isolation --target "$s
 export PYTHONPATH="$site:$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 python3 -m pytest -q -rs -p no:cacheprovider tests/gpu
+python3 -m bench.gpu.launch --json "$out/gpu_launch.json" --markdown "$out/gpu_launch.md"
 python3 -m bench.gpu --json "$out/gpu.json" --markdown "$out/gpu.md"

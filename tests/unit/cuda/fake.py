@@ -143,6 +143,9 @@ class FakeCuda:
             )
         )
 
+    def cuGraphCreate(self, graph: int, flags: int) -> None:
+        self.order = []  # of the graph made last
+
     def cuGraphAddKernelNode_v2(
         self, node: int, graph: int, dependencies: int | None, count: int, parameters: int
     ) -> None:
