@@ -203,27 +203,27 @@ def flash_attention(
     return _on(calls.flash_attention(queries, keys, values, causal, scale, offset), stream)
 
 
-def add(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def add(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a + b; of bools, their union."""
     return _binary("add", a, b, stream)
 
 
-def sub(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def sub(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a - b."""
     return _binary("sub", a, b, stream)
 
 
-def mul(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def mul(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a * b; of bools, their intersection."""
     return _binary("mul", a, b, stream)
 
 
-def div(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def div(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a / b; integers give floats."""
     return _binary("div", a, b, stream)
 
 
-def pow(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def pow(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a ** b. Integers refuse a negative Python exponent."""
     first, _ = as_pair(a, b)
     return _on(algebra.power(first, b), stream)
@@ -234,17 +234,17 @@ def maximum(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     return _binary("maximum", a, b, stream)
 
 
-def minimum(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def minimum(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """The smaller; NaN if either is NaN."""
     return _binary("minimum", a, b, stream)
 
 
-def neg(x: object, *, stream: Stream | None = None) -> Tensor:
+def neg(x: object, stream: Stream | None = None) -> Tensor:
     """-x."""
     return _unary("neg", x, stream)
 
 
-def abs(x: object, *, stream: Stream | None = None) -> Tensor:
+def abs(x: object, stream: Stream | None = None) -> Tensor:
     """|x|."""
     return _unary("abs", x, stream)
 
@@ -261,42 +261,42 @@ def where(condition: object, a: object, b: object, *, stream: Stream | None = No
     return _on(algebra.call("where", condition, a, b), stream)
 
 
-def exp(x: object, *, stream: Stream | None = None) -> Tensor:
+def exp(x: object, stream: Stream | None = None) -> Tensor:
     """e ** x."""
     return _unary("exp", x, stream)
 
 
-def log(x: object, *, stream: Stream | None = None) -> Tensor:
+def log(x: object, stream: Stream | None = None) -> Tensor:
     """The natural logarithm."""
     return _unary("log", x, stream)
 
 
-def sqrt(x: object, *, stream: Stream | None = None) -> Tensor:
+def sqrt(x: object, stream: Stream | None = None) -> Tensor:
     """The square root."""
     return _unary("sqrt", x, stream)
 
 
-def rsqrt(x: object, *, stream: Stream | None = None) -> Tensor:
+def rsqrt(x: object, stream: Stream | None = None) -> Tensor:
     """1 / sqrt(x)."""
     return _unary("rsqrt", x, stream)
 
 
-def tanh(x: object, *, stream: Stream | None = None) -> Tensor:
+def tanh(x: object, stream: Stream | None = None) -> Tensor:
     """The hyperbolic tangent."""
     return _unary("tanh", x, stream)
 
 
-def sigmoid(x: object, *, stream: Stream | None = None) -> Tensor:
+def sigmoid(x: object, stream: Stream | None = None) -> Tensor:
     """1 / (1 + exp(-x))."""
     return _unary("sigmoid", x, stream)
 
 
-def erf(x: object, *, stream: Stream | None = None) -> Tensor:
+def erf(x: object, stream: Stream | None = None) -> Tensor:
     """The error function."""
     return _unary("erf", x, stream)
 
 
-def relu(x: object, *, stream: Stream | None = None) -> Tensor:
+def relu(x: object, stream: Stream | None = None) -> Tensor:
     """max(x, 0)."""
     return _unary("relu", x, stream)
 
@@ -308,52 +308,52 @@ def gelu(x: object, approximate: str = "none", *, stream: Stream | None = None) 
     return _on(unary(_GELU, (approximate,), _node(x)), stream)
 
 
-def silu(x: object, *, stream: Stream | None = None) -> Tensor:
+def silu(x: object, stream: Stream | None = None) -> Tensor:
     """x sigmoid(x)."""
     return _unary("silu", x, stream)
 
 
-def eq(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def eq(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a == b, elementwise."""
     return _binary("eq", a, b, stream)
 
 
-def ne(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def ne(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a != b, elementwise."""
     return _binary("ne", a, b, stream)
 
 
-def lt(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def lt(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a < b."""
     return _binary("lt", a, b, stream)
 
 
-def le(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def le(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a <= b."""
     return _binary("le", a, b, stream)
 
 
-def gt(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def gt(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a > b."""
     return _binary("gt", a, b, stream)
 
 
-def ge(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def ge(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a >= b."""
     return _binary("ge", a, b, stream)
 
 
-def logical_and(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def logical_and(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """Both; numbers count as true where they are not 0."""
     return _binary("logical_and", a, b, stream)
 
 
-def logical_or(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def logical_or(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """Either; numbers count as true where they are not 0."""
     return _binary("logical_or", a, b, stream)
 
 
-def logical_not(x: object, *, stream: Stream | None = None) -> Tensor:
+def logical_not(x: object, stream: Stream | None = None) -> Tensor:
     """The opposite; numbers count as true where they are not 0."""
     return _unary("logical_not", x, stream)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from tessera.errors import ArgumentError, DeviceError
@@ -13,7 +14,7 @@ from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import is_fast
 from tessera.lazy.promise import KEPT, Promise
-from tessera.lazy.structure import Structure
+from tessera.lazy.structure import Plan, Structure
 from tessera.runtime.operations import Operation
 from tessera.runtime.plan import BoundPlan
 from tessera.runtime.streams import StreamCore, core_of, cores
@@ -32,7 +33,8 @@ def issue(nodes: Sequence[Node], stream: object) -> None:
     for own, _ in states:
         _check(core, own.device or CPU, leaves)
     plan = _plan_of(structure)
-    results = plan.reserve(leaves)
+    with core.queue.entered():
+        results = plan.reserve(leaves)
 
     def promised(operation: Operation) -> Sequence[Leaf]:
         promises = {id(leaf.owner): Promise(leaf.owner, operation) for leaf in results}
@@ -62,32 +64,35 @@ def _check(core: StreamCore, device: str, leaves: Sequence[Leaf]) -> None:
             hints=["pass stream= where the kernel is called"],
         )
     refuse_mutated(leaves)
-    if core.device != device or device != CPU:
+    if core.device != device:
         raise DeviceError(
             f"stream {core.name!r} is on {core.device}, and the operands are on {device}",
-            hints=["stream.create() makes a stream of the CPU, for operands there"],
+            hints=[f"stream.create(device={device!r}) makes a stream for them"],
         )
 
 
-def _plan_of(structure: Structure) -> BoundPlan:
+def _plan_of(structure: Structure) -> Plan:
     from tessera.compiler import pipeline
 
     known = structure.plan
-    found = known if known is not None and is_fast() else pipeline.plan(structure)
-    assert isinstance(found, BoundPlan)  # of the CPU
-    return found
+    return known if known is not None and is_fast() else pipeline.plan(structure)
 
 
-def _fill(plan: BoundPlan, leaves: Sequence[Leaf], results: Sequence[Leaf]) -> None:
-    with cores.taken(plan.workers):
+def _threads(plan: Plan) -> AbstractContextManager[None]:
+    """The threads of the CPU that a plan uses, for itself."""
+    return cores.taken(plan.workers) if isinstance(plan, BoundPlan) else nullcontext()
+
+
+def _fill(plan: Plan, leaves: tuple[Leaf, ...], results: tuple[Leaf, ...]) -> None:
+    with _threads(plan):
         plan.fill(leaves, results)
 
 
-def _write(plan: BoundPlan | None, leaves: Sequence[Leaf], target: Leaf) -> None:
+def _write(plan: Plan | None, leaves: tuple[Leaf, ...], target: Leaf) -> None:
     if plan is None:
         memory_of(target).copy_(memory_of(leaves[0]))
         return
-    with cores.taken(plan.workers):
+    with _threads(plan):
         if target.overlaps(leaves) or not plan.run_into(leaves, (target,)):
             (result,) = plan.run(leaves)
             memory_of(target).copy_(memory_of(result))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tessera.errors import ValueControlFlowError
+from tessera.lazy import promise
 from tessera.lazy.devices import is_cpu_memory, torch_device
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.promise import Promise, settle
@@ -24,7 +25,8 @@ def to_torch(leaf: Leaf) -> torch.Tensor:
     """
     if isinstance(leaf, Placeholder):
         raise unknown_values()
-    settle((leaf,))
+    if leaf.version is not None or promise.is_guarded():
+        settle((leaf,))
     return memory_of(leaf)
 
 

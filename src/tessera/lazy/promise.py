@@ -64,6 +64,11 @@ def set_guard(guard: Guard | None) -> Guard | None:
     return previous
 
 
+def is_guarded() -> bool:
+    """Whether there are streams, whose work may touch memory of users."""
+    return _guard is not None
+
+
 def settle(reads: Sequence[Leaf], writes: Sequence[Leaf] = ()) -> None:
     """Returns when this thread may read and write the memory of these leaves: when what is queued and has to come
     before is done.

@@ -160,6 +160,12 @@ class Plan(Protocol):
     def run(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
         """Evaluates over `leaves` and gives a `Leaf` per root."""
 
+    def reserve(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What `run` would give, with memory but without values: `fill` writes them."""
+
+    def fill(self, leaves: tuple[Any, ...], targets: tuple[Any, ...]) -> None:
+        """Evaluates into what `reserve` gave."""
+
     def run_into(self, leaves: tuple[Any, ...], targets: tuple[Any, ...]) -> bool:
         """Evaluates into a `Leaf` per root; False, with nothing done, where the plan cannot write there."""
 

@@ -121,6 +121,20 @@ class DevicePlan:
         self._enqueue(leaves, [addresses[number] for number in range(len(self._results))])
         return True
 
+    def reserve(self, leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
+        """As `BoundPlan.reserve`: memory of the stream that is torch's current one."""
+        memories = [self.driver.allocate(nbytes) for nbytes in self._results]
+        return tuple([self._leaf(output, leaves, memories) for output in self._outputs])
+
+    def fill(self, leaves: Sequence[Leaf], targets: Sequence[Leaf]) -> None:
+        """As `BoundPlan.fill`; enqueues, and does not wait."""
+        addresses = {
+            output.number: target.address
+            for output, target in zip(self._outputs, targets, strict=True)
+            if output.structure is not None
+        }
+        self._enqueue(leaves, [addresses[number] for number in range(len(self._results))])
+
     def _enqueue(self, leaves: Sequence[Leaf], results: Sequence[int]) -> None:
         if not self.steps:
             return

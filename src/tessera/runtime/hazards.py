@@ -19,10 +19,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tessera.errors import StreamRaceError
 from tessera.lazy import policy
+from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.promise import Promise
 from tessera.runtime.operations import Access, Clock, Operation, StreamState
@@ -70,7 +71,9 @@ class HazardTracker:
             self._join(stream, earlier_operation.clock)
             self._join(stream, {earlier_operation.stream.number: earlier_operation.index})
         operation.needs = list(needs)
-        operation.after = [each for each in (after | needs) if each.stream is not stream and not each.poll()]
+        if not stream.is_manual:  # there all of them come before by what the program wrote
+            after |= needs
+        operation.after = [each for each in after if each.stream is not stream and not each.poll()]
         for access, is_write in accesses:
             self._spans.add(access, is_write)
         self._sweep(len(accesses))
@@ -87,9 +90,10 @@ class HazardTracker:
         first, stream = earlier.operation, access.operation.stream
         if self._is_over(earlier):
             return
-        if stream.is_manual and not self._is_before(first, stream):
+        if not stream.is_manual:
+            after[first] = None
+        elif not self._is_before(first, stream):
             raise _race(earlier, access)
-        after[first] = None
         if is_needed:
             needs[first] = None
 
@@ -158,16 +162,18 @@ class HazardTracker:
             self._choose_way()
             if not self.unfinished and not self._writing:
                 return
-        for operation, is_needed in self._conflicts_of_program(reads, writes).items():
-            if is_needed:
-                operation.result()
-            else:
+        for operation, conflict in self._conflicts_of_program(reads, writes).items():
+            if conflict.on_cpu:
                 operation.wait()
-                self.awaited(operation)
+            else:
+                operation.precede_program()
+            self.awaited(operation)
+            if conflict.is_needed and operation.failure is not None:
+                raise operation.failure.error()
 
-    def _conflicts_of_program(self, reads: Sequence[Leaf], writes: Sequence[Leaf]) -> dict[Operation, bool]:
+    def _conflicts_of_program(self, reads: Sequence[Leaf], writes: Sequence[Leaf]) -> dict[Operation, _Conflict]:
         nobody = Operation(_PROGRAM, "the program", None, None)
-        found: dict[Operation, bool] = {}
+        found: dict[Operation, _Conflict] = {}
         with self.lock:
             for leaves, is_write in ((reads, False), (writes, True)):
                 for leaf in leaves:
@@ -176,7 +182,9 @@ class HazardTracker:
                     for earlier, wrote in self._spans.conflicts(Access(nobody, leaf), is_write):
                         operation = earlier.operation
                         if not self._is_over(earlier):
-                            found[operation] = found.get(operation, False) or (wrote and not is_write)
+                            known = found.get(operation, _Conflict())
+                            is_needed = known.is_needed or (wrote and not is_write)
+                            found[operation] = _Conflict(is_needed, known.on_cpu or is_cpu_memory(leaf.device))
         return found
 
     def awaited(self, operation: Operation) -> None:
@@ -194,6 +202,8 @@ class HazardTracker:
         self._added += added
         if self._added >= SWEEP_AFTER + len(self._spans):
             self._added = 0
+            for operation in list(self.unfinished):
+                operation.poll()  # devices do not tell by themselves
             self._spans.forget(self._is_over)
             if len(self._spans) > MOST_KEPT:
                 self._spans.forget(lambda access: access.operation.poll() and access.operation.failure is None)
@@ -220,6 +230,13 @@ class HazardTracker:
         self.unfinished, self._writing, self._spans = {}, set(), SpanMap()
         self._choose_way()
         return lost
+
+
+class _Conflict(NamedTuple):
+    """What the program shares with an operation: whether it reads its result, and whether in memory of the CPU."""
+
+    is_needed: bool = False
+    on_cpu: bool = False
 
 
 class _Program:

@@ -177,9 +177,13 @@ class Operation:
         """Blocks this thread until it is done."""
         raise NotImplementedError
 
-    def result(self) -> None:
-        """Blocks the program until it is done; raises what it failed with."""
+    def precede_program(self) -> None:
+        """Puts what the program does from now on with the memory of the operation's device behind it."""
         self.wait()
+
+    def result(self) -> None:
+        """As `precede_program`; raises what it failed with."""
+        self.precede_program()
         if self.observer is not None:
             self.observer.awaited(self)
         if self.failure is not None:

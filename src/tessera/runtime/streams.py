@@ -10,20 +10,24 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
-from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import torch
 
 from tessera.errors import ArgumentError, StreamError, user_location
 from tessera.lazy import promise
+from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
-from tessera.profiling import sessions, tracks
+from tessera.profiling import sessions
 from tessera.profiling.tracks import Track
+from tessera.runtime import queues
 from tessera.runtime.cores import Cores
+from tessera.runtime.cuda_queue import CudaQueue
 from tessera.runtime.hazards import HazardTracker
-from tessera.runtime.operations import Clock, Failure, HostOperation, Operation, StreamState
+from tessera.runtime.operations import Clock, Failure, Operation
+from tessera.runtime.queues import Queue, WorkerQueue
 
 Sync: TypeAlias = Literal["auto", "manual"]
 SYNCS: Final[tuple[Sync, ...]] = get_args(Sync)
@@ -31,23 +35,6 @@ SYNCS: Final[tuple[Sync, ...]] = get_args(Sync)
 tracker: Final = HazardTracker()
 cores: Final = Cores()
 _numbers = itertools.count(1)
-_exiting = False
-
-
-class Queue(Protocol):
-    """Where the operations of one stream go."""
-
-    def operation(self, stream: StreamState, name: str, place: str | None, run: Callable[[], None] | None) -> Operation:
-        """A new operation for this queue."""
-
-    def submit(self, operation: Operation) -> None:
-        """Takes an operation, which waits for what it comes after. Called under the tracker's lock."""
-
-    def close(self) -> None:
-        """No more operations come: frees what the queue needs once it is empty. May run in a finalizer."""
-
-    def renew(self) -> None:
-        """For a child after fork: threads stayed in the parent."""
 
 
 class StreamCore:
@@ -64,7 +51,8 @@ class StreamCore:
         self.failures: list[Operation] = []
         self.count = 0
         self.last: Operation | None = None
-        self.queue: Queue = WorkerQueue(Track(self.number, self.name))
+        on_cpu = is_cpu_memory(device)
+        self.queue: Queue = WorkerQueue(Track(self.number, self.name)) if on_cpu else CudaQueue(device)
 
     def enqueue(
         self,
@@ -93,6 +81,8 @@ class StreamCore:
             self.last = operation
             tracker.register(operation, writes_memory_of_users=bool(writes))
             self.queue.submit(operation)
+            if isinstance(self.queue, CudaQueue):
+                self.queue.keep([leaf.owner for leaf in (*reads, *writes)])
         return operation
 
     def raise_failures(self) -> None:
@@ -103,62 +93,6 @@ class StreamCore:
             failure = failed[0].failure
             assert failure is not None
             raise failure.error()
-
-
-class WorkerQueue:
-    """The queue of a stream of the CPU, with its thread."""
-
-    def __init__(self, track: Track) -> None:
-        self._track = track
-        self._waiting: SimpleQueue[HostOperation | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def operation(
-        self, stream: StreamState, name: str, place: str | None, run: Callable[[], None] | None
-    ) -> HostOperation:
-        """A new operation."""
-        return HostOperation(stream, name, place, run)
-
-    def submit(self, operation: Operation) -> None:
-        """Hands an operation to the worker; when the interpreter is ending, does it at once."""
-        assert isinstance(operation, HostOperation)
-        if _exiting:
-            self.finish()
-            operation.execute()
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=_serve, args=(self._waiting, self._track), name=self._track.name, daemon=True
-            )
-            self._thread.start()
-            _workers.add(self)
-        self._waiting.put(operation)
-
-    def close(self) -> None:
-        """Ends the worker once it has done what is queued."""
-        self._waiting.put(None)
-
-    def finish(self) -> None:
-        """Waits until the worker has done what is queued, and has ended."""
-        self.close()
-        if self._thread is not None:
-            self._thread.join()
-
-    def renew(self) -> None:
-        """For a child after fork: the thread and what it had to do stayed in the parent."""
-        self._waiting = SimpleQueue()
-        self._thread = None
-
-
-_workers: weakref.WeakSet[WorkerQueue] = weakref.WeakSet()
-
-
-def _serve(waiting: SimpleQueue[HostOperation | None], track: Track) -> None:
-    tracks.begin(track)
-    while (operation := waiting.get()) is not None:
-        operation.execute()
-        del operation  # what it holds goes now, and not with the next one
-    tracks.end()
 
 
 def _wait_for_all() -> None:
@@ -198,6 +132,11 @@ class Stream:
     def device(self) -> str:
         """Where its work runs: "cpu" or "cuda:0"."""
         return self.core.device
+
+    @property
+    def torch(self) -> torch.cuda.Stream | None:
+        """The stream of torch that this is on a CUDA device: `with torch.cuda.stream(s.torch):`. None on the CPU."""
+        return self.core.queue.stream if isinstance(self.core.queue, CudaQueue) else None
 
     @property
     def sync(self) -> Sync:
@@ -289,21 +228,10 @@ def core_of(stream: Any) -> StreamCore:
     return stream.core
 
 
-def _finish_all() -> None:
-    """At the end of the process: what is queued is done, and the workers end."""
-    global _exiting  # noqa: PLW0603 - the process ends once
-    with tracker.lock:
-        _exiting = True
-    for worker in list(_workers):
-        worker.finish()
-
-
 def _after_fork() -> None:
     """In a child: what was queued is lost, and those who ask for it are told; streams can be used again."""
-    for worker in list(_workers):
-        worker.renew()
+    queues.renew_all()
     cores.renew()
-    _workers.clear()
     for operation in [each for each in tracker.after_fork() if not each.done]:
         error = StreamError(
             f"{operation.name} was enqueued before this process forked, and is done in its parent only",
@@ -321,6 +249,6 @@ def _release() -> None:
     tracker.lock.release()
 
 
-atexit.register(_finish_all)
+atexit.register(queues.finish_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_after_fork)

@@ -32,8 +32,8 @@ LATE = """
 def late():
     s.core.enqueue("late", lambda: print("late", flush=True))
     s.synchronize()
-import tessera.runtime.streams as streams
-atexit.unregister(streams._finish_all); atexit.register(late); atexit.register(streams._finish_all)
+import tessera.runtime.queues as queues
+atexit.unregister(queues.finish_all); atexit.register(late); atexit.register(queues.finish_all)
 """
 
 
