@@ -183,6 +183,18 @@ def test_shared_memory_past_48_kib_is_asked_for(shared: int, asked: int | None) 
     assert wanted == ([] if asked is None else [(cuda.FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, asked)])
 
 
+def test_large_shared_memory_comes_before_l1() -> None:
+    fake = FakeCuda(SIZES)
+    driver(fake).load(kernel(POINTER, SIZE, shared=100_000))
+    assert [given[1] for name, given in fake.calls if name == "cuFuncSetCacheConfig"] == [cuda.FUNC_CACHE_PREFER_SHARED]
+
+
+def test_instrumented_kernels_are_refused() -> None:
+    instrumented = kernel(POINTER, SIZE, launch=LaunchFacts(profile_scratch_bytes=64))
+    with pytest.raises(UnsupportedTargetError, match="instrumentation"):
+        driver(FakeCuda(SIZES)).load(instrumented)
+
+
 def test_more_shared_memory_than_there_is_is_refused() -> None:
     with pytest.raises(UnsupportedTargetError, match="232,449 bytes of shared memory"):
         driver(FakeCuda(SIZES)).load(kernel(POINTER, SIZE, shared=232_449))

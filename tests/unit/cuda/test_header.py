@@ -87,7 +87,8 @@ def test_result_codes_have_the_names_of_the_header(header: str) -> None:
     ("prefix", "names"),
     [
         ("CU_LAUNCH_ATTRIBUTE_", "ATTRIBUTE_"),
-        ("CU_FUNC_ATTRIBUTE_", "FUNC_"),
+        ("CU_FUNC_ATTRIBUTE_", "FUNC_(?!CACHE)"),
+        ("CU_FUNC_CACHE_", "FUNC_CACHE_"),
         ("CU_DEVICE_ATTRIBUTE_", "DEVICE_"),
         ("CU_POINTER_ATTRIBUTE_", "POINTER_"),
         ("CU_EVENT_", "EVENT_"),
@@ -95,10 +96,14 @@ def test_result_codes_have_the_names_of_the_header(header: str) -> None:
     ],
 )
 def test_constants_have_the_values_of_the_header(header: str, prefix: str, names: str) -> None:
-    ours = {name: value for name, value in vars(cuda).items() if name.startswith(names) and isinstance(value, int)}
-    found = {name: int(value, 0) for name, value in re.findall(rf"\b{prefix}(\w+?)\s*= (0x[0-9a-f]+|\d+)", header)}
+    ours = {
+        re.sub(rf"^{names}", prefix, name): value
+        for name, value in vars(cuda).items()
+        if re.match(names, name) and isinstance(value, int)
+    }
+    found = {name: int(value, 0) for name, value in re.findall(r"\b(CU_\w+?)\s*= (0x[0-9a-f]+|\d+)", header)}
     assert ours
-    assert ours == {name: found[name.removeprefix(names)] for name in ours}
+    assert ours == {name: found[name] for name in ours}
 
 
 def test_tensor_map_constants_are_numbered_as_in_the_header(header: str) -> None:

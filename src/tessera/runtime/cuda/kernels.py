@@ -28,6 +28,11 @@ class LoadedKernel:
     """A kernel in a device's memory, for good: CUDA frees modules with their context."""
 
     def __init__(self, context: Context, kernel: GpuKernelObject) -> None:
+        if kernel.launch.profile_scratch_bytes:
+            raise UnsupportedTargetError(
+                f"kernel {kernel.entry} was compiled with Triton's instrumentation, which has no memory to write to",
+                hints=["compile it without: unset TRITON_INSTRUMENTATION_MODE"],
+            )
         self.kernel = kernel
         self.context = context
         self.layout = ParameterLayout(kernel)
@@ -53,6 +58,8 @@ class LoadedKernel:
                 f"kernel {self.kernel.entry} takes {wanted + static:,} bytes of shared memory a block, and this GPU "
                 f"has {offered:,}"
             )
+        # Else the split of shared memory and L1 may leave room for one block where several would fit.
+        library.call("cuFuncSetCacheConfig", self.function, cuda.FUNC_CACHE_PREFER_SHARED)
         library.call("cuFuncSetAttribute", self.function, cuda.FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES, wanted)
 
     def scratch_bytes(self, grid: Grid) -> int:

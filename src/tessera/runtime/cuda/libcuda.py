@@ -39,6 +39,7 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, ...]]] = {
     "cuModuleGetFunction": (_pointer, _pointer, _pointer),
     "cuFuncGetAttribute": (_pointer, c_int, _pointer),
     "cuFuncSetAttribute": (_pointer, c_int, c_int),
+    "cuFuncSetCacheConfig": (_pointer, c_int),
     "cuLaunchKernelEx": (_pointer, _pointer, _pointer, _pointer),
     "cuStreamSynchronize": (_pointer,),
     "cuStreamWaitEvent": (_pointer, _pointer, c_uint),
