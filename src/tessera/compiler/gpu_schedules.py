@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.errors import CompileError, ScheduleError
-from tessera.scheduling import gpu_space
+from tessera.errors import CompileError
+from tessera.scheduling import gpu_rows_space, gpu_space
 from tessera.scheduling.gpu import (
     contraction_gpu_problem,
     lower_contraction_gpu,
     lower_map_reduce_gpu,
-    map_reduce_gpu_schedule,
 )
+from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec, ContractionSpec, Spec
 from tessera.target import Target
@@ -35,13 +35,8 @@ def gpu_schedule(spec: Spec, extents: Mapping[str, int], target: Target, pins: S
     elif isinstance(spec, AttentionSpec):
         raise CompileError(f"{spec.name}: attention is lowered for CPUs only so far")
     else:
-        chosen = map_reduce_gpu_schedule(spec, extents[spec.lanes])
-        unknown = [knob for knob in wanted if knob not in chosen]
-        if unknown:
-            raise ScheduleError(
-                f"the kernel {spec.name} on a GPU has no knob {unknown[0]!r}", hints=[f"it has {', '.join(chosen)}"]
-            )
-        chosen = chosen.replace(**wanted)
+        rows = map_reduce_gpu_problem(spec, extents, target)
+        chosen = gpu_rows_space.space(rows).pinned(wanted).default if wanted else gpu_rows_space.default_schedule(rows)
     return chosen.replace(fusion=False) if pins.get(FUSION) is False else chosen
 
 

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from tessera.scheduling.gpu_machine import GpuMachine
-from tessera.scheduling.gpu_space import GpuContractionProblem, shared_bytes, sums_per_thread
+from tessera.scheduling.gpu_problem import GpuContractionProblem, shared_bytes, sums_per_thread
+from tessera.scheduling.gpu_resources import BlockResources, ceil_div
 from tessera.scheduling.schedule import Schedule
 from tessera.target.occupancy import Occupancy, occupancy
 
@@ -46,19 +47,6 @@ _BASE_REGISTERS: Final[Mapping[Unit, int]] = MappingProxyType(
     {"wgmma": 40, "tcgen05": 40, "mma.sync": 40, "mfma": 56, "fma": 40}
 )
 """Registers of a thread beside sums and fragments: addresses, masks, counters; as ptxas was seen to take."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockResources:
-    """What one block takes: `registers` and `spill_bytes` a thread, `shared_bytes` a block; `source` says who says so:
-    "predicted", or the compiler's name.
-    """
-
-    registers: int
-    spill_bytes: int
-    shared_bytes: int
-    warps: int
-    source: str = "predicted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +170,6 @@ def contraction_work(
         hbm_s=hbm_bytes / rates.hbm_byte_per_s,
         sum_s=_sum_seconds(problem, rates, split),
     )
-
-
-def ceil_div(a: int, b: int) -> int:
-    """How many pieces of `b` cover `a`, at least one."""
-    return max((a + b - 1) // b, 1)
 
 
 def _step(

@@ -15,10 +15,11 @@ from tessera.dtypes import DType, bf16, fp16, fp32, fp64
 from tessera.errors import UnsupportedTargetError
 from tessera.scheduling import gpu_space
 from tessera.scheduling.choice import modelled_choice
-from tessera.scheduling.gpu_contraction_cost import BlockResources, predicted_resources, unit_of
-from tessera.scheduling.gpu_cost import GpuEstimate, GpuRooflineModel
+from tessera.scheduling.gpu_contraction_cost import predicted_resources, unit_of
+from tessera.scheduling.gpu_cost import ContractionEstimate, GpuRooflineModel
 from tessera.scheduling.gpu_machine import gpu_machine
-from tessera.scheduling.gpu_space import GpuContractionProblem
+from tessera.scheduling.gpu_problem import GpuContractionProblem
+from tessera.scheduling.gpu_resources import BlockResources
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
 
@@ -44,12 +45,12 @@ def legal(posed: GpuContractionProblem, splits: tuple[int, ...] = (1,)) -> list[
     return [schedule for schedule in drawn if all(rule.holds(schedule, posed) for rule in gpu_space.RULES)]
 
 
-def ranked(posed: GpuContractionProblem, splits: tuple[int, ...] = (1,)) -> list[GpuEstimate]:
+def ranked(posed: GpuContractionProblem, splits: tuple[int, ...] = (1,)) -> list[ContractionEstimate]:
     model = GpuRooflineModel(None, posed.target)
     return sorted((model.estimate(posed, each) for each in legal(posed, splits)), key=lambda found: found.seconds)
 
 
-def estimate(posed: GpuContractionProblem, schedule: Schedule = KNOWN_GOOD) -> GpuEstimate:
+def estimate(posed: GpuContractionProblem, schedule: Schedule = KNOWN_GOOD) -> ContractionEstimate:
     return GpuRooflineModel(None, posed.target).estimate(posed, schedule)
 
 
