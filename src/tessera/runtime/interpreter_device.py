@@ -70,7 +70,7 @@ class InterpreterDriver:
 def open_device(number: int) -> Driver:
     """The interpreter as the GPU that the setting `interpreter_target` names.
 
-    Raises UnsupportedTargetError without Triton or such a GPU, and where Triton compiles in this process already.
+    Raises UnsupportedTargetError without Triton, or where there is no such GPU.
     """
     interpreter()
     return InterpreterDriver(targets.gpu(settings.current().interpreter_target))

@@ -1,26 +1,32 @@
 """Printed kernels run by Triton's interpreter, on CPU memory: program after program, in numpy. Slow, and the way to
 check GPU kernels without a GPU.
 
-Triton decides when it is imported whether its functions are interpreted, so this process must not have imported it
-otherwise before; machine code is compiled in a process of its own (`static`). Written against Triton 3.6.
+Triton decides when it is imported whether its functions are interpreted. The interpreter is therefore a second import
+of Triton's Python modules, which nobody else in this process sees: whoever imports Triton gets the compiler, before and
+after. Written against Triton 3.6.
 """
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy
 
+from tessera.backend.triton.interpreted_functions import library, widen_products
 from tessera.backend.triton.kernel import generate, parameters_of
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.backend.triton.static import Candidate, gpu_parameters, triton_version
-from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.errors import CompileError
 from tessera.target import Target
 
 _lock = threading.RLock()
@@ -57,55 +63,48 @@ def _object(candidate: Candidate, target: Target, version: str, warp_size: int) 
     )
 
 
-@cache
-def interpreter() -> Any:
-    """Triton's interpreter. Raises UnsupportedTargetError where Triton is not installed, or is in this process as the
-    compiler.
-    """
-    triton_version()
+_modules: dict[str, ModuleType] = {}
+"""Triton's modules as the interpreter has them."""
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a module is one of those that there are two of; the native library is shared."""
+    return (name == "triton" or name.startswith("triton.")) and not name.startswith("triton._C")
+
+
+@contextmanager
+def _interpreting() -> Iterator[None]:
+    """Inside, `import triton` gives the interpreter: also the imports in Triton's own functions."""
     with _lock:
-        before = os.environ.get(VARIABLE)
+        outside = {name: module for name, module in sys.modules.items() if _is_ours(name)}
+        variable = os.environ.get(VARIABLE)
+        _swap(outside, _modules)
         os.environ[VARIABLE] = "1"
         try:
-            import triton
-            from triton.runtime import interpreter as found
+            yield
         finally:
-            _restore(before)
-    standard = sys.modules["triton.language.standard"]
-    if not isinstance(standard.zeros_like, found.InterpretedFunction):
-        raise UnsupportedTargetError(
-            "Triton was imported by this process to compile, and cannot interpret in it any more",
-            hints=[f"set {VARIABLE}=1 before Triton is imported", "or evaluate on the interpreter first"],
-        )
-    # From here on for good, and for this process only: programs that it starts still compile.
-    triton.knobs.propagate_env = False
-    triton.knobs.runtime.interpret = True
-    _widen_products(found)
+            _modules.update({name: module for name, module in sys.modules.items() if _is_ours(name)})
+            _swap(_modules, outside)
+            if variable is None:
+                del os.environ[VARIABLE]
+            else:
+                os.environ[VARIABLE] = variable
+
+
+def _swap(gone: Mapping[str, ModuleType], come: Mapping[str, ModuleType]) -> None:
+    for name in list(gone):
+        sys.modules.pop(name, None)
+    sys.modules.update(come)
+
+
+@cache
+def interpreter() -> Any:
+    """Triton's interpreter. Raises UnsupportedTargetError where Triton is not installed."""
+    triton_version()
+    with _interpreting():
+        from triton.runtime import interpreter as found
+    widen_products(found)
     return found
-
-
-def _restore(value: str | None) -> None:
-    if value is None:
-        del os.environ[VARIABLE]
-    else:
-        os.environ[VARIABLE] = value
-
-
-def _widen_products(found: Any) -> None:
-    """Makes `tl.dot` of bf16 right: the interpreter holds bf16 as the integers of its bits, and multiplies those."""
-    multiply = found.interpreter_builder.create_dot
-
-    def widened(a: Any, b: Any, *rest: Any) -> Any:
-        return multiply(_widened(found, a), _widened(found, b), *rest)
-
-    found.interpreter_builder.create_dot = widened
-
-
-def _widened(found: Any, handle: Any) -> Any:
-    if not handle.dtype.is_bf16():
-        return handle
-    bits = handle.data.astype(numpy.uint32) << 16
-    return found.TensorHandle(bits.view(numpy.float32), found.tl.float32)
 
 
 class InterpretedKernel:
@@ -121,7 +120,8 @@ class InterpretedKernel:
         Raises CompileError for what the interpreter does not know.
         """
         found = interpreter()
-        with _lock, numpy.errstate(all="ignore"):
+        with _interpreting(), numpy.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the interpreter's own numpy calls
             values = dict(_values(found, self.kernel.parameters, arguments))
             scope = found._patch_lang(self._run)
             try:
@@ -135,20 +135,19 @@ class InterpretedKernel:
                 scope.restore()
 
 
-_modules = 0
+_numbers = itertools.count(1)
 
 
 def _function(kernel: GpuKernelObject) -> Callable[..., Any]:
     """The kernel's function as the interpreter rewrites it, from source that lies in no file."""
-    global _modules  # noqa: PLW0603 - each module needs a name of its own
     found = interpreter()
-    with _lock:
-        _modules += 1
-        name = f"<tessera kernel {kernel.entry} {_modules}>"
+    with _interpreting():
+        name = f"<tessera kernel {kernel.entry} {next(_numbers)}>"
         lines = kernel.source.splitlines(keepends=True)
         linecache.cache[name] = (len(kernel.source), None, lines, name)
         namespace: dict[str, Any] = {"__name__": name}
         exec(compile(kernel.source, name, "exec"), namespace)
+        namespace["libdevice"] = library(found)
         made: Callable[..., Any] = namespace[kernel.entry].rewrite()
     assert isinstance(namespace[kernel.entry], found.InterpretedFunction)
     return made

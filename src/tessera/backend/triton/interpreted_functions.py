@@ -1,0 +1,71 @@
+"""What Triton's interpreter lacks or gets wrong (Triton 3.6): functions of libdevice, and products of bf16.
+
+Each function takes Triton's interpreter module, which is imported once and late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, Final, TypeAlias
+
+import numpy
+from numpy.typing import NDArray
+
+Values: TypeAlias = NDArray[Any]
+
+
+def _round(values: Values) -> Values:
+    """To the nearest integer, halves away from zero, as C's `round`."""
+    return numpy.copysign(numpy.floor(numpy.abs(values) + 0.5), values)
+
+
+_FUNCTIONS: Final[Mapping[str, Callable[..., Values]]] = {
+    "tanh": numpy.tanh,
+    "pow": numpy.power,
+    "expm1": numpy.expm1,
+    "log10": numpy.log10,
+    "log1p": numpy.log1p,
+    "tan": numpy.tan,
+    "trunc": numpy.trunc,
+    "round": _round,
+    "rint": numpy.rint,
+    "copysign": numpy.copysign,
+}
+"""The functions of libdevice that printed kernels call."""
+
+
+def library(found: Any) -> SimpleNamespace:
+    """What stands for `libdevice` in a kernel that is interpreted."""
+    return SimpleNamespace(**{name: _elementwise(found, function) for name, function in _FUNCTIONS.items()})
+
+
+def _elementwise(found: Any, function: Callable[..., Values]) -> Callable[..., Any]:
+    tl = found.tl
+
+    def apply(*operands: Any) -> Any:
+        tensors = [found.interpreter_semantic.to_tensor(operand) for operand in operands]
+        element = next((t for t in tensors if t.type.is_block()), tensors[0]).type.scalar
+        dtype = found._get_np_dtype(element)
+        values = function(*[tensor.handle.data.astype(dtype) for tensor in tensors])
+        kind = tl.block_type(element, list(values.shape)) if any(t.type.is_block() for t in tensors) else element
+        return tl.tensor(found.TensorHandle(values, element), kind)
+
+    return apply
+
+
+def widen_products(found: Any) -> None:
+    """Makes `tl.dot` of bf16 right: the interpreter holds bf16 as the integers of its bits, and multiplies those."""
+    multiply = found.interpreter_builder.create_dot
+
+    def widened(a: Any, b: Any, *rest: Any) -> Any:
+        return multiply(_widened(found, a), _widened(found, b), *rest)
+
+    found.interpreter_builder.create_dot = widened
+
+
+def _widened(found: Any, handle: Any) -> Any:
+    if not handle.dtype.is_bf16():
+        return handle
+    bits = handle.data.astype(numpy.uint32) << 16
+    return found.TensorHandle(bits.view(numpy.float32), found.tl.float32)
