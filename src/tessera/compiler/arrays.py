@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from tessera.compiler.layout import Axes, Column, Strides, domain_strides, merge_axes
+from tessera.compiler.layout import UNLIMITED, Axes, Column, Strides, domain_strides, merge_axes
 from tessera.compiler.program import Alignment, KernelItem
 from tessera.compiler.specs import Pattern
 from tessera.dtypes import DType
@@ -75,22 +75,30 @@ class _Layout(NamedTuple):
 
 
 def map_reduce_arrays(
-    domain: Sequence[int], reduced: tuple[int, int] | None, arrays: Sequence[tuple[View, Alignment]], loads: int
+    domain: Sequence[int],
+    reduced: tuple[int, int] | None,
+    arrays: Sequence[tuple[View, Alignment]],
+    loads: int,
+    largest: int = UNLIMITED,
 ) -> ShapedArrays | None:
     """Merges the domain of a map or reduction; None when the reduced dimensions do not merge into one axis.
 
     `reduced` is a range of dimensions, `arrays` are the loads, `loads` of them, and then the results. Axes are called
     `o0, o1, ...` outside the reduced ones, `i0, ...` inside them, `r` reduced, and `c` is the one along lanes: the
-    reduced axis itself when nothing follows it.
+    reduced axis itself when nothing follows it. Merged axes have at most `largest` elements, but for the reduced one,
+    which is one or none.
     """
     rank = len(domain)
     columns = _columns(arrays, rank)
     if reduced is None:
-        axes = merge_axes(domain, columns)
+        axes = merge_axes(domain, columns, largest)
         axes = axes if axes.extents else _line(arrays, range(rank))
         return _map_reduce(axes, _numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads)
     first, last = reduced
-    before, middle = merge_axes(domain[:first], columns[:first]), merge_axes(domain[first:last], columns[first:last])
+    before, middle = (
+        merge_axes(domain[:first], columns[:first], largest),
+        merge_axes(domain[first:last], columns[first:last]),
+    )
     if len(middle.extents) > 1:
         return None
     middle = middle if middle.extents else _line(arrays, range(first, last))
@@ -98,7 +106,7 @@ def map_reduce_arrays(
     if last == rank:
         axes = Axes(before.extents + middle.extents, before.columns + middle.columns)
         return _map_reduce(axes, _numbered("o", outer, "c"), "c", arrays, loads)
-    after = merge_axes(domain[last:], columns[last:])
+    after = merge_axes(domain[last:], columns[last:], largest)
     after = after if after.extents else _line(arrays, range(last, rank))
     inner, lanes = slice(None, -1), slice(-1, None)
     axes = Axes(

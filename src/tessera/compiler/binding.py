@@ -24,6 +24,7 @@ from tessera.compiler.arrays import (
 )
 from tessera.compiler.launches import Choice, Launch, Memory, PlanCompiler
 from tessera.compiler.program import Alignment, KernelItem, LayoutItem, Program, ValueInfo
+from tessera.compiler.split_k import PARTS, part_arrays, split_product
 from tessera.dtypes import DType
 from tessera.lazy import structure as structures
 from tessera.lazy.occurrences import Occurrence
@@ -109,7 +110,7 @@ class Launcher:
         elif item.family == "attention":
             shaped = attention_arrays(domain, arrays, len(item.loads))
         else:
-            merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads))
+            merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
             if merged is None:
                 self._launch_on_copies(item, inputs, outputs, schedule)
                 return
@@ -120,23 +121,49 @@ class Launcher:
         if parts is not None:
             self._launch_parts(parts, inputs, outputs, choice.schedule)
             return
+        if choice.schedule.get(PARTS, 1) != 1:
+            self._launch_split(item, inputs, outputs, choice.schedule)
+            return
+        self._add(call, choice)
+
+    def _add(self, call: Call, choice: Choice) -> None:
         step = len(self.launches)
-        for view, _ in arrays:
+        for view, _ in call.arguments:
             storage = view.storage
             storage.first = step if storage.first < 0 else storage.first
             storage.last = step
         self.launches.append(Launch(call, choice))
 
+    def _launch_split(
+        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule
+    ) -> None:
+        """A product whose K is split: its parts as a batch of products, and what adds them up."""
+        split, parts = split_product(item), schedule.integer(PARTS)
+        partial, rest = split.partial, split.rest
+        domain = [self.extents[name] for name in partial.domain]
+        outer, self.extents = self.extents, {**self.extents, PARTS: parts}
+        workspace = self.new(self.shape_of(rest.values[0]), split.workspace)
+        arrays = part_arrays([(inputs[index], alignment) for index, alignment in partial.loads], parts, len(domain))
+        arrays.append((workspace, (0, *[None if axis is None else axis + 1 for axis in partial.stores[0]])))
+        shaped = contraction_arrays([parts, *domain[:-1], domain[-1] // parts], arrays, len(partial.loads))
+        call = Call(partial, _described(arrays, shaped), shaped)
+        self._add(call, self.compiler.choose(call, schedule.replace(split_k=1)))
+        views = {0: workspace, **dict(enumerate(inputs, 1)), **dict(zip(rest.roots, outputs, strict=True))}
+        self._run(rest, views, None)
+        self.extents = outer
+
     def _launch_parts(
         self, parts: Program, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule
     ) -> None:
         """The operations of a fused kernel one by one; the matrix product among them keeps the kernel's schedule."""
-        views = dict(enumerate(inputs))
-        views |= dict(zip(parts.roots, outputs, strict=True))
-        for item in parts.items:
+        self._run(parts, {**dict(enumerate(inputs)), **dict(zip(parts.roots, outputs, strict=True))}, schedule)
+
+    def _run(self, program: Program, views: dict[int, View], schedule: Schedule | None) -> None:
+        """The kernels of a program over `views` of its arguments and roots; a product among them under `schedule`."""
+        for item in program.items:
             assert isinstance(item, KernelItem)
             for value in item.outputs:
-                info = parts.values[value]
+                info = program.values[value]
                 views.setdefault(value, self.new(self.shape_of(info), info.dtype))
             keep = schedule if item.family == "contraction" else None
             self.launch(item, [views[v] for v in item.inputs], [views[v] for v in item.outputs], keep)

@@ -16,7 +16,7 @@ from tessera.backend.triton.objects import GpuKernelObject
 from tessera.backend.triton.static import Candidate, kernel_objects
 from tessera.compiler.arrays import Call
 from tessera.compiler.copies import make_copy_item
-from tessera.compiler.gpu_launches import Lowered, Site
+from tessera.compiler.gpu_launches import LARGEST, Lowered, Site
 from tessera.compiler.gpu_schedules import gpu_schedule, gpu_tile_ir
 from tessera.compiler.launches import Choice, Launch, Memory
 from tessera.compiler.program import KernelItem, Program
@@ -47,6 +47,7 @@ class GpuKernelCompiler:
     def __init__(self, target: Target, driver: Driver | None = None, compile: Compile = kernel_objects) -> None:
         self.target, self.driver = target, driver
         self.device = "cuda:0" if driver is None else driver.name
+        self.largest_axis = LARGEST
         self.backend = TritonBackend()
         self._compile = compile
         self._chosen: dict[object, Choice] = {}

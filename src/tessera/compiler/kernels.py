@@ -16,6 +16,7 @@ from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call
 from tessera.compiler.copies import make_copy_item
 from tessera.compiler.launches import Choice, Launch, Memory
+from tessera.compiler.layout import UNLIMITED
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.recipes import recipe
 from tessera.compiler.reports import facts_of
@@ -80,6 +81,7 @@ class KernelCompiler:
     """
 
     device = CPU
+    largest_axis = UNLIMITED
 
     def __init__(self, target: Target, backend: LLVMBackend) -> None:
         self.target, self.backend = target, backend

@@ -67,6 +67,10 @@ class PlanCompiler(Protocol[PlanT_co]):
     def device(self) -> str:
         """Where results lie, by the name that structures have for it."""
 
+    @property
+    def largest_axis(self) -> int:
+        """The largest extent that a kernel takes: dimensions are not merged beyond it."""
+
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default. Compiles nothing."""
 

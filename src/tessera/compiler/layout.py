@@ -6,10 +6,11 @@ for every new shape, so it works on plain tuples.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 Strides: TypeAlias = tuple[int, ...]
 """Element strides of one array over the domain's dimensions: 0 where it does not vary."""
@@ -28,8 +29,14 @@ class Axes(NamedTuple):
 _NO_AXES = Axes((), ())
 
 
-def merge_axes(extents: Sequence[int], columns: Sequence[Column]) -> Axes:
-    """Drops dimensions of extent 1 and merges neighbours wherever every array's strides chain, or nothing is walked."""
+UNLIMITED: Final = sys.maxsize
+"""Any extent."""
+
+
+def merge_axes(extents: Sequence[int], columns: Sequence[Column], largest: int = UNLIMITED) -> Axes:
+    """Drops dimensions of extent 1 and merges neighbours wherever every array's strides chain, or nothing is walked, up
+    to a `largest` extent.
+    """
     if not extents:
         return _NO_AXES
     kept_extents: list[int] = []
@@ -37,8 +44,9 @@ def merge_axes(extents: Sequence[int], columns: Sequence[Column]) -> Axes:
     for extent, column in zip(extents, columns, strict=True):
         if extent == 1:
             continue
-        if kept and (kept_extents[-1] * extent == 0 or kept[-1] == tuple([stride * extent for stride in column])):
-            kept_extents[-1] *= extent
+        merged = kept_extents[-1] * extent if kept else 1
+        if kept and (merged == 0 or (kept[-1] == tuple([stride * extent for stride in column]) and merged <= largest)):
+            kept_extents[-1] = merged
             kept[-1] = column
         else:
             kept_extents.append(extent)

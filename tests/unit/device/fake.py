@@ -39,7 +39,7 @@ class FakeGraph:
     """Holds what it was given."""
 
     def __init__(self, driver: FakeDriver, launches: Sequence[LaunchOf]) -> None:
-        self.driver = driver
+        self.driver, self.fails = driver, False
         self.nodes = [(launch.grid, tuple(launch.arguments)) for launch in launches]
 
     def launch(self, stream: int) -> None:
@@ -47,7 +47,9 @@ class FakeGraph:
         self.driver.log.append(("graph", stream, tuple(self.nodes)))
 
     def update(self, index: int, grid: Grid, arguments: Sequence[int | float]) -> None:
-        """Changes a node, and notes it."""
+        """Changes a node, and notes it. Raises RuntimeError while `fails` is set."""
+        if self.fails:
+            raise RuntimeError("planted")
         self.driver.log.append(("update", index))
         self.nodes[index] = (grid, tuple(arguments))
 
