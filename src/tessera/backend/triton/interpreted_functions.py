@@ -17,7 +17,8 @@ Values: TypeAlias = NDArray[Any]
 
 def _round(values: Values) -> Values:
     """To the nearest integer, halves away from zero, as C's `round`."""
-    return numpy.copysign(numpy.floor(numpy.abs(values) + 0.5), values)
+    rounded: Values = numpy.copysign(numpy.floor(numpy.abs(values) + 0.5), values)
+    return rounded
 
 
 _FUNCTIONS: Final[Mapping[str, Callable[..., Values]]] = {
