@@ -29,6 +29,7 @@ from tessera.lazy.policy import current_policy
 from tessera.runtime.device import Driver
 from tessera.runtime.gpu_graphs import shared_runner
 from tessera.runtime.gpu_plan import DevicePlan
+from tessera.scheduling.attention_space import HEADS
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
 
@@ -162,5 +163,8 @@ class GpuKernelCompiler:
 
 
 def _bucketed(extents: Mapping[str, int]) -> Mapping[str, int]:
-    """The largest extents of the bucket that these are in."""
-    return {axis: extent if extent <= 1 else 1 << (extent - 1).bit_length() for axis, extent in extents.items()}
+    """The largest extents of the bucket that these are in; head sizes as they are, which decide what code is made."""
+    return {
+        axis: extent if extent <= 1 or axis in HEADS else 1 << (extent - 1).bit_length()
+        for axis, extent in extents.items()
+    }

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.errors import CompileError
-from tessera.scheduling import gpu_rows_space, gpu_space
+from tessera.scheduling import gpu_attention_space, gpu_rows_space, gpu_space
+from tessera.scheduling.attention_space import attention_problem
 from tessera.scheduling.gpu import (
     contraction_gpu_problem,
     lower_contraction_gpu,
     lower_map_reduce_gpu,
 )
+from tessera.scheduling.gpu_attention import lower_attention_gpu
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec, ContractionSpec, Spec
@@ -33,7 +34,9 @@ def gpu_schedule(spec: Spec, extents: Mapping[str, int], target: Target, pins: S
         problem = contraction_gpu_problem(spec, extents, target)
         chosen = gpu_space.space(problem).pinned(wanted).default if wanted else gpu_space.default_schedule(problem)
     elif isinstance(spec, AttentionSpec):
-        raise CompileError(f"{spec.name}: attention is lowered for CPUs only so far")
+        attended = attention_problem(spec, target, extents)
+        space = gpu_attention_space
+        chosen = space.space(attended).pinned(wanted).default if wanted else space.default_schedule(attended)
     else:
         rows = map_reduce_gpu_problem(spec, extents, target)
         chosen = gpu_rows_space.space(rows).pinned(wanted).default if wanted else gpu_rows_space.default_schedule(rows)
@@ -45,5 +48,5 @@ def gpu_tile_ir(spec: Spec, schedule: Schedule) -> ModuleOp:
     if isinstance(spec, ContractionSpec):
         return lower_contraction_gpu(spec, schedule)
     if isinstance(spec, AttentionSpec):
-        raise CompileError(f"{spec.name}: attention is lowered for CPUs only so far")
+        return lower_attention_gpu(spec, schedule)
     return lower_map_reduce_gpu(spec, schedule)

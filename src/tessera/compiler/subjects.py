@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from xdsl.ir import Operation
@@ -15,9 +14,9 @@ from tessera.compiler.specs import SPECS, Pattern
 from tessera.errors import ScheduleError
 from tessera.ir.graph import GraphOperation
 from tessera.ops.pins import KNOBS
-from tessera.scheduling.attention_space import AttentionProblem
+from tessera.scheduling.attention_space import AttentionProblem, attention_problem
 from tessera.scheduling.contraction_space import ContractionProblem
-from tessera.scheduling.expression import post_order
+from tessera.scheduling.expression import Value, post_order
 from tessera.scheduling.mapreduce import kept_values
 from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
@@ -66,7 +65,7 @@ class Subject:
         if isinstance(self.spec, ContractionSpec):
             return _contraction_poser(self.spec, self._target)
         if isinstance(self.spec, AttentionSpec):
-            return _attention_poser(self.spec, self._target)
+            return partial(attention_problem, self.spec, self._target)
         return _map_reduce_poser(self.spec, self._target)
 
 
@@ -81,7 +80,7 @@ def _asked(operation: Operation) -> Mapping[str, KnobValue]:
 
 
 def _contraction_poser(spec: ContractionSpec, target: Target) -> Callable[[Mapping[str, int], int], Problem]:
-    raw_a, raw_b = (value.arguments[0] if value.operation == "cast" else value for value in (spec.a, spec.b))
+    raw_a, raw_b = _raw(spec.a), _raw(spec.b)
     a_contiguous, b_contiguous = unit_axis(spec.a, spec.arguments, ""), unit_axis(spec.b, spec.arguments, "")
     epilogue = len(post_order(output.value for output in spec.outputs)) - 1
 
@@ -118,32 +117,9 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Callable[[Mappi
     return pose
 
 
-def _attention_poser(spec: AttentionSpec, target: Target) -> Callable[[Mapping[str, int], int], Problem]:
-    some = AttentionProblem(
-        batch=(),
-        queries=1,
-        keys=1,
-        head=1,
-        value_head=1,
-        causal=spec.causal,
-        operand=(spec.q.arguments[0] if spec.q.operation == "cast" else spec.q).dtype,
-        accumulator=spec.accumulator.dtype,
-        target=target,
-        workers=1,
-    )
-
-    def pose(extents: Mapping[str, int], workers: int) -> Problem:
-        return replace(
-            some,
-            batch=tuple([extents[axis] for axis in spec.batch]),
-            queries=extents["q"],
-            keys=extents["k"],
-            head=extents["d"],
-            value_head=extents["v"],
-            workers=workers,
-        )
-
-    return pose
+def _raw(value: Value) -> Value:
+    """What lies under a cast that widens."""
+    return value.arguments[0] if value.operation == "cast" else value
 
 
 def _like(problem: P, **changes: int) -> P:

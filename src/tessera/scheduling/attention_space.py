@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.dtypes import DType
+from tessera.scheduling.expression import Value
 from tessera.scheduling.knobs import Knob, Rule, Space
 from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import AttentionSpec
 from tessera.target import Target
+
+
+HEADS = frozenset("dv")
+"""The axes along a head, of a query or key and of a value: schedules hold their extents."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +23,8 @@ class AttentionProblem:
     """What legality and cost depend on: extents, dtypes, machine.
 
     `batch` are the extents of the batch axes, heads among them; `head` is the size of a query and of a key,
-    `value_head` that of a value; `operand` is the dtype of Q, K and V, `accumulator` that of scores and sums.
+    `value_head` that of a value; `operand` is the dtype of Q, K and V, `accumulator` that of scores and sums, `mask`
+    that of the mask as it lies in memory.
     """
 
     batch: tuple[int, ...]
@@ -29,6 +37,7 @@ class AttentionProblem:
     accumulator: DType
     target: Target
     workers: int
+    mask: DType | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -45,6 +54,30 @@ class AttentionProblem:
         """Pairs of a query and a key that are multiplied, in all heads; about half of them with `causal`."""
         seen = self.queries * self.keys * math.prod(self.batch)
         return seen * (1 - min(self.queries, self.keys) / (2 * max(self.keys, 1))) if self.causal else seen
+
+
+def attention_problem(
+    spec: AttentionSpec, target: Target, extents: Mapping[str, int], workers: int = 1
+) -> AttentionProblem:
+    """What the rules of schedules for `spec` need to know, for the extents of its axes."""
+    return AttentionProblem(
+        batch=tuple([extents[axis] for axis in spec.batch]),
+        queries=extents["q"],
+        keys=extents["k"],
+        head=extents["d"],
+        value_head=extents["v"],
+        causal=spec.causal,
+        operand=_stored(spec.q),
+        accumulator=spec.accumulator.dtype,
+        target=target,
+        workers=workers,
+        mask=None if spec.mask is None else _stored(spec.mask),
+    )
+
+
+def _stored(value: Value) -> DType:
+    """The dtype of an operand in memory, under the cast that widens it."""
+    return (value.arguments[0] if value.operation == "cast" else value).dtype
 
 
 def padded_head(extent: int) -> int:

@@ -383,6 +383,14 @@ class TileBuilder:
         self.attach(operation)
         return operation.lower, operation.upper
 
+    def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
+        """A tile in another dtype; the tile itself where it has it."""
+        assert isinstance(value.type, VectorType)
+        kind = VectorType(element_type(dtype), value.type.get_shape())
+        if kind == value.type:
+            return value
+        return self.append(tile.CastOp.create(operands=[value], result_types=[kind]))
+
     def reduce(self, value: SSAValue, kind: str, axis: int) -> SSAValue:
         assert isinstance(value.type, VectorType)
         shape = [1 if dim == axis else size for dim, size in enumerate(value.type.get_shape())]

@@ -191,6 +191,8 @@ def _is_natural(value: SSAValue) -> bool:
         return isinstance(owner.value, IntegerAttr) and owner.value.value.data >= 0
     if isinstance(owner, (arith.AddiOp, arith.MuliOp, arith.DivSIOp, arith.MinSIOp)):
         return all(_is_natural(operand) for operand in owner.operands)
+    if isinstance(owner, arith.MaxSIOp):
+        return any(_is_natural(operand) for operand in owner.operands)
     return isinstance(owner, memref.DimOp)
 
 
