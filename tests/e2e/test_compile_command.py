@@ -26,12 +26,28 @@ def test_a_product_for_hopper(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tl.dot(" in text
 
 
+def test_attention_for_hopper(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    assert run("flash_attention", "--shape", "4,16,4096,128", "--dtype", "bf16", "--target", "sm90") == 0
+    text = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ")}
+    assert "wgmma" in rows["instructions"]
+    assert rows["spills"].split()[1] == "0"
+    shapes = ["--shape", "8,512,64", "--shape", "2,700,64", "--shape", "2,700,64"]
+    assert run("flash_attention", *shapes, "--dtype", "fp16", "--target", "sm80") == 0
+    assert "mma.sync" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("matmull", "--shape", "8,8,8", "--target", "sm90"), "no operator is called 'matmull'"),
         (("matmul", "--shape", "8,8,8", "--target", "sm1"), "'sm1' is no known GPU"),
         (("matmul", "--shape", "8x8", "--target", "sm90"), "--shape 8x8 is no list of extents"),
+        (
+            ("flash_attention", "--shape", "4,8", "--shape", "4,8", "--target", "sm90"),
+            "missing a required argument: 'v'",
+        ),
         (("matmul", "--shape", "8,8", "--target", "sm90"), "a matrix product has the problem size (M, N, K)"),
     ],
 )

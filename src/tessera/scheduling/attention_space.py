@@ -13,7 +13,6 @@ from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec
 from tessera.target import Target
 
-
 HEADS = frozenset("dv")
 """The axes along a head, of a query or key and of a value: schedules hold their extents."""
 

@@ -50,7 +50,7 @@ def shared_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
 def values_per_thread(schedule: Schedule, problem: AttentionProblem) -> float:
     """32-bit registers of a thread that hold sums and scores, and operands where those are multiplied from registers:
     the queries by matrix units as Ampere has them, all of them by ordinary instructions (fp32, fp64). A mask counts in
-    fp32, in which it is added; half of that where it is of booleans.
+    fp32, in which it is added; half of that where NVIDIA's compiler has booleans.
     """
     bm, bn = schedule.integers("tile")
     head, value_head = schedule.integers("head")
@@ -60,7 +60,7 @@ def values_per_thread(schedule: Schedule, problem: AttentionProblem) -> float:
     elif not (_reads_shared(schedule, problem) or _is_amd(problem)):
         words += bm * head * problem.operand.itemsize / 4
     if problem.mask is not None:
-        words += bm * bn / (2 if problem.mask.kind == "bool" else 1)
+        words += bm * bn / (2 if problem.mask.kind == "bool" and not _is_amd(problem) else 1)
     return words / (schedule.integer("warps") * _limits(problem).warp_size)
 
 
@@ -73,8 +73,10 @@ def registers_for_values(schedule: Schedule, problem: AttentionProblem) -> float
     threads = schedule.integer("warps") * limits.warp_size
     registers = min(limits.max_registers_per_thread + 1, limits.registers // threads)
     if _is_amd(problem):
-        return 0.21 * registers
-    return (0.3 if problem.operand.itemsize > 2 else 0.595) * registers
+        return 0.18 * registers
+    if problem.operand.itemsize > 2:
+        return 0.3 * registers
+    return (0.595 if _reads_shared(schedule, problem) else 0.56) * registers
 
 
 def _heads(schedule: Schedule, problem: AttentionProblem) -> bool:
@@ -111,9 +113,13 @@ def _block(schedule: Schedule, problem: AttentionProblem) -> bool:
     return schedule.integer("warps") * _limits(problem).warp_size <= 1024
 
 
+def _stages(schedule: Schedule, problem: AttentionProblem) -> bool:
+    return problem.mask is None or not _is_amd(problem) or schedule.integer("pipeline_depth") <= 3
+
+
 def _useful(schedule: Schedule, problem: AttentionProblem) -> bool:
     bm, bn = schedule.integers("tile")
-    return bm <= max(16, 2 * problem.queries) and bn <= max(32, 2 * problem.keys)
+    return bm <= max(32, 2 * problem.queries) and bn <= max(32, 2 * problem.keys)
 
 
 RULES: tuple[Rule[AttentionProblem], ...] = (
@@ -131,6 +137,7 @@ RULES: tuple[Rule[AttentionProblem], ...] = (
         _registers,
     ),
     Rule("threads-per-block", "a block has at most 1024 threads", _block),
+    Rule("stages-beside-mask", "Triton 3.6 for AMD was seen to fail at four stages where a mask is read", _stages),
     Rule("tile-within-problem", "a tile is at most twice as large as the problem, or as small as tiles get", _useful),
 )
 

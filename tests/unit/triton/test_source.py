@@ -15,15 +15,17 @@ from tessera.backend.triton import TritonBackend
 from tessera.dtypes import DType, bf16, bool_, fp16, fp32, fp64, int32, int64
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module
-from tessera.scheduling import gpu_space
+from tessera.scheduling import gpu_attention_space, gpu_space
+from tessera.scheduling.attention_space import attention_problem
 from tessera.scheduling.gpu import (
     contraction_gpu_problem,
     lower_contraction_gpu,
     lower_map_reduce_gpu,
     map_reduce_gpu_schedule,
 )
+from tessera.scheduling.gpu_attention import lower_attention_gpu
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec
 from tests.unit.scheduling import specs
 
 H100 = target.gpu("h100")
@@ -47,9 +49,17 @@ def rows(spec: MapReduceSpec, columns: int) -> ModuleOp:
     return lower_map_reduce_gpu(spec, map_reduce_gpu_schedule(spec, columns))
 
 
+def attention(spec: AttentionSpec, head: int) -> ModuleOp:
+    extents = {**dict.fromkeys(spec.batch, 64), "q": 4096, "k": 4096, "d": head, "v": head}
+    problem = attention_problem(spec, H100, extents)
+    return lower_attention_gpu(spec, gpu_attention_space.default_schedule(problem))
+
+
 KERNELS: dict[str, Callable[[], ModuleOp]] = {
     "matmul_bias_gelu_fp32": lambda: product(specs.matmul(fp32, bias=True, activation="gelu")),
     "matmul_bias_gelu_bf16": lambda: product(specs.matmul(bf16, bias=True, activation="gelu")),
+    "flash_attention_bf16": lambda: attention(specs.attention(bf16), 64),
+    "flash_attention_causal_mask_fp16": lambda: attention(specs.attention(fp16, causal=True, mask=fp16), 80),
     "softmax_fp32": lambda: rows(specs.rows("softmax", fp32), 1000),
     "softmax_bf16": lambda: rows(specs.rows("softmax", bf16), 1000),
     "softmax_long_rows_fp32": lambda: rows(specs.rows("softmax", fp32), 1_000_000),
