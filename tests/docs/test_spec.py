@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import autotune, dist, memcpy, op, stream
+from tessera import autotune, dist, memcpy, op, profile, stream
 from tests.docs.snippets import SPEC, run_all, snippets
 
 PROFILING = snippets(SPEC / "000_profiling_and_autotuning.md")
 AUTOTUNING = snippets(SPEC / "001_autotuning_strategies.md")
 TILES = snippets(SPEC / "002_tile_abstraction.md")
-STREAMS = snippets(SPEC / "003_profiling_tools.md")
+SESSION, STREAMS, REGION, OVERLAP = snippets(SPEC / "003_profiling_tools.md")
 PERFORMANCE = snippets(SPEC / "004_performance_guidelines.md")
 
 
@@ -69,12 +69,35 @@ def test_3_2_compute_waits_for_a_copy(copied: str) -> None:
     # `memcpy.async` is no Python: the function is `memcpy.async_`, and all else is as it is written there.
     a, b, host = torch.zeros(65, 33), torch.randn(33, 17), torch.randn(65, 33)
     target = a if copied == "A" else torch.zeros(65, 33)
-    names = run_all(STREAMS[:1], {"op": op, "A": a, "B": b, "X_dev": target, "X_host": host})
+    names = run_all([STREAMS], {"op": op, "A": a, "B": b, "X_dev": target, "X_host": host})
     expected = (host if copied == "A" else a).double() @ b.double()
     torch.testing.assert_close(names["y"].torch().double(), expected, atol=1e-4, rtol=1e-4)
     assert names["ev"].query()
     assert torch.equal(target, host)
     assert (names["s0"].name, names["s1"].name) == ("compute", "h2d")
+
+
+def test_3_1_a_session_records_attention(tmp_path: Path) -> None:
+    # Without Python stacks and sampling, which come later.
+    q, k, v = (torch.randn(2, 4, 70, 64) for _ in range(3))
+    given = {"A": torch.randn(40, 30), "B": torch.randn(30, 20), "Q": q, "K": k, "V": v}
+    names = run_all([SESSION], given)
+    attention = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+    torch.testing.assert_close(names["y"].torch().double(), attention, atol=1e-4, rtol=1e-4)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {"matmul", "flash_attention"} <= {event["name"] for event in events if event["ph"] == "X"}
+    assert "post_attention" in {event["name"] for event in events}
+    (record,) = [record for record in names["sess"].records() if record.operator == "flash_attention"]
+    assert record.flops == 4 * 2 * 4 * 70 * 70 * 64
+    assert "flash_attention" in (tmp_path / "summary.csv").read_text()
+
+
+def test_3_3_a_region_names_what_runs_in_it() -> None:
+    q, k, v = (torch.randn(2, 7, 16) for _ in range(3))
+    with profile.session() as session:
+        run_all([REGION], {"op": op, "Q": q, "K": k, "V": v})
+    regions = {record.operator: record.region for record in session.records() if record.operator}
+    assert regions["flash_attention"] == "forward/attention"
 
 
 def test_11_copies_and_kernels_overlap_in_a_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +106,7 @@ def test_11_copies_and_kernels_overlap_in_a_session(tmp_path: Path, capsys: pyte
     q, k, v = (torch.randn(1, 2, 7, 32) for _ in range(3))
     given = {"A": a, "B": b, "X_dev": torch.zeros(50, 50), "X_host": host, "Q": q, "K": k, "V": v}
     streams = {"s_load": stream.create(name="load"), "s_comp": stream.create(name="compute"), "memcpy": memcpy}
-    names = run_all(STREAMS[1:], given | streams)
+    names = run_all([OVERLAP], given | streams)
     assert "step.json" in capsys.readouterr().out
     events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
