@@ -1,9 +1,9 @@
-"""The knobs and default schedules of matrix products on GPUs; `gpu_rules` has what makes a schedule legal."""
+"""The knobs of matrix products on GPUs; `gpu_rules` has what makes a schedule legal, `gpu_choice` the default one."""
 
 from __future__ import annotations
 
+from tessera.scheduling.gpu_choice import STARTS, complete, default_schedule
 from tessera.scheduling.gpu_problem import (
-    DEFAULTS,
     VECTOR_BYTES,
     GpuContractionProblem,
     OperandLayout,
@@ -12,7 +12,6 @@ from tessera.scheduling.gpu_problem import (
 )
 from tessera.scheduling.gpu_rules import RULES
 from tessera.scheduling.knobs import Knob, Space
-from tessera.scheduling.schedule import Schedule
 
 __all__ = [
     "RULES",
@@ -71,43 +70,6 @@ def knobs(problem: GpuContractionProblem) -> tuple[Knob, ...]:
         Knob("b_eviction", evictions, "whether caches should give up B's tiles first, or last"),
         Knob("out_eviction", evictions, "whether caches should give up the result's tiles first, or last"),
     )
-
-
-STARTS: tuple[tuple[tuple[int, int, int], int, int], ...] = (
-    ((128, 256, 64), 3, 8),
-    ((128, 128, 64), 3, 8),
-    ((128, 128, 64), 2, 8),
-    ((128, 128, 32), 3, 8),
-    ((64, 128, 32), 3, 4),
-    ((64, 64, 32), 2, 4),
-    ((32, 64, 32), 2, 4),
-    ((32, 32, 16), 2, 4),
-    ((16, 32, 16), 2, 1),
-    ((16, 16, 16), 1, 1),
-    ((16, 16, 32), 1, 1),
-)
-"""(tile, stages, warps), the best first: the first ones are known to be good for bf16 on Hopper."""
-
-
-def complete(schedule: Schedule) -> Schedule:
-    """A schedule with every knob: those that it leaves out have their defaults."""
-    return Schedule({**DEFAULTS, **schedule})
-
-
-def default_schedule(problem: GpuContractionProblem) -> Schedule:
-    """The first of the known good starts that is legal and gives every multiprocessor a block; where none does, the
-    last one of at least 64 rows.
-    """
-    legal: list[Schedule] = []
-    for tile, stages, warps in STARTS:
-        schedule = complete(Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8))
-        if all(rule.holds(schedule, problem) for rule in RULES):
-            legal.append(schedule)
-            bm, bn, _ = tile
-            if -(-problem.m // bm) * -(-problem.n // bn) * problem.batch >= problem.target.cores:
-                return schedule
-    tall = [schedule for schedule in legal if schedule.integers("tile")[0] >= 64]
-    return (tall or legal)[-1]
 
 
 def space(problem: GpuContractionProblem) -> Space[GpuContractionProblem]:

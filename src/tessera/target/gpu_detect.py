@@ -88,8 +88,7 @@ def describe_gpu(properties: DeviceProperties) -> Target:
         ),
         gpu=limits,
     )
-    estimated = _estimated(properties, target)
-    return target if estimated is None else target.with_ceilings(estimated)
+    return target.with_ceilings(_estimated(properties, target))
 
 
 def _arch(properties: DeviceProperties) -> str:
@@ -135,23 +134,30 @@ def _limits(properties: DeviceProperties) -> GpuLimits:
     )
 
 
-def _estimated(properties: DeviceProperties, target: Target) -> Ceilings | None:
-    """The ceilings of the architecture's known GPU, scaled by multiprocessors and clock; memory by its bus.
-
-    None where no GPU of the architecture is known, or the device hides its clocks.
+def _estimated(properties: DeviceProperties, target: Target) -> Ceilings:
+    """The ceilings of the known GPU whose architecture is nearest, scaled by multiprocessors and clock; memory by its
+    bus, or by the multiprocessors where the device hides its clocks.
     """
-    model = next((known for known in GPUS.values() if known.arch == target.arch), None)
+    model = _nearest(target.arch)
+    assert model.datasheet is not None and model.ceilings is not None
     clock_hz, bus_byte_per_s = _clocks(properties)
-    if model is None or model.datasheet is None or model.ceilings is None or not (clock_hz and bus_byte_per_s):
-        return None
+    clock_hz = clock_hz or model.datasheet.clock_hz
     scale = target.cores * clock_hz / (model.cores * model.datasheet.clock_hz)
     compute = (ComputeCeiling(row.dtype, target.cores, row.flop_per_s * scale) for row in model.ceilings.compute)
-    source = (
-        f"estimate: {model.name} scaled to {target.cores} multiprocessors at {clock_hz / 1e6:.0f} MHz, and "
-        f"{properties.memory_bus_width} bits of memory at {properties.memory_clock_rate / 1e3:.0f} MHz"
-    )
-    memory = (MemoryCeiling("HBM", target.cores, bus_byte_per_s),)
+    source = f"estimate: {model.name} scaled to {target.cores} multiprocessors at {clock_hz / 1e6:.0f} MHz"
+    if bus_byte_per_s:
+        source += f", and {properties.memory_bus_width} bits of memory at {properties.memory_clock_rate / 1e3:.0f} MHz"
+    like = (model.byte_per_s("HBM") or 0.0) * target.cores / model.cores
+    memory = (MemoryCeiling("HBM", target.cores, bus_byte_per_s or like),)
     return Ceilings(target.arch, target.name, source, tuple(compute), memory)
+
+
+def _nearest(arch: str) -> Target:
+    """The first known GPU of an architecture, else of the latest one before it."""
+    rank = int(arch.removeprefix("sm_")) if arch.startswith("sm_") else 0
+    same = [known for known in GPUS.values() if known.arch == arch]
+    older = [known for known in GPUS.values() if known.arch.startswith("sm_") and int(known.arch[3:]) <= rank]
+    return same[0] if same else max(older, key=lambda known: int(known.arch[3:]))
 
 
 def _clocks(properties: DeviceProperties) -> tuple[float, float]:

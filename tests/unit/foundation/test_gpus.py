@@ -185,11 +185,17 @@ def test_a_consumer_card_holds_fewer_warps_and_blocks() -> None:
     limits = describe_gpu(card).gpu
     assert limits is not None
     assert (limits.max_warps, limits.max_blocks, limits.max_shared_bytes_per_block) == (48, 24, 101_376)
-    assert describe_gpu(card).ceilings is None  # no GPU of sm_89 to scale
+    ceilings = describe_gpu(card).ceilings
+    assert ceilings is not None
+    assert ceilings.source.startswith("estimate: A100-SXM4-80GB scaled to 128 multiprocessors")
 
 
-def test_clocks_that_are_hidden_give_no_estimate() -> None:
-    assert describe_gpu(replace(H200, name="NVIDIA H20", multi_processor_count=78, clock_rate=0)).ceilings is None
+def test_hidden_clocks_are_taken_to_be_the_known_gpus() -> None:
+    card = replace(H200, name="NVIDIA H20", multi_processor_count=78, clock_rate=0, memory_clock_rate=0)
+    found = describe_gpu(card)
+    assert found.ceilings is not None
+    assert found.ceilings.source == "estimate: H100-SXM5-80GB scaled to 78 multiprocessors at 1980 MHz"
+    assert found.byte_per_s("HBM") == pytest.approx(3.352e12 * 78 / 132)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tessera import target
 from tessera.dtypes import DType, bf16, fp16, fp32, fp64
 from tessera.errors import UnsupportedTargetError
-from tessera.scheduling import gpu_space
+from tessera.scheduling import gpu_choice, gpu_space
 from tessera.scheduling.choice import modelled_choice
+from tessera.scheduling.gpu_choice import best_starts
 from tessera.scheduling.gpu_contraction_cost import predicted_resources, unit_of
 from tessera.scheduling.gpu_cost import ContractionEstimate, GpuRooflineModel
 from tessera.scheduling.gpu_machine import gpu_machine
@@ -242,3 +243,27 @@ def test_the_tuner_and_the_choice_of_schedules_can_use_it() -> None:
     chosen = modelled_choice(gpu_space.space(posed), GpuRooflineModel(None, posed.target))
     assert chosen.estimate.seconds > 0
     assert gpu_space.space(posed).violations(chosen.schedule) == ()
+
+
+# -- defaults ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_is_the_models_choice_among_the_starts() -> None:
+    posed = problem(8192, 8192, 8192)
+    assert gpu_space.default_schedule(posed) == gpu_space.complete(KNOWN_GOOD)
+    best = best_starts(posed, 3)
+    assert [found.seconds for found in best] == sorted(found.seconds for found in best)
+    assert best[0].seconds >= estimate(posed, gpu_space.default_schedule(posed)).seconds / 1.02
+
+
+def test_a_few_rows_get_a_low_tile_and_a_tall_k_is_split_when_that_is_allowed() -> None:
+    assert gpu_space.default_schedule(problem(16, 4096, 4096)).integers("tile")[0] == 16
+    posed = problem(256, 256, 65536)
+    assert gpu_space.default_schedule(posed)["split_k"] == 1
+    assert best_starts(posed, 1, (1, 2, 4, 8, 16))[0].work.split_k > 1
+
+
+def test_sizes_of_a_class_share_a_choice_without_asking_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = gpu_space.default_schedule(problem(4000, 4000, 4000))
+    monkeypatch.setattr(gpu_choice, "_best", None)
+    assert gpu_space.default_schedule(problem(4032, 3999, 4001)) == first
