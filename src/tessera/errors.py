@@ -206,15 +206,19 @@ def _user_location(frame: FrameType | None) -> str | None:
     torch is passed over because some of its Python functions call back into Tessera: the user's line is the one that
     called torch.
     """
-    torch_file = getattr(sys.modules.get("torch"), "__file__", None)
-    passed_over = (_PACKAGE, "<frozen ", "<tessera ", functools.__file__) + (
-        (os.path.dirname(torch_file) + os.sep,) if torch_file else ()
-    )
+    passed_over = _passed_over(getattr(sys.modules.get("torch"), "__file__", None))
     while frame is not None:
         filename = frame.f_code.co_filename
         # A dataclass's own functions have no file, but the module of the class.
-        ours = str(frame.f_globals.get("__name__")).startswith(f"{_NAME}.") and filename == "<string>"
+        ours = filename == "<string>" and str(frame.f_globals.get("__name__")).startswith(f"{_NAME}.")
         if not ours and not filename.startswith(passed_over):
             return f"{filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
+
+
+@functools.cache
+def _passed_over(torch_file: str | None) -> tuple[str, ...]:
+    """What the names of files begin with that are not the user's."""
+    ours = (_PACKAGE, "<frozen ", "<tessera ", functools.__file__)
+    return ours if torch_file is None else (*ours, os.path.dirname(torch_file) + os.sep)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from tessera.errors import ArgumentError, DeviceError
-from tessera.lazy.devices import CPU
+from tessera.lazy.devices import CPU, is_cpu_memory
 from tessera.lazy.evaluation import refuse_mutated
 from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf, Placeholder
@@ -15,6 +15,7 @@ from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import is_fast
 from tessera.lazy.promise import KEPT, Promise
 from tessera.lazy.structure import Plan, Structure
+from tessera.lazy.writes import Watch
 from tessera.runtime.operations import Operation
 from tessera.runtime.plan import BoundPlan
 from tessera.runtime.streams import StreamCore, core_of, cores
@@ -43,7 +44,9 @@ def issue(nodes: Sequence[Node], stream: object) -> None:
         operation.promises = list(promises.values())
         return results
 
-    core.enqueue(_name(states[0][0]), partial(_fill, plan, leaves, results), reads=leaves, results=promised)
+    core.enqueue(
+        _name(states[0][0]), partial(_fill, plan, leaves, results, _watch(core, leaves)), reads=leaves, results=promised
+    )
     for node, leaf in zip(pending, results, strict=True):
         node.store(leaf)
 
@@ -54,7 +57,9 @@ def issue_into(node: Node, target: Leaf, stream: object) -> None:
     structure, leaves = node.state
     _check(core, structure.device or CPU, leaves)
     plan = None if structure.is_leaf else _plan_of(structure)
-    core.enqueue(_name(structure), partial(_write, plan, leaves, target), reads=leaves, writes=[target])
+    core.enqueue(
+        _name(structure), partial(_write, plan, leaves, target, _watch(core, leaves)), reads=leaves, writes=[target]
+    )
 
 
 def _check(core: StreamCore, device: str, leaves: Sequence[Leaf]) -> None:
@@ -83,12 +88,23 @@ def _threads(plan: Plan) -> AbstractContextManager[None]:
     return cores.taken(plan.workers) if isinstance(plan, BoundPlan) else nullcontext()
 
 
-def _fill(plan: Plan, leaves: tuple[Leaf, ...], results: tuple[Leaf, ...]) -> None:
+def _watch(core: StreamCore, leaves: Sequence[Leaf]) -> Watch:
+    """Sees writes of the program to what a worker thread reads; a GPU has not read it yet when its launch returns."""
+    return Watch(leaves if is_cpu_memory(core.device) else ())
+
+
+def _fill(plan: Plan, leaves: tuple[Leaf, ...], results: tuple[Leaf, ...], watch: Watch) -> None:
     with _threads(plan):
         plan.fill(leaves, results)
+    watch.refuse_mutated()
 
 
-def _write(plan: Plan | None, leaves: tuple[Leaf, ...], target: Leaf) -> None:
+def _write(plan: Plan | None, leaves: tuple[Leaf, ...], target: Leaf, watch: Watch) -> None:
+    _write_value(plan, leaves, target)
+    watch.refuse_mutated()
+
+
+def _write_value(plan: Plan | None, leaves: tuple[Leaf, ...], target: Leaf) -> None:
     if plan is None:
         memory_of(target).copy_(memory_of(leaves[0]))
         return

@@ -8,7 +8,7 @@ import numpy
 import torch
 
 from tessera.errors import ArgumentError, DeviceError, DTypeError, ShapeMismatchError
-from tessera.lazy import evaluation, issuing, sources
+from tessera.lazy import evaluation, issuing, sources, writes
 from tessera.lazy.devices import CPU, is_cpu_memory
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
@@ -59,7 +59,7 @@ def note_written(leaf: Leaf) -> None:
     that, since kernels write behind torch's back.
     """
     if isinstance(leaf.owner, torch.Tensor) and not leaf.owner.is_inference():
-        torch.autograd.graph.increment_version(leaf.owner)
+        writes.note(leaf.owner)
         leaf.version = leaf.owner._version
 
 

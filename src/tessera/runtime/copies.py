@@ -19,6 +19,7 @@ from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.lazy.views import is_contiguous
+from tessera.lazy.writes import Watch
 from tessera.ops.outputs import note_written, refuse_repeated, writable_leaf
 from tessera.profiling import sessions
 from tessera.runtime.operations import Operation, may_share
@@ -177,6 +178,7 @@ class _HostCopy:
 
     def __init__(self, target: Leaf, source: Leaf) -> None:
         self._target, self._source = target, source
+        self._watch = Watch((source,))
         self.nbytes = _nbytes(target)
 
     def __call__(self) -> None:
@@ -187,6 +189,7 @@ class _HostCopy:
         else:
             numpy.copyto(_raw(target), _raw(source))
         sessions.copied(self.nbytes, "h2h", start_ns)
+        self._watch.refuse_mutated()
 
 
 class _DeviceCopy:

@@ -78,7 +78,7 @@ class CudaOperation(Operation):
                 with queue.entered():
                     self.run()
             except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who read the value
-                failure = Failure(error, self.name, self.place)
+                failure = Failure.of(error, self)
         if failure is not None:
             self._finish_once(failure)
             return

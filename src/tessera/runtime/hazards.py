@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from tessera.errors import StreamRaceError
 from tessera.lazy import policy
+from tessera.lazy import writes as writes_of_programs
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.promise import Promise
@@ -45,7 +46,7 @@ class HazardTracker:
         self._host_clock: Clock = {}
         self._added = 0
         self._detour_lock = threading.Lock()
-        self._writing: set[Operation] = set()
+        self._writing: dict[Operation, list[Access]] = {}
         """Operations that write to memory of users, unfinished or failed: evaluations look before they read."""
 
     # -- enqueueing; the lock is held -----------------------------------------------------------------------------
@@ -56,8 +57,14 @@ class HazardTracker:
         Raises StreamRaceError (E_STREAM_RACE), with nothing changed, where its stream is manual and the order is open.
         """
         stream = operation.stream
+        if not self.unfinished:
+            writes_of_programs.forget()
         self._join(stream, self._host_clock)
-        accesses = [(Access(operation, leaf), False) for leaf in reads if leaf.structure.kind == "buffer"]
+        # What owns the memory matters only for work that is kept although it is done.
+        keeps = bool(self.manual)
+        accesses = [
+            (Access(operation, leaf, with_root=keeps), False) for leaf in reads if leaf.structure.kind == "buffer"
+        ]
         accesses += [(Access(operation, leaf), True) for leaf in writes]
         after = dict.fromkeys(operation.after)
         needs = dict.fromkeys(operation.needs)
@@ -97,13 +104,13 @@ class HazardTracker:
         if is_needed:
             needs[first] = None
 
-    def register(self, operation: Operation, *, writes_memory_of_users: bool) -> None:
-        """Counts an operation among the unfinished ones, just before it is enqueued."""
+    def register(self, operation: Operation, writes: Sequence[Leaf]) -> None:
+        """Counts an operation among the unfinished ones, just before it is enqueued; `writes` is memory of users."""
         operation.observer = self
         self.unfinished[operation] = None
-        if writes_memory_of_users:
+        if writes:
             with self._detour_lock:
-                self._writing.add(operation)
+                self._writing[operation] = [Access(operation, leaf) for leaf in writes]
                 policy.take_detour(True)
 
     def add_manual(self, handle: object) -> None:
@@ -136,7 +143,7 @@ class HazardTracker:
     def _settled(self, operation: Operation) -> None:
         if operation in self._writing:
             with self._detour_lock:
-                self._writing.discard(operation)
+                self._writing.pop(operation, None)
             self._choose_way()
 
     def _choose_way(self) -> None:
@@ -144,6 +151,9 @@ class HazardTracker:
         for, which decides about races.
         """
         with self._detour_lock:
+            for operation, accesses in list(self._writing.items()):
+                if operation.done and all(access.memory_is_gone for access in accesses):
+                    del self._writing[operation]  # it failed, and nobody can read what it should have written
             policy.take_detour(bool(self._writing or self.manual))
 
     def reported(self, operations: Iterable[Operation]) -> None:
@@ -211,8 +221,10 @@ class HazardTracker:
     def _is_over(self, access: Access) -> bool:
         """Whether nothing that is enqueued from now on can conflict with an access."""
         operation = access.operation
-        if not operation.poll() or operation in self._writing:
+        if not operation.poll():
             return False
+        if operation in self._writing:
+            return access.memory_is_gone
         if not self.manual or access.memory_is_gone:
             return True
         return self._host_clock.get(operation.stream.number, 0) >= operation.index
@@ -227,7 +239,7 @@ class HazardTracker:
         self.lock = threading.Lock()
         lost = list(self.unfinished)
         self._detour_lock = threading.Lock()
-        self.unfinished, self._writing, self._spans = {}, set(), SpanMap()
+        self.unfinished, self._writing, self._spans = {}, {}, SpanMap()
         self._choose_way()
         return lost
 
@@ -256,12 +268,10 @@ _PROGRAM: Final = _Program()
 
 def joined(first: Clock, second: Clock) -> Clock:
     """The least clock after both; one of the two where it is. Clocks are shared, and never changed."""
-    if first is second or all(first.get(number, 0) >= index for number, index in second.items()):
+    if first is second:
         return first
-    result = dict(first)
-    for number, index in second.items():
-        result[number] = max(result.get(number, 0), index)
-    return result
+    newer = {number: index for number, index in second.items() if first.get(number, 0) < index}
+    return first | newer if newer else first
 
 
 def _race(earlier: Access, access: Access) -> StreamRaceError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 import weakref
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -13,6 +15,7 @@ import torch
 from tessera.errors import StreamError, TesseraError
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.promise import Promise
+from tessera.lazy.structure import Structure
 
 Clock: TypeAlias = dict[int, int]
 """A vector clock: by stream number, the last operation of that stream that certainly came before."""
@@ -24,6 +27,13 @@ class Failure(NamedTuple):
     cause: BaseException
     name: str
     place: str | None
+
+    @classmethod
+    def of(cls, cause: BaseException, operation: Operation) -> Failure:
+        """The failure of an operation by an exception that was just caught."""
+        # The lines stay for those who look; the variables would keep the operands alive as long as the failure is.
+        traceback.clear_frames(cause.__traceback__)
+        return cls(cause, operation.name, operation.place)
 
     def error(self) -> TesseraError:
         """A new error to raise, at the place of the call that enqueued the work."""
@@ -64,8 +74,9 @@ class Extent:
     __slots__ = ("high", "low", "pitch", "run")
 
     def __init__(self, leaf: Leaf) -> None:
-        self.low, self.high = leaf.span()
-        self.run, self.pitch = _runs(leaf, self.high - self.low)
+        span, self.run, self.pitch = _pattern(leaf.structure)
+        self.low = leaf.address
+        self.high = leaf.address + span
 
     @property
     def is_dense(self) -> bool:
@@ -92,10 +103,10 @@ class Access(Extent):
 
     __slots__ = ("operation", "root", "what")
 
-    def __init__(self, operation: Operation, leaf: Leaf) -> None:
+    def __init__(self, operation: Operation, leaf: Leaf, *, with_root: bool = True) -> None:
         super().__init__(leaf)
         self.operation = operation
-        self.root = _root_of(leaf.owner)
+        self.root = _root_of(leaf.owner) if with_root else None
         self.what = leaf.structure
 
     @property
@@ -109,20 +120,26 @@ def may_share(first: Leaf, second: Leaf) -> bool:
     return Extent(first).meets(Extent(second))
 
 
-def _runs(leaf: Leaf, span: int) -> tuple[int, int]:
-    """(run, pitch) of a leaf's bytes, as `Access` has them; (span, span) where the elements have no such pattern."""
-    itemsize = leaf.dtype.itemsize
-    steps = [(abs(stride) * itemsize, extent) for extent, stride in zip(leaf.shape, leaf.strides, strict=True)]
+@lru_cache(maxsize=4096)
+def _pattern(structure: Structure) -> tuple[int, int, int]:
+    """(span, run, pitch) of a buffer's bytes, as `Extent` has them; run and pitch are the span where the elements have
+    no such pattern.
+    """
+    if structure.kind == "scalar" or 0 in structure.shape:
+        return 0, 0, 0
+    itemsize = structure.dtype.itemsize
+    steps = [(stride * itemsize, extent) for extent, stride in zip(structure.shape, structure.strides, strict=True)]
+    span = itemsize + sum([step * (extent - 1) for step, extent in steps])
     run, pitch = itemsize, 0
     for step, extent in sorted([each for each in steps if each[1] > 1 and each[0]]):
         if pitch:
             if step % pitch:
-                return span, span
+                return span, span, span
         elif step <= run:
             run += step * (extent - 1)
         else:
             pitch = step
-    return (run, pitch) if pitch else (span, span)
+    return (span, run, pitch) if pitch else (span, span, span)
 
 
 def _root_of(owner: Any) -> weakref.ref[Any] | None:
@@ -237,7 +254,7 @@ class HostOperation(Operation):
             try:
                 self.run()
             except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who read the value
-                failure = Failure(error, self.name, self.place)
+                failure = Failure.of(error, self)
         self.finish(failure)
 
     def finish(self, failure: Failure | None) -> None:

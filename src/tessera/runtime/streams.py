@@ -79,7 +79,7 @@ class StreamCore:
             operation.clock = self.clock
             self.count = operation.index
             self.last = operation
-            tracker.register(operation, writes_memory_of_users=bool(writes))
+            tracker.register(operation, writes)
             self.queue.submit(operation)
             if isinstance(self.queue, CudaQueue):
                 self.queue.keep([leaf.owner for leaf in (*reads, *writes)])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 
 import pytest
 import torch
 
 from tessera import event, memcpy, op, settings, stream
-from tessera.errors import MemoryLimitError, StreamError
+from tessera.errors import InputMutatedError, MemoryLimitError, StreamError
+from tessera.lazy.policy import is_fast
 from tessera.stream import Stream
 from tests.unit.streams.support import failing, held
 
@@ -103,6 +106,37 @@ def test_a_failed_write_spoils_what_is_read_until_it_is_known() -> None:
     with pytest.raises(StreamError, match="disk"):
         s.synchronize()
     assert (op.tensor(x) + 1).tolist() == [2] * 4
+
+
+def test_a_failed_write_is_forgotten_with_its_memory() -> None:
+    s = stream.create()
+    x = torch.ones(1 << 16)
+    address = x.data_ptr()
+    failing_copy(s, x)
+    while not s.query():
+        pass
+    del x
+    others = [torch.ones(1 << 16) for _ in range(4)]
+    assert all((op.tensor(other) + 1).torch().eq(2).all() for other in others)
+    assert is_fast() or address not in {other.data_ptr() for other in others}
+    with pytest.raises(StreamError):
+        s.synchronize()
+
+
+def test_a_failure_keeps_no_operands() -> None:
+    s = stream.create()
+    a, out = torch.randn(9), torch.zeros(9)
+    with held(s):
+        copy = memcpy.async_(dst=out, src=a, stream=s)
+        a.add_(1)
+    with pytest.raises(InputMutatedError):
+        copy.wait()
+    alive = weakref.ref(a), weakref.ref(out)
+    del a, out
+    gc.collect()
+    assert [each() for each in alive] == [None, None]
+    with pytest.raises(InputMutatedError):
+        s.synchronize()
 
 
 def test_memory_that_is_written_anew_is_good_again() -> None:
