@@ -12,8 +12,10 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import accumulator, bool_
+from tessera.lazy.devices import CPU
 from tessera.lazy.node import leaf_node
 from tessera.lazy.sources import from_torch
+from tessera.lazy.transfer import on_device
 from tessera.ops.algebra import call, filled, literal, sum_to
 
 N: TypeAlias = Any
@@ -82,8 +84,9 @@ def _hidden(scores: N, mask: N | None, causal: bool) -> N:
         scores = call("where", mask, scores, lowest) if mask.dtype is bool_ else scores + mask
     if causal:
         queries, keys = scores.shape[-2:]
-        seen = torch.ones((queries, keys), dtype=torch.bool).tril(keys - queries)
-        scores = call("where", leaf_node(from_torch(seen)), scores, lowest)
+        seen = from_torch(torch.ones((queries, keys), dtype=torch.bool).tril(keys - queries))
+        seen = on_device(seen, scores.structure.device or CPU)
+        scores = call("where", leaf_node(seen), scores, lowest)
     return scores
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tessera
-from tessera import autotune, op, profile
+from tessera import autotune, numerics, op, profile
 from tessera.compiler import pipeline
 from tessera.compiler.inspection import choices_of, schedules_of
 from tessera.compiler.tuning import launches_of_operator, tuning_problem
@@ -188,6 +188,20 @@ def test_it_is_tuned_like_any_other_kernel() -> None:
     ]
     identities = {tuning_problem(launch.call, pipeline.kernel_compiler()).identity for launch in (plain, causal)}
     assert len(identities) == 2
+
+
+def test_a_fixed_order_of_sums_gives_the_same_bits_with_any_number_of_workers() -> None:
+    q, k, v = normal(4, 300, 64), normal(4, 500, 64), normal(4, 500, 64)
+    results = []
+    with numerics.policy("deterministic"):
+        for threads in (1, 2):
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            try:
+                results.append(op.flash_attention(q, k, v, causal=True).torch())
+            finally:
+                torch.set_num_threads(before)
+    assert torch.equal(*results)
 
 
 # -- what reports say ---------------------------------------------------------------------------------------------
