@@ -188,6 +188,12 @@ class StreamRaceError(TesseraError, RuntimeError):
     code = "E_STREAM_RACE"
 
 
+class ScheduleIgnoredError(CompileError):
+    """A compiler made something else of a schedule than it says, without a word; the message says what was dropped."""
+
+    code = "E_SCHEDULE_IGNORED"
+
+
 class ProfileError(TesseraError, RuntimeError):
     """A profile was asked for where there is none, or sessions were used out of order."""
 

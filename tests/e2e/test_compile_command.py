@@ -38,6 +38,37 @@ def test_attention_for_hopper(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mma.sync" in capsys.readouterr().out
 
 
+def test_a_pinned_schedule_and_what_becomes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    pins = (
+        "tile=(128,128,64), warps=4, a_indexing='host_descriptor', b_indexing='host_descriptor', warp_specialize=True"
+    )
+    product = ("matmul", "--shape", "4096,4096,4096", "--dtype", "bf16", "--target", "sm90")
+    assert run(*product, "--schedule", pins) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
+    assert "warp_specialize=True" in rows["schedule"]
+    assert "max_registers" not in rows["schedule"]  # knobs at their defaults are left out
+    assert "cp.async.bulk.tensor" in rows["instructions"]
+    assert "setmaxnreg" in rows["instructions"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "reason"),
+    [
+        ("tile=(128,256,128), pipeline_depth=4", "rule shared-memory: the tiles in flight"),
+        ("warp_specialize=True", "rule warp-specialization: loads get warps of their own"),
+        ("wrps=4", "no knob is called 'wrps'; there are tile, warps"),
+        ("tile", "'tile' is no schedule"),
+    ],
+)
+def test_a_schedule_that_is_refused_names_the_rule(
+    schedule: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    product = ("matmul", "--shape", "4096,4096,4096", "--dtype", "bf16", "--target", "sm90")
+    assert run(*product, "--schedule", schedule) == 1
+    assert reason in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -11,6 +11,8 @@ from tessera import op as operators
 from tessera import target as targets
 from tessera.compiler.gpu import GpuKernel, gpu_kernels
 from tessera.errors import ArgumentError, CompileError
+from tessera.scheduling.gpu_problem import brief
+from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
 
 
@@ -24,17 +26,23 @@ def compile(
     ],
     target: Annotated[str, typer.Option(help="A GPU or an architecture: sm80, sm90, sm100, gfx942, H200, ...")],
     dtype: Annotated[str, typer.Option(help="The dtype of the operands.")] = "fp32",
+    schedule: Annotated[
+        str,
+        typer.Option(help='Knobs that differ from the default schedule: "tile=(128,128,64), warps=4".'),
+    ] = "",
     source: Annotated[bool, typer.Option("--source", help="Also print the Triton source.")] = False,
 ) -> None:
     """Compile an operator for a GPU that need not be there, and print its schedule and what the compiler reports:
-    registers, spills, shared memory, occupancy and the instructions that matter.
+    registers, spills, shared memory, occupancy and the instructions that matter. A schedule that breaks a rule, or that
+    the compiler changes silently, is refused by name.
     """
     function = getattr(operators, operator, None) if operator in operators.__all__ else None
     if function is None:
         raise ArgumentError(f"no operator is called {operator!r}", hints=["any of tessera.op, for example matmul"])
     gpu = targets.gpu(target)
     sizes = [_extents(text) for text in shape]
-    kernels = gpu_kernels(function, sizes[0] if len(sizes) == 1 else sizes, dtype, gpu)
+    pins = Schedule.parse(schedule)
+    kernels = gpu_kernels(function, sizes[0] if len(sizes) == 1 else sizes, dtype, gpu, pins)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for kernel in kernels:
         console.print(f"{kernel.name} for {gpu.name} ({gpu.arch})")
@@ -57,7 +65,7 @@ def _extents(text: str) -> tuple[int, ...]:
 
 
 def _rows(kernel: GpuKernel, gpu: Target) -> list[tuple[str, str]]:
-    rows = [("schedule", str(kernel.schedule))]
+    rows = [("schedule", str(brief(kernel.schedule)))]
     facts = kernel.facts
     if isinstance(facts, CompileError):
         return [*rows, ("not compiled", str(facts.args[0]))]

@@ -43,6 +43,17 @@ def gpu_schedule(spec: Spec, extents: Mapping[str, int], target: Target, pins: S
     return chosen.replace(fusion=False) if pins.get(FUSION) is False else chosen
 
 
+def checked_schedule(spec: Spec, extents: Mapping[str, int], target: Target, pins: Schedule) -> Schedule:
+    """The default schedule with the pinned knobs changed, and no others.
+
+    Raises ScheduleError (E_SCHEDULE_ILLEGAL), whose hints are the rules that it breaks.
+    """
+    if not isinstance(spec, ContractionSpec):
+        return gpu_schedule(spec, extents, target, pins)
+    space = gpu_space.space(contraction_gpu_problem(spec, extents, target))
+    return space.check(space.default.replace(**pins))
+
+
 def gpu_tile_ir(spec: Spec, schedule: Schedule) -> ModuleOp:
     """The Tile IR of a kernel on a GPU under a schedule."""
     if isinstance(spec, ContractionSpec):

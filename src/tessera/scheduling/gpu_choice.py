@@ -58,7 +58,7 @@ SAME = 1.02
 
 def complete(schedule: Schedule) -> Schedule:
     """A schedule with every knob: those that it leaves out have their defaults."""
-    return Schedule({**DEFAULTS, **schedule})
+    return Schedule({**schedule, **{name: value for name, value in DEFAULTS.items() if name not in schedule}})
 
 
 def default_schedule(problem: GpuContractionProblem) -> Schedule:

@@ -108,6 +108,11 @@ DEFAULTS: Mapping[str, KnobValue] = {
 """What a schedule means that leaves a knob out. 0 is "the compiler's own choice"."""
 
 
+def brief(schedule: Schedule) -> Schedule:
+    """A schedule without the knobs that have their defaults, for people to read."""
+    return Schedule({name: value for name, value in schedule.items() if DEFAULTS.get(name) != value})
+
+
 def knob(schedule: Schedule, name: str) -> KnobValue:
     """The value of a knob that a schedule may leave out."""
     return schedule.get(name, DEFAULTS[name])
@@ -149,9 +154,9 @@ def shared_bytes(schedule: Schedule, problem: GpuContractionProblem) -> int:
     buffers = stages if problem.reads_shared else max(stages - 1, 1)
     operands = (bm * bk + bk * bn) * problem.operand.itemsize * buffers
     parts = number(schedule, "epilogue_parts")
-    # A result in parts is rearranged as sums; all at once but where four warps hold 64 rows of it together.
+    # A result in parts is rearranged as sums; all at once but where every warp holds rows of its own.
     result = bm * bn * (problem.output.itemsize if parts == 1 else problem.accumulator.itemsize)
-    if problem.reads_shared and bm >= 64:
+    if problem.reads_shared and bm >= 64 and bm >= 16 * schedule.integer("warps"):
         result //= parts
     grid = knob(schedule, "grid")
     stays = grid == "persistent" and uses_descriptor(schedule, "out")

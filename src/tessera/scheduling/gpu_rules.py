@@ -43,6 +43,10 @@ def _unit_side(name: str, layout: OperandLayout, schedule: Schedule) -> int:
     return sides.get(layout.unit_axis or "", 1)
 
 
+def _copies_operands(schedule: Schedule) -> bool:
+    return uses_descriptor(schedule, "a") and uses_descriptor(schedule, "b")
+
+
 # -- matrix units -----------------------------------------------------------------------------------------------------
 
 
@@ -65,8 +69,12 @@ def _tensor_memory(schedule: Schedule, problem: GpuContractionProblem) -> bool:
 
 
 def _accumulators(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    alternating = problem.has_tensor_memory and schedule.integers("tile")[0] >= 64
-    return number(schedule, "accumulators") == 1 or (alternating and knob(schedule, "grid") == "fused")
+    if number(schedule, "accumulators") == 1:
+        return True
+    # Triton 3.6 gives loops whose loads it does not pipeline one buffer, silently.
+    pipelined = schedule.integer("pipeline_depth") > 1 and _copies_operands(schedule)
+    tall = problem.has_tensor_memory and schedule.integers("tile")[0] >= 64
+    return tall and pipelined and knob(schedule, "grid") == "fused"
 
 
 # -- shared memory, registers, threads --------------------------------------------------------------------------------
@@ -102,7 +110,9 @@ def _cap(schedule: Schedule, problem: GpuContractionProblem) -> bool:
     cap = number(schedule, "max_registers")
     if not cap:
         return True
-    return problem.is_nvidia and cap % 8 == 0 and 24 <= cap <= 255 and not knob(schedule, "warp_specialize")
+    # A cap takes the place of the one that lets a block fit a multiprocessor.
+    most = min(255, problem.limits.registers // block_threads(schedule, problem))
+    return problem.is_nvidia and cap % 8 == 0 and 24 <= cap <= most and not knob(schedule, "warp_specialize")
 
 
 def _block(schedule: Schedule, problem: GpuContractionProblem) -> bool:
@@ -173,16 +183,11 @@ def _evictions(schedule: Schedule, problem: GpuContractionProblem) -> bool:
 # -- the shape of the program -----------------------------------------------------------------------------------------
 
 
-def _fused(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    return knob(schedule, "grid") != "fused" or problem.is_nvidia
-
-
 def _specialized(schedule: Schedule, problem: GpuContractionProblem) -> bool:
     if not knob(schedule, "warp_specialize"):
         return True
-    copied = uses_descriptor(schedule, "a") and uses_descriptor(schedule, "b")
     bm, grid, warps = schedule.integers("tile")[0], knob(schedule, "grid"), schedule.integer("warps")
-    if not (problem.reads_shared and copied):
+    if not (problem.reads_shared and _copies_operands(schedule)):
         return False
     if problem.has_tensor_memory:
         return bm >= 64 and grid != "persistent" and warps in (4, 8)
@@ -219,7 +224,8 @@ RULES: tuple[Rule[GpuContractionProblem], ...] = (
     Rule("tensor-memory", "the sums of a block fit the 512 columns of Blackwell's tensor memory", _tensor_memory),
     Rule(
         "accumulators",
-        "only sums in Blackwell's tensor memory, in a fused grid, take turns in two buffers",
+        "only sums in Blackwell's tensor memory take turns in two buffers, in a fused grid that descriptors bring operands"
+        " to in stages",
         _accumulators,
     ),
     Rule("shared-memory", "the tiles in flight must fit the shared memory of one block", _shared),
@@ -229,8 +235,8 @@ RULES: tuple[Rule[GpuContractionProblem], ...] = (
     Rule("operands-in-registers", "wide operands and sums take at most half of a thread's registers", _operands),
     Rule(
         "register-cap",
-        "NVIDIA's compiler takes a cap of 24 to 255 registers in steps of 8, where warps are not specialized, as those"
-        " have caps of their own",
+        "NVIDIA's compiler takes a cap of 24 to 255 registers in steps of 8 with which a block fits a multiprocessor,"
+        " where warps are not specialized, as those have caps of their own",
         _cap,
     ),
     Rule("threads-per-block", "a block has at most 1024 threads", _block),
@@ -261,7 +267,6 @@ RULES: tuple[Rule[GpuContractionProblem], ...] = (
         " descriptors) drop them",
         _evictions,
     ),
-    Rule("fused-grid", "only NVIDIA's compiler joins the loop over K to a program's walk over tiles", _fused),
     Rule(
         "warp-specialization",
         "loads get warps of their own where descriptors bring both narrow operands: on Hopper with 4 warps, 128 rows, a"

@@ -12,8 +12,10 @@ from tessera.scheduling.gpu_problem import (
 )
 from tessera.scheduling.gpu_rules import RULES
 from tessera.scheduling.knobs import Knob, Space
+from tessera.scheduling.schedule import KnobValue, Schedule
 
 __all__ = [
+    "FAMILIES",
     "RULES",
     "STARTS",
     "GpuContractionProblem",
@@ -23,6 +25,7 @@ __all__ = [
     "knobs",
     "shared_bytes",
     "space",
+    "starts",
     "sums_per_thread",
 ]
 
@@ -44,7 +47,7 @@ def knobs(problem: GpuContractionProblem) -> tuple[Knob, ...]:
         Knob("group", (1, 4, 8, 16), "rows of blocks that run side by side, so that they share B's tiles in L2"),
         Knob(
             "grid",
-            ("flat", "persistent", "fused") if problem.is_nvidia else ("flat", "persistent"),
+            ("flat", "persistent", "fused"),
             "a program per tile, or per multiprocessor, walking tiles: fused, it loads the next while it stores one",
         ),
         Knob("a_indexing", indexing, "how A's tiles are reached: by pointers, or by a descriptor for the copy engine"),
@@ -72,6 +75,41 @@ def knobs(problem: GpuContractionProblem) -> tuple[Knob, ...]:
     )
 
 
+FAMILIES: tuple[dict[str, KnobValue], ...] = (
+    {},
+    {"grid": "persistent"},
+    {"a_indexing": "host_descriptor", "b_indexing": "host_descriptor"},
+    {"a_indexing": "host_descriptor", "b_indexing": "host_descriptor", "grid": "fused", "epilogue_parts": 2},
+    {
+        "tile": (128, 128, 64),
+        "warps": 4,
+        "a_indexing": "host_descriptor",
+        "b_indexing": "host_descriptor",
+        "warp_specialize": True,
+    },
+    {
+        "tile": (128, 128, 64),
+        "warps": 4,
+        "a_indexing": "host_descriptor",
+        "b_indexing": "host_descriptor",
+        "warp_specialize": True,
+        "grid": "fused",
+        "accumulators": 2,
+    },
+    {"pipeline_depth": 1},
+)
+"""What of the starts is changed, so that knobs stand together that go together."""
+
+
+def starts(problem: GpuContractionProblem) -> tuple[Schedule, ...]:
+    """The legal ones of the known good starts, each in all of the `FAMILIES`."""
+    plain = [
+        complete(Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8)) for tile, stages, warps in STARTS
+    ]
+    found = dict.fromkeys(start.replace(**family) for start in plain for family in FAMILIES)
+    return tuple(start for start in found if all(rule.holds(start, problem) for rule in RULES))
+
+
 def space(problem: GpuContractionProblem) -> Space[GpuContractionProblem]:
     """All schedules of one matrix product."""
-    return Space(knobs(problem), RULES, problem, default_schedule(problem))
+    return Space(knobs(problem), RULES, problem, default_schedule(problem), starts(problem))

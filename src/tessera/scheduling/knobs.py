@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from tessera.errors import ScheduleError, TuneSpaceEmptyError
@@ -15,6 +16,8 @@ Problem = TypeVar("Problem")
 
 OPEN = frozenset({"tile"})
 """Knobs of which the choices are examples: users may ask for any value that the rules permit."""
+EXAMINED = 20_000
+"""Combinations of choices that are looked at before a space counts as empty; of larger spaces as many at random."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,15 @@ class Rule(Generic[Problem]):
 
 @dataclass(frozen=True)
 class Space(Generic[Problem]):
-    """The schedules of one kernel: knobs, rules and the problem that the rules judge."""
+    """The schedules of one kernel: knobs, rules and the problem that the rules judge. `starts` are schedules that go
+    together well beside the default: where knobs are fixed, the rest is taken from the first that is legal with them.
+    """
 
     knobs: tuple[Knob, ...]
     rules: tuple[Rule[Problem], ...]
     problem: Problem
     default: Schedule
+    starts: tuple[Schedule, ...] = ()
     by_name: Mapping[str, Knob] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -75,11 +81,18 @@ class Space(Generic[Problem]):
 
     def candidates(self) -> Iterator[Schedule]:
         """All legal schedules, in the order of the knobs' choices."""
+        return (schedule for schedule in self._combinations(None) if not self.violations(schedule))
+
+    def _combinations(self, most: int | None) -> Iterator[Schedule]:
+        """All combinations of the choices, legal or not; where there are more than `most`, that many at random."""
         names = [knob.name for knob in self.knobs]
+        if most is not None and math.prod(len(knob.choices) for knob in self.knobs) > most:
+            generator = random.Random(0)
+            for _ in range(most):
+                yield Schedule({knob.name: generator.choice(knob.choices) for knob in self.knobs})
+            return
         for values in itertools.product(*(knob.choices for knob in self.knobs)):
-            schedule = Schedule(dict(zip(names, values, strict=True)))
-            if not self.violations(schedule):
-                yield schedule
+            yield Schedule(dict(zip(names, values, strict=True)))
 
     def neighbours(self, schedule: Schedule) -> tuple[Schedule, ...]:
         """Legal schedules that differ from `schedule` in one knob by one step."""
@@ -113,13 +126,14 @@ class Space(Generic[Problem]):
         return schedule
 
     def why_empty(self) -> list[str]:
-        """How many of the raw combinations each rule rejects, the strictest first: why a space is empty."""
+        """How many of the raw combinations (of large spaces some) each rule rejects, the strictest first: why a space
+        is empty.
+        """
         counts = dict.fromkeys((rule.name for rule in self.rules), 0)
         total = 0
-        names = [knob.name for knob in self.knobs]
-        for values in itertools.islice(itertools.product(*(knob.choices for knob in self.knobs)), 20_000):
+        for schedule in self._combinations(EXAMINED):
             total += 1
-            for name in self.violations(Schedule(dict(zip(names, values, strict=True)))):
+            for name in self.violations(schedule):
                 counts[name] += 1
         reasons = {rule.name: rule.reason for rule in self.rules}
         ranked = sorted(filter(counts.get, counts), key=counts.__getitem__, reverse=True)
@@ -151,23 +165,26 @@ class Space(Generic[Problem]):
             Knob(knob.name, tuple(choices[knob.name]), knob.purpose) if knob.name in choices else knob
             for knob in self.knobs
         )
-        narrowed = Space(knobs, self.rules, self.problem, self.default)
-        pinned = {name: values[0] for name, values in choices.items() if self.default[name] not in values}
-        start = self.default.replace(**pinned)
-        if narrowed.violations(start):
-            legal = narrowed._legal_near(start)
-            if legal is None:
-                asked = " and ".join(f"{name} in {list(values)}" for name, values in choices.items())
-                raise TuneSpaceEmptyError(f"no legal schedule has {asked}", hints=narrowed.why_empty())
-            start = legal
-        return Space(knobs, self.rules, self.problem, start)
+        narrowed = Space(knobs, self.rules, self.problem, self.default, self.starts)
+        starts = [
+            start.replace(**{name: values[0] for name, values in choices.items() if start[name] not in values})
+            for start in (self.default, *self.starts)
+        ]
+        legal = next((start for start in starts if not narrowed.violations(start)), None)
+        legal = legal or narrowed._legal_near(starts[0])
+        if legal is None:
+            asked = " and ".join(f"{name} in {list(values)}" for name, values in choices.items())
+            raise TuneSpaceEmptyError(f"no legal schedule has {asked}", hints=narrowed.why_empty())
+        return replace(narrowed, default=legal)
 
     def _legal_near(self, schedule: Schedule) -> Schedule | None:
-        """A legal schedule that differs from an illegal one in as few knobs as is found quickly; None where none is."""
+        """A legal schedule that differs from an illegal one in as few knobs as is found quickly; None where none is
+        among those and `EXAMINED` combinations.
+        """
         for count in (1, 2):
             for changed in itertools.combinations(self.knobs, count):
                 for values in itertools.product(*(knob.choices for knob in changed)):
                     near = schedule.replace(**{k.name: value for k, value in zip(changed, values, strict=True)})
                     if not self.violations(near):
                         return near
-        return next(self.candidates(), None)
+        return next((each for each in self._combinations(EXAMINED) if not self.violations(each)), None)

@@ -30,6 +30,7 @@ CODES = {
     "E_MISSING_ARGUMENT": TypeError,
     "E_NO_SUBJECT": RuntimeError,
     "E_PROFILE": RuntimeError,
+    "E_SCHEDULE_IGNORED": RuntimeError,
     "E_SCHEDULE_ILLEGAL": ValueError,
     "E_SHAPE_MISMATCH": ValueError,
     "E_STREAM": RuntimeError,

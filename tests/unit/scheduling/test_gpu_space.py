@@ -8,7 +8,7 @@ import pytest
 
 from tessera import target
 from tessera.dtypes import DType, bf16, fp16, fp32, fp64
-from tessera.errors import ScheduleError
+from tessera.errors import ScheduleError, TuneSpaceEmptyError
 from tessera.scheduling import gpu_space
 from tessera.scheduling.gpu import contraction_gpu_problem
 from tessera.scheduling.gpu_space import GpuContractionProblem
@@ -52,7 +52,6 @@ BROKEN: dict[str, tuple[GpuContractionProblem, dict[str, KnobValue]]] = {
     "vector-width": (ODD, {"vector_bytes": 16}),
     "coalesced-access": (LARGE, {"tile": (128, 128, 8)}),
     "eviction-policy": (LARGE, {"pipeline_depth": 3, "a_eviction": "first"}),
-    "fused-grid": (problem(bf16, 4096, 4096, 4096, "gfx942"), {"grid": "fused"}),
     "warp-specialization": (LARGE, {**COPIED, "warps": 8, "warp_specialize": True}),
     "epilogue-parts": (LARGE, {"tile": (128, 32, 32), "epilogue_parts": 4}),
     "split-k": (problem(bf16, 4096, 4096, 4100), {"split_k": 8}),
@@ -112,6 +111,10 @@ PERMITTED: dict[str, tuple[GpuContractionProblem, dict[str, KnobValue]]] = {
     "a column that nothing aligns": (ODD, {"vector_bytes": 2}),
     "a result that is not read again": (LARGE, {"out_eviction": "first"}),
     "operands evicted where loads wait": (LARGE, {"pipeline_depth": 1, "a_eviction": "first", "b_eviction": "last"}),
+    "AMD's compiler fuses too": (
+        problem(bf16, 4096, 4096, 4096, "gfx942"),
+        {"grid": "fused", "tile": (64, 128, 32), "pipeline_depth": 2},
+    ),
     "K in parts": (problem(bf16, 256, 256, 65536), {"split_k": 16}),
     "few registers": (LARGE, {"tile": (64, 128, 64), "warps": 8, "max_registers": 96}),
 }
@@ -139,6 +142,34 @@ def test_legal_schedules_are_drawn_from_the_whole_space(arch: str, dtype: DType)
     drawn = [space.draw(random, 100) for _ in range(12)]
     assert all(space.violations(schedule) == () for schedule in drawn)
     assert len(set(drawn)) == len(drawn)
+
+
+def test_a_cap_of_registers_leaves_room_for_the_block() -> None:
+    # 168 registers of 512 threads are more than a multiprocessor has; of 256 they are not.
+    space = gpu_space.space(LARGE)
+    capped = space.default.replace(tile=(64, 256, 32), max_registers=168)
+    assert space.violations(capped.replace(warps=16)) == ("register-cap",)
+    assert space.violations(capped.replace(warps=8)) == ()
+
+
+@pytest.mark.parametrize(
+    ("pins", "kept"),
+    [
+        ({"warp_specialize": True}, {"warps": 4, "a_indexing": "host_descriptor"}),
+        ({"a_eviction": "last"}, {"tile": (128, 256, 64), "pipeline_depth": 1}),
+        ({"tile": (128, 256, 128)}, {"warps": 8, "grid": "flat"}),
+        ({"grid": "fused"}, {"tile": (128, 256, 64), "pipeline_depth": 3}),
+    ],
+)
+def test_pinned_knobs_bring_those_that_go_with_them(pins: dict[str, KnobValue], kept: dict[str, KnobValue]) -> None:
+    found = gpu_space.space(LARGE).pinned(pins).default
+    assert {**found, **pins, **kept} == dict(found)
+
+
+def test_pins_that_nothing_legal_has_name_the_strictest_rule() -> None:
+    with pytest.raises(TuneSpaceEmptyError) as error:
+        gpu_space.space(LARGE).pinned({"tile": (64, 64, 64), "warp_specialize": True})
+    assert error.value.hints[0].startswith("rule warp-specialization rejects 20000 of 20000 combinations")
 
 
 def test_vectors_are_as_wide_as_every_pointer_allows() -> None:

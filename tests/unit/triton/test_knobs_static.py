@@ -8,6 +8,7 @@ import pytest
 
 from tessera import target
 from tessera.dtypes import bf16
+from tessera.errors import ScheduleIgnoredError
 from tessera.scheduling.gpu import lower_contraction_gpu
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
@@ -74,6 +75,34 @@ def test_two_buffers_of_sums_take_twice_the_tensor_memory() -> None:
         "sm100", {**COPIED, "grid": "fused", "accumulators": 2}, {**COPIED, "grid": "fused", "accumulators": 1}
     )
     assert (two.tensor_memory_columns, one.tensor_memory_columns) == (256, 128)
+
+
+IGNORED: Mapping[str, tuple[str, dict[str, KnobValue], str]] = {
+    "eight warps": (
+        "sm90",
+        {**COPIED, "warps": 8, "warp_specialize": True},
+        "warp_specialize was dropped: all 8 warps",
+    ),
+    "no copy engine": ("sm80", {"a_indexing": "device_descriptor"}, "descriptors were dropped"),
+    "asynchronous loads": ("sm90", {"a_eviction": "first"}, "the eviction policy 'first' was dropped"),
+    "loads that wait": (
+        "sm100",
+        {**COPIED, "grid": "fused", "accumulators": 2, "pipeline_depth": 1},
+        "accumulators share 64 columns of tensor memory, not 128",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_what_the_compiler_changes_silently_is_refused(name: str) -> None:
+    arch, changes, message = IGNORED[name]
+    module = lower_contraction_gpu(specs.matmul(bf16), PLAIN.replace(tile=(128, 64, 32), **changes))
+    (found,) = static_facts([Candidate(module)], target.gpu(arch))
+    (again,) = static_facts([Candidate(module)], target.gpu(arch))  # from the cache
+    assert isinstance(found, ScheduleIgnoredError)
+    assert isinstance(again, ScheduleIgnoredError)
+    assert message in found.message
+    assert again.message == found.message
 
 
 def test_accesses_are_as_wide_as_promised() -> None:

@@ -20,9 +20,18 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
+from tessera.backend.triton.faithfulness import Wishes, ignored
 from tessera.backend.triton.kernel import Parameter, generate, parameters_of
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
-from tessera.errors import CacheFormatError, CacheIOError, CompileError, UnsupportedTargetError
+from tessera.backend.triton.offline import AMD_INSTRUCTIONS, NVIDIA_INSTRUCTIONS, TTGIR_OPERATIONS
+from tessera.backend.triton.signature import find_kernel
+from tessera.errors import (
+    CacheFormatError,
+    CacheIOError,
+    CompileError,
+    ScheduleIgnoredError,
+    UnsupportedTargetError,
+)
 from tessera.files import write_atomically
 from tessera.target import Target
 from tessera.target.occupancy import Occupancy, occupancy
@@ -94,8 +103,8 @@ def triton_version() -> str:
 
 
 def static_facts(candidates: Sequence[Candidate], target: Target) -> list[StaticFacts | CompileError]:
-    """The facts of each kernel on `target`, or why it does not compile. Those that are not known yet are compiled in
-    one process of their own.
+    """The facts of each kernel on `target`, or why it does not compile (ScheduleIgnoredError: to what it asks for).
+    Those that are not known yet are compiled in one process of their own.
 
     Raises CompileError for Tile IR that cannot be printed, and where the compiler's process dies; CacheIOError where
     the source cannot be written.
@@ -124,6 +133,7 @@ class _Request:
     facts: Path
     image: Path
     parameters: tuple[GpuParameter, ...]
+    wishes: Wishes
     asked: Mapping[str, Any]
 
 
@@ -138,6 +148,7 @@ def _request(candidate: Candidate, target: Target, version: str, folder: Path) -
         text = "".join(f"# {line}\n" for line in candidate.note.splitlines()) + text
     name, printed, options = parameters_of(candidate.module)
     parameters = gpu_parameters(printed, candidate)
+    wishes = Wishes.of(find_kernel(candidate.module))
     asked = {
         "function": name,
         "signature": {parameter.name: parameter.kind for parameter in parameters},
@@ -145,13 +156,14 @@ def _request(candidate: Candidate, target: Target, version: str, folder: Path) -
         "options": options,
         "arch": target.arch,
     }
-    digest = hashlib.sha256(json.dumps([text, asked, version]).encode()).hexdigest()[:16]
+    looked_for = [*NVIDIA_INSTRUCTIONS, *AMD_INSTRUCTIONS, *TTGIR_OPERATIONS]
+    digest = hashlib.sha256(json.dumps([text, asked, version, looked_for]).encode()).hexdigest()[:16]
     source = folder / f"{name}-{target.arch}-{digest}.py"
     if _read(source) != text.encode():
         _write(source, text)
     image = source.with_suffix(".hsaco" if target.arch.startswith("gfx") else ".cubin")
     asked |= {"path": str(source), "image": str(image)}
-    return _Request(source, text, source.with_suffix(".json"), image, parameters, asked)
+    return _Request(source, text, source.with_suffix(".json"), image, parameters, wishes, asked)
 
 
 def _answers(requests: Sequence[_Request], images: bool) -> list[tuple[_Request, StaticFacts | CompileError]]:
@@ -167,7 +179,18 @@ def _answers(requests: Sequence[_Request], images: bool) -> list[tuple[_Request,
         facts = _facts(answer, request)
         found[request.source] = facts
         _write(request.facts, json.dumps({name: value for name, value in asdict(facts).items() if name in _ANSWERED}))
-    return [(request, known) for request in requests if (known := found[request.source]) is not None]
+    return [(request, _heeded(request, known)) for request in requests if (known := found[request.source]) is not None]
+
+
+def _heeded(request: _Request, facts: StaticFacts | CompileError) -> StaticFacts | CompileError:
+    """The facts of a kernel that became what was asked for, else the error that says what did not."""
+    dropped = [] if isinstance(facts, CompileError) else ignored(request.wishes, facts)
+    if not dropped:
+        return facts
+    return ScheduleIgnoredError(
+        f"Triton compiles {request.source.name} to something else than asked for: {'; '.join(dropped)}",
+        hints=["ask for what this GPU and this version of Triton have"],
+    )
 
 
 def _kernel_object(request: _Request, facts: StaticFacts, target: Target) -> GpuKernelObject:
