@@ -8,10 +8,9 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
 import torch
 import typer
@@ -20,8 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera import settings, target
-
-State = Literal["ok", "absent", "broken"]
+from tessera.cli.doctor_gpu import Finding, State, gpus
 
 _REQUIRED = ("torch", "numpy", "xdsl", "llvmlite", "polars", "rich", "typer", "matplotlib")
 _OPTIONAL = {
@@ -39,24 +37,20 @@ PIPED_WIDTH = 140
 _STYLES: Mapping[State, str] = {"ok": "green", "absent": "yellow", "broken": "bold red"}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report. `remedy` says what to do, and stands on every line that is not "ok".
-
-    "absent" is something that Tessera works without; "broken" something it does not.
-    """
-
-    subject: str
-    state: State
-    found: str
-    remedy: str = ""
-
-
-def doctor() -> None:
+def doctor(
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure what each GPU can do at most, where that is not known yet.")
+    ] = False,
+) -> None:
     """Print versions, CPU, threads, caches and GPU, and why what is missing is missing.
 
     The exit status is 1 when something is missing that Tessera cannot work without.
     """
+    if measure:
+        from tessera.backend.triton import ceilings as gpu_ceilings
+
+        for index in range(torch.cuda.device_count()):
+            gpu_ceilings.measured(index)
     found = examine(os.environ)
     table = Table(title="tessera doctor")
     for heading in ("subject", "state", "found", "what to do"):
@@ -81,7 +75,7 @@ def examine(environment: Mapping[str, str]) -> list[tuple[str, Finding]]:
         "cpu": cpu(target.detect()),
         "threads": threads(environment),
         "caches": caches(),
-        "gpu": iter((gpu(),)),
+        "gpu": gpus(),
         "environment": variables(environment),
     }
     return [(name, finding) for name, findings in sections.items() for finding in findings]
@@ -181,24 +175,6 @@ def file_sizes(folder: Path) -> Iterator[int]:
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 yield os.lstat(os.path.join(place, name)).st_size
-
-
-def gpu() -> Finding:
-    """The GPU that torch can use, or the first reason why there is none."""
-    if torch.cuda.is_available():
-        names = ", ".join(torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count()))
-        return Finding("GPU", "ok", f"{names}; this version of Tessera runs kernels on the CPU only")
-    if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/kfd").exists():
-        return Finding(
-            "GPU", "absent", "no device: neither /dev/nvidia* nor /dev/kfd", "none needed: kernels run on the CPU"
-        )
-    if torch.version.cuda is None and torch.version.hip is None:
-        return Finding(
-            "GPU", "absent", f"torch {torch.__version__} was built for CPUs only", "install torch with CUDA or ROCm"
-        )
-    return Finding(
-        "GPU", "absent", "torch finds no usable device", "compare the driver's version with torch.version.cuda"
-    )
 
 
 def variables(environment: Mapping[str, str]) -> Iterator[Finding]:

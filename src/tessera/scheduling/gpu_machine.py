@@ -72,18 +72,25 @@ class GpuMachine:
 
 
 def gpu_machine(target: Target, measured: Ceilings | None = None) -> GpuMachine:
-    """The rates of `target`: measured where they were, else published or estimated, less what never lasts.
+    """The rates of `target`: measured where they were (`measured`, or the target's own ceilings), else published or
+    estimated, less what never lasts.
 
     Raises UnsupportedTargetError for a GPU of which neither measurements nor published figures are known.
     """
     given = target.ceilings
+    if measured is None and given is not None and given.source.startswith("measured"):
+        measured = given
     hbm, hbm_source = _bandwidth(target, measured, "HBM", STREAMED)
     if target.gpu is None or not hbm:
         raise UnsupportedTargetError(
             f"nothing is known of how fast {target.name} is", hints=["measure it: `tessera doctor --measure`"]
         )
     cores, sheet = target.cores, target.datasheet
-    flops = {row.dtype: SUSTAINED * row.flop_per_s for row in (given.compute if given else ())}
+    best = [sheet.peak(peak.dtype) or peak for peak in sheet.peaks] if sheet is not None else []
+    published = {peak.dtype: peak.published for peak in best}
+    if given is not None and given is not measured:
+        published |= {row.dtype: row.flop_per_s for row in given.compute}
+    flops = {dtype: SUSTAINED * rate for dtype, rate in published.items()}
     vector = sheet.peak("fp32", "vector") if sheet is not None else None
     flops |= {row.dtype: row.flop_per_s for row in (measured.compute if measured else ()) if row.workers == cores}
     clock = _clock(target, flops)

@@ -6,6 +6,7 @@ from importlib import metadata
 
 import torch
 
+from tessera.backend.triton.ceilings import with_measured
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda.driver import CudaDriver
 from tessera.runtime.cuda.libcuda import Libcuda
@@ -30,7 +31,8 @@ def open_device(number: int) -> CudaDriver:
             f"there is no device cuda:{number}: torch sees {seen}",
             hints=["CUDA_VISIBLE_DEVICES hides devices", "nvidia-smi lists them", _WITHOUT_GPU],
         )
-    return CudaDriver(f"cuda:{number}", number, detect_gpu(number), library, TorchAllocator(number))
+    target = with_measured(detect_gpu(number))
+    return CudaDriver(f"cuda:{number}", number, target, library, TorchAllocator(number))
 
 
 def _require_packages() -> None:

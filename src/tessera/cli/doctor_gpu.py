@@ -1,0 +1,93 @@
+"""What `tessera doctor` finds of GPUs: device, driver, what torch and Triton are built for, facts and ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from tessera.errors import UnsupportedTargetError
+from tessera.target import Target, detect_gpu
+
+State = Literal["ok", "absent", "broken"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `remedy` says what to do, and stands on every line that is not "ok".
+
+    "absent" is something that Tessera works without; "broken" something it does not.
+    """
+
+    subject: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+def gpus() -> Iterator[Finding]:
+    """Every GPU that torch can use with its facts, or the first reason why there is none."""
+    if not torch.cuda.is_available():
+        yield _why_none()
+        return
+    yield _toolchain()
+    for index in range(torch.cuda.device_count()):
+        yield from _device(index)
+
+
+def _why_none() -> Finding:
+    if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/kfd").exists():
+        return Finding(
+            "GPU", "absent", "no device: neither /dev/nvidia* nor /dev/kfd", "none needed: kernels run on the CPU"
+        )
+    if torch.version.cuda is None and torch.version.hip is None:
+        return Finding(
+            "GPU", "absent", f"torch {torch.__version__} was built for CPUs only", "install torch with CUDA or ROCm"
+        )
+    return Finding(
+        "GPU", "absent", "torch finds no usable device", "compare the driver's version with torch.version.cuda"
+    )
+
+
+def _toolchain() -> Finding:
+    """Driver, torch's CUDA or ROCm, and Triton, without which nothing is compiled."""
+    from tessera.backend.triton.ceilings import driver_version
+
+    platform = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
+    found = f"driver {driver_version() or 'of unknown version'}, torch with {platform}"
+    try:
+        return Finding("GPU software", "ok", f"{found}, Triton {metadata.version('triton')}")
+    except metadata.PackageNotFoundError:
+        remedy = "python -m pip install 'tessera[triton]'"
+        return Finding("GPU software", "absent", f"{found}; Triton is not installed, which compiles kernels", remedy)
+
+
+def _device(index: int) -> Iterator[Finding]:
+    subject, properties = f"cuda:{index}", torch.cuda.get_device_properties(index)
+    size = f"{properties.total_memory / 2**30:.4g} GiB, {properties.multi_processor_count} multiprocessors"
+    try:
+        target = detect_gpu(index)
+    except UnsupportedTargetError as error:
+        yield Finding(subject, "absent", str(error.args[0]), "none needed: kernels run on the CPU")
+        return
+    known = f"known as {target.name}" if target.datasheet is not None else "not among the GPUs of published facts"
+    yield Finding(subject, "ok", f"{properties.name}, {target.arch}, {size}; {known}")
+    yield _ceilings(subject, target)
+
+
+def _ceilings(subject: str, target: Target) -> Finding:
+    """Measured peaks, or where those come from that stand in for them."""
+    from tessera.backend.triton.ceilings import stored
+
+    found = stored(target)
+    if found is None:
+        source = target.ceilings.source if target.ceilings is not None else "none"
+        remedy = "`tessera doctor --measure` measures them, once per driver and torch"
+        return Finding(f"{subject} ceilings", "absent", f"not measured; instead: {source}", remedy)
+    peak, copy = found.flop_per_s("bf16", target.cores), found.byte_per_s("HBM", target.cores, "copy")
+    parts = [f"{peak / 1e12:.4g} TFLOP/s in bf16" if peak else "", f"copies {copy / 1e12:.4g} TB/s" if copy else ""]
+    return Finding(f"{subject} ceilings", "ok", ", ".join([f"measured {found.date}", *filter(None, parts)]))

@@ -1,0 +1,78 @@
+"""`tessera doctor` on GPUs: device, driver, facts and ceilings, or why there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tessera import settings, target
+from tessera.backend.triton import ceilings
+from tessera.cli import doctor_gpu
+from tessera.cli.doctor import doctor
+from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
+from tests.unit.foundation.test_gpus import H200, Properties
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, *devices: Properties) -> None:
+    """Has torch see these devices."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(devices))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(devices))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: devices[index])
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(ceilings, "driver_version", lambda: "570.172.08")
+
+
+def test_a_device_its_facts_and_where_its_ceilings_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, H200)
+    with settings.override(cache_dir=tmp_path):
+        software, device, peaks = doctor_gpu.gpus()
+    assert software.found.startswith("driver 570.172.08, torch with CUDA 12.8")
+    assert (device.subject, device.state) == ("cuda:0", "ok")
+    assert "NVIDIA H200, sm_90, 139.8 GiB, 132 multiprocessors; known as H200-SXM5-141GB" in device.found
+    assert peaks.state == "absent"
+    assert "not measured; instead: NVIDIA H100" in peaks.found
+    assert "tessera doctor --measure" in peaks.remedy
+
+
+def test_measured_ceilings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, H200)
+    gpu = target.gpu("H200")
+    found = Ceilings(
+        gpu.arch,
+        gpu.name,
+        "measured with torch",
+        (ComputeCeiling("bf16", 132, 780e12),),
+        (MemoryCeiling("HBM", 132, 4.3e12, "copy"),),
+        "2026-01-01T00:00:00+00:00",
+    )
+    with settings.override(cache_dir=tmp_path):
+        ceilings._path(gpu).parent.mkdir(parents=True)
+        ceilings._path(gpu).write_text(found.to_json())
+        _, _, peaks = doctor_gpu.gpus()
+    assert peaks.state == "ok"
+    assert peaks.found == "measured 2026-01-01T00:00:00+00:00, 780 TFLOP/s in bf16, copies 4.3 TB/s"
+
+
+def test_a_device_too_old_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, Properties(name="Tesla T4", major=7, minor=5))
+    _, device = doctor_gpu.gpus()
+    assert device.state == "absent"
+    assert "compute capability 7.5" in device.found
+
+
+def test_no_device_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch)
+    (found,) = doctor_gpu.gpus()
+    assert found.state == "absent"
+    assert found.remedy
+
+
+def test_measuring_asks_every_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(ceilings, "measured", asked.append)
+    monkeypatch.setattr("tessera.cli.doctor.examine", lambda environment: [])
+    doctor(measure=True)
+    assert asked == [0, 1]
