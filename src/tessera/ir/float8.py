@@ -81,7 +81,8 @@ def _format(kind: Attribute) -> _Format | None:
 
 def _computes(op: Operation) -> bool:
     """Whether an operation looks at elements; all others only pass them on."""
-    return op.name.startswith(("arith.", "math.")) or isinstance(op, (tile.ReduceOp, tile.CompareOp))
+    computes = op.name.startswith(("arith.", "math.")) or isinstance(op, (tile.ReduceOp, tile.CompareOp))
+    return computes and not isinstance(op, arith.BitcastOp)
 
 
 def _values(module: ModuleOp) -> Iterator[SSAValue]:

@@ -19,6 +19,8 @@ STARTS: tuple[tuple[tuple[int, int, int], int, int], ...] = (
     ((128, 128, 64), 4, 8),
     ((256, 128, 64), 4, 8),
     ((128, 128, 128), 3, 8),
+    ((128, 256, 128), 3, 8),
+    ((128, 128, 128), 4, 8),
     ((128, 256, 64), 4, 8),
     ((128, 128, 64), 3, 4),
     ((128, 128, 64), 2, 8),
@@ -45,12 +47,13 @@ STARTS: tuple[tuple[tuple[int, int, int], int, int], ...] = (
     ((32, 32, 32), 3, 4),
     ((32, 32, 16), 2, 4),
     ((16, 32, 16), 2, 1),
+    ((16, 32, 32), 1, 1),
     ((16, 16, 64), 4, 1),
     ((16, 16, 16), 1, 1),
     ((16, 16, 32), 1, 1),
 )
-"""(tile, stages, warps): the first five are known to be good for bf16 on Hopper, the others serve smaller products,
-few rows or columns, and GPUs with less shared memory."""
+"""(tile, stages, warps): the first five are known to be good for bf16 on Hopper, the others serve 8-bit operands,
+smaller products, few rows or columns, and GPUs with less shared memory."""
 
 SAME = 1.02
 """Estimates that differ by less say nothing: the start that stands first is taken."""

@@ -13,7 +13,8 @@ from tessera.ir import tile
 from tessera.scheduling.builder import TileBuilder, integers_attribute
 from tessera.scheduling.expression import Value
 from tessera.scheduling.gpu_grid import Grid, kernel_of, name_arguments, with_hints
-from tessera.scheduling.gpu_problem import knob, multiplied_dtypes, number, plain
+from tessera.scheduling.gpu_operands import multiplied, stored
+from tessera.scheduling.gpu_problem import knob, number
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import Argument, ContractionSpec, kernel_module, loaded_arguments
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
@@ -55,7 +56,6 @@ class _ContractionLowering(Grid):
         super().__init__(spec.arguments, builder, arguments)
         self.spec, self.schedule = spec, schedule
         self.bm, self.bn, self.bk = schedule.integers("tile")
-        self.narrow = multiplied_dtypes(spec) != (spec.a.dtype, spec.b.dtype)
         self.grid = str(knob(schedule, "grid"))
         self.specialized = bool(knob(schedule, "warp_specialize"))
 
@@ -72,9 +72,10 @@ class _ContractionLowering(Grid):
             ) as loop:
                 loop.index.name_hint, loop.carried[0].name_hint = "k", "acc"
                 where = {**at, "k": loop.index}
-                a = self._operand("a", spec.a, {"m": self.bm, "k": self.bk}, where, depth)
-                b = self._operand("b", spec.b, {"k": self.bk, "n": self.bn}, where, depth)
-                element = multiplied_dtypes(spec)[0]
+                left, right = multiplied(spec)
+                a = self._operand("a", left, {"m": self.bm, "k": self.bk}, where, depth)
+                b = self._operand("b", right, {"k": self.bk, "n": self.bn}, where, depth)
+                element = left.dtype
                 if element is fp32 and spec.math == "tf32":
                     element = tf32
                 loop.yielded = (builder.mma(a, b, loop.carried[0], self.bm, self.bn, self.bk, element),)
@@ -96,11 +97,11 @@ class _ContractionLowering(Grid):
     ) -> SSAValue:
         """One block of an operand; beyond K it is zero."""
         shape = tuple(sizes.values())
-        raw = plain(value)
+        raw = stored(value)
         writer = self._writer(sizes, at)
         writer.hints = dict.fromkeys(loaded_arguments(value), self._hints(name, raw.operation == "load"))
         if raw.operation == "load":
-            return writer.write(raw if self.narrow else value, shape)
+            return writer.write(value, shape)
         # What a prologue makes of the zeros beyond K need not be zero.
         written = writer.write(value, shape)
         mask = self.builder.mask(at["k"], depth, shape, list(sizes).index("k"))

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.dtypes import DType
-from tessera.scheduling.expression import Value
+from tessera.dtypes import DType, fp16
+from tessera.scheduling.gpu_operands import multiplied_dtype, stored
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import Argument, ContractionSpec
 from tessera.target import Target
 from tessera.target.facts import GpuLimits
+from tessera.target.float8 import has_float8
 
 VECTOR_BYTES = 16
 """The widest access of one thread, and what the copy engine asks of addresses and strides."""
@@ -54,6 +55,8 @@ class GpuContractionProblem:
     out: OperandLayout = OperandLayout(unit_axis="n")
     rest: OperandLayout = OperandLayout(unit_axis="n")
     """What prologues and epilogues read beside the operands."""
+    converts: bool = False
+    """Whether an operand lies in another dtype than it is multiplied in, and is converted in registers."""
 
     @property
     def limits(self) -> GpuLimits:
@@ -80,6 +83,13 @@ class GpuContractionProblem:
     def reads_shared(self) -> bool:
         """Whether the matrix units read their operands from shared memory: Hopper and later, narrow operands."""
         return self.has_copy_engine and self.operand.itemsize <= 2
+
+    @property
+    def sums_in_parts(self) -> bool:
+        """Whether sums are formed apart, and added up in fp32 now and then: Hopper's of 8-bit floats, which have 14
+        bits.
+        """
+        return self.target.arch == "sm_90" and self.operand.itemsize == 1
 
     @property
     def has_tensor_memory(self) -> bool:
@@ -167,9 +177,10 @@ def shared_bytes(schedule: Schedule, problem: GpuContractionProblem) -> int:
 
 
 def sums_per_thread(schedule: Schedule, problem: GpuContractionProblem) -> float:
-    """32-bit registers of a thread that hold sums."""
+    """32-bit registers of a thread that hold sums, those that are formed apart among them."""
     bm, bn, _ = schedule.integers("tile")
-    return bm * bn * problem.accumulator.itemsize / 4 / summing_threads(schedule, problem)
+    copies = 2 if problem.sums_in_parts else 1
+    return copies * bm * bn * problem.accumulator.itemsize / 4 / summing_threads(schedule, problem)
 
 
 def tensor_memory_columns(schedule: Schedule) -> int:
@@ -180,22 +191,6 @@ def tensor_memory_columns(schedule: Schedule) -> int:
 
 
 # -- problems of specifications ---------------------------------------------------------------------------------------
-
-
-def multiplied_dtypes(spec: ContractionSpec) -> tuple[DType, DType]:
-    """The dtypes in which the operands are multiplied: as they lie in memory where both are equally narrow.
-
-    The product of two 16-bit floats is exact in fp32, so multiplying before widening changes nothing.
-    """
-    raw = [plain(value) for value in (spec.a, spec.b)]
-    a, b = (value.dtype for value in raw)
-    narrow = a == b and a.kind == "float" and a.itemsize == 2 and all(value.operation == "load" for value in raw)
-    return (a, b) if narrow else (spec.a.dtype, spec.b.dtype)
-
-
-def plain(value: Value) -> Value:
-    """An operand without the cast that widens it."""
-    return value.arguments[0] if value.operation == "cast" else value
 
 
 def contraction_gpu_problem(
@@ -224,16 +219,20 @@ def contraction_gpu_problem(
             min((extent for _, extent in each), default=VECTOR_BYTES),
         )
 
-    operands = {"a": plain(spec.a), "b": plain(spec.b)}
+    operands = {"a": stored(spec.a), "b": stored(spec.b)}
     read = {name: [value.argument] if value.operation == "load" else [] for name, value in operands.items()}
     written = [output.argument for output in spec.outputs]
     rest = [index for index in buffers if index not in {*read["a"], *read["b"], *written}]
+    operand = multiplied_dtype(spec)
+    if operand.itemsize == 1 and not has_float8(target):
+        operand = fp16
+    narrow = operand.itemsize <= 2
     return GpuContractionProblem(
         m=extents["m"],
         n=extents["n"],
         k=extents["k"],
         batch=math.prod(extents[axis] for axis in spec.batch),
-        operand=multiplied_dtypes(spec)[0],
+        operand=operand,
         accumulator=spec.accumulator.dtype,
         output=max((output.value.dtype for output in spec.outputs), key=lambda dtype: dtype.itemsize),
         target=target,
@@ -241,6 +240,7 @@ def contraction_gpu_problem(
         b=layout(read["b"], operands["b"].operation == "load"),
         out=layout(written),
         rest=replace(layout(rest), unit_axis="n"),
+        converts=narrow and any(value.dtype.itemsize != operand.itemsize for value in operands.values()),
     )
 
 

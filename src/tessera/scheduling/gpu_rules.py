@@ -98,9 +98,10 @@ def _registers(schedule: Schedule, problem: GpuContractionProblem) -> bool:
 
 
 def _operands(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    if problem.operand.itemsize <= 2:
+    if problem.operand.itemsize <= 2 and not problem.converts:
         return True
-    # Wide operands are multiplied by ordinary instructions, from registers: a block of each stands there.
+    # Wide operands are multiplied by ordinary instructions, from registers, where narrow ones are converted, too: a
+    # block of each stands there.
     bm, bn, bk = schedule.integers("tile")
     words = (bm + bn) * bk * problem.operand.itemsize / 4 / summing_threads(schedule, problem)
     return words + sums_per_thread(schedule, problem) <= _register_limit(schedule, problem) / 2
@@ -165,9 +166,11 @@ def _vectors(schedule: Schedule, problem: GpuContractionProblem) -> bool:
 
 
 def _coalesced(schedule: Schedule, problem: GpuContractionProblem) -> bool:
+    extents = {"m": problem.m, "n": problem.n, "k": problem.k}
     for name, layout in _layouts(schedule, problem, pointers=True):
         size = (problem.output if name == "out" else problem.operand).itemsize
-        if layout.unit_axis and _unit_side(name, layout, schedule) * size < _SECTOR_BYTES:
+        side = _unit_side(name, layout, schedule)
+        if layout.unit_axis and side * size < _SECTOR_BYTES and side < extents[layout.unit_axis]:
             return False
     return True
 
@@ -260,7 +263,7 @@ RULES: tuple[Rule[GpuContractionProblem], ...] = (
         " element at least",
         _vectors,
     ),
-    Rule("coalesced-access", "a tile's rows along stride 1 fill a sector of 32 bytes", _coalesced),
+    Rule("coalesced-access", "a tile's rows along stride 1 fill a sector of 32 bytes, or are whole rows", _coalesced),
     Rule(
         "eviction-policy",
         "eviction policies are NVIDIA's, of ordinary loads and stores: asynchronous copies (pipeline_depth above 1,"

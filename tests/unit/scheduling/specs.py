@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.dtypes import DType, accumulator
+from tessera.dtypes import DType, accumulator, promote_product
 from tessera.ops import OPERATORS
 from tessera.scheduling.expression import Recorder, Value
 from tessera.scheduling.spec import Argument, AttentionSpec, ContractionSpec, MapReduceSpec, Output
@@ -73,6 +73,17 @@ def matmul(
     outputs = (Output(len(arguments) - 1, recorder.cast(result, dtype)),)
     name = "_".join(["matmul", *(["bias"] if bias else []), *([activation] if activation else []), dtype.name])
     return ContractionSpec(name, tuple(arguments), tuple(batch), a, b, product, outputs, one_block)
+
+
+def mixed_matmul(a_dtype: DType, b_dtype: DType, *, b_axes: str = "kn") -> ContractionSpec:
+    """`A @ B` as operators make it of two dtypes: both are cast to the product's, then to that of the sums."""
+    recorder, common = ContractionRecorder(), promote_product(a_dtype, b_dtype)
+    arguments = (_argument(a_dtype, "mk", "k"), _argument(b_dtype, b_axes, b_axes[-1]), _argument(common, "mn", "n"))
+    wide = accumulator(common)
+    a, b = (recorder.cast(recorder.cast(recorder.read(i, arguments[i]), common), wide) for i in range(2))
+    product = recorder.product(wide)
+    outputs = (Output(2, recorder.cast(product, common)),)
+    return ContractionSpec(f"matmul_{a_dtype}_{b_dtype}", arguments, (), a, b, product, outputs, True)
 
 
 def rows(

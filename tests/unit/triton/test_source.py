@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import target
 from tessera.backend.triton import TritonBackend
-from tessera.dtypes import DType, bf16, bool_, fp16, fp32, fp64, int32, int64
+from tessera.dtypes import DType, bf16, bool_, fp8_e4m3, fp8_e5m2, fp16, fp32, fp64, int32, int64
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module
 from tessera.scheduling import gpu_attention_space, gpu_space
@@ -60,6 +60,9 @@ KERNELS: dict[str, Callable[[], ModuleOp]] = {
     "matmul_bias_gelu_bf16": lambda: product(specs.matmul(bf16, bias=True, activation="gelu")),
     "flash_attention_bf16": lambda: attention(specs.attention(bf16), 64),
     "flash_attention_causal_mask_fp16": lambda: attention(specs.attention(fp16, causal=True, mask=fp16), 80),
+    "matmul_tf32": lambda: product(replace(specs.matmul(fp32), math="tf32", name="matmul_tf32")),
+    "matmul_fp8_e4m3": lambda: product(specs.matmul(fp8_e4m3, b_axes="nk")),
+    "matmul_fp8_e4m3_bf16": lambda: product(specs.mixed_matmul(fp8_e4m3, bf16)),
     "softmax_fp32": lambda: rows(specs.rows("softmax", fp32), 1000),
     "softmax_bf16": lambda: rows(specs.rows("softmax", bf16), 1000),
     "softmax_long_rows_fp32": lambda: rows(specs.rows("softmax", fp32), 1_000_000),
@@ -102,6 +105,8 @@ def test_offsets_are_64_bits_wide() -> None:
         (fp32, 'tl.dot(a_tile, b_tile, acc, input_precision="ieee")'),
         (bf16, "tl.dot(a_tile, b_tile, acc)"),
         (fp16, "tl.dot(a_tile, b_tile, acc)"),
+        (fp8_e4m3, "tl.dot(a_tile, b_tile, acc, max_num_imprecise_acc=128)"),
+        (fp8_e5m2, "tl.dot(a_tile, b_tile, acc, max_num_imprecise_acc=128)"),
         (fp64, 'tl.dot(a_tile, b_tile, acc, input_precision="ieee", out_dtype=tl.float64)'),
     ],
 )

@@ -151,6 +151,10 @@ def _convert(p: Printer, op: Operation) -> None:
     convert(p, op.operands[0], op.results[0])
 
 
+def _bitcast(p: Printer, op: arith.BitcastOp) -> None:
+    p.bind(op.result, f"{p.operand(op.input)}.to(tl.{element_type(op.result).triton}, bitcast=True)")
+
+
 def _index_cast(p: Printer, op: arith.IndexCastOp) -> None:
     if isinstance(op.result.type, IndexType):
         p.define(op.result, p.get(op.input))
@@ -220,6 +224,7 @@ ARITHMETIC = cast(
         arith.ExtFOp: _convert,
         arith.TruncFOp: _convert,
         arith.SIToFPOp: _convert,
+        arith.BitcastOp: _bitcast,
         arith.FPToSIOp: _convert,
         math.SqrtOp: _square_root,
     },

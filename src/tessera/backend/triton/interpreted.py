@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy
 
+from tessera.backend.triton.float8 import for_interpreter
 from tessera.backend.triton.interpreted_functions import library, widen_products
 from tessera.backend.triton.kernel import generate, parameters_of
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
@@ -44,8 +45,9 @@ def interpreted_objects(candidates: Sequence[Candidate], target: Target) -> list
 
 def _object(candidate: Candidate, target: Target, version: str, warp_size: int) -> GpuKernelObject | CompileError:
     try:
-        text = generate(candidate.module, target)
-        name, printed, options = parameters_of(candidate.module)
+        module = for_interpreter(candidate.module)
+        text = generate(module, target)
+        name, printed, options = parameters_of(module)
     except CompileError as error:
         return error
     return GpuKernelObject(

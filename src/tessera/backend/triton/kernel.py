@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backend.triton.arithmetic import ARITHMETIC
 from tessera.backend.triton.control import CONTROL
 from tessera.backend.triton.descriptors import HOST, made
+from tessera.backend.triton.float8 import for_target
 from tessera.backend.triton.launcher import imports, launcher
 from tessera.backend.triton.memory import Buffers
 from tessera.backend.triton.printer import Printer, Text
@@ -24,7 +25,7 @@ __all__ = ["Parameter", "generate", "parameters_of"]
 def generate(module: ModuleOp, target: Target) -> str:
     """The Triton source of a module's kernel. Raises CompileError for what Triton cannot express."""
     printer = Printer({**TILES, **ARITHMETIC, **CONTROL}, set())
-    signature = signature_of(module, printer)
+    signature = signature_of(for_target(module, target), printer)
     grid = _find_grid(signature.kernel)
     memory = Buffers(signature.kernel, signature.buffers, signature.descriptors)
     printer.handlers = {**printer.handlers, **memory.handlers()}

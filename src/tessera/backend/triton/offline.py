@@ -25,6 +25,8 @@ NVIDIA_INSTRUCTIONS = {
     "wgmma": r"\bwgmma\.mma_async\b",
     "tcgen05.mma": r"\btcgen05\.mma\b",
     "mma.sync": r"\bmma\.sync\b",
+    "fp8 products": r"\b(?:wgmma|mma|tcgen05)\.mma\S*(?:\.e4m3|\.e5m2|f8f6f4)|\bmma\.sync\S*(?:\.e4m3|\.e5m2)",
+    "tf32 products": r"\b(?:wgmma|mma|tcgen05)\.\S*tf32",
     "cp.async": r"\bcp\.async\.c[ag]\b",
     "cp.async.bulk.tensor": r"\bcp\.async\.bulk\.tensor\b",
     "setmaxnreg": r"\bsetmaxnreg\b",
@@ -35,6 +37,8 @@ NVIDIA_INSTRUCTIONS = {
 }
 AMD_INSTRUCTIONS = {
     "v_mfma": r"\bv_mfma\w+",
+    "fp8 products": r"\bv_mfma\w*_(?:fp8|bf8)\w*",
+    "tf32 products": r"\bv_mfma\w*xf32\w*",
     "load 16 bytes": r"\b(?:global|buffer)_load_dwordx4\b",
     "ds_read 16 bytes": r"\bds_read_b128\b",
 }

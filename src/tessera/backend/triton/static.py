@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
 from tessera.backend.triton.faithfulness import Wishes, ignored
+from tessera.backend.triton.float8 import for_target
 from tessera.backend.triton.kernel import Parameter, generate, parameters_of
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.backend.triton.offline import AMD_INSTRUCTIONS, NVIDIA_INSTRUCTIONS, TTGIR_OPERATIONS
@@ -143,10 +144,11 @@ def _requests(candidates: Sequence[Candidate], target: Target) -> list[_Request]
 
 
 def _request(candidate: Candidate, target: Target, version: str, folder: Path) -> _Request:
-    text = generate(candidate.module, target)
+    module = for_target(candidate.module, target)
+    text = generate(module, target)
     if candidate.note:
         text = "".join(f"# {line}\n" for line in candidate.note.splitlines()) + text
-    name, printed, options = parameters_of(candidate.module)
+    name, printed, options = parameters_of(module)
     parameters = gpu_parameters(printed, candidate)
     wishes = Wishes.of(find_kernel(candidate.module))
     asked = {

@@ -16,6 +16,13 @@ from tessera.ir import tile
 SMALLEST_DOT = 16
 """`tl.dot` takes no smaller extent along any of its three axes."""
 
+MOST_IMPRECISE = 128
+"""Products of 8-bit floats that may be summed as Hopper's matrix units sum them, in 14 bits, before fp32 takes over.
+
+DeepSeek-AI, "DeepSeek-V3 Technical Report" (2024), section 3.3.2, measures the error and settles on 128. Triton by
+itself would sum all of K so; 0 makes it multiply in fp16 instead.
+"""
+
 HELPERS: Mapping[str, str] = {
     "maximum_or_nan": "tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)",
     "minimum_or_nan": "tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)",
@@ -55,12 +62,14 @@ def _mma(p: Printer, op: tile.MmaOp) -> None:
     a, b = p.operand(op.a), p.operand(op.b)
     types = [element_type(value) for value in (op.a, op.b, op.acc)]
     accumulator = types[2]
-    if types[0] != types[1]:
+    eight_bits = all(element.is_float and element.bits == 8 for element in types[:2])
+    mixed = types[0] != types[1] and not eight_bits
+    if mixed:
         a, b = (f"{text}.to(tl.{accumulator.triton})" for text in (a, b))
     shapes = shape_of(op.a), shape_of(op.b)
     if op.k.value.data == 1:
         wide = [
-            text if element == accumulator or types[0] != types[1] else f"{text}.to(tl.{accumulator.triton})"
+            text if element == accumulator or mixed else f"{text}.to(tl.{accumulator.triton})"
             for text, element in zip((a, b), types, strict=False)
         ]
         p.bind(op.result, f"{p.operand(op.acc)} + {wide[0]} * {wide[1]}", inline=False)
@@ -70,7 +79,9 @@ def _mma(p: Printer, op: tile.MmaOp) -> None:
             f"tl.dot multiplies floats, {SMALLEST_DOT} and more along each axis, not {shapes[0]} by {shapes[1]}",
             hints=["lower the kernel for a GPU (tessera.scheduling.gpu)"],
         )
-    options = [] if types[0].is_narrow and types[0] == types[1] else [f'input_precision="{_precision(op)}"']
+    options = [] if types[0].is_narrow and not mixed else [f'input_precision="{_precision(op)}"']
+    if eight_bits:
+        options.append(f"max_num_imprecise_acc={min(op.k.value.data, MOST_IMPRECISE)}")
     if accumulator.triton != "float32":
         options.append(f"out_dtype=tl.{accumulator.triton}")
     p.bind(op.result, f"tl.dot({', '.join([a, b, p.text(op.acc), *options])})")

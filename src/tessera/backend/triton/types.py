@@ -23,8 +23,10 @@ class Element:
 
     @property
     def short(self) -> str:
-        """Triton's name of it in the signatures of kernels ("bf16", "i64")."""
-        return "bf16" if self.triton == "bfloat16" else f"{'fp' if self.is_float else 'i'}{self.bits}"
+        """Triton's name of it in the signatures of kernels ("bf16", "i64", "fp8e4nv")."""
+        if self.triton == "bfloat16" or self.bits == 8:
+            return self.triton.replace("bfloat", "bf").replace("float", "fp").replace("int", "i")
+        return f"{'fp' if self.is_float else 'i'}{self.bits}"
 
     @property
     def is_float(self) -> bool:
@@ -63,6 +65,8 @@ _ELEMENTS = {
     "fp32": Element("float32", "float", 32),
     "bf16": Element("bfloat16", "float", 16),
     "fp16": Element("float16", "float", 16),
+    "fp8_e4m3": Element("float8e4nv", "float", 8),
+    "fp8_e5m2": Element("float8e5", "float", 8),
     "int64": Element("int64", "int", 64),
     "int32": Element("int32", "int", 32),
     "int8": Element("int8", "int", 8),
