@@ -16,6 +16,7 @@ import torch
 from tessera import dtypes
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import ArgumentError, DeviceError, DTypeError, GradDetachedError, MemoryLimitError
+from tessera.lazy import promise
 from tessera.lazy import structure as structures
 from tessera.lazy.devices import CPU
 from tessera.lazy.leaf import Leaf
@@ -169,16 +170,24 @@ def from_data(data: object, dtype: DType | None = None) -> Leaf:
             _refuse_unreadable(data)
             if data.requires_grad and torch.is_grad_enabled():
                 raise _grad_error(data)
+            _wait_for_writes(data)
             data = data.detach().to(dtype.torch)
         return from_torch(data)
     if isinstance(data, (numpy.ndarray, numpy.generic)):
         leaf = from_numpy(numpy.asarray(data))
-        return (
-            leaf if dtype in (None, leaf.dtype) else from_torch(torch.tensor(numpy.asarray(data), dtype=_torch(dtype)))
-        )
+        if dtype in (None, leaf.dtype):
+            return leaf
+        promise.settle((leaf,))
+        return from_torch(torch.tensor(numpy.asarray(data), dtype=_torch(dtype)))
     if hasattr(data, "__dlpack__"):
         return from_data(torch.utils.dlpack.from_dlpack(data), dtype)
     return from_torch(_from_list(data, _torch(dtype)))
+
+
+def _wait_for_writes(tensor: torch.Tensor) -> None:
+    """Returns when no stream is going to write to a tensor that is about to be read here."""
+    if promise.is_guarded() and any(tensor.dtype == dtype.torch for dtype in dtypes.SUPPORTED):
+        promise.settle((from_torch(tensor.detach()),))
 
 
 def _torch(dtype: DType | None) -> torch.dtype | None:

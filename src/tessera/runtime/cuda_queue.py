@@ -8,7 +8,7 @@ touches is recorded on the stream, so that torch's allocator does not give it to
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -84,7 +84,7 @@ class CudaOperation(Operation):
             return
         self.event = queue.runtime.Event()
         self.event.record(queue.stream)
-        self.run = None  # the tensors are recorded on the stream: nobody else has to keep them
+        self.run, self.touches = None, ()  # the tensors are recorded on the stream: nobody else has to keep them
 
     def _finish_once(self, failure: Failure | None) -> None:
         with self._finishing:
@@ -112,19 +112,20 @@ class CudaQueue:
         current = self.runtime.current_stream(self.device)
         if not operation.stream.is_manual and current != self.stream:
             self.stream.wait_stream(current)
+        owners = operation.touches
         operation.launch()
+        for owner in owners:
+            tensor = owner.memory if isinstance(owner, Promise) else owner
+            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+                # torch's allocator gives the memory to nobody before both streams have done what they hold by then:
+                # this one, and the program's, which reads results.
+                tensor.record_stream(self.stream)
+                tensor.record_stream(current)
 
     def entered(self) -> AbstractContextManager[Any]:
         """Makes this torch's current stream."""
         entered: AbstractContextManager[Any] = self.runtime.stream(self.stream)
         return entered
-
-    def keep(self, owners: Iterable[Any]) -> None:
-        """Has torch's allocator keep the memory of these owners of leaves until the stream has done what it holds."""
-        for owner in owners:
-            tensor = owner.memory if isinstance(owner, Promise) else owner
-            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
-                tensor.record_stream(self.stream)
 
     def close(self) -> None:
         """Nothing is to be done: torch keeps its streams in a pool."""

@@ -173,6 +173,7 @@ class Operation:
         "promises",
         "run",
         "stream",
+        "touches",
     )
 
     def __init__(self, stream: StreamState, name: str, place: str | None, run: Callable[[], None] | None) -> None:
@@ -182,6 +183,8 @@ class Operation:
         self.after: list[Operation] = []
         self.needs: list[Operation] = []
         self.promises: Sequence[Promise] = ()
+        self.touches: Sequence[Any] = ()
+        """The owners of all memory that it reads or writes, until it is done."""
         self.failure: Failure | None = None
         self.observer: Observer | None = None
         self.done = False
@@ -219,7 +222,7 @@ class Operation:
         else:
             self.stream.failures.append(self)
         self.run = None
-        self.after, self.needs, self.promises = [], [], ()
+        self.after, self.needs, self.promises, self.touches = [], [], (), ()
         self.done = True
         if self.observer is not None:
             self.observer.finished(self)

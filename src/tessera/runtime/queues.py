@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+from tessera.errors import StreamError
 from tessera.profiling import tracks
 from tessera.profiling.tracks import Track
 from tessera.runtime.operations import HostOperation, Operation, StreamState
@@ -45,19 +46,29 @@ class WorkerQueue:
         return HostOperation(stream, name, place, run)
 
     def submit(self, operation: Operation) -> None:
-        """Hands an operation to the worker; when the process is ending, does it at once."""
+        """Hands an operation to the worker; when the process is ending, does it at once. Raises StreamError (E_STREAM)
+        where no thread can be started.
+        """
         assert isinstance(operation, HostOperation)
         if _ending:
             self.finish()
             operation.execute()
             return
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=_serve, args=(self._waiting, self._track), name=self._track.name, daemon=True
-            )
-            self._thread.start()
+            self._thread = self._started()
             _workers.add(self)
         self._waiting.put(operation)
+
+    def _started(self) -> threading.Thread:
+        name = self._track.name
+        thread = threading.Thread(target=_serve, args=(self._waiting, self._track), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise StreamError(
+                f"stream {name!r} has no thread: {error}", hints=["drop streams that are not needed"]
+            ) from error
+        return thread
 
     def entered(self) -> AbstractContextManager[Any]:
         """Memory of the CPU belongs to no stream."""

@@ -73,6 +73,7 @@ class StreamCore:
         operation = self.queue.operation(self, name, place or user_location(), run)
         operation.after = list(after)
         made = results(operation) if results is not None else ()
+        operation.touches = [leaf.owner for leaf in (*reads, *writes, *made)]
         with tracker.lock:
             operation.index = self.count + 1
             tracker.order(operation, reads, [*writes, *made])
@@ -80,9 +81,11 @@ class StreamCore:
             self.count = operation.index
             self.last = operation
             tracker.register(operation, writes)
-            self.queue.submit(operation)
-            if isinstance(self.queue, CudaQueue):
-                self.queue.keep([leaf.owner for leaf in (*reads, *writes)])
+            try:
+                self.queue.submit(operation)
+            except BaseException as error:  # no thread could be started: nobody may wait for the operation
+                operation.finish(Failure.of(error, operation))
+                raise
         return operation
 
     def raise_failures(self) -> None:

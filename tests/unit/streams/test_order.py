@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tessera import Tensor, event, memcpy, op, stream
-from tessera.errors import ArgumentError, InputMutatedError, ShapeMismatchError
+from tessera.errors import ArgumentError, InputMutatedError, ShapeMismatchError, StreamError
 from tests.unit.streams.support import held
 
 
@@ -227,6 +227,37 @@ def test_the_program_waits_for_copies_into_what_it_evaluates() -> None:
     torch.testing.assert_close(y.eval().torch(), source * 2)
     copying.synchronize()
     torch.testing.assert_close((op.tensor(x) * 2).torch(), source * 2)
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy", "unsupported"])
+def test_taking_data_in_another_dtype_waits_for_copies_into_it(kind: str) -> None:
+    copying = stream.create()
+    x, source = torch.zeros(9), torch.randn(9)
+    gate = threading.Event()
+    copying.core.enqueue("hold", lambda: _wait(gate))
+    memcpy.async_(dst=x, src=source, stream=copying)
+    threading.Timer(0.02, gate.set).start()
+    if kind == "unsupported":
+        assert op.tensor(torch.ones(3, dtype=torch.uint8), dtype="fp32").tolist() == [1, 1, 1]
+    else:
+        taken = op.tensor(x if kind == "torch" else x.numpy(), dtype="fp64")
+        torch.testing.assert_close(taken.torch(), source.double())
+
+
+def test_a_thread_that_cannot_be_started_fails_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = stream.create("crowded")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(StreamError, match="'crowded' has no thread: can't start new thread"):
+            op.exp(torch.zeros(3), stream=s)
+    assert s.query()
+    assert op.exp(torch.zeros(3), stream=s).tolist() == [1, 1, 1]
+    with pytest.raises(StreamError):
+        s.synchronize()
 
 
 def test_the_program_does_not_write_to_what_is_still_read() -> None:
