@@ -17,7 +17,7 @@ from tessera.backend.triton.static import Candidate, kernel_objects
 from tessera.compiler.arrays import Call
 from tessera.compiler.copies import make_copy_item
 from tessera.compiler.gpu_launches import LARGEST, Lowered, Site
-from tessera.compiler.gpu_schedules import gpu_schedule, gpu_tile_ir
+from tessera.compiler.gpu_schedules import gpu_schedule, gpu_tile_ir, layouts_of
 from tessera.compiler.launches import Choice, Launch, Memory
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.reports import facts_of
@@ -31,6 +31,7 @@ from tessera.runtime.gpu_graphs import shared_runner
 from tessera.runtime.gpu_plan import DevicePlan
 from tessera.scheduling.attention_space import HEADS
 from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import ContractionSpec
 from tessera.target import Target
 
 REMEMBERED = 1 << 14
@@ -64,16 +65,20 @@ class GpuKernelCompiler:
             subject = call.item.variants[key] = Subject(call.item, call.shaped.pattern, self.target)
         return subject
 
-    def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
-        """How a call will run: under `schedule` if one is given, else around the user's pins by default."""
+    def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:
+        """How a call will run: under `schedule` if one is given, else around the user's pins by default. `unaligned`
+        are the slots whose addresses may be anything.
+        """
         subject = self.subject(call)
         if schedule is not None:
             return Choice(subject, schedule, 1)
         extents = _bucketed(call.shaped.extents) if settings.current().shape_buckets else call.shaped.extents
-        key = (subject, tuple(extents.values()), current_policy())
+        spec = subject.spec
+        layouts = layouts_of(spec, call, unaligned) if isinstance(spec, ContractionSpec) else {}
+        key = (subject, tuple(extents.values()), tuple(layouts.values()), current_policy())
         known = self._chosen.get(key)
         if known is None:
-            chosen = gpu_schedule(subject.spec, extents, self.target, subject.pins)
+            chosen = gpu_schedule(spec, extents, self.target, subject.pins, layouts)
             if len(self._chosen) >= REMEMBERED:
                 self._chosen.clear()
             known = self._chosen[key] = Choice(subject, chosen, 1)
@@ -129,6 +134,8 @@ class GpuKernelCompiler:
     def _plan(self, launches: Sequence[Launch], memory: Memory, unaligned: frozenset[int]) -> DevicePlan:
         if self.driver is None:
             raise UnsupportedTargetError(f"kernels for {self.target.name} are compiled here, and launched nowhere")
+        if unaligned:
+            launches = [self._rechosen(launch, unaligned) for launch in launches]
         sites = [Site(launch, self.lowered(launch.choice), unaligned) for launch in launches]
         self._compile_missing(sites)
         steps = [site.step() for site in sites]
@@ -146,6 +153,17 @@ class GpuKernelCompiler:
             realigned=lambda slots: self._plan(launches, memory, unaligned | slots),
             runner=shared_runner(self.driver, kernels) if is_shared else None,
         )
+
+    def _rechosen(self, launch: Launch, unaligned: frozenset[int]) -> Launch:
+        """A launch under a schedule that does not rely on the addresses of some slots."""
+        call, choice = launch
+        if choice.subject.item.family != "contraction" or not any(
+            view.storage.slot in unaligned for view, _ in call.arguments
+        ):
+            return launch
+        chosen = self.choose(call, None, unaligned)
+        # What was cut in two is so already.
+        return Launch(call, chosen._replace(schedule=chosen.schedule.replace(split_k=1)))
 
     def _compile_missing(self, sites: Sequence[Site]) -> None:
         """Compiles the kernels that are new, all in one go, and loads them."""

@@ -80,7 +80,8 @@ class Site:
         return {
             arguments[parameter.argument][0].storage.slot
             for parameter in self.lowered.parameters
-            if parameter.kind.startswith("*") and parameter.name in self.promised
+            if parameter.role == "descriptor"
+            or (parameter.kind.startswith("*") and (parameter.name in self.promised or (parameter.divisor or 1) > 1))
         }
 
     @property

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.compiler.arrays import Call
 from tessera.scheduling import gpu_attention_space, gpu_rows_space, gpu_space
 from tessera.scheduling.attention_space import attention_problem
 from tessera.scheduling.gpu import (
@@ -14,6 +17,7 @@ from tessera.scheduling.gpu import (
     lower_map_reduce_gpu,
 )
 from tessera.scheduling.gpu_attention import lower_attention_gpu
+from tessera.scheduling.gpu_problem import VECTOR_BYTES
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec, ContractionSpec, Spec
@@ -23,15 +27,24 @@ FUSION = "fusion"
 """The knob that every kernel has: False launches its operators one by one."""
 
 
-def gpu_schedule(spec: Spec, extents: Mapping[str, int], target: Target, pins: Schedule) -> Schedule:
-    """The schedule of a kernel that nobody has tuned, around the knobs that the user pinned.
+Layouts: TypeAlias = Mapping[int, tuple[int, int]]
+"""For arguments of a kernel: the bytes, at most 16, that divide address and strides, and those that divide the extent
+along stride 1 as well.
+"""
+
+
+def gpu_schedule(
+    spec: Spec, extents: Mapping[str, int], target: Target, pins: Schedule, layouts: Layouts | None = None
+) -> Schedule:
+    """The schedule of a kernel that nobody has tuned, around the knobs that the user pinned. `layouts` says how the
+    operands of a product lie; without it they are packed.
 
     Raises ScheduleError (E_SCHEDULE_ILLEGAL) and TuneSpaceEmptyError (E_TUNE_SPACE_EMPTY) for pins that no legal
     schedule has.
     """
     wanted = Schedule({knob: value for knob, value in pins.items() if knob != FUSION})
     if isinstance(spec, ContractionSpec):
-        problem = contraction_gpu_problem(spec, extents, target)
+        problem = contraction_gpu_problem(spec, extents, target, layouts)
         chosen = gpu_space.space(problem).pinned(wanted).default if wanted else gpu_space.default_schedule(problem)
     elif isinstance(spec, AttentionSpec):
         attended = attention_problem(spec, target, extents)
@@ -52,6 +65,23 @@ def checked_schedule(spec: Spec, extents: Mapping[str, int], target: Target, pin
         return gpu_schedule(spec, extents, target, pins)
     space = gpu_space.space(contraction_gpu_problem(spec, extents, target))
     return space.check(space.default.replace(**pins))
+
+
+def layouts_of(spec: ContractionSpec, call: Call, unaligned: frozenset[int] = frozenset()) -> Layouts:
+    """How the arguments of a product lie in a call; the addresses of slots in `unaligned` may be anything."""
+    found: dict[int, tuple[int, int]] = {}
+    for index, (argument, (view, words)) in enumerate(zip(spec.arguments, call.arguments, strict=True)):
+        if view.is_scalar:
+            continue
+        itemsize = argument.dtype.itemsize
+        if 1 not in argument.strides or view.storage.slot in unaligned:
+            found[index] = itemsize, itemsize
+            continue
+        unit, rank = argument.strides.index(1), len(words) // 2
+        strides = [stride * itemsize for dim, stride in enumerate(words[rank:]) if dim != unit]
+        divided = math.gcd(VECTOR_BYTES, view.offset_bytes, *strides)
+        found[index] = divided, math.gcd(divided, words[unit] * itemsize)
+    return found
 
 
 def gpu_tile_ir(spec: Spec, schedule: Schedule) -> ModuleOp:

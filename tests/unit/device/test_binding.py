@@ -18,7 +18,7 @@ from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import LARGEST
 from tessera.compiler.tuning import launches_of_operator
 from tessera.dtypes import fp32
-from tessera.errors import CompileError, DeviceError, ScheduleError, UnsupportedTargetError
+from tessera.errors import CompileError, DeviceError, ScheduleError, TuneSpaceEmptyError, UnsupportedTargetError
 from tessera.handle import Tensor
 from tessera.ir.parsing import parse
 from tessera.lazy import structure as structures
@@ -229,3 +229,40 @@ def test_plans_of_a_cuda_device_are_device_plans(monkeypatch: pytest.MonkeyPatch
     finally:
         use_driver("cuda:0", before)
         pipeline.forget_plans()
+
+
+def of_product(result: Tensor) -> Schedule:
+    """The schedule of the product that an expression launches."""
+    pipeline.plan(result.structure)
+    return next(c.schedule for c in pipeline.launched(result.structure) if c.subject.item.family == "contraction")
+
+
+def test_descriptors_are_legal_only_where_operands_lie_on_boundaries() -> None:
+    wide, narrow = normal(32, 64, dtype=torch.bfloat16), normal(32, 65, dtype=torch.bfloat16)[:, :64]
+    b = normal(64, 48, dtype=torch.bfloat16)
+    fine = op.matmul(put(wide), put(b)).pin(a_indexing="host_descriptor", tile=(32, 32, 32))
+    assert of_product(fine)["a_indexing"] == "host_descriptor"
+    check(fine)
+    for values in (narrow, normal(33, 64, dtype=torch.bfloat16).view(-1)[1 : 1 + 32 * 64].view(32, 64)):
+        pinned = op.matmul(put(values), put(b)).pin(a_indexing="host_descriptor", tile=(32, 32, 32))
+        with pytest.raises(TuneSpaceEmptyError, match="a_indexing"):
+            pinned.eval()
+
+
+def test_wide_loads_are_not_promised_of_operands_that_start_anywhere() -> None:
+    a, b = normal(33, 64, dtype=torch.float16), put(normal(64, 48, dtype=torch.float16))
+    aligned, shifted = put(a[:32]), put(a.view(-1)[1 : 1 + 32 * 64].view(32, 64))
+    first = op.matmul(aligned, b)
+    assert op.matmul(shifted, b).structure is first.structure
+    check(first)
+    check(op.matmul(shifted, b))
+    check(op.matmul(aligned, b))
+
+
+def test_a_pinned_split_is_checked_and_launched() -> None:
+    a, b = put(normal(16, 256, dtype=torch.float16)), put(normal(256, 16, dtype=torch.float16))
+    split = op.matmul(a, b).pin(split_k=4, tile=(16, 16, 32))
+    assert launched(split)[-1] == "sum_cast"
+    check(split)
+    with pytest.raises(TuneSpaceEmptyError, match="split_k"):
+        op.matmul(a[:, :250], b[:250]).pin(split_k=4, tile=(16, 16, 32)).eval()
