@@ -46,6 +46,7 @@ class HazardTracker:
         self._host_clock: Clock = {}
         self._added = 0
         self._detour_lock = threading.Lock()
+        self._detour = False
         self._writing: dict[Operation, list[Access]] = {}
         """Operations that write to memory of users, unfinished or failed: evaluations look before they read."""
 
@@ -111,13 +112,13 @@ class HazardTracker:
         if writes:
             with self._detour_lock:
                 self._writing[operation] = [Access(operation, leaf) for leaf in writes]
-                policy.take_detour(True)
+                self._take_detour(True)
 
     def add_manual(self, handle: object) -> None:
         """Keeps what is needed to check for races, as long as the handle of a manual stream lives."""
         with self._detour_lock:
             self.manual.add(handle)
-            policy.take_detour(True)
+            self._take_detour(True)
 
     def come_after(self, stream: StreamState, earlier: Operation) -> None:
         """Notes that what a stream does from now on comes after an operation, as an event says."""
@@ -154,7 +155,11 @@ class HazardTracker:
             for operation, accesses in list(self._writing.items()):
                 if operation.done and all(access.memory_is_gone for access in accesses):
                     del self._writing[operation]  # it failed, and nobody can read what it should have written
-            policy.take_detour(bool(self._writing or self.manual))
+            self._take_detour(bool(self._writing or self.manual))
+
+    def _take_detour(self, wanted: bool) -> None:
+        self._detour = wanted
+        policy.take_detour(wanted)
 
     def reported(self, operations: Iterable[Operation]) -> None:
         """The program knows of these failures: later work does not inherit them through memory of users any more."""
@@ -168,10 +173,10 @@ class HazardTracker:
 
     def settle(self, reads: Sequence[Leaf], writes: Sequence[Leaf]) -> None:
         """Waits until the program itself may read and write memory; raises what should have written what it reads."""
-        if not self.manual:
+        if self._detour and not self.manual:
             self._choose_way()
-            if not self.unfinished and not self._writing:
-                return
+        if not self._detour and not self.unfinished:
+            return
         for operation, conflict in self._conflicts_of_program(reads, writes).items():
             if conflict.on_cpu:
                 operation.wait()

@@ -83,6 +83,15 @@ class Extent:
         """Whether it is its whole span."""
         return self.run == self.high - self.low
 
+    def covers(self, other: Extent) -> bool:
+        """Whether it certainly has every byte of another one that lies in its span, or is its like."""
+        return self.is_dense or (self.low, self.high, self.run, self.pitch) == (
+            other.low,
+            other.high,
+            other.run,
+            other.pitch,
+        )
+
     def meets(self, other: Extent) -> bool:
         """Whether both may have one byte in common. Exact for blocks of columns of one matrix, else a safe guess."""
         if self.low >= other.high or other.low >= self.high:

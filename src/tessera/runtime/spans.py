@@ -54,7 +54,11 @@ class SpanMap:
             return
         covered = self._covered(first, last, access)
         for segment in covered:
-            (segment.writers if writes else segment.readers).append(access)
+            known = segment.writers if writes else segment.readers
+            # What the same stream did before is done before: a later access stands for those that it covers.
+            stream = access.operation.stream
+            known[:] = [each for each in known if each.operation.stream is not stream or not access.covers(each)]
+            known.append(access)
         self._replace(first, last, covered)
 
     def forget(self, is_over: Callable[[Access], bool]) -> None:
@@ -84,17 +88,12 @@ class SpanMap:
         return place
 
     def _covered(self, first: int, last: int, access: Access) -> list[Segment]:
-        """The segments in a range with the gaps between them filled; an access of the same stream that a dense read
-        makes superfluous is dropped.
-        """
+        """The segments in a range with the gaps between them filled."""
         covered = []
         at = access.low
         for segment in self._segments[first:last]:
             if segment.low > at:
                 covered.append(Segment(at, segment.low, [], []))
-            if access.is_dense:
-                stream = access.operation.stream
-                segment.readers = [each for each in segment.readers if each.operation.stream is not stream]
             covered.append(segment)
             at = segment.high
         if at < access.high:

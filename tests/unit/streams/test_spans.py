@@ -83,6 +83,16 @@ def test_forgetting_leaves_nothing() -> None:
     assert len(spans) == 0
 
 
+def test_an_access_that_is_repeated_is_kept_once() -> None:
+    core, other = StreamCore(None, "cpu", "auto"), StreamCore(None, "cpu", "auto")
+    spans = SpanMap()
+    for writes in (False, True):
+        for stream in (core, other, core, core):
+            spans.add(Access(Operation(stream, "touch", None, None), from_torch(BASE[:, 2:5])), writes)
+    last = Access(Operation(other, "touch", None, None), from_torch(BASE[:, 4:6]))
+    assert [wrote for _, wrote in spans.conflicts(last, True)] == [True, True, False, False]
+
+
 def test_a_read_in_many_pieces_is_joined_by_a_write_of_all() -> None:
     core = StreamCore(None, "cpu", "auto")
     spans = SpanMap()
