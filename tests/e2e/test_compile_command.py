@@ -52,12 +52,21 @@ def test_a_pinned_schedule_and_what_becomes_of_it(capsys: pytest.CaptureFixture[
     assert "setmaxnreg" in rows["instructions"]
 
 
+def test_a_split_product_is_two_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    tall = ("matmul", "--shape", "64,64,8192", "--dtype", "bf16", "--target", "sm90")
+    assert run(*tall, "--schedule", "split_k=8") == 0
+    text = capsys.readouterr().out
+    assert text.count(" for H100") == 2
+    assert "matmul_0_parts for H100" in text
+
+
 @pytest.mark.parametrize(
     ("schedule", "reason"),
     [
         ("tile=(128,256,128), pipeline_depth=4", "rule shared-memory: the tiles in flight"),
         ("warp_specialize=True", "rule warp-specialization: loads get warps of their own"),
-        ("wrps=4", "no knob is called 'wrps'; there are tile, warps"),
+        ("wrps=4", "no kernel has the knob 'wrps'"),
         ("tile", "'tile' is no schedule"),
     ],
 )

@@ -16,7 +16,9 @@ ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
 
-@pytest.mark.parametrize(("name", "least"), [("printed.py", 30), ("printed_attention.py", 54)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("printed.py", 30), ("printed_attention.py", 54), ("printed_knobs.py", 24)]
+)
 def test_printed_kernels_compute_what_torch_does(name: str, least: int) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), *sys.path])}
     program = ROOT / "tests" / "unit" / "triton" / name

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backend.triton.static import StaticFacts, static_facts
+from tessera.compiler.arrays import Call
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
-from tessera.compiler.gpu_schedules import checked_schedule
-from tessera.compiler.launches import Launch
+from tessera.compiler.gpu_schedules import gpu_knobs
+from tessera.compiler.launches import Choice
 from tessera.compiler.tuning import launches_of_operator
-from tessera.errors import CompileError
+from tessera.errors import CompileError, ScheduleError
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
 
@@ -49,14 +50,33 @@ def gpu_sites(
     op: object, shapes: object, dtype: object, target: Target, pins: Schedule | None = None
 ) -> Sequence[Site]:
     """The launches that `op` applied to operands of these shapes takes on `target`, lowered and not compiled."""
-    compiler = GpuKernelCompiler(target)
+    compiler = _PinningCompiler(target, pins or Schedule())
     launches = launches_of_operator(op, shapes, dtype, compiler)
-    if pins:
-        launches = [_pinned(launch, target, pins) for launch in launches]
+    compiler.require_taken()
     return [Site(launch, compiler.lowered(launch.choice), frozenset()) for launch in launches]
 
 
-def _pinned(launch: Launch, target: Target, pins: Schedule) -> Launch:
-    spec, extents = launch.choice.subject.spec, launch.call.shaped.extents
-    choice = launch.choice._replace(schedule=checked_schedule(spec, extents, target, pins))
-    return launch._replace(choice=choice)
+class _PinningCompiler(GpuKernelCompiler):
+    """Changes pinned knobs of the default schedules, and no others, of the kernels that have all of these knobs."""
+
+    def __init__(self, target: Target, pins: Schedule) -> None:
+        super().__init__(target)
+        self.pins, self._known, self._taken = pins, set[str](), not pins
+
+    def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:
+        """Raises ScheduleError, whose hints are the rules that the pins break."""
+        choice = super().choose(call, schedule, unaligned)
+        space = gpu_knobs(choice.subject.spec, call, self.target)
+        self._known |= space.by_name.keys()
+        if schedule is not None or not self.pins or self.pins.keys() - space.by_name.keys():
+            return choice
+        self._taken = True
+        return choice._replace(schedule=space.check(choice.schedule.replace(**self.pins)))
+
+    def require_taken(self) -> None:
+        """Raises ScheduleError where no kernel had the pinned knobs."""
+        if not self._taken:
+            unknown = sorted(self.pins.keys() - self._known) or list(self.pins)
+            raise ScheduleError(
+                f"no kernel has the knob {unknown[0]!r}", hints=[f"there are {', '.join(sorted(self._known))}"]
+            )

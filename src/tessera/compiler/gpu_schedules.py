@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -19,6 +19,7 @@ from tessera.scheduling.gpu import (
 from tessera.scheduling.gpu_attention import lower_attention_gpu
 from tessera.scheduling.gpu_problem import VECTOR_BYTES
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
+from tessera.scheduling.knobs import Space
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec, ContractionSpec, Spec
 from tessera.target import Target
@@ -56,15 +57,14 @@ def gpu_schedule(
     return chosen.replace(fusion=False) if pins.get(FUSION) is False else chosen
 
 
-def checked_schedule(spec: Spec, extents: Mapping[str, int], target: Target, pins: Schedule) -> Schedule:
-    """The default schedule with the pinned knobs changed, and no others.
-
-    Raises ScheduleError (E_SCHEDULE_ILLEGAL), whose hints are the rules that it breaks.
-    """
-    if not isinstance(spec, ContractionSpec):
-        return gpu_schedule(spec, extents, target, pins)
-    space = gpu_space.space(contraction_gpu_problem(spec, extents, target))
-    return space.check(space.default.replace(**pins))
+def gpu_knobs(spec: Spec, call: Call, target: Target) -> Space[Any]:
+    """All schedules of a kernel on a GPU, for a call of it."""
+    extents = call.shaped.extents
+    if isinstance(spec, ContractionSpec):
+        return gpu_space.space(contraction_gpu_problem(spec, extents, target, layouts_of(spec, call)))
+    if isinstance(spec, AttentionSpec):
+        return gpu_attention_space.space(attention_problem(spec, target, extents))
+    return gpu_rows_space.space(map_reduce_gpu_problem(spec, extents, target))
 
 
 def layouts_of(spec: ContractionSpec, call: Call, unaligned: frozenset[int] = frozenset()) -> Layouts:

@@ -23,11 +23,11 @@ from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 def lower_contraction_gpu(spec: ContractionSpec, schedule: Schedule) -> ModuleOp:
     """The Tile IR of a matrix product on a GPU.
 
-    Knobs: those of `gpu_space`. Raises ScheduleError for `split_k` above 1, which makes two kernels
-    (`gpu_split_k.split`).
+    Knobs: those of `gpu_space`. Raises ScheduleError for `split_k` above 1, which makes several kernels: parts as a
+    batch of products, and what adds them up.
     """
     if number(schedule, "split_k") > 1:
-        raise ScheduleError("a product whose K is split is two kernels", hints=["lower those of gpu_split_k.split"])
+        raise ScheduleError("a product whose K is split is two kernels", hints=["lower its parts with split_k=1"])
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     name_arguments(block, spec.outputs, [spec.a, spec.b])
     _ContractionLowering(spec, schedule, TileBuilder(block), arguments).lower()

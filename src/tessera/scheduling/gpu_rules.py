@@ -227,8 +227,8 @@ RULES: tuple[Rule[GpuContractionProblem], ...] = (
     Rule("tensor-memory", "the sums of a block fit the 512 columns of Blackwell's tensor memory", _tensor_memory),
     Rule(
         "accumulators",
-        "only sums in Blackwell's tensor memory take turns in two buffers, in a fused grid that descriptors bring operands"
-        " to in stages",
+        "only sums in Blackwell's tensor memory take turns in two buffers, in a fused grid that descriptors bring"
+        " operands to in stages",
         _accumulators,
     ),
     Rule("shared-memory", "the tiles in flight must fit the shared memory of one block", _shared),

@@ -13,7 +13,9 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent.parent
 
 
-@pytest.mark.parametrize(("name", "least"), [("printed.py", 20), ("printed_attention.py", 14)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("printed.py", 20), ("printed_attention.py", 14), ("printed_knobs.py", 24)]
+)
 def test_printed_kernels_compute_what_torch_does(name: str, least: int) -> None:
     pytest.importorskip("triton", reason="the extra `triton` is not installed")
     numpy = pytest.importorskip("numpy")

@@ -30,7 +30,7 @@ def parallel(p: Printer, op: tile.ParallelOp) -> None:
         bounds.append("flatten=True")
     number = p.name("step")
     with p.nested(f"for {number} in tl.range({', '.join([*bounds, *_loop_options(op)])}):"):
-        _step(p, op, names, f"{number}.to(tl.int64)", counts)
+        _step(p, op, names, f"tl.cast({number}, tl.int64)", counts)
 
 
 def _loop_options(op: tile.ParallelOp | tile.ForOp) -> list[str]:
