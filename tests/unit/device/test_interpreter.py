@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import metadata
 
 import numpy
 import pytest
 import torch
 
-from tessera import op, settings
+from tessera import memory_stats, op, settings
+from tessera.backend.triton import interpreted
 from tessera.compiler import pipeline
+from tessera.errors import MemoryLimitError, UnsupportedTargetError
 from tessera.handle import Tensor
 from tessera.lazy.symbolic import symbolic_form
 from tessera.ops import oracle
@@ -243,3 +246,41 @@ def test_the_interpreter_stands_for_any_gpu(name: str) -> None:
         finally:
             use_driver(DEVICE, before)
             pipeline.forget_plans()
+
+
+def test_out_of_memory_leaves_earlier_results_and_leaks_nothing() -> None:
+    earlier = op.exp(put(normal(8, 8))).eval()
+    kept = earlier.torch().clone()
+    x = put(normal(64, 1024))
+    before = memory_stats()["allocated_bytes"]
+    with settings.override(memory_limit_bytes=memory_stats()["reserved_bytes"] + (64 << 10)):
+        with pytest.raises(MemoryLimitError) as caught:
+            (x + 1.5).eval()
+        assert f"{64 * 1024 * 4:,} bytes" in str(caught.value)
+    assert memory_stats()["allocated_bytes"] == before
+    assert torch.equal(earlier.torch(), kept)
+    check(x[:2] + 1.5)
+
+
+def test_the_compiler_of_triton_is_what_others_import() -> None:
+    import triton
+    from triton.runtime.jit import JITFunction
+
+    check(op.exp(put(normal(3, 3))), 1e-5)
+
+    @triton.jit
+    def kernel(x):  # type: ignore[no-untyped-def]
+        return x
+
+    assert isinstance(kernel, JITFunction)
+
+
+def test_without_triton_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", absent)
+    interpreted.interpreter.cache_clear()
+    with pytest.raises(UnsupportedTargetError, match="Triton is not installed") as caught:
+        interpreted.interpreter()
+    assert "tessera[triton]" in str(caught.value)

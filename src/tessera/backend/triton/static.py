@@ -100,7 +100,7 @@ def triton_version() -> str:
     try:
         return metadata.version("triton")
     except metadata.PackageNotFoundError:
-        raise UnsupportedTargetError("Triton is not installed", hints=["pip install 'triton==3.6.*'"]) from None
+        raise UnsupportedTargetError("Triton is not installed", hints=["pip install 'tessera[triton]'"]) from None
 
 
 def static_facts(candidates: Sequence[Candidate], target: Target) -> list[StaticFacts | CompileError]:
