@@ -75,12 +75,19 @@ def matmul(
     return ContractionSpec(name, tuple(arguments), tuple(batch), a, b, product, outputs, one_block)
 
 
-def mixed_matmul(a_dtype: DType, b_dtype: DType, *, b_axes: str = "kn") -> ContractionSpec:
-    """`A @ B` as operators make it of two dtypes: both are cast to the product's, then to that of the sums."""
-    recorder, common = ContractionRecorder(), promote_product(a_dtype, b_dtype)
+def mixed_matmul(a_dtype: DType, b_dtype: DType, *, b_axes: str = "kn", common: DType | None = None) -> ContractionSpec:
+    """`A @ B` as operators make it of two dtypes: both are cast to the product's, or to a wider `common` one, then to
+    that of the sums.
+    """
+    recorder, common = ContractionRecorder(), common or promote_product(a_dtype, b_dtype)
     arguments = (_argument(a_dtype, "mk", "k"), _argument(b_dtype, b_axes, b_axes[-1]), _argument(common, "mn", "n"))
     wide = accumulator(common)
-    a, b = (recorder.cast(recorder.cast(recorder.read(i, arguments[i]), common), wide) for i in range(2))
+    raw = [recorder.read(index, argument) for index, argument in enumerate(arguments[:2])]
+    cast = [
+        value if argument.dtype is common else recorder.cast(value, common)
+        for value, argument in zip(raw, arguments[:2], strict=True)
+    ]
+    a, b = (recorder.cast(value, wide) for value in cast)
     product = recorder.product(wide)
     outputs = (Output(2, recorder.cast(product, common)),)
     return ContractionSpec(f"matmul_{a_dtype}_{b_dtype}", arguments, (), a, b, product, outputs, True)

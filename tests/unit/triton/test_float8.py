@@ -110,6 +110,23 @@ def test_hopper_adds_up_in_fp32_after_128_products_at_most() -> None:
         assert f"max_num_imprecise_acc={wanted})" in text
 
 
+def test_a_cast_that_changes_no_number_does_not_change_what_is_multiplied() -> None:
+    gpu, schedule = target.gpu("sm90"), gpu_space.complete(Schedule(tile=(64, 64, 64), warps=4, pipeline_depth=2))
+    kinds = {
+        "tl.dot(a_tile, b_tile, acc, max_num_imprecise_acc=64)": specs.mixed_matmul(fp8_e4m3, fp8_e5m2, common=bf16),
+        "tl.dot(a_tile, b_tile.to(tl.float16), acc)": specs.mixed_matmul(fp16, fp8_e4m3, common=fp32),
+        "tl.dot(a_tile, b_tile, acc)": specs.mixed_matmul(bf16, bf16, common=fp32),
+        'tl.dot(a_tile.to(tl.float32), b_tile, acc, input_precision="ieee")': specs.mixed_matmul(fp8_e4m3, fp32),
+        'tl.dot(a_tile.to(tl.float32), b_tile.to(tl.float32), acc, input_precision="ieee")': specs.mixed_matmul(
+            fp16, bf16
+        ),
+    }
+    for dot, spec in kinds.items():
+        text = TritonBackend().emit(lower_contraction_gpu(spec, schedule), gpu, "source")
+        assert isinstance(text, str)
+        assert dot in text
+
+
 def test_sums_that_are_formed_apart_take_registers_of_their_own() -> None:
     hopper, blackwell = (
         contraction_gpu_problem(specs.matmul(fp8_e4m3), EXTENTS, target.gpu(name)) for name in ("sm90", "sm100")
