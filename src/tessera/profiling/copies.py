@@ -21,10 +21,15 @@ class CopyEvent(NamedTuple):
 
 
 def records(
-    copies: Iterable[CopyEvent], services: dict[int, list[Service]], microseconds: Callable[[int], float]
+    copies: Iterable[CopyEvent],
+    regions: Iterable[str],
+    services: dict[int, list[Service]],
+    microseconds: Callable[[int], float],
 ) -> Iterator[Record]:
-    """The records of copies; `microseconds` converts an instant to the session's time."""
-    for each in copies:
+    """The records of copies, with the name of the region of each; `microseconds` converts an instant to the session's
+    time.
+    """
+    for each, region in zip(copies, regions, strict=True):
         track = tracks.track_at(services, each.thread, each.start_ns)
         yield Record(
             kind="memcpy",
@@ -34,6 +39,7 @@ def records(
             start_us=microseconds(each.start_ns),
             end_us=microseconds(each.end_ns),
             thread_id=each.thread,
+            region=region,
             bytes=each.nbytes,
             memcpy_dir=each.direction,
             memcpy_gbps=each.nbytes / max(each.end_ns - each.start_ns, 1),

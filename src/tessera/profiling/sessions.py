@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling import copies, facts, recorder, tracks
 from tessera.profiling.copies import CopyEvent
+from tessera.profiling.issued import IssuedWork, Moment, region_names
 from tessera.profiling.pending import PendingResults
 from tessera.profiling.recorder import Drained
-from tessera.profiling.regions import RegionEvent, innermost
+from tessera.profiling.regions import RegionEvent
 from tessera.profiling.schema import CAPABILITIES, RECORD_FIELDS, RECORD_WORDS, Record, StepFacts
 from tessera.profiling.tracks import Service
 
@@ -70,6 +71,7 @@ class Session:
         self.marks: list[tuple[int, str, int]] = []  # (time, name, thread)
         self.counters: list[tuple[int, str, float, str]] = []  # (time, name, value, unit)
         self.copies: list[CopyEvent] = []
+        self.issued: list[IssuedWork] = []
         self.thread_names: dict[int, str] = {}
         """The names of threads whose work is recorded, also of those that have ended since."""
         self._services: dict[int, list[Service]] | None = None
@@ -136,7 +138,9 @@ class Session:
 
     def records(self) -> list[Record]:
         """All events in order of their start: kernels, copies, regions, marks and counters, in the portable schema."""
-        copied = copies.records(list(self.copies), self._known_services(), self._us)
+        made = list(self.copies)
+        names = self._region_names((each.thread, each.start_ns) for each in made)
+        copied = copies.records(made, names, self._known_services(), self._us)
         events = [*self._kernel_records(), *copied, *self._region_records(), *self._instant_records()]
         return sorted(events, key=lambda record: (record.start_us, -record.end_us))
 
@@ -151,7 +155,7 @@ class Session:
 
     def _kernel_records(self) -> Iterable[Record]:
         rows = self.kernel_rows()
-        names = self._region_names(rows)
+        names = self._region_names(rows[:, [_THREAD, _START]].tolist())
         services = self._known_services()
         for row, name in zip(rows.tolist(), names, strict=True):
             known = self.step_facts(row[_PLAN], row[_STEP])
@@ -181,14 +185,9 @@ class Session:
     def _known_services(self) -> dict[int, list[Service]]:
         return tracks.known() if self._services is None else self._services
 
-    def _region_names(self, rows: NDArray[numpy.int64]) -> list[str]:
-        names = [""] * len(rows)
-        for thread in set(rows[:, _THREAD].tolist()):
-            places = numpy.flatnonzero(rows[:, _THREAD] == thread)
-            found = innermost(self.regions, thread, rows[places, _START].tolist())
-            for place, name in zip(places.tolist(), found, strict=True):
-                names[place] = name
-        return names
+    def _region_names(self, begun: Iterable[tuple[int, int]]) -> list[str]:
+        """By thread and instant at which something began."""
+        return region_names(self.regions, list(self.issued), [Moment(*each) for each in begun])
 
     def _region_records(self) -> Iterable[Record]:
         for each in self.regions:
@@ -306,6 +305,17 @@ def copied(nbytes: int, direction: str, start_ns: int) -> None:
         event = CopyEvent(start_ns, time.monotonic_ns(), threading.get_ident(), nbytes, direction)
         for each in list(_active):
             each.copies.append(event._replace(start_ns=max(start_ns, each.start_ns)))
+
+
+def moment() -> Moment | None:
+    """This moment of the calling thread, which enqueues something; None when no session is on."""
+    return Moment(threading.get_ident(), time.monotonic_ns()) if _active else None
+
+
+def worked(start_ns: int, issued: Moment) -> None:
+    """Notes, in every active session, that the calling thread has done from `start_ns` on what was enqueued then."""
+    for each in list(_active):
+        each.issued.append(IssuedWork(threading.get_ident(), start_ns, time.monotonic_ns(), issued))
 
 
 _waiting: list[Callable[[], None]] = []

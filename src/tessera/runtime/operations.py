@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from tessera.errors import StreamError, TesseraError
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.promise import Promise
 from tessera.lazy.structure import Structure
+from tessera.profiling import sessions
+from tessera.profiling.issued import Moment
 
 Clock: TypeAlias = dict[int, int]
 """A vector clock: by stream number, the last operation of that stream that certainly came before."""
@@ -175,6 +178,7 @@ class Operation:
         "done",
         "failure",
         "index",
+        "issued",
         "name",
         "needs",
         "observer",
@@ -188,6 +192,8 @@ class Operation:
     def __init__(self, stream: StreamState, name: str, place: str | None, run: Callable[[], None] | None) -> None:
         self.stream, self.name, self.place, self.run = stream, name, place, run
         self.index = 0
+        self.issued: Moment | None = None
+        """When it was enqueued, where a profile is on."""
         self.clock: Clock = {}
         self.after: list[Operation] = []
         self.needs: list[Operation] = []
@@ -263,8 +269,11 @@ class HostOperation(Operation):
             earlier.wait()
         failure = self.inherited_failure()
         if failure is None and self.run is not None:
+            start_ns = time.monotonic_ns()
             try:
                 self.run()
+                if self.issued is not None:
+                    sessions.worked(start_ns, self.issued)
             except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who read the value
                 failure = Failure.of(error, self)
         self.finish(failure)

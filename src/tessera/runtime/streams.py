@@ -72,6 +72,7 @@ class StreamCore:
         """
         operation = self.queue.operation(self, name, place or user_location(), run)
         operation.after = list(after)
+        operation.issued = sessions.moment()
         made = results(operation) if results is not None else ()
         operation.touches = [leaf.owner for leaf in (*reads, *writes, *made)]
         with tracker.lock:

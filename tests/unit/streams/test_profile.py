@@ -11,6 +11,8 @@ import torch
 
 from tessera import memcpy, op, profiler, stream
 from tessera.profiling import tracks
+from tessera.profiling.issued import IssuedWork, Moment, region_names
+from tessera.profiling.regions import RegionEvent
 from tessera.profiling.tracks import PROGRAM, Service, Track
 
 
@@ -79,6 +81,30 @@ def test_the_timeline_names_streams_that_are_gone(tmp_path: Path) -> None:
     copies = [event for event in events if event.get("cat") == "memcpy"]
     assert all(event["args"]["bytes"] == 4 * 64 * 64 and event["args"]["memcpy_dir"] == "h2h" for event in copies)
     assert len(session.records()) == 6
+
+
+def test_work_belongs_to_the_region_that_enqueued_it() -> None:
+    s = stream.create()
+    a, x = torch.randn(6, 6), torch.zeros(6, 6)
+    gate = threading.Event()
+    with profiler.session() as session:
+        s.core.enqueue("hold", lambda: _wait(gate))
+        with profiler.region("outer"):
+            op.exp(a, stream=s)
+            with profiler.region("inner"):
+                op.matmul(a, a, stream=s)
+                memcpy.async_(dst=x, src=a, stream=s)
+        op.neg(a, stream=s)
+        gate.set()
+    regions = {each.operator or each.kind: each.region for each in session.records() if each.kind != "region"}
+    assert regions == {"exp": "outer", "matmul": "inner", "memcpy": "inner", "neg": ""}
+
+
+def test_what_began_just_before_its_work_by_another_clock_is_part_of_it() -> None:
+    regions = [RegionEvent("r", 1, 0, 100)]
+    issued = [IssuedWork(7, 5_000, 9_000, Moment(1, 50)), IssuedWork(7, 20_000, 30_000, Moment(1, 500))]
+    moments = [Moment(7, 4_500), Moment(7, 8_000), Moment(7, 15_000), Moment(7, 25_000), Moment(1, 60), Moment(2, 60)]
+    assert region_names(regions, issued, moments) == ["r", "r", "", "", "r", ""]
 
 
 def test_a_thread_serves_one_stream_after_another() -> None:
