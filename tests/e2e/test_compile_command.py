@@ -94,3 +94,14 @@ def test_a_schedule_that_is_refused_names_the_rule(
 def test_mistakes_are_named(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*arguments) == 1
     assert message in capsys.readouterr().err
+
+
+def test_why_this_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    assert run("softmax", "--shape", "4096,1024", "--dtype", "bf16", "--target", "sm90", "--explain") == 0
+    text = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ")}
+    assert "bound by" in rows["estimate"]
+    assert "why" in rows
+    assert "(Triton 3." in rows["block"]
+    assert "bytes a multiprocessor" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import Annotated
 
 import typer
@@ -30,6 +31,10 @@ def compile(
         str,
         typer.Option(help='Knobs that differ from the default schedule: "tile=(128,128,64), warps=4".'),
     ] = "",
+    candidates: Annotated[
+        int, typer.Option(help="Schedules of the model that are compiled, to take the best one that does not spill.")
+    ] = 3,
+    explain: Annotated[bool, typer.Option("--explain", help="Also print why the model expects that time.")] = False,
     source: Annotated[bool, typer.Option("--source", help="Also print the Triton source.")] = False,
 ) -> None:
     """Compile an operator for a GPU that need not be there, and print its schedule and what the compiler reports:
@@ -42,12 +47,14 @@ def compile(
     gpu = targets.gpu(target)
     sizes = [_extents(text) for text in shape]
     pins = Schedule.parse(schedule)
-    kernels = gpu_kernels(function, sizes[0] if len(sizes) == 1 else sizes, dtype, gpu, pins)
+    kernels = gpu_kernels(function, sizes[0] if len(sizes) == 1 else sizes, dtype, gpu, pins, candidates)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for kernel in kernels:
         console.print(f"{kernel.name} for {gpu.name} ({gpu.arch})")
         for name, value in _rows(kernel, gpu):
             console.print(f"  {name:13} {value}")
+        if explain and kernel.estimate is not None:
+            console.print("  why\n" + indent(kernel.estimate.explain(), "    "))
         if source and not isinstance(kernel.facts, CompileError):
             console.print(kernel.facts.text)
     failed = [kernel.facts for kernel in kernels if isinstance(kernel.facts, CompileError)]
@@ -75,6 +82,8 @@ def _rows(kernel: GpuKernel, gpu: Target) -> list[tuple[str, str]]:
         found = f"none: a block does not fit a multiprocessor, for its {held.binds}"
     return [
         *rows,
+        *([("estimate", kernel.estimate.explain().splitlines()[0])] if kernel.estimate is not None else []),
+        *(("pruned", f"{brief(each.schedule)}: {each.reason}") for each in kernel.pruned),
         ("registers", f"{facts.registers} a thread"),
         ("spills", f"{facts.spill_bytes} bytes a thread"),
         ("shared memory", f"{facts.shared_bytes} bytes a block"),

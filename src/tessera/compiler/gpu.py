@@ -7,42 +7,56 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backend.triton.static import StaticFacts, static_facts
+from tessera.backend.triton.static import StaticFacts
 from tessera.compiler.arrays import Call
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
+from tessera.compiler.gpu_refinement import Pruned, refined
 from tessera.compiler.gpu_schedules import gpu_knobs
 from tessera.compiler.launches import Choice
 from tessera.compiler.tuning import launches_of_operator
 from tessera.errors import CompileError, ScheduleError
+from tessera.scheduling.gpu_cost import GpuEstimate
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
 
 
 @dataclass(frozen=True)
 class GpuKernel:
-    """A kernel of an operator: `name`, `schedule`, Tile IR, and its facts or why it does not compile."""
+    """A kernel of an operator: `name`, `schedule`, Tile IR, its facts or why it does not compile, what the model makes
+    of them (None for families that it does not know), and the schedules that the compiler's figures spoke against.
+    """
 
     name: str
     schedule: Schedule
     module: ModuleOp
     facts: StaticFacts | CompileError
+    estimate: GpuEstimate | None = None
+    pruned: tuple[Pruned, ...] = ()
 
 
 def gpu_kernels(
-    op: object, shapes: object, dtype: object, target: Target, pins: Schedule | None = None
+    op: object, shapes: object, dtype: object, target: Target, pins: Schedule | None = None, candidates: int = 0
 ) -> list[GpuKernel]:
     """The kernels that `op` applied to operands of these shapes takes on `target`, compiled without running any.
 
-    `shapes` and `dtype` are those of `autotune`; `pins` are knobs that differ from the default schedules. Raises what
-    the operator raises for them, ScheduleError for pins that break a rule, and UnsupportedTargetError where Triton is
-    not installed.
+    `shapes` and `dtype` are those of `autotune`; `pins` are knobs that differ from the default schedules. Without pins
+    so many `candidates` of the model are compiled for each kernel, and the best of those that do not spill is taken.
+    Raises what the operator raises for them, ScheduleError for pins that break a rule, and UnsupportedTargetError where
+    Triton is not installed.
     """
     sites = gpu_sites(op, shapes, dtype, target, pins)
-    found = static_facts([site.candidate for site in sites], target)
+    found = refined(sites, GpuKernelCompiler(target), 0 if pins else candidates)
     return [
-        GpuKernel(site.name, site.launch.schedule, site.lowered.module, facts)
-        for site, facts in zip(sites, found, strict=True)
+        GpuKernel(
+            name=each.site.name,
+            schedule=each.site.launch.schedule,
+            module=each.site.lowered.module,
+            facts=each.facts,
+            estimate=each.estimate,
+            pruned=each.pruned,
+        )
+        for each in found
     ]
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tessera.scheduling.gpu_cost import GpuRooflineModel
+from tessera.scheduling.gpu_cost import GpuRooflineModel, RowsEstimate
 from tessera.scheduling.gpu_rows_cost import vector_bytes
 from tessera.scheduling.gpu_rows_problem import GpuRowsProblem, of_its_size, predicted_resources, tile_registers
 from tessera.scheduling.knobs import Knob, Rule, Space
@@ -142,6 +142,13 @@ def _modelled(problem: GpuRowsProblem) -> Schedule:
         return _narrowest(problem)
     best = min(seconds for seconds, _ in timed)
     return next(schedule for seconds, schedule in timed if seconds <= 1.01 * best)
+
+
+def best_starts(problem: GpuRowsProblem, count: int, model: GpuRooflineModel | None = None) -> list[RowsEstimate]:
+    """The `count` legal starts that the model thinks fastest, the best first."""
+    rates = model or _model(problem.target)
+    legal = (each for each in _starts(problem) if all(rule.holds(each, problem) for rule in RULES))
+    return sorted((rates.estimate(problem, each) for each in legal), key=lambda found: found.seconds)[:count]
 
 
 def space(problem: GpuRowsProblem) -> Space[GpuRowsProblem]:

@@ -1,0 +1,102 @@
+"""The model's candidates held against the compiler: what spills goes, the rest is ranked by the compiler's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tessera import op, target
+from tessera.compiler import gpu_refinement
+from tessera.compiler.gpu import gpu_kernels, gpu_sites
+from tessera.compiler.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.gpu_refinement import Refined, refined
+from tessera.errors import CompileError
+from tessera.target import Target
+
+pytest.importorskip("triton", reason="the extra `triton` is not installed")
+
+from tessera.backend.triton.objects import LaunchFacts
+from tessera.backend.triton.static import Candidate, StaticFacts
+
+GPU = target.gpu("sm90")
+FACTS = StaticFacts(
+    triton="3.6.0",
+    registers=168,
+    spill_bytes=0,
+    shared_bytes=147456,
+    warps=8,
+    stages=3,
+    tensor_memory_columns=0,
+    instructions={},
+    operations={},
+    launch=LaunchFacts(),
+    image_sha256="",
+    source="",
+)
+Answer = StaticFacts | CompileError
+
+
+def refine(monkeypatch: pytest.MonkeyPatch, answers: Callable[[int], Answer], count: int = 3) -> Refined:
+    """The refinement of one product, of whose candidates number `i` the compiler says `answers(i)`."""
+
+    def static_facts(candidates: Sequence[Candidate], gpu: Target) -> list[Answer]:
+        return [answers(index) for index in range(len(candidates))]
+
+    monkeypatch.setattr(gpu_refinement, "static_facts", static_facts)
+    sites = gpu_sites(op.matmul, (4096, 4096, 4096), "bf16", GPU)
+    (found,) = refined(sites, GpuKernelCompiler(GPU), count)
+    return found
+
+
+def test_the_default_is_kept_where_the_compiler_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    (site,) = gpu_sites(op.matmul, (4096, 4096, 4096), "bf16", GPU)
+    found = refine(monkeypatch, lambda index: FACTS)
+    assert found.site.launch.schedule == site.launch.schedule
+    assert found.pruned == ()
+    assert found.estimate is not None
+    assert "Triton 3.6.0" in found.estimate.explain()
+
+
+def test_a_schedule_that_spills_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = refine(monkeypatch, lambda index: FACTS if index else replace(FACTS, spill_bytes=64))
+    assert [each.reason for each in found.pruned] == ["spills 64 bytes a thread"]
+    assert found.site.launch.schedule != found.pruned[0].schedule
+
+
+def test_what_does_not_compile_or_fit_is_pruned_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Answer] = [CompileError("out of something"), replace(FACTS, shared_bytes=300_000), FACTS]
+    found = refine(monkeypatch, lambda index: answers[index])
+    assert found.facts is FACTS
+    reasons = [each.reason for each in found.pruned]
+    assert reasons == ["does not compile: out of something", "fits no multiprocessor, for its shared memory"]
+
+
+def test_where_all_spill_what_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    (site,) = gpu_sites(op.matmul, (4096, 4096, 4096), "bf16", GPU)
+    found = refine(monkeypatch, lambda index: replace(FACTS, spill_bytes=8 + index))
+    assert found.site.launch.schedule == site.launch.schedule
+    assert isinstance(found.facts, StaticFacts)
+    assert found.facts.spill_bytes == 8
+    assert len(found.pruned) == 2
+
+
+def test_no_rivals_where_none_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def answer(index: int) -> Answer:
+        seen.append(index)
+        return FACTS
+
+    assert refine(monkeypatch, answer, 0).pruned == ()
+    assert seen == [0]
+
+
+def test_real_candidates_are_compiled_and_the_one_taken_does_not_spill() -> None:
+    (kernel,) = gpu_kernels(op.matmul, (1024, 1024, 1024), "bf16", target.gpu("sm80"), candidates=3)
+    assert isinstance(kernel.facts, StaticFacts)
+    assert kernel.facts.spill_bytes == 0
+    assert kernel.estimate is not None
+    assert kernel.estimate.schedule == kernel.schedule
+    assert kernel.estimate.work.resources.registers == kernel.facts.registers
