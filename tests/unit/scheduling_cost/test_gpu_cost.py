@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -236,6 +237,11 @@ def test_the_explanation_says_every_term_with_its_number() -> None:
         assert any(line.startswith(name) for line in text.splitlines()), name
     megabytes, terabytes = re.findall(r"^HBM +.*: ([\d.]+) MB at ([\d.]+) TB/s", text, re.MULTILINE)[0]
     assert float(megabytes) / float(terabytes) / 1e6 == pytest.approx(found.work.hbm_s, rel=0.01)
+
+
+def test_the_page_on_gpus_shows_what_is_printed() -> None:
+    page = Path(__file__).parents[3] / "docs" / "gpu.md"
+    assert estimate(problem(8192, 8192, 8192)).explain() in page.read_text()
 
 
 def test_the_tuner_and_the_choice_of_schedules_can_use_it() -> None:
