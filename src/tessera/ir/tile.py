@@ -1,8 +1,8 @@
 """Tile IR: the operations of one kernel, `tessera.tile.*` (semantics in docs/architecture.md, section 3).
 
 Buffers are memrefs, tiles are static-shape vectors, arithmetic is `arith` and `math` on vectors. The
-operations here are what those dialects lack: staging, the matrix multiply, reductions and the worker grid;
-`tile_access` has those that reach memory.
+operations here are what those dialects lack: kernels, the worker grid, loops and scratch memory; `tile_access` has
+those that reach buffers, `tile_values` those that compute tiles.
 """
 
 from __future__ import annotations
@@ -33,10 +33,23 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.traits import IsTerminator, NoTerminator, Pure
+from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.tile_access import LoadOp, PrefetchOp, StoreOp, integers, vector
+from tessera.ir.tile_access import LoadOp, PrefetchOp, StoreOp, integers
+from tessera.ir.tile_values import (
+    COMPARISONS,
+    REDUCE_KINDS,
+    BroadcastOp,
+    CastOp,
+    CompareOp,
+    IotaOp,
+    MaskOp,
+    MmaOp,
+    ReduceOp,
+    SelectOp,
+    SplitOp,
+)
 
 __all__ = [
     "COMPARISONS",
@@ -67,8 +80,6 @@ __all__ = [
 
 STAGE_LAYOUTS = {"rows": 2, "panels": 3, "row_panels": 3, "panels_vnni": 4}
 """Layout of a stage -> the rank of its memref."""
-REDUCE_KINDS = ("add", "mul", "max", "min")
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 GRIDS = ("persistent", "fused")
 """How the programs of a GPU may share out the steps of a grid, but for one program per step."""
 
@@ -223,171 +234,6 @@ class AllocOp(IRDLOperation):
     def verify_(self) -> None:
         if any(extent < 0 for extent in self.memory.type.get_shape()):
             raise VerifyException("scratch memory has a static shape")
-
-
-@irdl_op_definition
-class MmaOp(IRDLOperation):
-    """`acc + a @ b` on tiles: the one matrix operation."""
-
-    name = "tessera.tile.mma_sync"
-    a = operand_def(VectorType)
-    b = operand_def(VectorType)
-    acc = operand_def(VectorType)
-    m = attr_def(IntegerAttr)
-    n = attr_def(IntegerAttr)
-    k = attr_def(IntegerAttr)
-    dtype = attr_def(StringAttr)
-    result = result_def(VectorType)
-    traits = traits_def(Pure())
-
-    def verify_(self) -> None:
-        a, b, acc = vector(self.a), vector(self.b), vector(self.acc)
-        m, n, k = self.m.value.data, self.n.value.data, self.k.value.data
-        if a.get_shape() != (m, k) or b.get_shape() != (k, n) or acc.get_shape() != (m, n):
-            raise VerifyException(
-                f"mma_sync {m}x{n}x{k} over tiles {a.get_shape()}, {b.get_shape()}, {acc.get_shape()}"
-            )
-        if self.result.type != acc:
-            raise VerifyException("the result has the accumulator's type")
-
-
-@irdl_op_definition
-class ReduceOp(IRDLOperation):
-    """Reduces a tile along `axis`, which becomes size 1."""
-
-    name = "tessera.tile.reduce"
-    tile = operand_def(VectorType)
-    kind = attr_def(StringAttr)
-    axis = attr_def(IntegerAttr)
-    result = result_def(VectorType)
-    traits = traits_def(Pure())
-
-    def verify_(self) -> None:
-        tile, result = vector(self.tile), self.result.type
-        if self.kind.data not in REDUCE_KINDS:
-            raise VerifyException(f"kind {self.kind.data!r} is none of {REDUCE_KINDS}")
-        axis = self.axis.value.data
-        expected = tuple(1 if dim == axis else size for dim, size in enumerate(tile.get_shape()))
-        if result.get_shape() != expected or result.element_type != tile.element_type:
-            raise VerifyException(f"reducing axis {axis} of {tile} does not give {result}")
-
-
-@irdl_op_definition
-class SplitOp(IRDLOperation):
-    """The lower and the upper half of a tile along `axis`."""
-
-    name = "tessera.tile.split"
-    tile = operand_def(VectorType)
-    axis = attr_def(IntegerAttr)
-    lower = result_def(VectorType)
-    upper = result_def(VectorType)
-    traits = traits_def(Pure())
-
-    def verify_(self) -> None:
-        whole, axis = vector(self.tile), self.axis.value.data
-        shape = whole.get_shape()
-        if not 0 <= axis < len(shape) or shape[axis] % 2:
-            raise VerifyException(f"axis {axis} of {whole} has no halves")
-        half = VectorType(whole.element_type, [size // (1 + (dim == axis)) for dim, size in enumerate(shape)])
-        if self.lower.type != half or self.upper.type != half:
-            raise VerifyException(f"the halves of {whole} along axis {axis} are {half}")
-
-
-@irdl_op_definition
-class BroadcastOp(IRDLOperation):
-    """A scalar, or the size-1 dimensions of a tile, spread over a tile."""
-
-    name = "tessera.tile.broadcast"
-    value = operand_def(Attribute)
-    result = result_def(VectorType)
-    traits = traits_def(Pure())
-
-    def verify_(self) -> None:
-        source, result = self.value.type, self.result.type
-        if not isinstance(source, VectorType):
-            if source != result.element_type:
-                raise VerifyException(f"scalar {source} spread over {result}")
-            return
-        shapes = zip(source.get_shape(), result.get_shape(), strict=False)
-        if len(source.get_shape()) != len(result.get_shape()) or any(a not in (1, b) for a, b in shapes):
-            raise VerifyException(f"{source} does not broadcast to {result}")
-
-
-@irdl_op_definition
-class MaskOp(IRDLOperation):
-    """i1 tile: `position + lane < limit` along `axis`."""
-
-    name = "tessera.tile.mask"
-    position = operand_def(IndexType)
-    limit = operand_def(IndexType)
-    axis = attr_def(IntegerAttr)
-    result = result_def(VectorType)
-    traits = traits_def(Pure())
-
-
-@irdl_op_definition
-class IotaOp(IRDLOperation):
-    """i64 tile: `offset + lane` along `axis`."""
-
-    name = "tessera.tile.iota"
-    offset = operand_def(IndexType)
-    axis = attr_def(IntegerAttr)
-    result = result_def(VectorType)
-    traits = traits_def(Pure())
-
-
-@irdl_op_definition
-class CompareOp(IRDLOperation):
-    """i1 tile: element by element `a predicate b` (xDSL's arith.cmpi and arith.cmpf give a scalar).
-
-    As in torch: with a NaN only `ne` holds; integers are signed; false < true.
-    """
-
-    name = "tessera.tile.compare"
-    a = operand_def(VectorType)
-    b = operand_def(VectorType)
-    predicate = attr_def(StringAttr)
-    result = result_def(VectorType)
-    traits = traits_def(Pure())
-
-    def verify_(self) -> None:
-        a, result = vector(self.a), self.result.type
-        if self.predicate.data not in COMPARISONS:
-            raise VerifyException(f"predicate {self.predicate.data!r} is none of {COMPARISONS}")
-        if self.b.type != a or result.get_shape() != a.get_shape() or result.element_type != IntegerType(1):
-            raise VerifyException(f"compare of {a} and {self.b.type} does not give {result}")
-
-
-@irdl_op_definition
-class SelectOp(IRDLOperation):
-    """Element by element `condition ? a : b` (xDSL's arith.select takes a scalar condition only)."""
-
-    name = "tessera.tile.select"
-    condition = operand_def(VectorType)
-    a = operand_def(VectorType)
-    b = operand_def(VectorType)
-    result = result_def(VectorType)
-    traits = traits_def(Pure())
-
-    def verify_(self) -> None:
-        condition, result = vector(self.condition), self.result.type
-        if self.a.type != result or self.b.type != result or condition.get_shape() != result.get_shape():
-            raise VerifyException(f"select of {self.a.type} and {self.b.type} by {condition} does not give {result}")
-
-
-@irdl_op_definition
-class CastOp(IRDLOperation):
-    """Converts elements as torch's `to`, between all types (xDSL's arith converts integers as scalars only)."""
-
-    name = "tessera.tile.cast"
-    value = operand_def(VectorType)
-    result = result_def(VectorType)
-    traits = traits_def(Pure())
-
-    def verify_(self) -> None:
-        source, result = vector(self.value), self.result.type
-        if source.get_shape() != result.get_shape():
-            raise VerifyException(f"cast of {source} does not give {result}")
 
 
 TILE_OPERATIONS: Sequence[type[IRDLOperation]] = (

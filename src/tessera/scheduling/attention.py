@@ -22,7 +22,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bool_
-from tessera.scheduling.builder import TileBuilder, buffer_type
+from tessera.scheduling.attributes import buffer_type
+from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import Value
 from tessera.scheduling.online_softmax import KeyRange, OnlineSoftmax, State, additive
 from tessera.scheduling.schedule import Schedule

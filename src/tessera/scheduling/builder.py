@@ -6,83 +6,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias
 
 from xdsl.dialects import arith, memref, scf
 from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
-    BFloat16Type,
-    DenseArrayBase,
     DenseIntOrFPElementsAttr,
-    Float8E4M3FNType,
-    Float8E5M2Type,
-    Float16Type,
-    Float32Type,
-    Float64Type,
-    FloatAttr,
     IndexType,
     IntegerAttr,
     IntegerType,
     MemRefType,
-    NoneAttr,
-    StridedLayoutAttr,
     StringAttr,
     UnitAttr,
     VectorType,
-    bf16,
-    f8E4M3FN,
-    f8E5M2,
-    f16,
-    f32,
-    f64,
     i1,
-    i32,
     i64,
 )
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tessera.dtypes import DType
 from tessera.ir import tile
+from tessera.scheduling.attributes import element_type, flags_attribute, integers_attribute
 
 INDEX = IndexType()
-ElementType: TypeAlias = (
-    IntegerType | Float8E4M3FNType | Float8E5M2Type | Float16Type | BFloat16Type | Float32Type | Float64Type
-)
-_ELEMENT_TYPES: dict[str, ElementType] = {
-    "f32": f32,
-    "f64": f64,
-    "bf16": bf16,
-    "f16": f16,
-    "f8E4M3FN": f8E4M3FN,
-    "f8E5M2": f8E5M2,
-    "i1": i1,
-    "i32": i32,
-    "i64": i64,
-}
-
-
-def element_type(dtype: DType) -> ElementType:
-    """The MLIR element type of a dtype."""
-    return _ELEMENT_TYPES[dtype.mlir]
-
-
-def integers_attribute(values: Sequence[int]) -> DenseArrayBase:
-    """An `array<i64: ...>` attribute."""
-    return DenseArrayBase.from_list(i64, list(values))
-
-
-def flags_attribute(values: Sequence[bool]) -> DenseArrayBase:
-    """An `array<i1: ...>` attribute."""
-    return DenseArrayBase.from_list(i1, [int(value) for value in values])
-
-
-def buffer_type(
-    dtype: DType, strides: Sequence[int | None], shape: Sequence[int] | None = None
-) -> MemRefType[Attribute]:
-    """A memref whose strides are static where an integer is given; extents dynamic unless `shape` says otherwise."""
-    extents = [DYNAMIC_INDEX] * len(strides) if shape is None else list(shape)
-    layout = StridedLayoutAttr([NoneAttr() if stride is None else stride for stride in strides])
-    return MemRefType(element_type(dtype), extents, layout)
 
 
 @dataclass
@@ -411,9 +355,3 @@ class Stage:
     column: SSAValue
     tile: SSAValue | None = None
     buffer: SSAValue = field(init=False)
-
-
-def fill_attribute(value: float, dtype: DType) -> Attribute:
-    """The `fill` attribute of a load."""
-    kind = element_type(dtype)
-    return IntegerAttr(int(value), kind) if isinstance(kind, IntegerType) else FloatAttr(value, kind)

@@ -20,7 +20,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import DType, bf16, fp32
-from tessera.scheduling.builder import TileBuilder, buffer_type
+from tessera.scheduling.attributes import buffer_type
+from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ContractionSpec, Output, kernel_module, unit_axis

@@ -10,7 +10,8 @@ from xdsl.ir import SSAValue
 from tessera.dtypes import fp32, tf32
 from tessera.errors import ScheduleError
 from tessera.ir import tile
-from tessera.scheduling.builder import TileBuilder, integers_attribute
+from tessera.scheduling.attributes import integers_attribute
+from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import Value
 from tessera.scheduling.gpu_grid import Grid, kernel_of, name_arguments, with_hints
 from tessera.scheduling.gpu_operands import multiplied, stored

@@ -16,7 +16,8 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import DType
 from tessera.ir import tile
-from tessera.scheduling.builder import TileBuilder, buffer_type
+from tessera.scheduling.attributes import buffer_type
+from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import TRANSCENDENTAL, WALK, Value, post_order
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec, Output, kernel_module

@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, Block, Region
 
 from tessera.dtypes import DType
 from tessera.ir import tile
-from tessera.scheduling.builder import buffer_type, element_type, integers_attribute
+from tessera.scheduling.attributes import buffer_type, element_type, integers_attribute
 from tessera.scheduling.expression import Value
 from tessera.scheduling.writer import ArgumentTile
 

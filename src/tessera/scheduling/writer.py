@@ -12,7 +12,8 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import fp32, fp64, int64
 from tessera.ir import tile
-from tessera.scheduling.builder import TileBuilder, element_type
+from tessera.scheduling.attributes import element_type
+from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import Value
 
 _FLOAT: Mapping[str, Callable[..., Operation]] = {

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.utils.exceptions import VerifyException
 
+from tessera import target
+from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import bf16, fp32
-from tessera.errors import IRError, ScheduleError
+from tessera.errors import CompileError, IRError, ScheduleError
 from tessera.ir import tile
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
@@ -83,6 +85,21 @@ def test_a_promised_alignment_must_be_kept() -> None:
 def test_k_in_parts_is_no_single_kernel() -> None:
     with pytest.raises(ScheduleError, match="two kernels"):
         lower_contraction_gpu(specs.matmul(fp32), PLAIN.replace(split_k=2))
+
+
+# -- the CPU ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_cpu_ignores_hints_and_refuses_what_it_cannot_compute() -> None:
+    cpu = target.detect()
+
+    def assembly(**knobs: KnobValue) -> str | bytes:
+        return LLVMBackend().emit(lower_contraction_gpu(specs.matmul(fp32), PLAIN.replace(**knobs)), cpu, "source")
+
+    hints: dict[str, KnobValue] = {"grid": "persistent", "warp_specialize": True, "max_registers": 96}
+    assert assembly(**hints, a_indexing="host_descriptor", b_eviction="last", vector_bytes=16) == assembly()
+    with pytest.raises(CompileError, match=r"no code for tessera\.tile\.split"):
+        assembly(epilogue_parts=2)
 
 
 # -- what the verifier refuses ----------------------------------------------------------------------------------------
