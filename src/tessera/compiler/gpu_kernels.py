@@ -58,11 +58,12 @@ class GpuKernelCompiler:
     # -- the path of binding --------------------------------------------------------------------------------------
 
     def subject(self, call: Call) -> Subject:
-        """The subject of a call on this device: one object for each kernel and layout pattern."""
-        key = (self, call.shaped.pattern)
+        """The subject of a call on this device: one object for each kernel, layout pattern and policy."""
+        policy = current_policy()
+        key = (self, call.shaped.pattern, policy)
         subject = call.item.variants.get(key)
         if not isinstance(subject, Subject):
-            subject = call.item.variants[key] = Subject(call.item, call.shaped.pattern, self.target)
+            subject = call.item.variants[key] = Subject(call.item, call.shaped.pattern, self.target, policy)
         return subject
 
     def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:

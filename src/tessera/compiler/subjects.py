@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from tessera.compiler.program import KernelItem
 from tessera.compiler.specs import SPECS, Pattern
 from tessera.errors import ScheduleError
 from tessera.ir.graph import GraphOperation
+from tessera.lazy.policy import FAST, Policy
 from tessera.ops.pins import KNOBS
 from tessera.scheduling.attention_space import AttentionProblem, attention_problem
 from tessera.scheduling.contraction_space import ContractionProblem
@@ -29,15 +31,21 @@ P = TypeVar("P", ContractionProblem, MapReduceProblem)
 
 
 class Subject:
-    """A kernel with a layout pattern. There is one object for each pair, so identity is equality."""
+    """A kernel with a layout pattern, for a device with several maths under a policy. There is one object for each of
+    these, so identity is equality.
+    """
 
-    def __init__(self, item: KernelItem, pattern: Pattern, target: Target) -> None:
-        self.item, self.pattern, self._target = item, pattern, target
+    def __init__(self, item: KernelItem, pattern: Pattern, target: Target, policy: Policy = FAST) -> None:
+        self.item, self.pattern, self._target, self._policy = item, pattern, target, policy
 
     @cached_property
     def spec(self) -> Spec:
-        """The specification that lowerings take."""
-        return SPECS[self.item.family](self.item, self.pattern)
+        """The specification that lowerings take. Whether tf32 is permitted says the operator, or the policy for all."""
+        spec = SPECS[self.item.family](self.item, self.pattern)
+        if not isinstance(spec, ContractionSpec):
+            return spec
+        permitted = "tf32" if self._policy.tf32 else spec.math
+        return replace(spec, math=permitted if self._policy.rewrites_arithmetic else None)
 
     @cached_property
     def pins(self) -> Schedule:

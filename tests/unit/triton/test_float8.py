@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy
 import pytest
 
-from tessera import target
+from tessera import op, target
 from tessera.backend.triton import TritonBackend
 from tessera.backend.triton.kernel import parameters_of
+from tessera.compiler.gpu import gpu_sites
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp8_e5m2, fp16, fp32
+from tessera.lazy.policy import Mode, policy
 from tessera.scheduling import gpu_space
 from tessera.scheduling.gpu import contraction_gpu_problem, lower_contraction_gpu
 from tessera.scheduling.schedule import Schedule
@@ -99,6 +101,23 @@ def test_tf32_products_are_made_only_when_they_are_asked_for(gpu: str) -> None:
     assert isinstance(rounded, StaticFacts), rounded
     assert "tf32 products" not in exact.instructions
     assert rounded.instructions["tf32 products"] > 0
+
+
+def test_the_numerics_policy_permits_tf32_for_all_products_or_for_none() -> None:
+    def permitted(mode: Mode, *, tf32: bool, asked: str | None, dtype: str = "fp32") -> bool:
+        with policy(mode, tf32=tf32):
+            kernel = op.kernel(lambda a, b: op.matmul(a, b, math=asked))
+            (site,) = gpu_sites(kernel, [(256, 256), (256, 256)], dtype, target.gpu("sm90"))
+            text = TritonBackend().emit(site.lowered.module, target.gpu("sm90"), "source")
+        assert isinstance(text, str)
+        return '"tf32"' in text
+
+    assert permitted("fast", tf32=True, asked=None)
+    assert permitted("deterministic", tf32=True, asked=None)
+    assert permitted("fast", tf32=False, asked="tf32")
+    assert not permitted("fast", tf32=False, asked=None)
+    assert not permitted("strict", tf32=False, asked="tf32")
+    assert not permitted("fast", tf32=True, asked=None, dtype="bf16")
 
 
 def test_hopper_adds_up_in_fp32_after_128_products_at_most() -> None:
