@@ -25,7 +25,7 @@ def to_torch(leaf: Leaf) -> torch.Tensor:
     """
     if isinstance(leaf, Placeholder):
         raise unknown_values()
-    if leaf.version is not None or promise.is_guarded():
+    if leaf.version is not None or promise.guard is not None:
         settle((leaf,))
     return memory_of(leaf)
 

@@ -54,19 +54,20 @@ class Promise:
         self.work.result()
 
 
-_guard: Guard | None = None
+guard: Guard | None = None
+"""What `settle` asks about memory of users, None while there are no streams; set by `set_guard`."""
 
 
-def set_guard(guard: Guard | None) -> Guard | None:
+def set_guard(wanted: Guard | None) -> Guard | None:
     """Installs what `settle` asks about memory of users, and gives the one it replaces."""
-    global _guard
-    previous, _guard = _guard, guard
+    global guard
+    previous, guard = guard, wanted
     return previous
 
 
 def is_guarded() -> bool:
     """Whether there are streams, whose work may touch memory of users."""
-    return _guard is not None
+    return guard is not None
 
 
 def settle(reads: Sequence[Leaf], writes: Sequence[Leaf] = ()) -> None:
@@ -78,5 +79,5 @@ def settle(reads: Sequence[Leaf], writes: Sequence[Leaf] = ()) -> None:
     for leaf in reads:
         if type(leaf.owner) is Promise:
             leaf.owner.wait()
-    if _guard is not None:
-        _guard(reads, writes)
+    if guard is not None:
+        guard(reads, writes)
