@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import struct
 from collections.abc import Iterator
@@ -161,6 +162,47 @@ def test_several_kernels_are_compiled_in_one_process(monkeypatch: pytest.MonkeyP
     objects = [each for each in found if isinstance(each, GpuKernelObject)]
     assert objects[0] == objects[2]
     assert objects[1].source == f"# another\n{objects[0].source}"
+
+
+def test_a_compiler_that_crashes_is_the_problem_of_that_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    import subprocess
+
+    run = subprocess.run
+
+    def crashing(*arguments: object, input: str, **options: object) -> object:
+        """Triton's process, which aborts at the product."""
+        if any(request["function"].startswith("matmul") for request in json.loads(input)):
+            return subprocess.CompletedProcess([], -6, "", "LLVM ERROR: out of luck\n")
+        return run(*arguments, input=input, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "run", crashing)
+    note = [Candidate(PRODUCT, note="crashes"), Candidate(ROWS, note="compiles")]
+    crashed, compiled = kernel_objects(note, target.gpu("sm90"))
+    assert isinstance(crashed, CompileError)
+    assert "ended with status -6: LLVM ERROR: out of luck" in crashed.message
+    assert isinstance(compiled, GpuKernelObject)
+
+
+@pytest.mark.parametrize("processors", [1, 8])
+def test_answers_come_back_in_order_however_many_processes_compile(
+    monkeypatch: pytest.MonkeyPatch, processors: int
+) -> None:
+    from tessera.backend.triton import static
+
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    monkeypatch.setattr(static, "_compile_share", lambda share: [{"error": request.source.name} for request in share])
+    notes = [f"number {number} of {processors}" for number in range(7)]
+    found = kernel_objects([Candidate(ROWS, note=note) for note in notes], target.gpu("sm90"))
+    names = [_source_of(note) for note in notes]
+    assert [name in str(error) for name, error in zip(names, found, strict=True)] == [True] * 7
+    assert len(set(names)) == 7
+
+
+def _source_of(note: str) -> str:
+    (path,) = [
+        path for path in settings.current().triton_dir.glob("*.py") if path.read_text().startswith(f"# {note}\n")
+    ]
+    return path.name
 
 
 def test_what_triton_refuses_is_an_error_of_that_kernel() -> None:

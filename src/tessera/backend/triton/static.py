@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
@@ -39,6 +41,10 @@ from tessera.target.occupancy import Occupancy, occupancy
 
 COMPILE_LIMIT_S = 600.0
 """Seconds after which a compilation is given up; large tiles take ptxas ten seconds and more."""
+_EACH_S = 60.0
+"""Seconds for every further kernel of the same process."""
+_PROCESSORS_EACH = 2
+"""Processors for each compiling process: it and ptxas take turns."""
 DIVISOR = 16
 """Triton compiles a kernel of its own for parameters that this divides."""
 
@@ -104,11 +110,11 @@ def triton_version() -> str:
 
 
 def static_facts(candidates: Sequence[Candidate], target: Target) -> list[StaticFacts | CompileError]:
-    """The facts of each kernel on `target`, or why it does not compile (ScheduleIgnoredError: to what it asks for).
-    Those that are not known yet are compiled in one process of their own.
+    """The facts of each kernel on `target`, or why it does not compile (ScheduleIgnoredError: to what it asks for); a
+    compiler that crashes is the problem of that kernel only. Those that are not known yet are compiled in processes of
+    their own.
 
-    Raises CompileError for Tile IR that cannot be printed, and where the compiler's process dies; CacheIOError where
-    the source cannot be written.
+    Raises CompileError for Tile IR that cannot be printed; CacheIOError where the source cannot be written.
     """
     return [facts for _, facts in _answers(_requests(candidates, target), images=False)]
 
@@ -116,7 +122,7 @@ def static_facts(candidates: Sequence[Candidate], target: Target) -> list[Static
 def kernel_objects(candidates: Sequence[Candidate], target: Target) -> list[GpuKernelObject | CompileError]:
     """Each kernel compiled for `target`, ready to be launched on such a GPU, or why it does not compile.
 
-    Found on disk or compiled in one process of their own. Raises what `static_facts` raises, and CacheIOError where
+    Found on disk or compiled in processes of their own. Raises what `static_facts` raises, and CacheIOError where
     machine code that was just written cannot be read.
     """
     return [
@@ -273,24 +279,36 @@ def _facts(answer: Mapping[str, Any], request: _Request) -> StaticFacts:
 
 
 def _compile(requests: Sequence[_Request]) -> list[dict[str, Any]]:
+    """The compiler's answer to each request, in order: by several processes where there are processors for them."""
     if not requests:
         return []
-    names = ", ".join(request.source.name for request in requests)
+    groups = max(min(len(requests), (os.cpu_count() or 1) // _PROCESSORS_EACH), 1)
+    shares = [requests[group::groups] for group in range(groups)]
+    with ThreadPoolExecutor(groups) as pool:
+        answered = [iter(answers) for answers in pool.map(_compile_share, shares)]
+    return [next(answered[number % groups]) for number in range(len(requests))]
+
+
+def _compile_share(requests: Sequence[_Request]) -> list[dict[str, Any]]:
+    """The answers of one process; where it dies or hangs, each request gets a process of its own."""
+    limit_s = COMPILE_LIMIT_S + _EACH_S * (len(requests) - 1)
     try:
         done = subprocess.run(
             [sys.executable, "-m", "tessera.backend.triton.offline"],
             input=json.dumps([request.asked for request in requests]),
             capture_output=True,
             text=True,
-            timeout=COMPILE_LIMIT_S,
+            timeout=limit_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise CompileError(f"Triton took more than {COMPILE_LIMIT_S:.0f} s for {names}") from None
-    if done.returncode:
-        raise CompileError(
-            f"Triton's process ended with status {done.returncode} while it compiled {names}",
-            hints=done.stderr.strip().splitlines()[-3:],
-        )
-    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+        problem = f"no answer within {limit_s:.0f} s"
+    else:
+        if not done.returncode:
+            answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+            return answers
+        words = " ".join(done.stderr.strip().splitlines()[-3:])
+        problem = f"its process ended with status {done.returncode}: {words}"
+    if len(requests) == 1:
+        return [{"error": problem}]
+    return [answer for request in requests for answer in _compile_share([request])]
