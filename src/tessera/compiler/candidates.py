@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from xdsl.ir import BlockArgument, SSAValue
@@ -12,11 +13,12 @@ from tessera.backend.contract import KernelObject
 from tessera.compiler.arrays import Call, Storage, View
 from tessera.compiler.binding import Launcher
 from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.launches import Launch
+from tessera.compiler.launches import Launch, PlanCompiler
 from tessera.compiler.program import named_dims
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, fp8_e4m3
 from tessera.ir.graph import GraphOperation
+from tessera.lazy.devices import CPU, torch_device
 from tessera.ops import OPERATORS
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.checking import FullReference, check_output
@@ -44,8 +46,18 @@ def extents_of_call(call: Call) -> dict[str, int]:
     return {name: extent for row, view in pairs for name, extent in zip(row, view.shape, strict=True)} | {"1": 1}
 
 
-def unfused_case(call: Call, schedule: Schedule, compiler: KernelCompiler, workload: Workload) -> Case:
-    """The parts of a fused kernel as one candidate: several launches with temporaries between them."""
+class Launched(NamedTuple):
+    """What a schedule of a call launches: the launches in order, the slot of each storage in the worker's address
+    table, and the temporaries that follow the call's own arguments there.
+    """
+
+    launches: list[Launch]
+    slots: dict[Storage, int]
+    temporaries: tuple[OperandSpec, ...]
+
+
+def launched_under(call: Call, schedule: Schedule, compiler: PlanCompiler[Any]) -> Launched:
+    """What a call launches under a schedule: one kernel, or the parts of one that is not fused, or split."""
     inputs, outputs = _operands(call)
     launcher = Launcher(compiler, extents_of_call(call))
     launcher.launch(call.item, inputs, outputs, schedule)
@@ -65,7 +77,13 @@ def unfused_case(call: Call, schedule: Schedule, compiler: KernelCompiler, workl
             if view.storage not in slots:
                 slots[view.storage] = len(call.arguments) + len(temporaries)
                 temporaries.append(OperandSpec(view.shape, view.strides, view.dtype.name, "zero"))
-    return Case(workload, tuple(_launched(launch, compiler, slots) for launch in launcher.launches), tuple(temporaries))
+    return Launched(launcher.launches, slots, tuple(temporaries))
+
+
+def unfused_case(call: Call, schedule: Schedule, compiler: KernelCompiler, workload: Workload) -> Case:
+    """The parts of a fused kernel as one candidate: several launches with temporaries between them."""
+    launches, slots, temporaries = launched_under(call, schedule, compiler)
+    return Case(workload, tuple(_launched(launch, compiler, slots) for launch in launches), temporaries)
 
 
 def _launched(launch: Launch, compiler: KernelCompiler, slots: Mapping[Storage, int]) -> WorkerLaunch:
@@ -76,8 +94,11 @@ def _launched(launch: Launch, compiler: KernelCompiler, slots: Mapping[Storage, 
     return WorkerLaunch(kernel.to_bytes(), tuple(descriptors), launch.choice.workers)
 
 
-def workload_of(call: Call) -> Workload:
-    """The operands of a call, drawn at random, and the check of its outputs against the references."""
+def workload_of(call: Call, device: str = CPU) -> Workload:
+    """The operands of a call on a device, drawn at random, and the check of its outputs against the references, which
+    are computed there.
+    """
+    place = torch_device(device)
     item = call.item
     names = {op.operator for op in item.operation.body.block.ops if isinstance(op, GraphOperation)}
     values: Values = "positive" if names & _POSITIVE else "normal"
@@ -87,24 +108,24 @@ def workload_of(call: Call) -> Workload:
     inputs: dict[int, torch.Tensor] = {}
     for index, (view, _) in enumerate(call.arguments):
         if view.is_scalar:
-            number = _scalar_bits(view.dtype)
+            number = scalar_bits(view.dtype)
             scalars.append(number[0])
-            inputs.setdefault(item.loads[index][0], torch.tensor(number[1], dtype=view.dtype.torch))
+            inputs.setdefault(item.loads[index][0], torch.tensor(number[1], dtype=view.dtype.torch, device=place))
             continue
         # An input that is read under two alignments is two operands of the same values.
         seed = item.loads[index][0] if index < loads else 0
         spec = OperandSpec(view.shape, view.strides, view.dtype.name, values if index < loads else "zero", seed)
         specs.append(spec)
         if index < loads:
-            inputs.setdefault(item.loads[index][0], materialize(spec).tensor)
+            inputs.setdefault(item.loads[index][0], materialize(spec).to(place).tensor)
     references = evaluate_region(call, [inputs[i] for i in range(len(item.inputs))])
     first = sum(not view.is_scalar for view, _ in call.arguments[:loads])
     stored = call.arguments[loads:]
     checks = tuple(
-        check_output(first + i, FullReference(_stored(reference, dtype)), dtype.name)
+        check_output(first + i, FullReference(_stored(reference, dtype).cpu()), dtype.name)
         for i, (reference, dtype) in enumerate(zip(references, (view.dtype for view, _ in stored), strict=True))
     )
-    return Workload(tuple(specs), checks, tuple(scalars))
+    return Workload(tuple(specs), checks, tuple(scalars), device=device)
 
 
 def _stored(reference: torch.Tensor, dtype: DType) -> torch.Tensor:
@@ -113,7 +134,7 @@ def _stored(reference: torch.Tensor, dtype: DType) -> torch.Tensor:
     return reference.clamp(-most, most) if dtype is fp8_e4m3 else reference
 
 
-def _scalar_bits(dtype: DType) -> tuple[int, float]:
+def scalar_bits(dtype: DType) -> tuple[int, float]:
     """The bits and the value of a scalar argument in a tuning run: three quarters, or 1 for integers."""
     value = 0.75 if dtype.kind == "float" else 1
     tensor = torch.tensor([value], dtype=dtype.torch)
@@ -124,6 +145,7 @@ def _scalar_bits(dtype: DType) -> tuple[int, float]:
 def evaluate_region(call: Call, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The outputs of a kernel by its operators' references, on the region's inputs."""
     wide = torch.float64 if _flops(call) <= _EXACT_FLOPS else torch.float32
+    place = inputs[0].device if inputs else torch.device(CPU)
     body = call.item.operation.body.block
     known: dict[SSAValue, torch.Tensor] = {}
 
@@ -136,7 +158,7 @@ def evaluate_region(call: Call, inputs: Sequence[torch.Tensor]) -> list[torch.Te
             continue
         dtype = dtype_of_value(op.result).torch
         if op.operator == "constant":
-            known[op.result] = torch.tensor(op.attribute("value"), dtype=dtype)
+            known[op.result] = torch.tensor(op.attribute("value"), dtype=dtype, device=place)
             continue
         operands = [value(operand) for operand in op.inputs]
         for index, flag in enumerate(("transpose_a", "transpose_b")):

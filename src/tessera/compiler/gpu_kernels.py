@@ -37,6 +37,7 @@ from tessera.target import Target
 REMEMBERED = 1 << 14
 """Choices that are kept before they are made again."""
 
+ScheduleSource = Callable[["GpuKernelCompiler", Call], Schedule | None]
 Compile = Callable[[Sequence[Candidate], Target], list[GpuKernelObject | CompileError]]
 
 
@@ -52,6 +53,8 @@ class GpuKernelCompiler:
         self.largest_axis = LARGEST
         self.backend = TritonBackend()
         self._compile = compile
+        self.source: ScheduleSource | None = None
+        """Where tuned schedules come from, if any."""
         self._chosen: dict[object, Choice] = {}
         self._copies: dict[tuple[DType, tuple[bool, ...]], KernelItem] = {}
 
@@ -67,19 +70,23 @@ class GpuKernelCompiler:
         return subject
 
     def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:
-        """How a call will run: under `schedule` if one is given, else around the user's pins by default. `unaligned`
-        are the slots whose addresses may be anything.
+        """How a call will run: under `schedule` if one is given, else as tuned or by default, around the user's pins.
+        `unaligned` are the slots whose addresses may be anything; nothing is tuned for those, nor for buckets of
+        shapes, which share kernels.
         """
         subject = self.subject(call)
         if schedule is not None:
             return Choice(subject, schedule, 1)
-        extents = _bucketed(call.shaped.extents) if settings.current().shape_buckets else call.shaped.extents
+        buckets = settings.current().shape_buckets
+        extents = _bucketed(call.shaped.extents) if buckets else call.shaped.extents
         spec = subject.spec
         layouts = layouts_of(spec, call, unaligned) if isinstance(spec, ContractionSpec) else {}
         key = (subject, tuple(extents.values()), tuple(layouts.values()), current_policy())
         known = self._chosen.get(key)
         if known is None:
-            chosen = gpu_schedule(spec, extents, self.target, subject.pins, layouts)
+            source = None if buckets or unaligned else self.source
+            tuned = None if source is None else source(self, call)
+            chosen = tuned or gpu_schedule(spec, extents, self.target, subject.pins, layouts)
             if len(self._chosen) >= REMEMBERED:
                 self._chosen.clear()
             known = self._chosen[key] = Choice(subject, chosen, 1)
@@ -166,6 +173,10 @@ class GpuKernelCompiler:
         # What was cut in two is so already.
         return Launch(call, chosen._replace(schedule=chosen.schedule.replace(split_k=1)))
 
+    def objects(self, sites: Sequence[Site]) -> list[GpuKernelObject | CompileError]:
+        """The kernels of launches, compiled in one go or found on disk, or why one does not compile."""
+        return self._compile([site.candidate for site in sites], self.target)
+
     def _compile_missing(self, sites: Sequence[Site]) -> None:
         """Compiles the kernels that are new, all in one go, and loads them."""
         assert self.driver is not None
@@ -174,7 +185,7 @@ class GpuKernelCompiler:
         }
         if not missing:
             return
-        made = self._compile([site.candidate for site in missing.values()], self.target)
+        made = self.objects(list(missing.values()))
         for site, kernel in zip(missing.values(), made, strict=True):
             if isinstance(kernel, CompileError):
                 raise kernel

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backend.triton.grid import Programs
 from tessera.backend.triton.kernel import Parameter
 from tessera.backend.triton.static import Candidate
+from tessera.compiler.arrays import View
 from tessera.compiler.launches import Launch
 from tessera.errors import UnsupportedTargetError
-from tessera.runtime.device import Loaded
+from tessera.runtime.device import Grid, Loaded
 from tessera.runtime.gpu_plan import ALIGNMENT, DeviceStep, Hole
+
+T = TypeVar("T")
 
 DIVISOR = 16
 """Triton compiles a kernel of its own for addresses, extents and strides that this divides: it makes wide loads
@@ -95,25 +99,32 @@ class Site:
             [name for name in pointers if name not in self.promised],
         )
 
-    def step(self) -> DeviceStep:
-        """The launch, its kernel loaded."""
-        numbers: list[int | float] = []
-        holes: list[Hole] = []
+    @property
+    def grid(self) -> Grid:
+        """The programs along x, y and z."""
+        return (self.programs, 1, 1)
+
+    def arguments(self, operand: Callable[[View, str], T]) -> list[int | T]:
+        """The arguments of the launch in order; `operand` gives that for an address or a scalar: a view, and Triton's
+        name of the parameter's type.
+        """
+        found: list[int | T] = []
         for parameter in self.lowered.parameters:
             view, _ = self.launch.call.arguments[parameter.argument]
             if parameter.role in ("size", "stride"):
-                numbers.append(self._word(parameter))
+                found.append(self._word(parameter))
                 continue
-            storage = view.storage
-            if view.is_scalar:
-                holes.append(Hole(len(numbers), storage.slot, 0, parameter.kind))
-            else:
-                holes.append(Hole(len(numbers), storage.slot, storage.offset + view.offset_bytes))
-            numbers.append(0)
+            found.append(operand(view, parameter.kind))
             if parameter.role == "descriptor":
-                numbers += self._described(parameter)
-        kernel = self.lowered.kernels[self.promised]
-        return DeviceStep(kernel, (self.programs, 1, 1), tuple(numbers), tuple(holes))
+                found += self._described(parameter)
+        return found
+
+    def step(self) -> DeviceStep:
+        """The launch, its kernel loaded."""
+        listed = self.arguments(_hole)
+        holes = tuple([hole._replace(position=at) for at, hole in enumerate(listed) if isinstance(hole, Hole)])
+        numbers = tuple([0 if isinstance(each, Hole) else each for each in listed])
+        return DeviceStep(self.lowered.kernels[self.promised], self.grid, numbers, holes)
 
     def _is_promised(self, parameter: Parameter) -> bool:
         view, _ = self.launch.call.arguments[parameter.argument]
@@ -133,3 +144,11 @@ class Site:
         """The extent or stride that a parameter has."""
         _, words = self.launch.call.arguments[parameter.argument]
         return words[parameter.dim + (len(words) // 2 if parameter.role == "stride" else 0)]
+
+
+def _hole(view: View, kind: str) -> Hole:
+    """What fills the place of a view among the arguments; its position is not known here."""
+    storage = view.storage
+    if view.is_scalar:
+        return Hole(-1, storage.slot, 0, kind)
+    return Hole(-1, storage.slot, storage.offset + view.offset_bytes)

@@ -51,6 +51,7 @@ def gpu_compiler(device: str) -> GpuKernelCompiler:
     known = _gpu_compilers.get(device)
     if known is None or known.driver is not driver:
         known = _gpu_compilers[device] = GpuKernelCompiler(driver.target, driver, _object_maker(device))
+        known.source = _tuned_gpu_schedule
     return known
 
 
@@ -71,6 +72,12 @@ def _tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> S
     from tessera.compiler import tuning  # stands above this module
 
     return tuning.tuned_schedule(compiler, call, problem)
+
+
+def _tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | None:
+    from tessera.compiler import tuning  # stands above this module
+
+    return tuning.tuned_gpu_schedule(compiler, call)
 
 
 def program_of(form: SymbolicForm) -> Program:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
+
+import torch
 
 from tessera.compiler import entry, pipeline
 from tessera.compiler.arrays import Call
 from tessera.compiler.binding import launches_of
 from tessera.compiler.candidates import extents_of_call, unfused_case, worker_launch, workload_of
+from tessera.compiler.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.gpu_tuning import gpu_arch, gpu_tuning_problem, is_tuned
+from tessera.compiler.identities import identify, product_shape
 from tessera.compiler.kernels import KernelCompiler, useful_workers
 from tessera.compiler.launches import Launch, PlanCompiler
 from tessera.compiler.program import KernelItem
@@ -22,6 +27,7 @@ from tessera.dtypes import DType, dtype_of, fp32
 from tessera.errors import ArgumentError
 from tessera.lazy import node as nodes
 from tessera.lazy import structure as structures
+from tessera.lazy.devices import device_named
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node
 from tessera.lazy.policy import current_policy
@@ -31,7 +37,7 @@ from tessera.runtime.threads import worker_count
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import AttentionSpec
+from tessera.target import detect_gpu
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.workload import Case, Workload
@@ -41,18 +47,22 @@ class CompilerBackend:
     """The `TuningBackend` of this process's compiler."""
 
     @property
-    def arch(self) -> str:
-        """The processor, as LLVM names it."""
-        return pipeline.kernel_compiler().target.arch
+    def archs(self) -> tuple[str, ...]:
+        """The CPU, as LLVM names it, and the GPUs."""
+        gpus = [detect_gpu(number) for number in range(torch.cuda.device_count())]
+        return (pipeline.kernel_compiler().target.arch, *(gpu_arch(gpu) for gpu in gpus))
 
-    def subject(self, op: object, shapes: object, dtype: object) -> TuningProblem:
-        """The heaviest kernel of `op` applied to operands of these shapes.
+    def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
+        """The heaviest kernel of `op` applied to operands of these shapes, on the CPU unless a device is named.
 
         A tuple of ints is (M, N, K) for matmul and gemm, the shape of each operand for all else; a list holds one shape
         per operand. Raises ArgumentError for what is no operator, and what the operator raises for shapes.
         """
-        launches = launches_of_operator(op, shapes, dtype)
-        return tuning_problem(max(launches, key=_work).call, pipeline.kernel_compiler())
+        compiler = pipeline.compiler_of(None if device is None else device_named(device))
+        call = max(launches_of_operator(op, shapes, dtype, compiler), key=_work).call
+        if isinstance(compiler, GpuKernelCompiler):
+            return gpu_tuning_problem(call, compiler)
+        return tuning_problem(call, compiler)
 
 
 def launches_of_operator(
@@ -142,6 +152,21 @@ def tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Sc
     return tuner.remembered(identity, partial(compiler.permits, subject, problem))
 
 
+def tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | None:
+    """What the tuner remembers for a call on a GPU (and, while tuning is on, measures now); None where that is nothing,
+    and for kernels that have no space.
+    """
+    tuner = entry.autotune
+    if not (tuner.enabled or tuner.remembers_anything) or not is_tuned(compiler.subject(call)):
+        return None
+    problem = gpu_tuning_problem(call, compiler)
+    if tuner.enabled:
+        config = tuner.schedule_for(problem)
+        return None if config.source == "default" else config.schedule
+    space, knobs = problem.space, set(problem.space.default)
+    return tuner.remembered(problem.identity, lambda found: set(found) == knobs and not space.violations(found))
+
+
 def _work(launch: Launch) -> float:
     facts = facts_of([launch])()[0]
     return facts.flops + facts.bytes
@@ -179,43 +204,11 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
 
 def identity_of(subject: Subject, problem: Problem, call: Call, compiler: KernelCompiler) -> Identity:
     """What a tuned schedule of this call is remembered under."""
-    if not isinstance(problem, ContractionProblem):
-        shape = tuple(call.shaped.extents.values())
-    elif problem.batch > 1:
-        shape = (problem.batch, problem.m, problem.n, problem.k)
-    else:
-        shape = (problem.m, problem.n, problem.k)
-    policy = current_policy()
-    operator, dtypes, layouts = _signature(subject)
-    return Identity(
-        operator=operator,
-        shape=shape,
-        dtypes=dtypes,
-        layouts=layouts,
-        math="tf32" if policy.tf32 else "ieee",
-        accumulation="fp32" if isinstance(problem, MapReduceProblem) else problem.accumulator.name,
-        determinism=policy.mode,
-        arch=compiler.target.arch,
-        threads=problem.workers,
-    )
-
-
-@lru_cache(maxsize=1024)
-def _signature(subject: Subject) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """The operator of a subject, and the dtypes and layouts of its arguments."""
-    arguments = subject.pattern.arguments
-    layouts = (
-        "scalar"
-        if a.is_scalar
-        else ",".join(f"{axis}{'' if s is None else s}" for axis, s in zip(a.axes, a.strides, strict=True))
-        for a in arguments
-    )
-    operator = subject.item.name.rsplit("_", 1)[0]
-    if subject.pins:  # what was tuned around given knobs is not the winner of all schedules
-        operator += f" pinned to {subject.pins}"
-    if isinstance(subject.spec, AttentionSpec) and subject.spec.causal:
-        operator += " causal"
-    return operator, tuple(a.dtype.name for a in arguments), tuple(layouts)
+    shape = tuple(call.shaped.extents.values())
+    if isinstance(problem, ContractionProblem):
+        shape = product_shape(problem.batch, problem.m, problem.n, problem.k)
+    accumulation = "fp32" if isinstance(problem, MapReduceProblem) else problem.accumulator.name
+    return identify(subject, shape, accumulation, compiler.target.arch, problem.workers)
 
 
 def _between_parts(call: Call, compiler: KernelCompiler) -> float:

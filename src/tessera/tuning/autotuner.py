@@ -88,20 +88,22 @@ class Autotune:
         budget_s: float | None = None,
         force: bool = False,
         progress: ProgressHook | None = None,
+        device: object = None,
     ) -> Config:
         """Finds the best schedule of `op` for `shapes` and remembers it.
 
         `shapes` is a tuple of ints (the problem size: M, N, K for matmul) or a list of operand shapes; `dtype` is fp32
-        unless given. "model" asks the cost model (milliseconds); "on_device" measures at most `max_trials` candidates
-        within about `budget_s` seconds (TESSERA_TUNE_BUDGET unless given), calling `progress` after each. A measured
-        winner that is known and not stale is returned without tuning again, unless `force`.
+        and `device` the CPU unless given ("cuda:0"). "model" asks the cost model (milliseconds); "on_device" measures
+        at most `max_trials` candidates within about `budget_s` seconds (TESSERA_TUNE_BUDGET unless given), calling
+        `progress` after each. A measured winner that is known and not stale is returned without tuning again, unless
+        `force`.
 
         Raises E_TUNE_SPACE_EMPTY, E_TUNE_FAILED, E_ARGUMENT, and what the operator raises for shapes that do not fit.
         """
         if method not in ("model", "on_device"):
             raise ArgumentError(f"method {method!r} is neither 'model' nor 'on_device'")
         limits = _limits(max_trials, budget_s)
-        problem = self._backend().subject(op, shapes, dtype)
+        problem = self._backend().subject(op, shapes, dtype, device)
         with self._lock:
             provenance = Provenance.current(problem.generator, method)
             found = self.database.lookup(problem.identity)
@@ -119,12 +121,12 @@ class Autotune:
             self._changed()
             return Config(entry.schedule, entry.identity, "model", entry.predicted_s)
 
-    def load(self, op: object, shapes: object, dtype: object = None) -> Config:
+    def load(self, op: object, shapes: object, dtype: object = None, *, device: object = None) -> Config:
         """The schedule remembered for `op` and `shapes`, without tuning.
 
         If there is none: that of the nearest shape, else the default; `source` and `note` say which, and why.
         """
-        problem = self._backend().subject(op, shapes, dtype)
+        problem = self._backend().subject(op, shapes, dtype, device)
         config = self._known(problem)
         if config.source == "cache":
             return config
@@ -196,7 +198,7 @@ class Autotune:
 
         Raises E_CACHE_IO if the file cannot be read, E_CACHE_FORMAT if it is none or of another version.
         """
-        imported = exchange.merge(self.database, Path(path), self._backend().arch)
+        imported = exchange.merge(self.database, Path(path), self._backend().archs)
         self._changed()
         return imported
 

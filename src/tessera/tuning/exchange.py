@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tessera.errors import CacheFormatError, CacheIOError
@@ -25,7 +25,7 @@ def export(entries: Iterable[Entry], path: Path) -> int:
     return len(records)
 
 
-def merge(database: TuningDatabase, path: Path, arch: str) -> Imported:
+def merge(database: TuningDatabase, path: Path, archs: Sequence[str]) -> Imported:
     """Takes the entries of an exported file into `database` where they are better, and says what did not apply.
 
     Raises E_CACHE_IO if the file cannot be read, E_CACHE_FORMAT if it is none or of another version.
@@ -38,10 +38,10 @@ def merge(database: TuningDatabase, path: Path, arch: str) -> Imported:
         except CacheFormatError as error:
             refused.setdefault("unreadable", []).append(error.message)
             continue
-        if entry.identity.arch == arch:
+        if entry.identity.arch in archs:
             fitting.append(entry)
         else:
-            refused.setdefault(f"for {entry.identity.arch}, this is {arch}", []).append(str(entry.identity))
+            refused.setdefault(f"for {entry.identity.arch}, this is {', '.join(archs)}", []).append(str(entry.identity))
     applied, declined = database.merge(fitting)
     return Imported(len(applied), len(declined), {reason: tuple(names) for reason, names in refused.items()})
 

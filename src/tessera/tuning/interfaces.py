@@ -47,7 +47,8 @@ class TuningProblem:
     """One kernel of one shape, ready to tune.
 
     `build` compiles a schedule to a case and raises a `TesseraError` where it cannot; all cases of a problem share
-    one `Workload` object. `predict` gives the cost model's seconds per call. `generator` is the code generator's
+    one `Workload` object. `prepare` is told which schedules will be built next, so that they can be compiled together.
+    `predict` gives the cost model's seconds per call. `generator` is the code generator's
     revision, kept as provenance.
     """
 
@@ -56,19 +57,20 @@ class TuningProblem:
     build: Callable[[Schedule], Case]
     predict: Callable[[Schedule], float]
     generator: str
+    prepare: Callable[[Sequence[Schedule]], None] = lambda schedules: None
 
 
 class TuningBackend(Protocol):
     """What the compiler implements for `autotune`."""
 
     @property
-    def arch(self) -> str:
-        """The processor of this machine, as `Identity.arch` names it."""
+    def archs(self) -> Sequence[str]:
+        """The processors of this machine, GPUs among them, as `Identity.arch` names them."""
         ...
 
-    def subject(self, op: object, shapes: object, dtype: object) -> TuningProblem:
-        """The problem that `autotune(op, shapes=shapes, dtype=dtype)` speaks of; raises a `TesseraError` for what is
-        none.
+    def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
+        """The problem that `autotune(op, shapes=shapes, dtype=dtype, device=device)` speaks of; raises a `TesseraError`
+        for what is none.
         """
         ...
 

@@ -71,6 +71,7 @@ class _Evaluation:
         self._best_s = float("inf")
 
     def __call__(self, schedules: Sequence[Schedule], effort: Effort) -> list[Trial]:
+        self._problem.prepare([schedule for schedule in schedules if schedule not in self._cases])
         built = {schedule: self._build(schedule) for schedule in schedules}
         # Schedules that a knob without effect tells apart give the same code: it is measured once.
         leaders: dict[Case, Schedule] = {}

@@ -45,7 +45,11 @@ class Backend:
     predict: Callable[[Schedule], float] = synthetic_seconds
     asked: list[tuple[object, object, object]] = field(default_factory=list)
 
-    def subject(self, op: object, shapes: object, dtype: object) -> TuningProblem:
+    @property
+    def archs(self) -> tuple[str, ...]:
+        return ("another", self.arch)
+
+    def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
         self.asked.append((op, shapes, dtype))
         if not isinstance(shapes, tuple):
             raise ShapeMismatchError(f"{op} takes (M, N, K), not {shapes}")
@@ -259,7 +263,7 @@ def test_import_refuses_by_reason(tmp_path: Path) -> None:
         done = tuner(Backend(arch="zen4")).load_cache(tmp_path / "a.json")
     assert done.applied == 0
     assert {reason: len(names) for reason, names in done.refused.items()} == {
-        "for zen5, this is zen4": 1,
+        "for zen5, this is another, zen4": 1,
         "unreadable": 2,
     }
     assert "format version 9" in str(done)

@@ -1,0 +1,186 @@
+"""Tuning problems of GPUs: a kernel's space, its cost model, and candidates that are compiled in batches.
+
+Triton takes seconds for a kernel, and its processes more to start: a batch of candidates is compiled at once, and what
+spills registers is dropped before it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tessera.backend.triton.objects import GpuKernelObject
+from tessera.backend.triton.static import triton_version
+from tessera.compiler.arrays import Call, View
+from tessera.compiler.candidates import Launched, launched_under, scalar_bits, workload_of
+from tessera.compiler.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.gpu_launches import Site
+from tessera.compiler.gpu_schedules import FUSION, layouts_of
+from tessera.compiler.identities import identify, product_shape
+from tessera.compiler.launches import Launch
+from tessera.compiler.revision import generator_revision
+from tessera.compiler.subjects import Subject
+from tessera.errors import CompileError
+from tessera.scheduling import gpu_rows_space, gpu_space
+from tessera.scheduling.gpu import contraction_gpu_problem
+from tessera.scheduling.gpu_cost import GpuRooflineModel
+from tessera.scheduling.gpu_problem import GpuContractionProblem
+from tessera.scheduling.gpu_rows_problem import GpuRowsProblem, map_reduce_gpu_problem
+from tessera.scheduling.knobs import Space
+from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec
+from tessera.target import Target
+from tessera.tuning.interfaces import TuningProblem
+from tessera.tuning.workload import Case, GpuLaunch, Place, Workload
+
+
+def gpu_arch(target: Target) -> str:
+    """The name that identities have for a GPU: devices of one architecture differ in what is fastest."""
+    return f"{target.arch} {target.name}"
+
+
+def gpu_tuning_problem(call: Call, compiler: GpuKernelCompiler) -> TuningProblem:
+    """The problem of one call on a GPU, ready to tune. Raises CompileError for a kernel that has no space."""
+    subject = compiler.subject(call)
+    posed = _pose(subject, call, compiler.target)
+    model = GpuRooflineModel(None, compiler.target)
+    candidates = _Candidates(call, compiler)
+    return TuningProblem(
+        identity=identify(subject, posed.shape, posed.accumulation, gpu_arch(compiler.target), threads=1),
+        space=posed.space,
+        build=candidates.build,
+        predict=lambda schedule: model.estimate(posed.problem, schedule).seconds,
+        generator=f"{generator_revision()} Triton {triton_version()}",
+        prepare=candidates.prepare,
+    )
+
+
+class _Posed(NamedTuple):
+    """A kernel's problem for rules and cost model, its size and accumulator, and the space that is searched."""
+
+    problem: GpuContractionProblem | GpuRowsProblem
+    shape: tuple[int, ...]
+    accumulation: str
+    space: Space[Any]
+
+
+def is_tuned(subject: Subject) -> bool:
+    """Whether a kernel has a space and a cost model on GPUs: all have but attention."""
+    return not isinstance(subject.spec, AttentionSpec)
+
+
+def _pose(subject: Subject, call: Call, target: Target) -> _Posed:
+    spec, extents = subject.spec, call.shaped.extents
+    if isinstance(spec, AttentionSpec):
+        raise CompileError(f"kernel {subject.item.name}: attention has no cost model on GPUs, and is not tuned there")
+    pins = Schedule({knob: value for knob, value in subject.pins.items() if knob != FUSION})
+    if isinstance(spec, ContractionSpec):
+        problem = contraction_gpu_problem(spec, extents, target, layouts_of(spec, call))
+        shape = product_shape(problem.batch, problem.m, problem.n, problem.k)
+        whole = gpu_space.space(problem).pinned(pins)
+        return _Posed(problem, shape, problem.accumulator.name, whole.restricted(_searched(whole, problem, pins)))
+    rows = map_reduce_gpu_problem(spec, extents, target)
+    return _Posed(rows, tuple(extents.values()), "fp32", gpu_rows_space.space(rows).pinned(pins))
+
+
+_LARGE = 2048 * 2048
+"""Elements of a result from which on it has tiles for all multiprocessors, whatever their size."""
+
+
+def _searched(space: Space[Any], problem: GpuContractionProblem, pins: Schedule) -> dict[str, Sequence[KnobValue]]:
+    """The choices that a search looks at; the other knobs keep their defaults, unless they are pinned.
+
+    All 17 knobs together have more schedules than a search can look through. Tiles that are larger than the product,
+    and parts of K where the result has tiles enough, are left out as well.
+    """
+    knobs = {knob.name: knob.choices for knob in space.knobs}
+    most = [max(16, 1 << (extent - 1).bit_length()) for extent in (problem.m, problem.n, problem.k)]
+    wanted: dict[str, Sequence[KnobValue]] = {
+        **{name: (space.default[name],) for name in knobs},
+        "tile": [tile for tile in knobs["tile"] if all(map(int.__le__, _sides(tile), most))],
+        "warps": knobs["warps"],
+        "pipeline_depth": knobs["pipeline_depth"],
+        "group": (1, 8),
+        "grid": ("flat", "persistent"),
+        "a_indexing": [way for way in knobs["a_indexing"] if way != "device_descriptor"],
+        "b_indexing": [way for way in knobs["b_indexing"] if way != "device_descriptor"],
+        "epilogue_parts": (1, 2),
+        "split_k": (1,) if problem.m * problem.n >= _LARGE else (1, 2, 4, 8),
+    }
+    return {name: choices for name, choices in wanted.items() if name not in pins}
+
+
+def _sides(tile: KnobValue) -> tuple[int, ...]:
+    assert isinstance(tile, tuple)
+    return tile
+
+
+class _Candidates:
+    """The candidates of one call, compiled as far as they were asked for."""
+
+    def __init__(self, call: Call, compiler: GpuKernelCompiler) -> None:
+        self._call, self._compiler = call, compiler
+        self._launched: dict[Schedule, tuple[Launched, list[Site]] | CompileError] = {}
+        self._objects: dict[tuple[int, frozenset[str]], GpuKernelObject | CompileError] = {}
+        self._workload: Workload | None = None
+
+    def prepare(self, schedules: Sequence[Schedule]) -> None:
+        """Compiles what the schedules need and is not compiled yet, in one go."""
+        missing: dict[tuple[int, frozenset[str]], Site] = {}
+        for schedule in schedules:
+            launched = self._launch(schedule)
+            for site in () if isinstance(launched, CompileError) else launched[1]:
+                if _key(site) not in self._objects:
+                    missing[_key(site)] = site
+        made = self._compiler.objects(list(missing.values()))
+        self._objects.update(zip(missing, made, strict=True))
+
+    def build(self, schedule: Schedule) -> Case:
+        """The candidate of a schedule. Raises CompileError where it does not compile, or spills registers."""
+        self.prepare([schedule])
+        launched = self._launch(schedule)
+        if isinstance(launched, CompileError):
+            raise launched
+        (_, slots, temporaries), sites = launched
+        kernels = [self._object(site).to_bytes() for site in sites]
+        if self._workload is None:
+            self._workload = workload_of(self._call, self._compiler.device)
+        starts = {view.storage: view.offset_bytes for view, _ in reversed(self._call.arguments)}
+
+        def operand(view: View, kind: str) -> float | Place:
+            if view.is_scalar:
+                return scalar_bits(view.dtype)[1]
+            return Place(slots[view.storage], view.offset_bytes - starts.get(view.storage, 0))
+
+        launches = [
+            GpuLaunch(kernel, site.grid, tuple(site.arguments(operand)))
+            for kernel, site in zip(kernels, sites, strict=True)
+        ]
+        return Case(self._workload, tuple(launches), temporaries)
+
+    def _launch(self, schedule: Schedule) -> tuple[Launched, list[Site]] | CompileError:
+        known = self._launched.get(schedule)
+        if known is None:
+            try:
+                launched = launched_under(self._call, schedule, self._compiler)
+                known = launched, [self._site(launch) for launch in launched.launches]
+            except CompileError as error:
+                known = error
+            self._launched[schedule] = known
+        return known
+
+    def _site(self, launch: Launch) -> Site:
+        return Site(launch, self._compiler.lowered(launch.choice), frozenset())
+
+    def _object(self, site: Site) -> GpuKernelObject:
+        made = self._objects[_key(site)]
+        if isinstance(made, CompileError):
+            raise made
+        if made.spill_bytes:
+            raise CompileError(f"{site.name} spills {made.spill_bytes} bytes a thread")
+        return made
+
+
+def _key(site: Site) -> tuple[int, frozenset[str]]:
+    """What tells compiled kernels apart; the compiler keeps what is lowered alive."""
+    return id(site.lowered), site.promised
