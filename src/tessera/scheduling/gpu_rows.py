@@ -13,6 +13,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
+from tessera.errors import ScheduleError
 from tessera.ir import tile
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import Value, post_order
@@ -52,9 +53,13 @@ def lower_map_reduce_gpu(spec: MapReduceSpec, schedule: Schedule) -> ModuleOp:
     Knobs: `tile` (rows, width), powers of two: `rows` are those of the last outer axis, or steps of a reduced axis that
     lies outside the lanes; `whole_row`: a row kernel holds its rows in one tile, which its longest row must fit;
     `warps`; `nontemporal` (may be left out): results bypass the caches.
+
+    Raises ScheduleError for partial results (`gpu_reduction`) whose row is not held.
     """
     width = schedule.integers("tile")[1]
     if spec.reduced == spec.lanes and not schedule["whole_row"]:
+        if spec.counted is not None:
+            raise ScheduleError(f"{spec.name} joins partial results, of which it holds a row", hints=["whole_row=True"])
         # Row by row in blocks, as on CPUs, with rests as wide as the blocks.
         streams = bool(schedule.get("nontemporal", False))
         looped = Schedule(tile=(1, width), keep=0, ahead=False, nontemporal=streams, parallel="outer")
@@ -63,11 +68,11 @@ def lower_map_reduce_gpu(spec: MapReduceSpec, schedule: Schedule) -> ModuleOp:
         return with_hints(module, schedule)
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     name_arguments(block, spec.outputs, [])
-    _MapReduceLowering(spec, schedule, TileBuilder(block), arguments).lower()
+    MapReduceLowering(spec, schedule, TileBuilder(block), arguments).lower()
     return with_hints(module, schedule)
 
 
-class _MapReduceLowering(Grid):
+class MapReduceLowering(Grid):
     """One tile at a time: whole rows of a row kernel, or lanes beside the reduced axis."""
 
     def __init__(
@@ -75,6 +80,7 @@ class _MapReduceLowering(Grid):
     ) -> None:
         super().__init__(spec.arguments, builder, arguments)
         self.spec = spec
+        self.schedule = schedule
         self.rows, self.width = schedule.integers("tile")
         self.nontemporal = bool(schedule.get("nontemporal", False))
         self.by_rows = spec.reduced == spec.lanes
@@ -95,6 +101,7 @@ class _MapReduceLowering(Grid):
         spec, builder = self.spec, self.builder
         # All extents first: the grid's body may not define what the kernel's end needs.
         self.reduced = None if spec.reduced is None else self.extent(spec.reduced)
+        self.counted = self.reduced if spec.counted is None else self.extent(spec.counted)
         axes = dict.fromkeys(spec.outer, 1)
         if self.rows > 1 and not self.walks:
             axes[self._row_axis] = self.rows
@@ -103,7 +110,7 @@ class _MapReduceLowering(Grid):
             if self.by_rows:
                 at[spec.lanes] = builder.index(0)
             sizes = {self._row_axis: self.rows, spec.lanes: self.width}
-            self.writer = TileWriter(builder, self.arguments, sizes, Scope(frozenset(), 0), self._reduced_extent)
+            self.writer = TileWriter(builder, self.arguments, sizes, Scope(frozenset(), 0), self._counted_extent)
             self.writer.enter(at, {axis: False for axis in sizes if axis in at})
             for stage in range(max(output.value.stage for output in spec.outputs) + 1):
                 self._pass(stage)
@@ -111,6 +118,10 @@ class _MapReduceLowering(Grid):
     def _reduced_extent(self) -> SSAValue:
         assert self.reduced is not None
         return self.reduced
+
+    def _counted_extent(self) -> SSAValue:
+        assert self.counted is not None
+        return self.counted
 
     def _pass(self, stage: int) -> None:
         """The reductions over what has stage `stage`, and the outputs of that stage."""

@@ -48,6 +48,7 @@ class MapReduceSpec:
     """A kernel of maps and reductions: outer axes, the reduced axis (None for a pure map) and the lane axis.
 
     Row kernels reduce along the lane axis itself; column kernels reduce along an axis that lies outside the lanes.
+    `counted` is the axis whose length `extent` means, where that is not the reduced one: of joined partial results.
     """
 
     name: str
@@ -56,6 +57,7 @@ class MapReduceSpec:
     reduced: str | None
     lanes: str
     outputs: tuple[Output, ...]
+    counted: str | None = None
 
 
 @dataclass(frozen=True)
