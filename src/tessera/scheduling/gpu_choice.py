@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -93,12 +94,12 @@ def _best(problem: GpuContractionProblem) -> Schedule:
 def _estimates(
     problem: GpuContractionProblem, splits: Sequence[int], model: GpuRooflineModel
 ) -> Iterator[ContractionEstimate]:
-    for tile, stages, warps in STARTS:
-        for split in splits:
-            start = Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8, split_k=split)
-            schedule = complete(start)
-            if _is_legal(schedule, problem):
-                yield model.estimate(problem, schedule)
+    parts = (1, 2, 4) if problem.epilogue_words else (1,)
+    for (tile, stages, warps), split, part in itertools.product(STARTS, splits, parts):
+        start = Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8, split_k=split, epilogue_parts=part)
+        schedule = complete(start)
+        if _is_legal(schedule, problem):
+            yield model.estimate(problem, schedule)
 
 
 def _is_legal(schedule: Schedule, problem: GpuContractionProblem) -> bool:

@@ -122,6 +122,11 @@ def predicted_resources(problem: GpuContractionProblem, schedule: Schedule) -> B
         words += (schedule.integer("pipeline_depth") - 1) * (bm + bn) * bk * size / 4 / (warps * lanes)
     elif unit == "fma":
         words += (bm + bn) * bk * size / 4 / (warps * lanes)
+    # The epilogue begins when the operands are gone, and works on one part of the result after the other.
+    finished = sums_per_thread(schedule, problem) * (
+        1 + problem.epilogue_words / _number(schedule, "epilogue_parts", 1)
+    )
+    words = max(words, finished)
     asked = schedule.get("max_registers", 0)
     most = asked if isinstance(asked, int) and asked else problem.limits.max_registers_per_thread
     needed = -(-int(words + _BASE_REGISTERS[unit]) // 8) * 8

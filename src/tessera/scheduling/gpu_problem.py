@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.dtypes import DType, fp16
+from tessera.scheduling.expression import TRANSCENDENTAL, post_order
 from tessera.scheduling.gpu_operands import multiplied_dtype, stored
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import Argument, ContractionSpec
@@ -57,6 +58,8 @@ class GpuContractionProblem:
     """What prologues and epilogues read beside the operands."""
     converts: bool = False
     """Whether an operand lies in another dtype than it is multiplied in, and is converted in registers."""
+    epilogue_words: float = 0.0
+    """32-bit registers that the epilogue takes beside the sums, for each element of the part it works on."""
 
     @property
     def limits(self) -> GpuLimits:
@@ -240,8 +243,20 @@ def contraction_gpu_problem(
         b=layout(read["b"], operands["b"].operation == "load"),
         out=layout(written),
         rest=replace(layout(rest), unit_axis="n"),
+        epilogue_words=_epilogue_words(spec),
         converts=narrow and any(value.dtype.itemsize != operand.itemsize for value in operands.values()),
     )
+
+
+_DEAR_WORDS = 2.0
+"""What gelu, silu and log were seen to take in Triton 3.6: both branches of each element stand in registers."""
+
+
+def _epilogue_words(spec: ContractionSpec) -> float:
+    values = post_order(output.value for output in spec.outputs)
+    dear = any(value.operation in TRANSCENDENTAL for value in values)
+    whole = [value for value in values if value.operation == "load" and {"m", "n"} <= value.axes]
+    return _DEAR_WORDS * dear + sum(value.dtype.itemsize / 4 for value in whole)
 
 
 def _unit_axis(argument: Argument) -> str | None:

@@ -146,3 +146,14 @@ def test_without_triton_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(metadata, "version", missing)
     with pytest.raises(UnsupportedTargetError, match="Triton is not installed"):
         static_facts([product((32, 32, 32), 4, 2)], target.gpu("sm90"))
+
+
+def test_the_default_of_a_product_with_a_dear_epilogue_does_not_spill() -> None:
+    def linear(x: object, w: object, b: object) -> object:
+        return op.gelu(op.matmul(x, w) + b)
+
+    (kernel,) = gpu_kernels(linear, [(4096, 4096), (4096, 4096), (4096,)], "bf16", target.gpu("sm90"))
+    assert kernel.schedule["tile"] == (128, 256, 64)
+    assert kernel.schedule["epilogue_parts"] != 1  # whole, gelu takes all registers and spills
+    assert isinstance(kernel.facts, StaticFacts)
+    assert kernel.facts.spill_bytes == 0
