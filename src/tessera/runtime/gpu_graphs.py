@@ -65,6 +65,14 @@ class GraphRunner:
         """Whether the device holds the launches as a graph."""
         return self._graph is not None
 
+    def repeat(self, plan: int, table: Table, stream: int) -> bool:
+        """Launches the graph where it holds exactly this call; False, with nothing done, where it does not."""
+        with self._lock:
+            if self._graph is None or plan != self._plan or table != self._table:
+                return False
+            self._graph.launch(stream)
+            return True
+
     def run(self, plan: int, steps: Sequence[StepLike], table: Table, stream: int) -> None:
         """Enqueues the launches of plan number `plan` over the memory of one call."""
         with self._lock:
