@@ -26,6 +26,7 @@ from tessera.compiler.launches import Choice, Launch, Memory, PlanCompiler
 from tessera.compiler.program import Alignment, KernelItem, LayoutItem, Program, ValueInfo
 from tessera.compiler.split_k import PARTS, part_arrays, split_product
 from tessera.dtypes import DType
+from tessera.errors import ScheduleError
 from tessera.lazy import structure as structures
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.structure import Structure, contiguous_strides
@@ -141,6 +142,10 @@ class Launcher:
         split, parts = split_product(item), schedule.integer(PARTS)
         partial, rest = split.partial, split.rest
         domain = [self.extents[name] for name in partial.domain]
+        if domain[-1] % parts:  # what the rule says; here wrong values would come of it
+            raise ScheduleError(
+                f"{item.name}: K of {domain[-1]} is not cut into {parts} equal parts", hints=["rule split-k"]
+            )
         outer, self.extents = self.extents, {**self.extents, PARTS: parts}
         workspace = self.new(self.shape_of(rest.values[0]), split.workspace)
         arrays = part_arrays([(inputs[index], alignment) for index, alignment in partial.loads], parts, len(domain))

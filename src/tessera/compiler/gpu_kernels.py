@@ -17,7 +17,7 @@ from tessera.backend.triton.static import Candidate, kernel_objects
 from tessera.compiler.arrays import Call
 from tessera.compiler.copies import make_copy_item
 from tessera.compiler.gpu_launches import LARGEST, Lowered, Site
-from tessera.compiler.gpu_schedules import gpu_schedule, gpu_tile_ir, layouts_of
+from tessera.compiler.gpu_schedules import FUSION, Layouts, gpu_knobs, gpu_schedule, gpu_tile_ir, layouts_of
 from tessera.compiler.launches import Choice, Launch, Memory
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.reports import facts_of
@@ -77,20 +77,28 @@ class GpuKernelCompiler:
         subject = self.subject(call)
         if schedule is not None:
             return Choice(subject, schedule, 1)
-        buckets = settings.current().shape_buckets
-        extents = _bucketed(call.shaped.extents) if buckets else call.shaped.extents
-        spec = subject.spec
+        buckets, spec = settings.current().shape_buckets, subject.spec
         layouts = layouts_of(spec, call, unaligned) if isinstance(spec, ContractionSpec) else {}
-        key = (subject, tuple(extents.values()), tuple(layouts.values()), current_policy())
+        key = (subject, tuple(call.shaped.extents.values()), tuple(layouts.values()), current_policy(), buckets)
         known = self._chosen.get(key)
         if known is None:
             source = None if buckets or unaligned else self.source
             tuned = None if source is None else source(self, call)
-            chosen = tuned or gpu_schedule(spec, extents, self.target, subject.pins, layouts)
+            chosen = tuned or self._default(subject, call, layouts, buckets)
             if len(self._chosen) >= REMEMBERED:
                 self._chosen.clear()
             known = self._chosen[key] = Choice(subject, chosen, 1)
         return known
+
+    def _default(self, subject: Subject, call: Call, layouts: Layouts, buckets: bool) -> Schedule:
+        """What nobody has tuned: of the bucket's largest extents where that is legal for these, too."""
+        spec, extents = subject.spec, call.shaped.extents
+        if buckets:
+            shared = gpu_schedule(spec, _bucketed(extents), self.target, subject.pins, layouts)
+            plain = Schedule({knob: value for knob, value in shared.items() if knob != FUSION})
+            if not gpu_knobs(spec, call, self.target).violations(plain):
+                return shared
+        return gpu_schedule(spec, extents, self.target, subject.pins, layouts)
 
     def forget_schedules(self) -> None:
         """Schedules are chosen anew; compiled kernels stay."""

@@ -185,6 +185,24 @@ def test_shapes_of_one_bucket_share_kernels() -> None:
         assert len(schedules) == 1
 
 
+def test_a_bucket_does_not_make_schedules_legal() -> None:
+    with settings.override(shape_buckets=True):
+        for depth in (250, 256):
+            a, b = put(normal(16, depth, dtype=torch.float16)), put(normal(depth, 16, dtype=torch.float16))
+            split = op.matmul(a, b).pin(split_k=4, tile=(16, 16, 32))
+            if depth % 4:
+                with pytest.raises(TuneSpaceEmptyError, match="split_k"):
+                    split.eval()
+            else:
+                check(split)
+
+
+@pytest.mark.usefixtures("split_in_four")
+def test_parts_that_are_not_equal_are_refused() -> None:
+    with pytest.raises(ScheduleError, match="K of 63 is not cut into 4 equal parts"):
+        op.matmul(put(normal(8, 63)), put(normal(63, 8))).eval()
+
+
 def test_a_kernel_for_another_gpu_is_not_loaded() -> None:
     before = use_driver("interpreter", None)
     try:
