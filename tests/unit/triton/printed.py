@@ -27,6 +27,7 @@ from tessera.scheduling.gpu import (
     lower_map_reduce_gpu,
     map_reduce_gpu_schedule,
 )
+from tessera.scheduling.gpu_reduction import lower_partial_gpu, two_steps
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
 from tessera.target import Target
@@ -136,6 +137,15 @@ def rows() -> None:
             run(name, spec, map_reduce_gpu_schedule(spec, N), [x], expected, torch.float32)
     spec = specs.reduction("argmax", fp32, by_rows=True)
     run("argmax", spec, map_reduce_gpu_schedule(spec, N), [x], x.argmax(1), torch.int64)
+    several = Schedule(tile=(4, 128), whole_row=True, warps=1)
+    run("several rows", specs.rows("softmax", fp32), several, [x], x.double().softmax(-1), torch.float32)
+    steps = Schedule(tile=(4, 32), whole_row=False, warps=1)
+    run("steps of columns", specs.reduction("mean", fp32, False), steps, [x], x.double().mean(0), torch.float32)
+    parts = two_steps(specs.reduction("sum", fp32, by_rows=True))
+    assert parts is not None
+    partial = lower_partial_gpu(parts.first, Schedule(tile=(1, 16), warps=1, chunk=32))
+    padded = torch.nn.functional.pad(x.double(), (0, -N % 32))
+    check("chunks", partial, [x], padded.reshape(5, -1, 32).sum(2), torch.float32)
     spec = specs.add_scaled(fp32)
     run("scalar", spec, map_reduce_gpu_schedule(spec, N), [x, weight, 2.5], x.double() + 2.5 * weight, torch.float32)
 
