@@ -128,9 +128,9 @@ def matmul(
     """`a @ b`, batched and broadcast as in torch; operands may be transposed views.
 
     `tile_shape` asks for a tile (BM, BN, BK), which is refused if no kernel can have it; `math="tf32"` permits rounded
-    products. `accum_dtype` is the dtype of products and sums: fp32 (of fp16, bf16 and fp32) or fp64; the result's dtype
+    products. `accum_dtype` is the dtype of products and sums: fp32 (of fp32 and narrower) or fp64; the result's dtype
     stays. With `out` the product is computed at once (or on `stream`), into that memory. Mixed dtypes: the result has
-    the wider one.
+    the wider one; of fp8_e4m3 and fp8_e5m2, neither of which is, that of the sums, fp32.
     """
     settings = products.DEFAULTS
     if tile_shape is not None or math is not None:

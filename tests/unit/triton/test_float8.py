@@ -71,6 +71,17 @@ def test_matrix_units_multiply_8_bit_operands(a: DType, b: DType, gpu: str) -> N
     assert facts.instructions["fp8 products"] == unit > 0
 
 
+def test_the_copy_engine_brings_8_bit_tiles() -> None:
+    gpu, spec = target.gpu("sm90"), specs.matmul(fp8_e4m3, b_axes="nk")
+    reached = dict.fromkeys(("a_indexing", "b_indexing"), "host_descriptor")
+    schedule = gpu_space.complete(Schedule(tile=(64, 64, 128), warps=4, pipeline_depth=3, **reached))
+    assert gpu_space.space(contraction_gpu_problem(spec, EXTENTS, gpu)).violations(schedule) == ()
+    (facts,) = static_facts([Candidate(lower_contraction_gpu(spec, schedule))], gpu)
+    assert isinstance(facts, StaticFacts), facts
+    assert facts.instructions["fp8 products"] > 0
+    assert facts.instructions["cp.async.bulk.tensor"] > 0
+
+
 @pytest.mark.parametrize(("dtype", "gpu"), [(fp8_e4m3, "sm80"), (fp8_e5m2, "sm80"), (fp8_e4m3, "gfx942")], ids=str)
 def test_gpus_without_these_formats_multiply_in_fp16(dtype: DType, gpu: str) -> None:
     facts = compiled(specs.matmul(dtype, b_axes="nk"), target.gpu(gpu))
