@@ -31,7 +31,8 @@ def shared_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
     """Bytes of shared memory that one block takes at most, as Triton 3.6 was seen to allot them.
 
     Keys, values and the mask in flight, as for products; the queries, but on AMD; and, where the matrix units read
-    registers, the weights on their way from the layout of a result to that of an operand.
+    registers, the weights on their way from the layout of a result to that of an operand. Values of 8 bits lie there
+    once more, in bf16.
     """
     bm, bn = schedule.integers("tile")
     head, value_head = schedule.integers("head")
@@ -44,21 +45,29 @@ def shared_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
     else:
         elements = queries + flying * max(stages - 1, 1) + weights
     mask = bm * bn * problem.mask.itemsize * max(stages - 1, 1) if problem.mask is not None else 0
-    return max(elements * size + mask, bm * value_head * size)
+    converted = bn * value_head * 2 if size == 1 else 0
+    return max(elements * size + mask + converted, bm * value_head * size)
 
 
 def values_per_thread(schedule: Schedule, problem: AttentionProblem) -> float:
-    """32-bit registers of a thread that hold sums and scores, and operands where those are multiplied from registers:
-    the queries by matrix units as Ampere has them, all of them by ordinary instructions (fp32, fp64). A mask counts in
-    fp32, in which it is added; half of that where NVIDIA's compiler has booleans.
+    """32-bit registers of a thread that hold sums and scores, and what else decides whether a schedule spills.
+
+    Operands where they are multiplied from registers: the queries by matrix units as Ampere has them, all of them by
+    ordinary instructions (fp32, fp64). The addresses of keys and values on their way to shared memory, 16 bytes each.
+    A mask in fp32, in which it is added; half of that where NVIDIA's compiler has booleans. Values of 8 bits on their
+    way to bf16.
     """
     bm, bn = schedule.integers("tile")
     head, value_head = schedule.integers("head")
+    size = problem.operand.itemsize
+    queries, flying = bm * head * size / 4, bn * (head + value_head) * size / 4
     words = bm * (value_head + bn) * problem.accumulator.itemsize / 4
-    if problem.operand.itemsize > 2:
-        words += (bm * head + bn * (head + value_head)) * problem.operand.itemsize / 4
-    elif not (_reads_shared(schedule, problem) or _is_amd(problem)):
-        words += bm * head * problem.operand.itemsize / 4
+    if size > 2:
+        words += queries + flying
+    elif not _is_amd(problem):
+        words += flying / 2 + (0 if _reads_shared(schedule, problem) else queries)
+    if size == 1:
+        words += bn * value_head / 2
     if problem.mask is not None:
         words += bm * bn / (2 if problem.mask.kind == "bool" and not _is_amd(problem) else 1)
     return words / (schedule.integer("warps") * _limits(problem).warp_size)
@@ -76,7 +85,7 @@ def registers_for_values(schedule: Schedule, problem: AttentionProblem) -> float
         return 0.18 * registers
     if problem.operand.itemsize > 2:
         return 0.3 * registers
-    return (0.595 if _reads_shared(schedule, problem) else 0.56) * registers
+    return 0.67 * registers
 
 
 def _heads(schedule: Schedule, problem: AttentionProblem) -> bool:
