@@ -167,16 +167,17 @@ def shared_bytes(schedule: Schedule, problem: GpuContractionProblem) -> int:
     buffers = stages if problem.reads_shared else max(stages - 1, 1)
     operands = (bm * bk + bk * bn) * problem.operand.itemsize * buffers
     parts = number(schedule, "epilogue_parts")
-    # A result in parts is rearranged as sums; all at once but where every warp holds rows of its own.
-    result = bm * bn * (problem.output.itemsize if parts == 1 else problem.accumulator.itemsize)
-    if problem.reads_shared and bm >= 64 and bm >= 16 * schedule.integer("warps"):
-        result //= parts
+    # Parts go out one after another where every warp holds rows of its own; else all sums are rearranged at once.
+    own_rows = problem.reads_shared and bm >= 64 and bm >= 16 * schedule.integer("warps")
+    element = problem.output if parts == 1 or own_rows else problem.accumulator
+    result = bm * bn * element.itemsize // (parts if own_rows else 1)
+    barriers = _BARRIER_BYTES * (4 if problem.has_tensor_memory else 1)
     grid = knob(schedule, "grid")
     stays = grid == "persistent" and uses_descriptor(schedule, "out")
     if grid == "fused" or stays or knob(schedule, "warp_specialize"):
-        return operands + result + _BARRIER_BYTES
+        return operands + result + barriers
     descriptors = any(uses_descriptor(schedule, name) for name in ("a", "b", "out"))
-    return max(operands, result) + (_BARRIER_BYTES if descriptors else 0)
+    return max(operands, result) + (barriers if descriptors else 0)
 
 
 def sums_per_thread(schedule: Schedule, problem: GpuContractionProblem) -> float:

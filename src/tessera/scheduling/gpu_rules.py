@@ -22,11 +22,11 @@ from tessera.scheduling.gpu_problem import (
 )
 from tessera.scheduling.knobs import Rule
 from tessera.scheduling.schedule import Schedule
+from tessera.target.occupancy import TENSOR_MEMORY_COLUMNS
 
 _OPERANDS = ("a", "b", "out")
 _SECTOR_BYTES = 32
 """What a GPU's caches fetch at least."""
-_TENSOR_MEMORY_COLUMNS = 512
 _LONGEST_BOX = 256
 
 
@@ -65,7 +65,7 @@ def _warpgroups(schedule: Schedule, problem: GpuContractionProblem) -> bool:
 def _tensor_memory(schedule: Schedule, problem: GpuContractionProblem) -> bool:
     if not problem.has_tensor_memory or schedule.integers("tile")[0] < 64:
         return True
-    return tensor_memory_columns(schedule) <= _TENSOR_MEMORY_COLUMNS
+    return tensor_memory_columns(schedule) <= TENSOR_MEMORY_COLUMNS
 
 
 def _accumulators(schedule: Schedule, problem: GpuContractionProblem) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from tessera.target.facts import GpuLimits
 
 _NVIDIA_UNIT, _AMD_UNIT = 256, 8 * 64
+TENSOR_MEMORY_COLUMNS = 512
+"""Columns of 128 words of a multiprocessor's tensor memory (compute capability 10.0; "PTX ISA", tensor memory)."""
 _SYSTEM_BYTES = 1024
 """Shared memory of each block that the system takes (compute capability 8.0 and later)."""
 
@@ -18,7 +20,7 @@ _SYSTEM_BYTES = 1024
 @dataclass(frozen=True)
 class Occupancy:
     """`blocks` and `warps` held by one multiprocessor, `fraction` of the warps that it could hold, and what `binds`:
-    "warps", "blocks", "registers" or "shared memory".
+    "warps", "blocks", "registers", "shared memory" or "tensor memory".
     """
 
     blocks: int
@@ -27,8 +29,11 @@ class Occupancy:
     binds: str
 
 
-def occupancy(limits: GpuLimits, warps: int, registers: int, shared_bytes: int) -> Occupancy:
-    """The occupancy of blocks of `warps` warps, with `registers` a thread and `shared_bytes` a block.
+def occupancy(
+    limits: GpuLimits, warps: int, registers: int, shared_bytes: int, tensor_memory_columns: int = 0
+) -> Occupancy:
+    """The occupancy of blocks of `warps` warps, with `registers` a thread, `shared_bytes` and, on Blackwell, columns of
+    tensor memory a block.
 
     A kernel that fits no multiprocessor has none: 0 blocks.
     """
@@ -42,6 +47,8 @@ def occupancy(limits: GpuLimits, warps: int, registers: int, shared_bytes: int) 
         "registers": limits.registers // (per_warp * warps) if registers <= limits.max_registers_per_thread else 0,
         "shared memory": limits.shared_bytes // shared if shared else limits.max_warps // warps,
     }
+    if tensor_memory_columns:
+        blocks["tensor memory"] = TENSOR_MEMORY_COLUMNS // tensor_memory_columns
     binds = min(blocks, key=lambda name: blocks[name])
     held = blocks[binds] * warps
     return Occupancy(blocks[binds], held, held / limits.max_warps, binds)

@@ -41,3 +41,11 @@ def test_wavefronts_share_the_register_file() -> None:
     assert MI300X is not None
     assert occupancy(MI300X, 4, 128, 0).warps == 16
     assert occupancy(MI300X, 4, 512, 0).warps == 4
+
+
+def test_tensor_memory_is_shared_by_the_blocks_of_a_multiprocessor() -> None:
+    b200 = target.gpu("sm100").gpu
+    assert b200 is not None
+    held = occupancy(b200, 4, 64, 16 << 10, tensor_memory_columns=256)
+    assert (held.blocks, held.binds) == (2, "tensor memory")
+    assert occupancy(b200, 4, 64, 16 << 10).blocks > 2

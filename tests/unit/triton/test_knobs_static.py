@@ -53,6 +53,7 @@ def test_specialized_warps_trade_registers(arch: str, grid: str) -> None:
     assert specialized.instructions["setmaxnreg"] > 0
     assert specialized.warps > 4
     assert specialized.spill_bytes == 0
+    assert specialized.operations.get("tt.get_num_programs", 0) == (grid != "flat")
 
 
 def test_registers_are_capped() -> None:
@@ -75,6 +76,7 @@ def test_two_buffers_of_sums_take_twice_the_tensor_memory() -> None:
         "sm100", {**COPIED, "grid": "fused", "accumulators": 2}, {**COPIED, "grid": "fused", "accumulators": 1}
     )
     assert (two.tensor_memory_columns, one.tensor_memory_columns) == (256, 128)
+    assert two.occupancy(target.gpu("sm100")).blocks <= 2
 
 
 IGNORED: Mapping[str, tuple[str, dict[str, KnobValue], str]] = {

@@ -45,6 +45,7 @@ AMD_INSTRUCTIONS = {
 """Name of an instruction that matters -> how it is found in PTX or in GCN's assembly."""
 TTGIR_OPERATIONS = (
     "scf.if",
+    "tt.get_num_programs",
     "ttg.async_copy_global_to_local",
     "ttg.warp_specialize",
     "ttng.async_tma_copy_global_to_local",

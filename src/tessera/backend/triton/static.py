@@ -78,7 +78,7 @@ class StaticFacts:
     def occupancy(self, target: Target) -> Occupancy:
         """How many warps a multiprocessor of `target` holds at a time."""
         assert target.gpu is not None
-        return occupancy(target.gpu, self.warps, self.registers, self.shared_bytes)
+        return occupancy(target.gpu, self.warps, self.registers, self.shared_bytes, self.tensor_memory_columns)
 
 
 _ANSWERED = {field.name for field in fields(StaticFacts)} - {"source"}
