@@ -18,8 +18,8 @@ from tessera.target.float8 import has_float8
 VECTOR_BYTES = 16
 """The widest access of one thread, and what the copy engine asks of addresses and strides."""
 _PRODUCER_WARPS = 4
-_BARRIER_BYTES = 1024
-"""Barriers of the stages in flight, with room to align them."""
+_BARRIER_BYTES = 2048
+"""Barriers of the stages in flight, and what is lost to alignment: more than was seen."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +171,13 @@ def shared_bytes(schedule: Schedule, problem: GpuContractionProblem) -> int:
     own_rows = problem.reads_shared and bm >= 64 and bm >= 16 * schedule.integer("warps")
     element = problem.output if parts == 1 or own_rows else problem.accumulator
     result = bm * bn * element.itemsize // (parts if own_rows else 1)
-    barriers = _BARRIER_BYTES * (4 if problem.has_tensor_memory else 1)
+    barriers = _BARRIER_BYTES * (2 if problem.has_tensor_memory else 1)
     grid = knob(schedule, "grid")
     stays = grid == "persistent" and uses_descriptor(schedule, "out")
     if grid == "fused" or stays or knob(schedule, "warp_specialize"):
         return operands + result + barriers
     descriptors = any(uses_descriptor(schedule, name) for name in ("a", "b", "out"))
-    return max(operands, result) + (barriers if descriptors else 0)
+    return max(operands, result) + (barriers if descriptors or problem.has_tensor_memory else 0)
 
 
 def sums_per_thread(schedule: Schedule, problem: GpuContractionProblem) -> float:
