@@ -74,6 +74,7 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         ),
         (op.flash_attention, (normal(3, 2), normal(0, 2), normal(0, 2))),
     ],
+    "pin": [(lambda a: op.exp(a).pin(fusion=True), (normal(3, 4),))],
     "reshape": [(lambda a: (a * 1).reshape(4, 3), (normal(3, 4),))],
     "transpose": [(lambda a: (a * 1).transpose(2, 0, 1), (normal(2, 3, 4),))],
     "broadcast_to": [(lambda a: (a * 1).broadcast_to(2, 3, 4), (normal(3, 1),))],
