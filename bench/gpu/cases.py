@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,8 @@ import torch
 
 import tessera
 from tessera import op
-from tessera.scheduling.gpu_space import STARTS
+from tessera.scheduling.gpu_choice import STARTS
+from tessera.scheduling.schedule import Schedule
 
 Ours = Callable[[], tessera.Tensor]
 Theirs = Callable[[], torch.Tensor]
@@ -70,12 +72,25 @@ def _compiled(function: Callable[..., torch.Tensor], mode: str | None, *argument
 
 
 def _scheduled(build: Callable[[], Any]) -> dict[str, Ours]:
-    """A product under its default schedule and under each known good start: `pin` refuses what is not legal."""
+    """A product under its default schedule, and under the first starts, each with every way to move its operands: `pin`
+    refuses what is not legal.
+    """
     found: dict[str, Ours] = {"default": build}
-    for tile, stages, warps in STARTS[:6]:
-        label = f"tile={tile}, pipeline_depth={stages}, warps={warps}".replace(" ", "").replace(",p", ", p")
-        found[label] = partial(_pinned, build, tile=tile, pipeline_depth=stages, warps=warps)
+    for (tile, stages, warps), moved in itertools.product(STARTS[:5], MOVED):
+        knobs: dict[str, Any] = {"tile": tile, "pipeline_depth": stages, "warps": warps, **moved}
+        found[str(Schedule(knobs))] = partial(_pinned, build, **knobs)
     return found
+
+
+_TMA = {"a_indexing": "host_descriptor", "b_indexing": "host_descriptor"}
+MOVED: tuple[dict[str, Any], ...] = (
+    {},
+    _TMA,
+    {**_TMA, "grid": "persistent"},
+    {**_TMA, "out_indexing": "host_descriptor", "grid": "fused", "epilogue_parts": 2},
+)
+"""By pointers; by descriptors (TMA), with a program per tile, per multiprocessor, and with the next tile's loads begun
+before this one is stored."""
 
 
 def _pinned(build: Callable[[], Any], **knobs: Any) -> Any:
