@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from bench.results import CaseResult, Figure, Measurement, SuiteResult, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 CASE_COLUMNS = ("contender", "time", "rate", "% of bound", "its time / ours", "batches", "error")
 GOAL_COLUMNS = ("case", "threads", "against", "fastest of them", "its time / ours", "goal", "met")
@@ -110,6 +111,8 @@ def sheets(results: Iterable[SuiteResult]) -> list[Sheet]:
 
 def print_sheets(found: Iterable[Sheet], console: Console) -> None:
     """Prints the tables."""
+    from rich.table import Table  # the GPU bench, which prints none, runs where there is no rich
+
     for sheet in found:
         table = Table(title=sheet.title, title_justify="left", show_edge=False)
         for index, column in enumerate(sheet.columns):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import settings as hypothesis_settings
 
 from tessera import settings
 
-hypothesis_settings.register_profile("tessera", deadline=None, max_examples=40, derandomize=True)
-hypothesis_settings.load_profile("tessera")
+if find_spec("hypothesis") is not None:  # tests/gpu does without
+    from hypothesis import settings as hypothesis_settings
+
+    hypothesis_settings.register_profile("tessera", deadline=None, max_examples=40, derandomize=True)
+    hypothesis_settings.load_profile("tessera")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

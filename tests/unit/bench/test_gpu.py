@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +24,26 @@ from bench.gpu.timing import Cache, Call, geomean, interleaved
 from tessera import op
 
 CPU = Place("cpu", "cpu")
+ROOT = Path(__file__).parent.parent.parent.parent
+
+WITHOUT_TABLES = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"rich", "polars", "typer", "matplotlib", "hypothesis"}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Missing())
+import bench.gpu.__main__, bench.gpu.launch, tests.gpu.faulting
+sys.exit(bench.gpu.__main__.main([]) - 1)
+"""
+"""Machines with GPUs are bare: torch, Triton, pytest, and what the compiler itself is built on."""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it would measure")
+def test_nothing_but_the_compilers_own_libraries_is_needed() -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TABLES], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 class Counting:
