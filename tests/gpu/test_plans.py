@@ -77,17 +77,38 @@ def test_operands_that_start_anywhere() -> None:
 
 
 def test_graphs_follow_addresses_that_change() -> None:
-    x = normal(64, 64)
+    x = normal(64, 64) * 0.1  # products small enough that fp32's rounding of them changes no softmax
     plan: object = None
     kept = []
     for step in range(6):
-        values = x + step
+        values = x + 0.1 * step
         result = op.softmax(op.matmul(values, values)) * float(step)
-        kept.append((result.eval(), torch.softmax((values @ values).double(), -1) * step))
+        kept.append((result.eval(), torch.softmax(values.double() @ values.double(), -1) * step))
         plan = pipeline.plan(op.softmax(op.matmul(values, values)).structure) if plan is None else plan
     assert isinstance(plan, DevicePlan)
     for found, expected in kept:
         torch.testing.assert_close(found.torch().double(), expected, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("calls_before", [1, 3])  # so far launched one by one, and as a graph of ours
+def test_a_graph_of_the_program_holds_our_launches(calls_before: int) -> None:
+    pipeline.forget_plans()
+    x = normal(65, 65) * 0.1
+
+    def build() -> Tensor:
+        return op.softmax(op.matmul(x, x)) * 2.0
+
+    for _ in range(calls_before):
+        build().eval()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = [build().torch() for _ in range(3)]
+    x += 0.25
+    graph.replay()
+    expected = torch.softmax(x.double() @ x.double(), -1) * 2
+    for found in kept:
+        torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(build().torch().double(), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_work_goes_to_torchs_current_stream() -> None:

@@ -90,6 +90,9 @@ class Driver(Protocol):
     def stream(self) -> int:
         """The handle of the stream that work goes to now: torch's current one; 0 is the device's default."""
 
+    def is_capturing(self) -> bool:
+        """Whether a program records what that stream is given, and runs it later: inside `torch.cuda.graph`."""
+
     def synchronize(self, stream: int) -> None:
         """Waits until all work of a stream is done. Raises what the device reports of it."""
 

@@ -2,8 +2,10 @@
 
 The first call of a plan launches kernel by kernel, since many plans run once. From the second on (setting
 `cuda_graphs`) the device holds the launches as one graph: a call with the addresses of the last one is a single native
-call, and other addresses change those launches only that use them. Plans of the same kernels in the same order may
-share one runner (`shared_runner`, setting `shape_buckets`): then the graph also takes their grids and extents in turn.
+call, and other addresses change those launches only that use them. While the program captures a graph of its own it
+gets the launches one by one, since what a captured graph becomes when it is updated later is not ours to say. Plans of
+the same kernels in the same order may share one runner (`shared_runner`, setting `shape_buckets`): then the graph also
+takes their grids and extents in turn.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class GraphRunner:
     def repeat(self, plan: int, table: Table, stream: int) -> bool:
         """Launches the graph where it holds exactly this call; False, with nothing done, where it does not."""
         with self._lock:
-            if self._graph is None or plan != self._plan or table != self._table:
+            if self._graph is None or plan != self._plan or table != self._table or self._driver.is_capturing():
                 return False
             self._graph.launch(stream)
             return True
@@ -76,6 +78,9 @@ class GraphRunner:
     def run(self, plan: int, steps: Sequence[StepLike], table: Table, stream: int) -> None:
         """Enqueues the launches of plan number `plan` over the memory of one call."""
         with self._lock:
+            if self._driver.is_capturing():
+                self._launch_each(steps, table, stream)
+                return
             self._calls += 1
             if self._graph is None and not self._records():
                 self._launch_each(steps, table, stream)

@@ -59,6 +59,10 @@ class InterpreterDriver:
         """There is one, and nothing waits in it."""
         return 0
 
+    def is_capturing(self) -> bool:
+        """Nothing is put off."""
+        return False
+
     def synchronize(self, stream: int) -> None:
         """Nothing is ever pending."""
 

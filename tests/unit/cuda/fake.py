@@ -222,6 +222,9 @@ class HostAllocator:
     def stream(self) -> int:
         return self.current_stream
 
+    def is_capturing(self) -> bool:
+        return False
+
     def create_stream(self) -> object:
         return object()
 

@@ -144,6 +144,18 @@ def test_a_tensor_map_is_encoded_innermost_dimension_first_and_only_when_it_chan
     assert not fake.problems
 
 
+def test_a_thread_without_a_context_encodes_tensor_maps_in_the_devices() -> None:
+    fake = FakeCuda((128, 4, 4, 8, 8, 8, 8))
+    device = driver(fake)
+    loaded = device.load(kernel(DESCRIPTOR, launch=MAPS))
+    fake.current = 0
+    fake.calls.clear()
+    device.launch(loaded, (1, 1, 1), (0x1000, 300, 72, 80, 1), stream=0)
+    names = [name for name in fake.names() if name != "cuCtxGetCurrent"]
+    entered = ("cuCtxPushCurrent_v2", "{}", "cuCtxPopCurrent_v2")
+    assert names == [name.format(call) for call in ("cuTensorMapEncodeTiled", "cuLaunchKernelEx") for name in entered]
+
+
 def _longs(*values: int) -> list[bytes]:
     return [struct.pack("<q", value) for value in values]
 
@@ -329,7 +341,7 @@ def test_events_order_streams_and_measure_time() -> None:
         streams.has_passed(start)
     handle = start.handle
     del start
-    assert fake.calls[-2:][0] == ("cuEventDestroy_v2", (handle,))
+    assert fake.calls[-1] == ("cuEventDestroy_v2", (handle,))
 
 
 def test_pageable_memory_is_told_from_pinned() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda import libcuda, open_device
+from tessera.runtime.cuda.memory import DeviceBytes, TorchAllocator
 from tests.unit.cuda.fake import FakeCuda
 
 
@@ -61,3 +62,19 @@ def test_no_such_device(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(libcuda.Libcuda, "open", lambda: library)
     with pytest.raises(DeviceError, match=f"no device cuda:{number}: torch sees only cuda:0 to cuda:1"):
         open_device(number)
+
+
+def test_stream_0_is_torchs_default_stream_and_not_one_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: f"default of {device}")
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda stream, device: f"{stream} of {device}")
+    recorded: list[str] = []
+
+    class Owner:
+        record_stream = recorded.append
+
+    allocator = TorchAllocator(1)
+    for stream in (0, 42):
+        allocator.keep_for(DeviceBytes(0, 8, Owner), stream)
+    assert recorded == ["default of cuda:1", "42 of cuda:1"]

@@ -64,6 +64,7 @@ class FakeDriver:
         self.allocated: list[int] = []
         self.graphs: list[FakeGraph] = []
         self.current_stream = 7
+        self.capturing = False
         self.reused: list[int] = []
         """Addresses to give out next, as a caching allocator would."""
         self._next = 4096
@@ -90,6 +91,10 @@ class FakeDriver:
     def stream(self) -> int:
         """The handle that was set."""
         return self.current_stream
+
+    def is_capturing(self) -> bool:
+        """As it was set."""
+        return self.capturing
 
     def synchronize(self, stream: int) -> None:
         """Notes the wait."""

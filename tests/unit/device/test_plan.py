@@ -109,6 +109,29 @@ def test_only_launches_whose_words_changed_are_updated() -> None:
     assert driver.log[-1][2][0][1][2] == 3.5
 
 
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_a_capture_of_the_program_gets_the_launches_and_leaves_the_graph_as_it_was(mode: str) -> None:
+    driver = FakeDriver()
+    bound, operands = plan(driver), [leaf(1 << 20), scalar_leaf(2.5, dtypes.fp32)]
+    with settings.override(cuda_graphs=mode):
+        driver.reused = [4096, 8192] * 5
+        driver.capturing = True
+        bound.run(operands)
+        assert calls(driver) == ["launch", "launch"]
+        driver.capturing = False
+        for _ in range(2):
+            bound.run(operands)
+        driver.capturing = True
+        driver.log.clear()
+        bound.run(operands)  # the graph holds exactly this call
+        bound.run([leaf(1 << 21), operands[1]])
+        assert calls(driver) == ["launch"] * 4
+        driver.capturing = False
+        driver.reused = [4096, 8192]
+        bound.run(operands)
+        assert calls(driver)[4:] == ["graph"]
+
+
 def test_graphs_may_be_off_or_on_from_the_first_call() -> None:
     for mode, expected in (("off", ["launch"] * 4), ("on", ["record", "graph", "graph"])):
         driver = FakeDriver()

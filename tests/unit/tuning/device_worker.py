@@ -68,6 +68,9 @@ class FakeDevice:
     def stream(self) -> int:
         return 3
 
+    def is_capturing(self) -> bool:
+        return False
+
     def synchronize(self, stream: int) -> None:
         self._require_life()
         for entry, (source, result, elements) in self._enqueued:

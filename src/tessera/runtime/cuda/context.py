@@ -26,8 +26,7 @@ class Context:
 
     def run(self, function: Function, *arguments: Any) -> int:
         """The result of one driver function called under this context."""
-        current = c_void_p()
-        if self._current(byref(current)) == SUCCESS and current.value == self.handle:
+        if self._is_current():
             return function(*arguments)
         with self.entered():
             return function(*arguments)
@@ -35,8 +34,15 @@ class Context:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """This context is current in the calling thread inside the `with` block."""
+        if self._is_current():
+            yield
+            return
         self.library.call("cuCtxPushCurrent_v2", self.handle)
         try:
             yield
         finally:
             self.library.call("cuCtxPopCurrent_v2", byref(c_void_p()))
+
+    def _is_current(self) -> bool:
+        current = c_void_p()
+        return self._current(byref(current)) == SUCCESS and current.value == self.handle

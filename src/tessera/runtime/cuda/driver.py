@@ -96,6 +96,10 @@ class CudaDriver:
         """The handle of torch's current stream of the device; 0 is the default one."""
         return self._allocator.stream()
 
+    def is_capturing(self) -> bool:
+        """Whether torch's current stream is being captured into a graph of the program's own."""
+        return self._allocator.is_capturing()
+
     def synchronize(self, stream: int) -> None:
         """Waits until all work of a stream is done. Raises what the device reports of it."""
         code = self._context.run(self._library.function("cuStreamSynchronize"), stream)

@@ -103,8 +103,9 @@ class LaunchSite:
             if described != self._mapped[number]:
                 address, *sizes = (int(value) for value in described)
                 at = self._maps + number * cuda.TENSOR_MAP_BYTES
-                library = self.kernel.context.library
-                encode(library, at, source.facts, address, sizes[: source.rank], sizes[source.rank :])
+                context = self.kernel.context
+                with context.entered():  # encoding may ask the current device: it can give INVALID_CONTEXT
+                    encode(context.library, at, source.facts, address, sizes[: source.rank], sizes[source.rank :])
                 self._mapped[number] = described
 
 

@@ -36,6 +36,9 @@ class DeviceAllocator(Protocol):
     def stream(self) -> int:
         """The handle of the current stream."""
 
+    def is_capturing(self) -> bool:
+        """Whether the current stream is being captured."""
+
     def create_stream(self) -> Any:
         """A stream of the device that runs beside all others: a `torch.cuda.Stream`."""
 
@@ -73,6 +76,10 @@ class TorchAllocator:
         """See `DeviceAllocator`."""
         return self._raw_stream(self._index)
 
+    def is_capturing(self) -> bool:
+        """See `DeviceAllocator`."""
+        return bool(torch.cuda.is_current_stream_capturing())
+
     def create_stream(self) -> torch.cuda.Stream:
         """See `DeviceAllocator`."""
         return torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
@@ -86,6 +93,8 @@ class TorchAllocator:
             yield
 
     def _external(self, stream: int) -> torch.cuda.Stream:
+        if not stream:  # of 0 an ExternalStream would be another stream of torch's pool
+            return torch.cuda.default_stream(self._device)
         return torch.cuda.ExternalStream(stream, self._device)  # type: ignore[no-untyped-call]
 
 
