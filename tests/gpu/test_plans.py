@@ -96,7 +96,8 @@ def test_a_graph_of_the_program_holds_our_launches(calls_before: int) -> None:
     x = normal(65, 65) * 0.1
 
     def build() -> Tensor:
-        return op.softmax(op.matmul(x, x)) * 2.0
+        result: Tensor = op.softmax(op.matmul(x, x)) * 2.0
+        return result
 
     for _ in range(calls_before):
         build().eval()
