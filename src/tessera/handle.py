@@ -368,12 +368,21 @@ def check_device(device: object) -> str:
     if not is_cpu_memory(name):
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if torch_device(name).index >= count:
-            has = "torch sees no GPU" if torch.version.cuda else "torch was built without CUDA"
             raise DeviceError(
-                f"device {name}: {has if not count else f'there are {count} GPUs'}",
+                f"device {name}: {_why_no_gpu() if not count else f'there are {count} GPUs'}",
                 hints=['device="interpreter" checks GPU kernels without one', "nvidia-smi lists a machine's GPUs"],
             )
     return name
+
+
+def _why_no_gpu() -> str:
+    if not torch.version.cuda:
+        return "torch was built without CUDA"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (AssertionError, RuntimeError) as error:  # no driver, one too old for this torch, no device
+        return f"torch sees no GPU: {str(error).splitlines()[0]}"
+    return "torch sees no GPU"
 
 
 def _from_pickle(values: torch.Tensor, device: str = CPU, dtype: torch.dtype | None = None) -> Tensor:

@@ -12,6 +12,7 @@ from tessera.dtypes import fp32
 from tessera.lazy import structure as structures
 from tessera.lazy.devices import device_named, is_cpu_memory, torch_device
 from tessera.lazy.transfer import on_device
+from tessera.stream import create
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -91,3 +92,22 @@ def test_results_go_into_memory_of_their_device() -> None:
     x = op.tensor(X)
     with pytest.raises(errors.DeviceError, match=r"on meta|out= on meta"):
         (x + 1).eval(out=torch.empty(2, 3, device="meta"))
+
+
+def test_a_driver_that_is_too_old_is_the_reason_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init() -> None:
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040).\nPlease update")
+
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    for attempt in (
+        lambda: op.tensor(X, device="cuda"),
+        lambda: op.tensor(X).to("cuda:1"),
+        lambda: create(device="cuda"),
+    ):
+        with pytest.raises(
+            errors.DeviceError, match=r"torch sees no GPU: .* too old \(found version 11040\)\.\n"
+        ) as caught:
+            attempt()
+        assert "Please update" not in caught.value.message
