@@ -105,3 +105,12 @@ def test_why_this_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     assert "why" in rows
     assert "(Triton 3." in rows["block"]
     assert "bytes a multiprocessor" in text
+
+
+def test_tf32_is_asked_for_as_a_dtype(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    product = ("matmul", "--shape", "512,512,512", "--target", "sm90", "--candidates", "1")
+    assert run(*product, "--dtype", "tf32") == 0
+    assert "tf32 products" in capsys.readouterr().out
+    assert run(*product, "--dtype", "fp32") == 0
+    assert "tf32 products" not in capsys.readouterr().out

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from tessera import numerics
 from tessera import op as operators
 from tessera import target as targets
 from tessera.compiler.gpu import GpuKernel, gpu_kernels
+from tessera.dtypes import dtype_of, fp32, tf32
 from tessera.errors import ArgumentError, CompileError
 from tessera.scheduling.gpu_problem import brief
 from tessera.scheduling.schedule import Schedule
@@ -26,7 +28,7 @@ def compile(
         ),
     ],
     target: Annotated[str, typer.Option(help="A GPU or an architecture: sm80, sm90, sm100, gfx942, H200, ...")],
-    dtype: Annotated[str, typer.Option(help="The dtype of the operands.")] = "fp32",
+    dtype: Annotated[str, typer.Option(help="The dtype of the operands; tf32: fp32 that products may round.")] = "fp32",
     schedule: Annotated[
         str,
         typer.Option(help='Knobs that differ from the default schedule: "tile=(128,128,64), warps=4".'),
@@ -47,7 +49,11 @@ def compile(
     gpu = targets.gpu(target)
     sizes = [_extents(text) for text in shape]
     pins = Schedule.parse(schedule)
-    kernels = gpu_kernels(function, sizes[0] if len(sizes) == 1 else sizes, dtype, gpu, pins, candidates)
+    rounded = dtype_of(dtype) is tf32
+    with numerics.policy("fast", tf32=rounded):
+        kernels = gpu_kernels(
+            function, sizes[0] if len(sizes) == 1 else sizes, fp32 if rounded else dtype, gpu, pins, candidates
+        )
     console = Console(soft_wrap=True, highlight=False, markup=False)
     for kernel in kernels:
         console.print(f"{kernel.name} for {gpu.name} ({gpu.arch})")

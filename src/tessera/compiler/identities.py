@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from tessera.compiler.subjects import Subject
 from tessera.lazy.policy import current_policy
-from tessera.scheduling.spec import AttentionSpec
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec
 from tessera.tuning.identity import Identity
 
 
@@ -14,12 +14,13 @@ def identify(subject: Subject, shape: tuple[int, ...], accumulation: str, arch: 
     """The identity of a subject under the numerics policy in force; the rest as `Identity` has it."""
     policy = current_policy()
     operator, dtypes, layouts = _signature(subject)
+    rounded = isinstance(subject.spec, ContractionSpec) and subject.spec.math == "tf32"
     return Identity(
         operator=operator,
         shape=shape,
         dtypes=dtypes,
         layouts=layouts,
-        math="tf32" if policy.tf32 else "ieee",
+        math="tf32" if policy.tf32 or rounded else "ieee",
         accumulation=accumulation,
         determinism=policy.mode,
         arch=arch,

@@ -23,7 +23,7 @@ from tessera.compiler.program import KernelItem
 from tessera.compiler.reports import facts_of
 from tessera.compiler.revision import generator_revision
 from tessera.compiler.subjects import Problem, Subject
-from tessera.dtypes import DType, dtype_of, fp32
+from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
 from tessera.errors import ArgumentError
 from tessera.lazy import node as nodes
 from tessera.lazy import structure as structures
@@ -78,6 +78,11 @@ def launches_of_operator(
             f"{op!r} is no operator", hints=["pass op.matmul, op.softmax, or a function made by op.kernel"]
         )
     element = fp32 if dtype is None else dtype_of(dtype)
+    if element not in SUPPORTED:
+        raise ArgumentError(
+            f"no tensor has elements of {element}",
+            hints=["tf32 is a math mode: of numerics.policy, and of op.matmul(a, b, math=...)"] * (element is tf32),
+        )
     arguments = [_placeholder(shape, element) for shape in operand_shapes(op, shapes)]
     _check_count(op, shapes, arguments)
     result = op(*arguments)

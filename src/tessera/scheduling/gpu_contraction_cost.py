@@ -98,9 +98,9 @@ def unit_of(problem: GpuContractionProblem, schedule: Schedule) -> Unit:
     bm, _, _ = schedule.integers("tile")
     if not problem.target.arch.startswith("sm_"):
         return "mfma"
-    if problem.operand.itemsize == 4:
+    if problem.operand.itemsize == 4 and not problem.is_narrow:
         return "fma"  # fp32 as exact as IEEE has it
-    whole_groups = bm >= 64 and schedule.integer("warps") % 4 == 0 and problem.operand.itemsize <= 2
+    whole_groups = bm >= 64 and schedule.integer("warps") % 4 == 0 and problem.is_narrow
     if whole_groups and problem.target.arch == "sm_90":
         return "wgmma"
     if whole_groups and problem.target.arch == "sm_100":
@@ -213,7 +213,7 @@ def _flop_per_s(problem: GpuContractionProblem, schedule: Schedule, rates: GpuMa
     if unit == "fma":
         return FMA_SHARE * rates.vector_flop_per_s
     peak = rates.flop_per_s.get(problem.operand.name) or rates.vector_flop_per_s
-    share = UNIT_SHARE.get((unit, rates.arch), 1.0) if problem.operand.itemsize <= 2 else 1.0
+    share = UNIT_SHARE.get((unit, rates.arch), 1.0) if problem.is_narrow else 1.0
     if unit == "tcgen05" and bm < 128:
         share /= 2  # the instruction fills half of the unit's lanes
     if unit in ("mma.sync", "mfma"):

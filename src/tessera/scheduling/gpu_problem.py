@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.dtypes import DType, fp16
+from tessera.dtypes import DType, fp16, fp32, tf32
 from tessera.scheduling.expression import TRANSCENDENTAL, post_order
 from tessera.scheduling.gpu_operands import multiplied_dtype, stored
 from tessera.scheduling.schedule import KnobValue, Schedule
@@ -39,8 +39,8 @@ class OperandLayout:
 
 @dataclass(frozen=True)
 class GpuContractionProblem:
-    """What legality depends on: extents, the dtype that is multiplied, that of the sums, the outputs', the GPU, and how
-    the operands and the result lie.
+    """What legality depends on: extents, the dtype that is multiplied (`tf32` for fp32 that may be rounded), that of
+    the sums, the outputs', the GPU, and how the operands and the result lie.
     """
 
     m: int
@@ -83,9 +83,14 @@ class GpuContractionProblem:
         return self.target.arch in ("sm_90", "sm_100")
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether matrix units multiply it: 16 bits and fewer, and fp32 that may be rounded to tf32."""
+        return self.operand.itemsize <= 2 or self.operand is tf32
+
+    @property
     def reads_shared(self) -> bool:
         """Whether the matrix units read their operands from shared memory: Hopper and later, narrow operands."""
-        return self.has_copy_engine and self.operand.itemsize <= 2
+        return self.has_copy_engine and self.is_narrow
 
     @property
     def sums_in_parts(self) -> bool:
@@ -97,7 +102,7 @@ class GpuContractionProblem:
     @property
     def has_tensor_memory(self) -> bool:
         """Whether sums stand in memory of the matrix unit's own (Blackwell, narrow operands)."""
-        return self.target.arch == "sm_100" and self.operand.itemsize <= 2
+        return self.target.arch == "sm_100" and self.is_narrow
 
 
 # -- one schedule in one problem --------------------------------------------------------------------------------------
@@ -167,17 +172,38 @@ def shared_bytes(schedule: Schedule, problem: GpuContractionProblem) -> int:
     buffers = stages if problem.reads_shared else max(stages - 1, 1)
     operands = (bm * bk + bk * bn) * problem.operand.itemsize * buffers
     parts = number(schedule, "epilogue_parts")
-    # Parts go out one after another where every warp holds rows of its own; else all sums are rearranged at once.
-    own_rows = problem.reads_shared and bm >= 64 and bm >= 16 * schedule.integer("warps")
+    # Parts go out one after another where every warp holds rows of its own, which tensor memory gives to 128 rows only;
+    # else all sums are rearranged at once.
+    least = 128 if problem.has_tensor_memory else 64
+    own_rows = problem.reads_shared and bm >= max(least, 16 * schedule.integer("warps"))
     element = problem.output if parts == 1 or own_rows else problem.accumulator
     result = bm * bn * element.itemsize // (parts if own_rows else 1)
     barriers = _BARRIER_BYTES * (2 if problem.has_tensor_memory else 1)
+    operands += sum(_turned_bytes(schedule, problem))
     grid = knob(schedule, "grid")
     stays = grid == "persistent" and uses_descriptor(schedule, "out")
     if grid == "fused" or stays or knob(schedule, "warp_specialize"):
         return operands + result + barriers
     descriptors = any(uses_descriptor(schedule, name) for name in ("a", "b", "out"))
     return max(operands, result) + (barriers if descriptors or problem.has_tensor_memory else 0)
+
+
+def _turned_bytes(schedule: Schedule, problem: GpuContractionProblem) -> Iterator[int]:
+    """Bytes of each operand that is turned: Blackwell's unit reads 32-bit operands along K only, and pointers can lay
+    them down so. What descriptors bring otherwise, the compiler turns in up to two tiles more.
+    """
+    bm, bn, bk = schedule.integers("tile")
+    for name, side, layout in (("a", bm, problem.a), ("b", bn, problem.b)):
+        if problem.has_tensor_memory and uses_descriptor(schedule, name) and needs_turning(problem, layout):
+            yield 2 * side * bk * problem.operand.itemsize
+
+
+def needs_turning(problem: GpuContractionProblem, layout: OperandLayout) -> bool:
+    """Whether the matrix unit wants an operand the other way than it lies: from shared memory tf32 is read along K
+    only, by Hopper 8-bit floats, too.
+    """
+    along_k = problem.operand is tf32 or (problem.operand.itemsize == 1 and not problem.has_tensor_memory)
+    return along_k and problem.reads_shared and layout.unit_axis != "k"
 
 
 def sums_per_thread(schedule: Schedule, problem: GpuContractionProblem) -> float:
@@ -230,6 +256,8 @@ def contraction_gpu_problem(
     operand = multiplied_dtype(spec)
     if operand.itemsize == 1 and not has_float8(target):
         operand = fp16
+    if operand is fp32 and spec.math == "tf32":
+        operand = tf32
     narrow = operand.itemsize <= 2
     return GpuContractionProblem(
         m=extents["m"],

@@ -13,6 +13,7 @@ from tessera.scheduling.gpu_problem import (
     OperandLayout,
     block_threads,
     knob,
+    needs_turning,
     number,
     shared_bytes,
     summing_threads,
@@ -98,7 +99,7 @@ def _registers(schedule: Schedule, problem: GpuContractionProblem) -> bool:
 
 
 def _operands(schedule: Schedule, problem: GpuContractionProblem) -> bool:
-    if problem.operand.itemsize <= 2 and not problem.converts:
+    if problem.is_narrow and not problem.converts:
         return True
     # Wide operands are multiplied by ordinary instructions, from registers, where narrow ones are converted, too: a
     # block of each stands there.
@@ -194,7 +195,9 @@ def _specialized(schedule: Schedule, problem: GpuContractionProblem) -> bool:
         return False
     if problem.has_tensor_memory:
         return bm >= 64 and grid != "persistent" and warps in (4, 8)
-    # Triton 3.6 gives other warps and grids none, silently, and fails on other epilogues.
+    # Triton 3.6 gives other warps and grids none, silently, and fails on other epilogues and on operands it must turn.
+    if any(needs_turning(problem, layout) for layout in (problem.a, problem.b)):
+        return False
     whole = number(schedule, "epilogue_parts") == 1 and knob(schedule, "out_indexing") != "host_descriptor"
     return bm >= 128 and grid != "fused" and warps == 4 and whole
 
@@ -273,8 +276,8 @@ RULES: tuple[Rule[GpuContractionProblem], ...] = (
     Rule(
         "warp-specialization",
         "loads get warps of their own where descriptors bring both narrow operands: on Hopper with 4 warps, 128 rows, a"
-        " grid that is not fused and a result in one part that no descriptor of the host stores, on Blackwell with 64"
-        " rows and a grid that is flat or fused",
+        " grid that is not fused, a result in one part that no descriptor of the host stores, and operands of 8 and"
+        " 32 bits along K, on Blackwell with 64 rows and a grid that is flat or fused",
         _specialized,
     ),
     Rule("epilogue-parts", "a part of the result is at least 16 columns wide, an element for each thread", _parts),

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from tessera import op
+from tessera.compiler.identities import identify
 from tessera.compiler.inspection import choices_of
+from tessera.compiler.tuning import launches_of_operator
+from tessera.errors import ArgumentError
 from tessera.scheduling.spec import ContractionSpec
 
 
@@ -31,3 +34,11 @@ def test_the_math_mode_reaches_the_lowerings() -> None:
         (kernel,) = choices_of(op.gelu(op.matmul(a, a, math=math)).structure)
         assert isinstance(kernel.subject.spec, ContractionSpec)
         assert kernel.subject.spec.math == math
+        found = identify(kernel.subject, (8, 8, 8), "fp32", "sm_90 H100-SXM5-80GB", threads=1)
+        assert found.math == (math or "ieee")
+
+
+def test_the_math_mode_is_no_dtype_of_operands() -> None:
+    with pytest.raises(ArgumentError, match="tf32") as refused:
+        launches_of_operator(op.matmul, (8, 8, 8), "tf32")
+    assert "math mode" in refused.value.hints[0]

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import target
-from tessera.dtypes import DType, bf16, fp16, fp32, fp64
+from tessera.dtypes import DType, bf16, fp8_e4m3, fp16, fp32, fp64, tf32
 from tessera.errors import UnsupportedTargetError
 from tessera.scheduling import gpu_choice, gpu_space
 from tessera.scheduling.choice import modelled_choice
+from tessera.scheduling.gpu import contraction_gpu_problem
 from tessera.scheduling.gpu_choice import best_starts
 from tessera.scheduling.gpu_contraction_cost import predicted_resources, unit_of
 from tessera.scheduling.gpu_cost import ContractionEstimate, GpuRooflineModel
@@ -24,6 +25,7 @@ from tessera.scheduling.gpu_problem import GpuContractionProblem
 from tessera.scheduling.gpu_resources import BlockResources
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
+from tests.unit.scheduling import specs
 
 KNOWN_GOOD = Schedule(tile=(128, 256, 64), warps=8, pipeline_depth=3, group=8)
 EXTENTS = st.sampled_from((1, 7, 64, 300, 1024, 4096, 8192))
@@ -54,6 +56,43 @@ def ranked(posed: GpuContractionProblem, splits: tuple[int, ...] = (1,)) -> list
 
 def estimate(posed: GpuContractionProblem, schedule: Schedule = KNOWN_GOOD) -> ContractionEstimate:
     return GpuRooflineModel(None, posed.target).estimate(posed, schedule)
+
+
+# -- fp32 that may be rounded -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("gpu", "unit"), [("a100", "mma.sync"), ("h100", "wgmma"), ("b200", "tcgen05")])
+def test_tf32_products_are_made_by_matrix_units_and_fp32_ones_are_not(gpu: str, unit: str) -> None:
+    rounded, exact = problem(4096, 4096, 4096, gpu, tf32), problem(4096, 4096, 4096, gpu, fp32)
+    assert unit_of(rounded, gpu_space.default_schedule(rounded)) == unit
+    assert unit_of(exact, gpu_space.default_schedule(exact)) == "fma"
+    fast, slow = (estimate(each, gpu_space.default_schedule(each)) for each in (rounded, exact))
+    assert 4 * fast.seconds < slow.seconds
+
+
+def test_the_specification_says_whether_fp32_is_multiplied_as_tf32() -> None:
+    extents = {"m": 512, "n": 512, "k": 512}
+    for dtype, math, multiplied in ((fp32, "tf32", tf32), (fp32, None, fp32), (bf16, "tf32", bf16)):
+        spec = replace(specs.matmul(dtype), math=math)
+        assert contraction_gpu_problem(spec, extents, target.gpu("h100")).operand is multiplied
+
+
+def test_operands_that_must_be_turned_take_shared_memory_on_blackwell_and_no_warps_of_their_own_on_hopper() -> None:
+    along_k = gpu_space.OperandLayout(unit_axis="k")
+    schedule = Schedule(
+        tile=(128, 128, 32), warps=4, pipeline_depth=3, group=8, a_indexing="host_descriptor",
+        b_indexing="host_descriptor",
+    )  # fmt: skip
+    blackwell = problem(1024, 1024, 1024, "b200", tf32)
+    turned = gpu_space.shared_bytes(schedule, blackwell) - gpu_space.shared_bytes(
+        schedule, replace(blackwell, b=along_k)
+    )
+    assert turned == 2 * 128 * 32 * 4
+    specialized = gpu_space.complete(schedule.replace(warp_specialize=True))
+    for dtype, across in ((tf32, ("warp-specialization",)), (fp8_e4m3, ("warp-specialization",)), (bf16, ())):
+        posed = problem(1024, 1024, 1024, "h100", dtype)
+        assert gpu_space.space(posed).violations(specialized) == across
+        assert gpu_space.space(replace(posed, b=along_k)).violations(specialized) == ()
 
 
 # -- what is published ------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from tessera import target
-from tessera.dtypes import bf16
+from tessera.dtypes import bf16, fp32
 from tessera.scheduling import gpu_space
 from tessera.scheduling.gpu import contraction_gpu_problem, lower_contraction_gpu
 from tests.unit.scheduling import specs
@@ -17,11 +18,13 @@ pytest.importorskip("triton", reason="the extra `triton` is not installed")
 from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
 
 
-@pytest.mark.parametrize("name", ["sm80", "sm90", "sm100", "gfx942"])
-def test_what_the_rules_permit_compiles_and_fits(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "math"), [("sm80", None), ("sm90", None), ("sm100", None), ("gfx942", None), ("sm90", "tf32")]
+)
+def test_what_the_rules_permit_compiles_and_fits(name: str, math: str | None) -> None:
     gpu = target.gpu(name)
     assert gpu.gpu is not None
-    spec = specs.matmul(bf16)
+    spec = replace(specs.matmul(fp32), math=math) if math else specs.matmul(bf16)
     space = gpu_space.space(contraction_gpu_problem(spec, {"m": 4096, "n": 4096, "k": 4096}, gpu))
     random = Random(7)
     # The parts of a split K are compiled as any product: one kernel stands for both.
