@@ -236,9 +236,11 @@ class Operation:
                 promise.keep()
         else:
             self.stream.failures.append(self)
+        # First of all: memory that is let go may be the program's next tensor before the next line is reached, and
+        # whoever touches that must not find this operation at work there.
+        self.done = True
         self.run = None
         self.after, self.needs, self.promises, self.touches = [], [], (), ()
-        self.done = True
         if self.observer is not None:
             self.observer.finished(self)
 
@@ -259,9 +261,8 @@ class HostOperation(Operation):
 
     def wait(self) -> None:
         """Blocks this thread until it is done."""
-        if not self.done:
-            with self._running:
-                pass
+        with self._running:  # to the end of `finish`: what it held is let go by then
+            pass
 
     def execute(self) -> None:
         """Runs it on this thread, after what it waits for. Never raises: a failure is kept for those who ask."""

@@ -1,8 +1,8 @@
 """Streams and events, as CUDA has them, on every device.
 
 A stream runs what it is given in order; streams run beside each other. On the CPU a stream is a worker thread, started
-by the first piece of work, that ends when the stream is dropped and its queue is empty. Deadlock is impossible: an
-operation waits only for ones enqueued before it.
+by the first piece of work, that ends when the stream is dropped and its queue is empty. Work cannot deadlock: an
+operation waits only for ones enqueued before it. (A finalizer of the program could, which Python may run on a worker.)
 """
 
 from __future__ import annotations

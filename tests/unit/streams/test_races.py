@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -215,3 +216,21 @@ def test_without_manual_streams_nothing_is_kept() -> None:
 
     gc.collect()
     assert len(tracker.manual) == 0
+
+
+def test_memory_that_work_lets_go_of_is_not_at_work_any_more() -> None:
+    s, held_up = stream.create(), threading.Event()
+    seen: list[bool] = []
+
+    class Operand:
+        def __del__(self) -> None:
+            seen.append(operation.done)
+
+    def hold() -> None:
+        held_up.wait()
+
+    operation = s.core.enqueue("hold", hold)
+    operation.touches = [Operand()]
+    held_up.set()
+    operation.wait()
+    assert seen == [True]
