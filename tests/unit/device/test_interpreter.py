@@ -10,7 +10,7 @@ import numpy
 import pytest
 import torch
 
-from tessera import memory_stats, op, settings
+from tessera import empty_cache, memory_stats, op, settings
 from tessera.backend.triton import interpreted
 from tessera.compiler import pipeline
 from tessera.errors import MemoryLimitError, UnsupportedTargetError
@@ -253,6 +253,7 @@ def test_out_of_memory_leaves_earlier_results_and_leaks_nothing() -> None:
     kept = earlier.torch().clone()
     x = put(normal(64, 1024))
     before = memory_stats()["allocated_bytes"]
+    empty_cache()  # memory that earlier tests gave back would serve the request
     with settings.override(memory_limit_bytes=memory_stats()["reserved_bytes"] + (64 << 10)):
         with pytest.raises(MemoryLimitError) as caught:
             (x + 1.5).eval()
