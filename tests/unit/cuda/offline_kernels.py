@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import json
@@ -12,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
+from tessera.backend.triton.static import PROGRAM
 from tessera.target import Target
 
 SOURCE = """
@@ -68,7 +70,7 @@ def compile_source(name: str, target: Target) -> GpuKernelObject:
     assert target.gpu is not None
     parameters = PARAMETERS[name]
     with tempfile.TemporaryDirectory() as folder:
-        path, image = Path(folder, "kernels.py"), Path(folder, "kernel.cubin")
+        path = Path(folder, "kernels.py")
         path.write_text(SOURCE)
         request = {
             "function": name,
@@ -77,10 +79,9 @@ def compile_source(name: str, target: Target) -> GpuKernelObject:
             "options": {},
             "arch": target.arch,
             "path": str(path),
-            "image": str(image),
         }
         done = subprocess.run(
-            [sys.executable, "-m", "tessera.backend.triton.offline"],
+            [sys.executable, "-P", str(PROGRAM)],
             input=json.dumps([request]),
             capture_output=True,
             text=True,
@@ -89,7 +90,7 @@ def compile_source(name: str, target: Target) -> GpuKernelObject:
         )
         (answer,) = json.loads(done.stdout.splitlines()[-1])
         assert "error" not in answer, answer
-        code = image.read_bytes()
+    code = base64.b64decode(answer["image"])
     assert hashlib.sha256(code).hexdigest() == answer["image_sha256"]
     return GpuKernelObject(
         image=code,

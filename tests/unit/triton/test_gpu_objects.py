@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +25,7 @@ from tests.unit.triton import cubin
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton import TritonBackend
+from tessera.backend.triton import TritonBackend, static
 from tessera.backend.triton.static import Candidate, kernel_objects, static_facts
 
 PRODUCT = lower_contraction_gpu(specs.matmul(bf16), Schedule(tile=(64, 64, 32), pipeline_depth=2, warps=4))
@@ -146,9 +148,28 @@ def test_facts_alone_need_no_image() -> None:
     assert facts_of(made()) == facts_of(first)
 
 
-def test_several_kernels_are_compiled_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    import subprocess
+LOADED = """
+import runpy, sys
+runpy.run_path(sys.argv[1], run_name="__main__")
+print(sorted({"tessera", "torch", "triton"} & sys.modules.keys()))
+"""
 
+
+def test_the_compiling_process_does_not_wait_for_torch() -> None:
+    (request,) = static._requests([Candidate(ROWS)], target.gpu("sm80"))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", LOADED, str(static.PROGRAM)],
+        input=json.dumps([request.asked]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answers, loaded = done.stdout.splitlines()[-2:]
+    assert json.loads(answers)[0]["registers"] > 0
+    assert loaded == "['triton']"
+
+
+def test_several_kernels_are_compiled_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     run = subprocess.run
 
@@ -165,8 +186,6 @@ def test_several_kernels_are_compiled_in_one_process(monkeypatch: pytest.MonkeyP
 
 
 def test_a_compiler_that_crashes_is_the_problem_of_that_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    import subprocess
-
     run = subprocess.run
 
     def crashing(*arguments: object, input: str, **options: object) -> object:
@@ -187,8 +206,6 @@ def test_a_compiler_that_crashes_is_the_problem_of_that_kernel_only(monkeypatch:
 def test_answers_come_back_in_order_however_many_processes_compile(
     monkeypatch: pytest.MonkeyPatch, processors: int
 ) -> None:
-    from tessera.backend.triton import static
-
     monkeypatch.setattr("os.cpu_count", lambda: processors)
     monkeypatch.setattr(static, "_compile_share", lambda share: [{"error": request.source.name} for request in share])
     notes = [f"number {number} of {processors}" for number in range(7)]

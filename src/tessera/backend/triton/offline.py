@@ -1,12 +1,14 @@
-"""Compiles printed kernels for GPUs that need not be there: reads requests as JSON from stdin, prints facts as JSON,
-and writes each kernel's machine code to the path that its request names.
+"""Compiles printed kernels for GPUs that need not be there: reads requests as JSON from stdin, prints facts and machine
+code (in base 64) as JSON.
 
-A program of its own, because a compiler that aborts takes its process with it, and because Triton is slow to import.
+A program of its own, because a compiler that aborts takes its process with it. It is run by its path and imports
+nothing of this package: that would load torch, which takes longer than most kernels take to compile.
 Registers and spills of NVIDIA's kernels are what ptxas reports, of AMD's what the kernel's metadata says.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import importlib.util
@@ -16,10 +18,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-from tessera.files import write_atomically
 
 NVIDIA_INSTRUCTIONS = {
     "wgmma": r"\bwgmma\.mma_async\b",
@@ -100,7 +99,6 @@ def _compile(request: Mapping[str, Any]) -> dict[str, Any]:
         )
     found = _amd_facts(compiled.asm["amdgcn"]) if amd else _nvidia_facts(compiled.asm["ptx"], log.getvalue())
     image: bytes = compiled.asm["hsaco" if amd else "cubin"]
-    write_atomically(Path(request["image"]), image, durable=False)
     metadata = compiled.metadata
     return found | {
         "triton": triton.__version__,
@@ -110,6 +108,7 @@ def _compile(request: Mapping[str, Any]) -> dict[str, Any]:
         "tensor_memory_columns": getattr(metadata, "tmem_size", None) or 0,
         "operations": _operation_counts(compiled.asm["ttgir"]),
         "launch": _launch_facts(metadata, amd),
+        "image": base64.b64encode(image).decode(),
         "image_sha256": hashlib.sha256(image).hexdigest(),
     }
 

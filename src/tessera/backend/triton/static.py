@@ -7,6 +7,7 @@ cache folder, by a hash of the source, the target and Triton's version. What is 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -39,6 +40,8 @@ from tessera.files import write_atomically
 from tessera.target import Target
 from tessera.target.occupancy import Occupancy, occupancy
 
+PROGRAM = Path(__file__).with_name("offline.py")
+"""What compiles."""
 COMPILE_LIMIT_S = 600.0
 """Seconds after which a compilation is given up; large tiles take ptxas ten seconds and more."""
 _EACH_S = 60.0
@@ -168,9 +171,9 @@ def _request(candidate: Candidate, target: Target, version: str, folder: Path) -
     digest = hashlib.sha256(json.dumps([text, asked, version, looked_for]).encode()).hexdigest()[:16]
     source = folder / f"{name}-{target.arch}-{digest}.py"
     if _read(source) != text.encode():
-        _write(source, text)
+        _write(source, text.encode())
     image = source.with_suffix(".hsaco" if target.arch.startswith("gfx") else ".cubin")
-    asked |= {"path": str(source), "image": str(image)}
+    asked |= {"path": str(source)}
     return _Request(source, text, source.with_suffix(".json"), image, parameters, wishes, asked)
 
 
@@ -184,9 +187,11 @@ def _answers(requests: Sequence[_Request], images: bool) -> list[tuple[_Request,
         if "error" in answer:  # not remembered: a refusal may have had a passing cause
             found[request.source] = CompileError(f"Triton does not compile {request.source.name}: {answer['error']}")
             continue
+        _write(request.image, base64.b64decode(answer.pop("image")))
         facts = _facts(answer, request)
         found[request.source] = facts
-        _write(request.facts, json.dumps({name: value for name, value in asdict(facts).items() if name in _ANSWERED}))
+        kept = {name: value for name, value in asdict(facts).items() if name in _ANSWERED}
+        _write(request.facts, json.dumps(kept).encode())
     return [(request, _heeded(request, known)) for request in requests if (known := found[request.source]) is not None]
 
 
@@ -248,9 +253,9 @@ def gpu_parameters(printed: Sequence[Parameter], candidate: Candidate) -> tuple[
     return tuple(parameters)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
     try:
-        write_atomically(path, text.encode(), durable=False)
+        write_atomically(path, data, durable=False)
     except OSError as error:
         # Triton reads kernels from files: without one there is nothing to compile.
         raise CacheIOError(
@@ -294,7 +299,7 @@ def _compile_share(requests: Sequence[_Request]) -> list[dict[str, Any]]:
     limit_s = COMPILE_LIMIT_S + _EACH_S * (len(requests) - 1)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tessera.backend.triton.offline"],
+            [sys.executable, "-P", str(PROGRAM)],
             input=json.dumps([request.asked for request in requests]),
             capture_output=True,
             text=True,
