@@ -229,7 +229,7 @@ def pow(a: object, b: object, stream: Stream | None = None) -> Tensor:
     return _on(algebra.power(first, b), stream)
 
 
-def maximum(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+def maximum(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """The larger; NaN if either is NaN."""
     return _binary("maximum", a, b, stream)
 

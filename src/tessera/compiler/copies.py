@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Block, Region
 
@@ -13,7 +15,22 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import dimension_names, tensor_type, to_attribute
 
 
-def make_copy_item(dtype: DType, ones: tuple[bool, ...]) -> KernelItem:
+class Copies:
+    """The kernels that copy, each made once: one for each dtype, rank and set of dimensions of extent 1."""
+
+    def __init__(self) -> None:
+        self._items: dict[tuple[DType, tuple[bool, ...]], KernelItem] = {}
+
+    def item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
+        """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
+        ones = tuple(extent == 1 for extent in shape)
+        item = self._items.get((dtype, ones))
+        if item is None:
+            item = self._items.setdefault((dtype, ones), _copy_item(dtype, ones))
+        return item
+
+
+def _copy_item(dtype: DType, ones: tuple[bool, ...]) -> KernelItem:
     """A kernel that copies a tensor of this dtype; `ones` says which extents are static 1."""
     kind = tensor_type(tuple(1 if one else None for one in ones), element(dtype))
     names = tuple("1" if one else f"s{i}" for i, one in enumerate(ones))

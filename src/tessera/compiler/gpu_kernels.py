@@ -15,7 +15,7 @@ from tessera.backend.triton.kernel import parameters_of
 from tessera.backend.triton.objects import GpuKernelObject
 from tessera.backend.triton.static import Candidate, kernel_objects
 from tessera.compiler.arrays import Call
-from tessera.compiler.copies import make_copy_item
+from tessera.compiler.copies import Copies
 from tessera.compiler.gpu_launches import LARGEST, Lowered, Site
 from tessera.compiler.gpu_schedules import FUSION, Layouts, gpu_knobs, gpu_schedule, gpu_tile_ir, layouts_of
 from tessera.compiler.launches import Choice, Launch, Memory
@@ -56,7 +56,7 @@ class GpuKernelCompiler:
         self.source: ScheduleSource | None = None
         """Where tuned schedules come from, if any."""
         self._chosen: dict[object, Choice] = {}
-        self._copies: dict[tuple[DType, tuple[bool, ...]], KernelItem] = {}
+        self._copies = Copies()
 
     # -- the path of binding --------------------------------------------------------------------------------------
 
@@ -106,19 +106,11 @@ class GpuKernelCompiler:
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""
-        if "parts" not in item.variants:
-            item.variants["parts"] = parts_of(item)
-        parts = item.variants["parts"]
-        assert parts is None or isinstance(parts, Program)
-        return parts
+        return parts_of(item)
 
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
-        ones = tuple(extent == 1 for extent in shape)
-        item = self._copies.get((dtype, ones))
-        if item is None:
-            item = self._copies.setdefault((dtype, ones), make_copy_item(dtype, ones))
-        return item
+        return self._copies.item(dtype, shape)
 
     # -- kernels --------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call
-from tessera.compiler.copies import make_copy_item
+from tessera.compiler.copies import Copies
 from tessera.compiler.launches import Choice, Launch, Memory
 from tessera.compiler.layout import UNLIMITED
 from tessera.compiler.program import KernelItem, Program
@@ -89,7 +89,7 @@ class KernelCompiler:
         self._chosen: dict[object, Choice] = {}
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._modelled: dict[object, Schedule] = {}
-        self._copies: dict[tuple[DType, tuple[bool, ...]], KernelItem] = {}
+        self._copies = Copies()
 
     # -- the path of binding --------------------------------------------------------------------------------------
 
@@ -162,11 +162,7 @@ class KernelCompiler:
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""
-        if "parts" not in item.variants:
-            item.variants["parts"] = parts_of(item)
-        parts = item.variants["parts"]
-        assert parts is None or isinstance(parts, Program)
-        return parts
+        return parts_of(item)
 
     # -- compiling ------------------------------------------------------------------------------------------------
 
@@ -269,11 +265,7 @@ class KernelCompiler:
 
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
-        ones = tuple(extent == 1 for extent in shape)
-        item = self._copies.get((dtype, ones))
-        if item is None:
-            item = self._copies.setdefault((dtype, ones), make_copy_item(dtype, ones))
-        return item
+        return self._copies.item(dtype, shape)
 
 
 def useful_workers(problem: Problem, workers: int) -> int:

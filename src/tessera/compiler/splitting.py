@@ -12,7 +12,15 @@ from tessera.rewrite.fusion import fuse_function
 
 
 def parts_of(item: KernelItem) -> Program | None:
-    """The program of a kernel's operations, unfused; None where there is only one of them."""
+    """The program of a kernel's operations, unfused; None where there is only one of them. Made once."""
+    if "parts" not in item.variants:
+        item.variants["parts"] = _unfused(item)
+    parts = item.variants["parts"]
+    assert parts is None or isinstance(parts, Program)
+    return parts
+
+
+def _unfused(item: KernelItem) -> Program | None:
     body = item.operation.body.block
     operations = [op for op in body.ops if isinstance(op, GraphOperation)]
     if sum(op.operator != "constant" for op in operations) < 2:

@@ -17,6 +17,7 @@ from tessera.lazy.node import leaf_node
 from tessera.lazy.sources import from_torch
 from tessera.lazy.transfer import on_device
 from tessera.ops.algebra import call, filled, literal, sum_to
+from tessera.ops.contraction import transpose_last
 
 N: TypeAlias = Any
 
@@ -35,7 +36,7 @@ def attention_gradient(
     lead = len(out.shape) > 2
     queries, keys, values = (_grouped(_widened(x, wide), shared, lead) for x in (q, k, v))
     above = _grouped(_widened(g, wide), shared, lead)
-    products = call("matmul", queries, _swapped(keys))
+    products = call("matmul", queries, transpose_last(keys))
     scores, mask = products * scale, masks[0] if masks else None
     grid = (*out.shape[:-1], k.shape[-2])
     grouped_mask = None
@@ -43,13 +44,13 @@ def attention_gradient(
         own = mask if mask.dtype in (bool_, wide) else call("cast", mask, dtype=wide)
         grouped_mask = _grouped(call("broadcast_to", own, shape=grid), shared, lead)
     weights = _weights(_hidden(scores, grouped_mask, causal))
-    d_weights = call("matmul", above, _swapped(values))
+    d_weights = call("matmul", above, transpose_last(values))
     along = len(weights.shape) - 1
     mean = call("sum", d_weights * weights, axes=(along,), keepdims=True)
     d_scores = weights * (d_weights - mean)
     d_queries = call("matmul", d_scores, keys) * scale
-    d_keys = call("matmul", _swapped(d_scores), queries) * scale
-    d_values = call("matmul", _swapped(weights), above)
+    d_keys = call("matmul", transpose_last(d_scores), queries) * scale
+    d_values = call("matmul", transpose_last(weights), above)
     found = [_fitted(d, x, shared) for d, x in ((d_queries, q), (d_keys, k), (d_values, v))]
     d_scale = None if scale.structure.weak else sum_to(d_scores * products, ())
     if mask is None:
@@ -62,11 +63,6 @@ def attention_gradient(
 
 def _widened(x: N, dtype: Any) -> N:
     return x if x.dtype is dtype else call("cast", x, dtype=dtype)
-
-
-def _swapped(x: N) -> N:
-    rank = len(x.shape)
-    return call("transpose", x, permutation=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def _grouped(x: N, shared: int, lead: bool) -> N:

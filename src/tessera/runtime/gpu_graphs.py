@@ -62,11 +62,6 @@ class GraphRunner:
         self._held: list[tuple[Grid, Sequence[int | float]]] = []
         self.updates = 0
 
-    @property
-    def has_graph(self) -> bool:
-        """Whether the device holds the launches as a graph."""
-        return self._graph is not None
-
     def repeat(self, plan: int, table: Table, stream: int) -> bool:
         """Launches the graph where it holds exactly this call; False, with nothing done, where it does not."""
         with self._lock:

@@ -14,8 +14,6 @@ from xdsl.dialects.builtin import (
     Float16Type,
     Float32Type,
     Float64Type,
-    FloatAttr,
-    IntegerAttr,
     IntegerType,
     MemRefType,
     NoneAttr,
@@ -72,9 +70,3 @@ def buffer_type(
     extents = [DYNAMIC_INDEX] * len(strides) if shape is None else list(shape)
     layout = StridedLayoutAttr([NoneAttr() if stride is None else stride for stride in strides])
     return MemRefType(element_type(dtype), extents, layout)
-
-
-def fill_attribute(value: float, dtype: DType) -> Attribute:
-    """The `fill` attribute of a load."""
-    kind = element_type(dtype)
-    return IntegerAttr(int(value), kind) if isinstance(kind, IntegerType) else FloatAttr(value, kind)

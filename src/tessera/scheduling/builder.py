@@ -30,13 +30,6 @@ INDEX = IndexType()
 
 
 @dataclass
-class Branch:
-    """The results of a conditional, filled in when both arms are built."""
-
-    results: tuple[SSAValue, ...] = ()
-
-
-@dataclass
 class Loop:
     """A loop under construction: its induction variable, carried values, and afterwards its results."""
 

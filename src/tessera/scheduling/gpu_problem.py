@@ -68,11 +68,6 @@ class GpuContractionProblem:
         return self.target.gpu
 
     @property
-    def half_of_registers(self) -> int:
-        """Half of the registers that a thread can have."""
-        return (self.limits.max_registers_per_thread + 1) // 2
-
-    @property
     def is_nvidia(self) -> bool:
         """Whether the target is one of NVIDIA's."""
         return self.target.arch.startswith("sm_")

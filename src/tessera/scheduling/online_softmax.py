@@ -195,8 +195,3 @@ def additive(builder: TileBuilder, scores: SSAValue, mask: SSAValue, dtype: DTyp
     assert isinstance(scores.type, VectorType)
     log2_e = builder.splat(LOG2_E, dtype, scores.type.get_shape())
     return builder.append(arith.AddfOp(scores, builder.append(arith.MulfOp(mask, log2_e))))
-
-
-def is_boolean(mask: SSAValue) -> bool:
-    """Whether a tile of a mask says which keys may be attended to; others are added to the scores."""
-    return isinstance(mask.type, VectorType) and mask.type.element_type == i1

@@ -17,6 +17,7 @@ from tessera.backend.llvm.memory import MEMORY, static_strides
 from tessera.backend.llvm.staging import STAGING
 from tessera.backend.llvm.tiles import TILES
 from tessera.backend.llvm.values import I1, Buffer, Element, Index, Tile, Value, constant_index, element_of
+from tessera.backend.modules import find_kernel
 from tessera.errors import CompileError
 from tessera.ir import tile
 from tessera.target import Target
@@ -34,15 +35,6 @@ class KernelText:
     workspace_bytes: int
     parameters: tuple[Parameter, ...]
     outputs: tuple[int, ...]
-
-
-def find_kernel(module: ModuleOp) -> tile.KernelOp:
-    """The one kernel of a module. Raises CompileError when there is none or several."""
-    kernels = [op for op in module.body.walk() if isinstance(op, tile.KernelOp)]
-    if len(kernels) != 1:
-        names = ", ".join(kernel.sym_name.data for kernel in kernels) or "none"
-        raise CompileError(f"a module with exactly one tessera.tile.kernel is meant; this one has {names}")
-    return kernels[0]
 
 
 def generate(module: ModuleOp, target: Target) -> KernelText:

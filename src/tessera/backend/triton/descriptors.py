@@ -19,8 +19,6 @@ from tessera.errors import CompileError
 from tessera.ir import tile
 
 HOST = "host_descriptor"
-LONGEST_SIDE = 256
-"""Elements of a block along one dimension (`boxDim` of `cuTensorMapEncodeTiled`)."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.ir import BlockArgument, SSAValue
 
+from tessera.backend.modules import find_kernel
 from tessera.backend.triton.descriptors import HOST, Descriptor, Key, find_descriptors
 from tessera.backend.triton.memory import BufferNames, buffer_names
 from tessera.backend.triton.printer import Printer, element_type
@@ -162,15 +163,6 @@ def parameters_of(module: ModuleOp) -> tuple[str, list[Parameter], dict[str, int
     """
     signature = signature_of(module)
     return signature.name, signature.parameters, signature.options
-
-
-def find_kernel(module: ModuleOp) -> tile.KernelOp:
-    """The one kernel of a module. Raises CompileError where there are none or several."""
-    kernels = [op for op in module.body.walk() if isinstance(op, tile.KernelOp)]
-    if len(kernels) != 1:
-        names = ", ".join(kernel.sym_name.data for kernel in kernels) or "none"
-        raise CompileError(f"a module with exactly one tessera.tile.kernel is meant; this one has {names}")
-    return kernels[0]
 
 
 def _function_name(kernel: tile.KernelOp) -> str:

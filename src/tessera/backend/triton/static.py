@@ -23,12 +23,12 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
+from tessera.backend.modules import find_kernel
 from tessera.backend.triton.faithfulness import Wishes, ignored
 from tessera.backend.triton.float8 import for_target
 from tessera.backend.triton.kernel import Parameter, generate, parameters_of
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.backend.triton.offline import AMD_INSTRUCTIONS, NVIDIA_INSTRUCTIONS, TTGIR_OPERATIONS
-from tessera.backend.triton.signature import find_kernel
 from tessera.errors import (
     CacheFormatError,
     CacheIOError,
