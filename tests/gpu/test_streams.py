@@ -35,6 +35,17 @@ def test_a_copy_back_is_waited_for() -> None:
     torch.testing.assert_close((op.tensor(back) * 1).torch(), x.exp().cpu(), rtol=1e-5, atol=1e-5)
 
 
+def test_pinned_memory_that_the_program_drops_is_copied_as_it_was() -> None:
+    s = stream.create(device="cuda")
+    busy, x = torch.randn(4096, 4096, device="cuda"), torch.empty((1 << 20) - 1, device="cuda")
+    for step in range(10):
+        op.matmul(busy, busy, stream=s)
+        memcpy.async_(dst=x, src=memcpy.pin(torch.full((1 << 20,), float(step)))[1:], stream=s)
+        memcpy.pin(torch.full((1 << 20,), -1.0))  # torch may give it the memory that was dropped
+        s.synchronize()
+        assert (x == step).all()
+
+
 def test_what_the_program_does_comes_before() -> None:
     s = stream.create(device="cuda")
     for _ in range(20):

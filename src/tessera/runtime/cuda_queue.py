@@ -84,12 +84,20 @@ class CudaOperation(Operation):
             return
         self.event = queue.runtime.Event()
         self.event.record(queue.stream)
-        self.run, self.touches = None, ()  # the tensors are recorded on the stream: nobody else has to keep them
+        # Tensors of the device are recorded on the stream: nobody else has to keep them. The CPU's side of a copy is
+        # ours to keep until it is made: torch's cache of pinned memory knows only copies of its own tensors.
+        self.run, self.touches = None, [owner for owner in self.touches if _on_device(owner) is None]
 
     def _finish_once(self, failure: Failure | None) -> None:
         with self._finishing:
             if not self.done:
                 self.finish(failure)
+
+
+def _on_device(owner: Any) -> torch.Tensor | None:
+    """What owns memory, or is promised there, where that is a tensor of a device."""
+    tensor = owner.memory if isinstance(owner, Promise) else owner
+    return tensor if isinstance(tensor, torch.Tensor) and tensor.is_cuda else None
 
 
 class CudaQueue:
@@ -115,8 +123,8 @@ class CudaQueue:
         owners = operation.touches
         operation.launch()
         for owner in owners:
-            tensor = owner.memory if isinstance(owner, Promise) else owner
-            if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+            tensor = _on_device(owner)
+            if tensor is not None:
                 # torch's allocator gives the memory to nobody before both streams have done what they hold by then:
                 # this one, and the program's, which reads results.
                 tensor.record_stream(self.stream)

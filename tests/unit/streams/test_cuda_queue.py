@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -210,9 +211,25 @@ def test_a_launch_that_fails_is_told_where_it_is_read(cuda: FakeCuda) -> None:
         s.synchronize()
 
 
-def test_tensors_are_not_held_beyond_the_launch(cuda: FakeCuda) -> None:
-    s = on_device(cuda, "compute")
-    assert work(s, cuda, "a", [torch.zeros(2)], []).run is None
+@pytest.mark.parametrize("where", ["cpu", "device"])
+def test_memory_of_the_cpu_is_kept_until_the_work_is_done_and_a_devices_until_the_launch(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    recorded: list[object] = []
+    if where == "device":  # such tensors there are none here
+        monkeypatch.setattr("tessera.runtime.cuda_queue._on_device", lambda owner: owner)
+        monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, on: recorded.append(on.name))
+    s = on_device(cuda, "copying")
+    x = torch.zeros(8)
+    is_alive = weakref.ref(x)
+    copy = work(s, cuda, "copy", [x], [])
+    assert copy.run is None
+    assert recorded == (["s1", "default"] if where == "device" else [])
+    del x
+    assert (is_alive() is not None) == (where == "cpu")
+    copy.event.passed = True
+    assert s.query()
+    assert is_alive() is None
 
 
 def test_done_work_of_a_device_is_forgotten(cuda: FakeCuda) -> None:
