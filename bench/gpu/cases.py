@@ -139,7 +139,8 @@ def _fp8_product(size: int, place: Place) -> Made:
     one = torch.ones((), device=place.memory)
     scaled = partial(torch._scaled_mm, a, weight.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
     return Made(
-        _scheduled(lambda: op.cast(op.matmul(x, w.T), "bf16")),
+        # The exact cast makes the result bf16 without rounding it to 8 bits; 8 bits by 8 bits are multiplied.
+        _scheduled(lambda: op.matmul(op.cast(x, "bf16"), w.T)),
         {"cuBLASLt (torch._scaled_mm)": lambda: scaled},
         lambda: a[:64].double() @ weight.double().T,
     )
@@ -150,7 +151,7 @@ def fp8_products() -> Iterator[Case]:
     for size in (2048, 4096, 8192):
         make = partial(_fp8_product, size)
         goals = {"cuBLASLt (torch._scaled_mm)": 0.9}
-        yield Case("fp8", f"e4m3 {size} cubed", 2.0 * size**3, "TFLOP/s", 1e-1, make, goals)
+        yield Case("fp8", f"e4m3 {size} cubed", 2.0 * size**3, "TFLOP/s", 2e-2, make, goals)
 
 
 def _linear_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

@@ -80,6 +80,15 @@ def test_our_results_are_right_and_every_case_is_measured_cold_and_warm(make: Ca
     assert set(timer.asked) == {"cold", "warm"}
 
 
+def test_products_of_8_bits_are_not_rounded_to_8_bits() -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    made = cases._fp8_product(64, Place("cpu", "interpreter"))
+    result = made.ours["default"]()
+    assert result.dtype.name == "bf16"
+    assert relative_error(result.torch(), made.reference()) < 5e-3
+    assert "tl.dot(a_tile, b_tile, acc" in made.ours["default"]().inspect("target")  # as they were loaded
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_our_attention_is_right(monkeypatch: pytest.MonkeyPatch, causal: bool) -> None:
     monkeypatch.setattr("bench.gpu.attention.WIDTH", 128)
