@@ -82,10 +82,12 @@ def test_our_results_are_right_and_every_case_is_measured_cold_and_warm(make: Ca
 
 def test_products_of_8_bits_are_not_rounded_to_8_bits() -> None:
     pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    torch.manual_seed(0)
     made = cases._fp8_product(64, Place("cpu", "interpreter"))
     result = made.ours["default"]()
     assert result.dtype.name == "bf16"
-    assert relative_error(result.torch(), made.reference()) < 5e-3
+    # Triton's interpreter cuts results off to bf16: 2^-7 of an element at most, where fp8 would lose 2^-4.
+    assert relative_error(result.torch(), made.reference()) < 2**-7
     assert "tl.dot(a_tile, b_tile, acc" in made.ours["default"]().inspect("target")  # as they were loaded
 
 
