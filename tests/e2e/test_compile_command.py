@@ -114,3 +114,13 @@ def test_tf32_is_asked_for_as_a_dtype(capsys: pytest.CaptureFixture[str]) -> Non
     assert "tf32 products" in capsys.readouterr().out
     assert run(*product, "--dtype", "fp32") == 0
     assert "tf32 products" not in capsys.readouterr().out
+
+
+def test_rows_that_16_bytes_divide_but_16_elements_do_not_are_copied_asynchronously(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("triton", reason="the extra `triton` is not installed")
+    assert run("matmul", "--shape", "1000,1000,1000", "--dtype", "bf16", "--target", "sm90", "--candidates", "1") == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")}
+    assert "cp.async" in rows["instructions"]
+    assert rows["spills"].split()[1] == "0"

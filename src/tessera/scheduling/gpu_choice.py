@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tessera.scheduling.gpu_cost import ContractionEstimate, GpuRooflineModel
-from tessera.scheduling.gpu_problem import DEFAULTS, GpuContractionProblem
+from tessera.scheduling.gpu_problem import DEFAULTS, GpuContractionProblem, uses_descriptor
 from tessera.scheduling.gpu_resources import size_step
 from tessera.scheduling.gpu_rules import RULES
 from tessera.scheduling.schedule import Schedule
@@ -57,6 +57,9 @@ STARTS: tuple[tuple[tuple[int, int, int], int, int], ...] = (
 """(tile, stages, warps): the first five are known to be good for bf16 on Hopper, the others serve 8-bit operands,
 smaller products, few rows or columns, and GPUs with less shared memory."""
 
+PROMISED = 16
+"""Extents and strides that this divides are promised to every kernel by its launches."""
+
 SAME = 1.02
 """Estimates that differ by less say nothing: the start that stands first is taken."""
 
@@ -70,7 +73,21 @@ def default_schedule(problem: GpuContractionProblem) -> Schedule:
     """The start that the model thinks fastest, K not split. Problems of about the same size share a choice."""
     m, n, k, batch = (size_step(extent) for extent in (problem.m, problem.n, problem.k, problem.batch))
     chosen = _default(replace(problem, m=m, n=n, k=k, batch=batch))
-    return chosen if _is_legal(chosen, problem) else _best(problem)
+    return with_vectors(chosen, problem) if _is_legal(chosen, problem) else _best(problem)
+
+
+def with_vectors(schedule: Schedule, problem: GpuContractionProblem) -> Schedule:
+    """A schedule whose kernel relies on the widest accesses that the operands permit, where its launches do not promise
+    them anyway: those promise extents that 16 divides. Loads of fewer than 4 bytes cannot be asynchronous copies, and
+    take registers for every element.
+    """
+    extents = {"m": problem.m, "n": problem.n, "k": problem.k}
+    layouts = {"a": problem.a, "b": problem.b, "out": problem.out}
+    pointed = [layout.unit_axis for name, layout in layouts.items() if not uses_descriptor(schedule, name)]
+    if all(extents[axis] % PROMISED == 0 for axis in pointed if axis in extents):
+        return schedule
+    wider = (schedule.replace(vector_bytes=width) for width in (16, 8, 4))
+    return next((found for found in wider if _is_legal(found, problem)), schedule)
 
 
 def best_starts(
@@ -100,6 +117,7 @@ def _estimates(
         start = Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8, split_k=split, epilogue_parts=part)
         schedule = complete(start)
         if _is_legal(schedule, problem):
+            schedule = with_vectors(schedule, problem)
             yield model.estimate(problem, schedule)
 
 

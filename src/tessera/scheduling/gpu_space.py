@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.scheduling.gpu_choice import STARTS, complete, default_schedule
+from tessera.scheduling.gpu_choice import STARTS, complete, default_schedule, with_vectors
 from tessera.scheduling.gpu_problem import (
     VECTOR_BYTES,
     GpuContractionProblem,
@@ -67,7 +67,7 @@ def knobs(problem: GpuContractionProblem) -> tuple[Knob, ...]:
         Knob(
             "vector_bytes",
             (0, 1, 2, 4, 8, VECTOR_BYTES),
-            "bytes of one access that alignment is promised for; 0: as wide as each call's operands allow",
+            "bytes of one access that alignment is promised for; 0: wide ones where 16 divides extents and strides",
         ),
         Knob("a_eviction", evictions, "whether caches should give up A's tiles first, or last"),
         Knob("b_eviction", evictions, "whether caches should give up B's tiles first, or last"),
@@ -106,7 +106,8 @@ def starts(problem: GpuContractionProblem) -> tuple[Schedule, ...]:
     plain = [
         complete(Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8)) for tile, stages, warps in STARTS
     ]
-    found = dict.fromkeys(start.replace(**family) for start in plain for family in FAMILIES)
+    drawn = (start.replace(**family) for start in plain for family in FAMILIES)
+    found = dict.fromkeys(with_vectors(start, problem) for start in drawn)
     return tuple(start for start in found if all(rule.holds(start, problem) for rule in RULES))
 
 

@@ -95,6 +95,19 @@ def test_operands_that_must_be_turned_take_shared_memory_on_blackwell_and_no_war
         assert gpu_space.space(replace(posed, b=along_k)).violations(specialized) == ()
 
 
+# -- how wide accesses are --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("extent", "width"), [(1024, 0), (1000, 16), (1004, 8), (1002, 4), (1001, 0)])
+def test_kernels_rely_on_what_divides_their_rows_where_launches_do_not_promise_it(extent: int, width: int) -> None:
+    extents = {"m": extent, "n": extent, "k": extent}
+    posed = contraction_gpu_problem(specs.matmul(bf16), extents, target.gpu("h100"))
+    space = gpu_space.space(posed)
+    assert space.default["vector_bytes"] == width
+    assert space.violations(space.default) == ()
+    assert {start["vector_bytes"] for start in gpu_space.starts(posed)} == {width}
+
+
 # -- what is published ------------------------------------------------------------------------------------------------
 
 
@@ -311,4 +324,4 @@ def test_a_few_rows_get_a_low_tile_and_a_tall_k_is_split_when_that_is_allowed() 
 def test_sizes_of_a_class_share_a_choice_without_asking_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     first = gpu_space.default_schedule(problem(4000, 4000, 4000))
     monkeypatch.setattr(gpu_choice, "_best", None)
-    assert gpu_space.default_schedule(problem(4032, 3999, 4001)) == first
+    assert gpu_space.default_schedule(problem(4032, 3984, 4000)) == first
