@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from tessera.scheduling.gpu_machine import GpuMachine
-from tessera.scheduling.gpu_problem import GpuContractionProblem, shared_bytes, sums_per_thread
+from tessera.scheduling.gpu_problem import GpuContractionProblem, shared_bytes, sums_per_thread, uses_descriptor
 from tessera.scheduling.gpu_resources import BlockResources, ceil_div
 from tessera.scheduling.schedule import Schedule
 from tessera.target.occupancy import Occupancy, occupancy
@@ -122,6 +122,7 @@ def predicted_resources(problem: GpuContractionProblem, schedule: Schedule) -> B
         words += (schedule.integer("pipeline_depth") - 1) * (bm + bn) * bk * size / 4 / (warps * lanes)
     elif unit == "fma":
         words += (bm + bn) * bk * size / 4 / (warps * lanes)
+    words += _loaded_alone(problem, schedule) / (warps * lanes)
     # The epilogue begins when the operands are gone, and works on one part of the result after the other.
     finished = sums_per_thread(schedule, problem) * (
         1 + problem.epilogue_words / _number(schedule, "epilogue_parts", 1)
@@ -132,6 +133,18 @@ def predicted_resources(problem: GpuContractionProblem, schedule: Schedule) -> B
     needed = -(-int(words + _BASE_REGISTERS[unit]) // 8) * 8
     spilled = 8 * max(needed - most, 0)  # stored and loaded again, 4 bytes each
     return BlockResources(min(needed, most), spilled, shared_bytes(schedule, problem), warps)
+
+
+def _loaded_alone(problem: GpuContractionProblem, schedule: Schedule) -> int:
+    """Elements of the operands' tiles that are loaded one by one, each into a register: asynchronous copies move 4
+    bytes at least, and rows of an odd number of narrow elements permit none.
+    """
+    bm, bn, bk = schedule.integers("tile")
+    operands = (("a", bm, problem.a), ("b", bn, problem.b))
+    pointed = (
+        side * bk for name, side, layout in operands if layout.extent_bytes < 4 and not uses_descriptor(schedule, name)
+    )
+    return sum(pointed)
 
 
 def contraction_work(

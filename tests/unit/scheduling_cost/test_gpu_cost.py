@@ -108,6 +108,16 @@ def test_kernels_rely_on_what_divides_their_rows_where_launches_do_not_promise_i
     assert {start["vector_bytes"] for start in gpu_space.starts(posed)} == {width}
 
 
+def test_elements_that_are_loaded_one_by_one_take_registers() -> None:
+    schedule = gpu_space.complete(Schedule(tile=(128, 128, 64), warps=4, pipeline_depth=3, group=8))
+    odd, even = (
+        contraction_gpu_problem(specs.matmul(bf16), {"m": extent, "n": extent, "k": extent}, target.gpu("h100"))
+        for extent in (4095, 4096)
+    )
+    assert predicted_resources(even, schedule).spill_bytes == 0
+    assert predicted_resources(odd, schedule).spill_bytes > 0  # 712 bytes in Triton 3.6
+
+
 # -- what is published ------------------------------------------------------------------------------------------------
 
 
