@@ -16,6 +16,7 @@ from tessera import Tensor, numerics, op, settings
 from tessera.compiler import pipeline
 from tessera.errors import InPlaceError, InputMutatedError, MemoryLimitError
 from tessera.lazy import structure as structures
+from tessera.runtime.plan import BoundPlan
 
 
 def test_nothing_runs_before_a_value_is_asked_for() -> None:
@@ -239,6 +240,7 @@ def test_temporaries_share_memory_by_the_time_they_live() -> None:
     for _ in range(8):
         chain = op.matmul(chain, x) * 0.1
     plan = pipeline.plan(chain.structure)
+    assert isinstance(plan, BoundPlan)
     assert len(plan.steps) == 8
     assert 0 < plan.arena_bytes <= 2 * 256 * 256 * 4
     chain.eval()

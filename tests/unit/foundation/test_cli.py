@@ -13,7 +13,7 @@ import pytest
 from tessera import settings, target
 from tessera.backend.llvm import ceilings as measuring
 from tessera.cli import doctor, main
-from tessera.cli.doctor import Finding
+from tessera.cli.doctor_gpu import Finding
 from tessera.errors import UnsupportedTargetError
 
 
