@@ -125,7 +125,8 @@ class Launcher:
         if choice.schedule.get(PARTS, 1) != 1:
             self._launch_split(item, inputs, outputs, choice.schedule)
             return
-        self._add(call, choice)
+        for step in self.compiler.steps(call, choice, self.new):
+            self._add(*step)
 
     def _add(self, call: Call, choice: Choice) -> None:
         step = len(self.launches)

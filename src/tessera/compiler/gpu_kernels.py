@@ -14,8 +14,9 @@ from tessera.backend.triton.grid import programs_of
 from tessera.backend.triton.kernel import parameters_of
 from tessera.backend.triton.objects import GpuKernelObject
 from tessera.backend.triton.static import Candidate, kernel_objects
-from tessera.compiler.arrays import Call
+from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.copies import Copies
+from tessera.compiler.gpu_chunks import CHUNK, STEP, StepSubject, chunk_schedule, in_chunks
 from tessera.compiler.gpu_launches import LARGEST, Lowered, Site
 from tessera.compiler.gpu_schedules import FUSION, Layouts, gpu_knobs, gpu_schedule, gpu_tile_ir, layouts_of
 from tessera.compiler.launches import Choice, Launch, Memory
@@ -62,6 +63,9 @@ class GpuKernelCompiler:
 
     def subject(self, call: Call) -> Subject:
         """The subject of a call on this device: one object for each kernel, layout pattern and policy."""
+        step = call.item.variants.get(STEP)
+        if isinstance(step, StepSubject):
+            return step
         policy = current_policy()
         key = (self, call.shaped.pattern, policy)
         subject = call.item.variants.get(key)
@@ -79,6 +83,9 @@ class GpuKernelCompiler:
             return Choice(subject, schedule, 1)
         buckets, spec = settings.current().shape_buckets, subject.spec
         layouts = layouts_of(spec, call, unaligned) if isinstance(spec, ContractionSpec) else {}
+        chunked = None if buckets else chunk_schedule(subject, call, self.target)
+        if chunked is not None:
+            return Choice(subject, chunked, 1)
         key = (subject, tuple(call.shaped.extents.values()), tuple(layouts.values()), current_policy(), buckets)
         known = self._chosen.get(key)
         if known is None:
@@ -103,6 +110,14 @@ class GpuKernelCompiler:
     def forget_schedules(self) -> None:
         """Schedules are chosen anew; compiled kernels stay."""
         self._chosen.clear()
+
+    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[tuple[Call, Choice]]:
+        """The call itself, or, where its reduced axis is cut into chunks, these and what joins them."""
+        if CHUNK not in choice.schedule:
+            return ((call, choice),)
+        return in_chunks(
+            call, choice, self.target, new, lambda subject, second: self._default(subject, second, {}, False)
+        )
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.backend.triton.static import StaticFacts, static_facts
+from tessera.compiler.gpu_chunks import CHUNK
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
 from tessera.compiler.gpu_schedules import gpu_knobs
@@ -62,6 +63,8 @@ def resources(facts: StaticFacts) -> BlockResources:
 
 def _problem(site: Site, target: Target) -> GpuContractionProblem | GpuRowsProblem | None:
     """What the model estimates; None for families that it does not know."""
+    if CHUNK in site.launch.schedule:
+        return None
     posed = gpu_knobs(site.launch.subject.spec, site.launch.call, target).problem
     return posed if isinstance(posed, GpuContractionProblem | GpuRowsProblem) else None
 

@@ -13,6 +13,7 @@ from tessera.backend.triton.objects import GpuKernelObject
 from tessera.backend.triton.static import triton_version
 from tessera.compiler.arrays import Call, View
 from tessera.compiler.candidates import Launched, launched_under, scalar_bits, workload_of
+from tessera.compiler.gpu_chunks import StepSubject
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
 from tessera.compiler.gpu_schedules import FUSION, layouts_of
@@ -65,12 +66,14 @@ class _Posed(NamedTuple):
 
 
 def is_tuned(subject: Subject) -> bool:
-    """Whether a kernel has a space and a cost model on GPUs: all have but attention."""
-    return not isinstance(subject.spec, AttentionSpec)
+    """Whether a kernel has a space and a cost model on GPUs: all have but attention and reductions in chunks."""
+    return not isinstance(subject, StepSubject) and not isinstance(subject.spec, AttentionSpec)
 
 
 def _pose(subject: Subject, call: Call, target: Target) -> _Posed:
     spec, extents = subject.spec, call.shaped.extents
+    if isinstance(subject, StepSubject):
+        raise CompileError(f"kernel {subject.item.name}: reductions in chunks have one schedule, and are not tuned")
     if isinstance(spec, AttentionSpec):
         raise CompileError(f"kernel {subject.item.name}: attention has no cost model on GPUs, and is not tuned there")
     pins = Schedule({knob: value for knob, value in subject.pins.items() if knob != FUSION})

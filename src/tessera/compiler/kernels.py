@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
-from tessera.compiler.arrays import Call
+from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.copies import Copies
 from tessera.compiler.launches import Choice, Launch, Memory
 from tessera.compiler.layout import UNLIMITED
@@ -159,6 +159,10 @@ class KernelCompiler:
             blocked = Subject(subject.item, replace(subject.pattern, one_block=False), self.target)
             subject.item.variants[subject, "blocks"] = blocked
         return blocked
+
+    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[tuple[Call, Choice]]:
+        """One launch: workers share a kernel's work."""
+        return ((call, choice),)
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""

@@ -8,10 +8,10 @@ compiling.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from tessera.compiler.arrays import Call
+from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
@@ -73,6 +73,9 @@ class PlanCompiler(Protocol[PlanT_co]):
 
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default. Compiles nothing."""
+
+    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[tuple[Call, Choice]]:
+        """The launches that a call takes under a choice: itself, or several over workspaces that `new` makes."""
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""
