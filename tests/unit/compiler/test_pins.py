@@ -27,6 +27,11 @@ def b() -> torch.Tensor:
     return torch.randn(130, 50)
 
 
+def close(result: torch.Tensor, expected: torch.Tensor) -> None:
+    """Both are sums of fp32 products in some order, which differ in the last bits."""
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+
+
 def only_schedule(tensor: tessera.Tensor) -> Schedule:
     (schedule,) = schedules_of(tensor.structure)
     return schedule
@@ -36,7 +41,7 @@ def test_a_pinned_knob_is_used_and_the_result_is_the_same(a: torch.Tensor, b: to
     product = op.matmul(a, b).pin(tile=TILE, unroll=2)
     schedule = only_schedule(product)
     assert (schedule["tile"], schedule["unroll"]) == (TILE, 2)
-    torch.testing.assert_close(product.torch(), a @ b)
+    close(product.torch(), a @ b)
 
 
 def test_without_a_pin_the_same_algebra_keeps_its_own_schedule(a: torch.Tensor, b: torch.Tensor) -> None:
@@ -54,19 +59,19 @@ def test_pins_go_along_where_the_operation_is_rewritten(a: torch.Tensor, b: torc
     product = op.matmul(op.transpose(op.softmax(a.T.contiguous())), b).pin(tile=TILE)
     assert "transpose" in product.inspect("rewrites")
     assert [schedule["tile"] for schedule in schedules_of(product.structure)][-1] == TILE
-    torch.testing.assert_close(product.torch(), torch.softmax(a.T, -1).T @ b)
+    close(product.torch(), torch.softmax(a.T, -1).T @ b)
 
 
 def test_pins_inside_a_fused_kernel(a: torch.Tensor, b: torch.Tensor) -> None:
     fused = op.relu(op.matmul(a, b).pin(tile=TILE) + 1.0)
     assert only_schedule(fused)["tile"] == TILE
-    torch.testing.assert_close(fused.torch(), torch.relu(a @ b + 1))
+    close(fused.torch(), torch.relu(a @ b + 1))
 
 
 def test_pinned_apart_the_operators_are_kernels_of_their_own(a: torch.Tensor, b: torch.Tensor) -> None:
     apart = op.relu(op.matmul(a, b).pin(fusion=False))
     assert len(schedules_of(apart.structure)) == 2
-    torch.testing.assert_close(apart.torch(), torch.relu(a @ b))
+    close(apart.torch(), torch.relu(a @ b))
 
 
 def test_rows_and_kernels_of_users(a: torch.Tensor) -> None:
@@ -74,7 +79,7 @@ def test_rows_and_kernels_of_users(a: torch.Tensor) -> None:
     def weights(x: tessera.Tensor) -> tessera.Tensor:
         return op.softmax(x * 2.0).pin(ahead=True)
 
-    torch.testing.assert_close(weights(a).torch(), torch.softmax(a * 2, -1))
+    close(weights(a).torch(), torch.softmax(a * 2, -1))
     assert only_schedule(op.softmax(a).pin(ahead=True))["ahead"] is True
 
 
@@ -89,7 +94,7 @@ def test_gradients_pass_through() -> None:
     def loss(x: tessera.Tensor) -> tessera.Tensor:
         return op.sum(op.exp(x).pin(nontemporal=False))
 
-    torch.testing.assert_close(grad(loss)(x).torch(), x.exp())
+    close(grad(loss)(x).torch(), x.exp())
 
 
 def test_what_is_tuned_around_pins_is_remembered_apart() -> None:
