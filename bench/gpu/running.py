@@ -25,7 +25,7 @@ def run(case: Case, place: Place, timer: Timer) -> Iterator[Found]:
     for name, build in made.peers.items():
         try:
             calls[name] = build()
-        except (RuntimeError, NotImplementedError, AttributeError) as problem:
+        except (RuntimeError, AttributeError) as problem:
             missing[name] = f"{type(problem).__name__}: {str(problem).splitlines()[0] if str(problem) else ''}"
     for cache in _CACHES:
         yield found(case, cache, schedule, interleaved(calls, cache, timer), missing, error)

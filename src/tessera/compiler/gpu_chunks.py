@@ -17,16 +17,12 @@ from tessera.compiler.specs import Pattern
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.lazy.structure import contiguous_strides
-from tessera.scheduling.gpu_reduction import PART, TwoSteps, partial_schedule, two_steps
+from tessera.scheduling.gpu_reduction import CHUNK, PART, TwoSteps, partial_schedule, two_steps
 from tessera.scheduling.gpu_resources import ceil_div
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec, Spec
 from tessera.target import Target
-
-CHUNK = "chunk"
-"""The knob of the first launch: the elements of the reduced axis that one program takes."""
-
 
 STEP = "step"
 """Where the item of a step keeps its subject, among its variants."""

@@ -16,7 +16,7 @@ from tessera.backend.triton.objects import GpuKernelObject
 from tessera.backend.triton.static import Candidate, kernel_objects
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.copies import Copies
-from tessera.compiler.gpu_chunks import CHUNK, STEP, StepSubject, chunk_schedule, in_chunks
+from tessera.compiler.gpu_chunks import STEP, StepSubject, chunk_schedule, in_chunks
 from tessera.compiler.gpu_launches import LARGEST, Lowered, Site
 from tessera.compiler.gpu_schedules import FUSION, Layouts, gpu_knobs, gpu_schedule, gpu_tile_ir, layouts_of
 from tessera.compiler.launches import Choice, Launch, Memory
@@ -31,6 +31,7 @@ from tessera.runtime.device import Driver
 from tessera.runtime.gpu_graphs import shared_runner
 from tessera.runtime.gpu_plan import DevicePlan
 from tessera.scheduling.attention_space import HEADS
+from tessera.scheduling.gpu_reduction import CHUNK
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ContractionSpec
 from tessera.target import Target
@@ -83,15 +84,14 @@ class GpuKernelCompiler:
             return Choice(subject, schedule, 1)
         buckets, spec = settings.current().shape_buckets, subject.spec
         layouts = layouts_of(spec, call, unaligned) if isinstance(spec, ContractionSpec) else {}
-        chunked = None if buckets else chunk_schedule(subject, call, self.target)
-        if chunked is not None:
-            return Choice(subject, chunked, 1)
         key = (subject, tuple(call.shaped.extents.values()), tuple(layouts.values()), current_policy(), buckets)
         known = self._chosen.get(key)
         if known is None:
-            source = None if buckets or unaligned else self.source
+            # Reductions in chunks are not tuned: their space has one kernel for all, which leaves most of a GPU idle.
+            chunked = None if buckets else chunk_schedule(subject, call, self.target)
+            source = None if buckets or unaligned or chunked else self.source
             tuned = None if source is None else source(self, call)
-            chosen = tuned or self._default(subject, call, layouts, buckets)
+            chosen = chunked or tuned or self._default(subject, call, layouts, buckets)
             if len(self._chosen) >= REMEMBERED:
                 self._chosen.clear()
             known = self._chosen[key] = Choice(subject, chosen, 1)

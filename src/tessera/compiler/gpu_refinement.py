@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.backend.triton.static import StaticFacts, static_facts
-from tessera.compiler.gpu_chunks import CHUNK
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
 from tessera.compiler.gpu_schedules import gpu_knobs
@@ -14,6 +13,7 @@ from tessera.errors import CompileError
 from tessera.scheduling import gpu_choice, gpu_rows_space
 from tessera.scheduling.gpu_cost import GpuEstimate, GpuRooflineModel
 from tessera.scheduling.gpu_problem import GpuContractionProblem
+from tessera.scheduling.gpu_reduction import CHUNK
 from tessera.scheduling.gpu_resources import BlockResources
 from tessera.scheduling.gpu_rows_problem import GpuRowsProblem
 from tessera.scheduling.schedule import Schedule

@@ -18,7 +18,7 @@ from tessera.scheduling.gpu import (
 )
 from tessera.scheduling.gpu_attention import lower_attention_gpu
 from tessera.scheduling.gpu_problem import VECTOR_BYTES
-from tessera.scheduling.gpu_reduction import lower_partial_gpu
+from tessera.scheduling.gpu_reduction import CHUNK, lower_partial_gpu
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.schedule import Schedule
@@ -91,6 +91,6 @@ def gpu_tile_ir(spec: Spec, schedule: Schedule) -> ModuleOp:
         return lower_contraction_gpu(spec, schedule)
     if isinstance(spec, AttentionSpec):
         return lower_attention_gpu(spec, schedule)
-    if "chunk" in schedule:
+    if CHUNK in schedule:
         return lower_partial_gpu(spec, schedule)
     return lower_map_reduce_gpu(spec, schedule)

@@ -65,7 +65,9 @@ class CudaOperation(Operation):
             self.queue.runtime.current_stream(self.queue.device).wait_event(self.event)
 
     def launch(self) -> None:
-        """Enqueues it on the device, behind what it comes after. Never raises: a failure is kept for those who ask."""
+        """Enqueues it on the device, behind what it comes after. A failure is kept for those who ask; an interrupt is
+        the program's own, on whose thread this runs.
+        """
         queue = self.queue
         for earlier in self.after:
             if isinstance(earlier, CudaOperation) and earlier.event is not None:
@@ -77,7 +79,7 @@ class CudaOperation(Operation):
             try:
                 with queue.entered():
                     self.run()
-            except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who read the value
+            except Exception as error:  # noqa: BLE001 - whatever failed belongs to those who read the value
                 failure = Failure.of(error, self)
         if failure is not None:
             self._finish_once(failure)

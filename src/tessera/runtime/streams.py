@@ -84,7 +84,9 @@ class StreamCore:
             tracker.register(operation, writes)
             try:
                 self.queue.submit(operation)
-            except BaseException as error:  # no thread could be started: nobody may wait for the operation
+            except (
+                BaseException
+            ) as error:  # no thread could be started, or an interrupt: nobody may wait for the operation
                 operation.finish(Failure.of(error, operation))
                 raise
         return operation

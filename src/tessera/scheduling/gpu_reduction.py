@@ -29,6 +29,8 @@ _WIDTH, _COLUMNS, _STEPS = 2048, 128, 16
 _PROGRAMS = 4
 """Programs for each multiprocessor: 32 KiB on their way in fp32, and a tail of a quarter at most."""
 
+CHUNK = "chunk"
+"""The knob of the first kernel: the elements of the reduced axis that one program takes."""
 PART = "part"
 """The axis of partial results: one for each chunk of the reduced axis."""
 
@@ -164,7 +166,7 @@ class _PartialLowering(MapReduceLowering):
 
     def lower(self) -> None:
         spec, builder = self.spec, self.builder
-        chunk = self.schedule.integer("chunk")
+        chunk = self.schedule.integer(CHUNK)
         assert spec.reduced is not None
         self.reduced = self.counted = self.extent(spec.reduced)
         lanes = {} if self.by_rows else {spec.lanes: self.width}

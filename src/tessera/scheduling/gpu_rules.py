@@ -23,12 +23,12 @@ from tessera.scheduling.gpu_problem import (
 )
 from tessera.scheduling.knobs import Rule
 from tessera.scheduling.schedule import Schedule
+from tessera.target.facts import TENSOR_MAP_BOX
 from tessera.target.occupancy import TENSOR_MEMORY_COLUMNS
 
 _OPERANDS = ("a", "b", "out")
 _SECTOR_BYTES = 32
 """What a GPU's caches fetch at least."""
-_LONGEST_BOX = 256
 
 
 def _layouts(schedule: Schedule, problem: GpuContractionProblem, pointers: bool) -> list[tuple[str, OperandLayout]]:
@@ -151,7 +151,7 @@ def _aligned(schedule: Schedule, problem: GpuContractionProblem) -> bool:
 def _box(schedule: Schedule, problem: GpuContractionProblem) -> bool:
     for name, layout in _layouts(schedule, problem, pointers=False):
         size = (problem.output if name == "out" else problem.operand).itemsize
-        if _unit_side(name, layout, schedule) * size < VECTOR_BYTES or max(schedule.integers("tile")) > _LONGEST_BOX:
+        if _unit_side(name, layout, schedule) * size < VECTOR_BYTES or max(schedule.integers("tile")) > TENSOR_MAP_BOX:
             return False
     return True
 

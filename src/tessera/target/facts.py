@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from tessera.errors import UnsupportedTargetError
 from tessera.target.ceilings import Ceilings
@@ -12,6 +12,12 @@ from tessera.target.datasheet import DataSheet
 
 _AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
 _NEEDED_ON_X86 = ("avx2", "fma")
+
+
+TENSOR_MAP_BOX: Final = 256
+"""The longest side of the block that one instruction of NVIDIA's copy engine moves ("CUDA Driver API",
+cuTensorMapEncodeTiled).
+"""
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,19 @@ def test_a_launch_that_fails_is_told_where_it_is_read(cuda: FakeCuda) -> None:
         s.synchronize()
 
 
+def test_an_interrupt_is_the_programs_and_leaves_nobody_waiting(cuda: FakeCuda) -> None:
+    s = on_device(cuda, "compute")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        s.core.enqueue("launch", interrupted)
+    with pytest.raises(StreamError, match="KeyboardInterrupt"):
+        s.synchronize()
+    s.core.enqueue("launch", lambda: None).result()
+
+
 @pytest.mark.parametrize("where", ["cpu", "device"])
 def test_memory_of_the_cpu_is_kept_until_the_work_is_done_and_a_devices_until_the_launch(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, where: str

@@ -17,10 +17,10 @@ from tessera.runtime.cuda.structures import (
     TENSOR_MAP_INTERLEAVE_NONE,
     TENSOR_MAP_L2_PROMOTION_L2_128B,
 )
+from tessera.target.facts import TENSOR_MAP_BOX
 
 _ALIGNMENT = 16
 _MOST_RANK = 5
-_MOST_BOX = 256
 _MOST_EXTENT = 1 << 32
 _MOST_STRIDE_BYTES = 1 << 40
 
@@ -71,8 +71,8 @@ def _problem(facts: TensorMapFacts, address: int, extents: Sequence[int], stride
         return f"rank {len(extents)}, where 1 to {_MOST_RANK} dimensions and a box of as many are meant"
     if any(not 1 <= extent <= _MOST_EXTENT for extent in extents):
         return "every extent is between 1 and 2^32"
-    if any(not 1 <= side <= _MOST_BOX for side in facts.box):
-        return f"every side of the box {facts.box} is between 1 and {_MOST_BOX}"
+    if any(not 1 <= side <= TENSOR_MAP_BOX for side in facts.box):
+        return f"every side of the box {facts.box} is between 1 and {TENSOR_MAP_BOX}"
     if strides[-1] != 1:
         return "the innermost dimension has to be contiguous"
     if address % _ALIGNMENT:
