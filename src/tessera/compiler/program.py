@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
@@ -14,8 +14,9 @@ from tessera.dtypes import DType, dtype_of
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
+from tessera.ops.record import family_of
 from tessera.rewrite.engine import Firing, dims_of
-from tessera.rewrite.groups import ATTENTIONS, CONTRACTIONS, operand_alignment
+from tessera.rewrite.groups import operand_alignment
 
 Alignment = tuple[int | None, ...]
 
@@ -141,7 +142,7 @@ def _kernel_item(
         inner = -2 if anchor.attribute("transpose_a", False) else -1
         argument_dims = _dims_lists(operation.attributes["argument_dims"])
         domain = (*domain, _operand_dims(anchor.inputs[0], argument_dims)[inner])
-    attention = _first(operation, ATTENTIONS)
+    attention = _first(operation, "attention")
     if attention is not None:
         domain = (*domain, *_key_dims(attention, _dims_lists(operation.attributes["argument_dims"])))
     return KernelItem(
@@ -182,13 +183,13 @@ def _operand_dims(value: SSAValue, argument_dims: list[tuple[str, ...]]) -> tupl
 
 
 def _anchor(operation: schedule_ir.KernelOp) -> GraphOperation | None:
-    return _first(operation, CONTRACTIONS)
+    return _first(operation, "contraction")
 
 
-def _first(operation: schedule_ir.KernelOp, operators: Set[str]) -> GraphOperation | None:
-    """The first operation of a kernel's region that is one of some operators."""
+def _first(operation: schedule_ir.KernelOp, family: str) -> GraphOperation | None:
+    """The first operation of a kernel's region whose operator is of a family."""
     for op in operation.body.block.ops:
-        if isinstance(op, GraphOperation) and op.operator in operators:
+        if isinstance(op, GraphOperation) and family_of(op.operator) == family:
             return op
     return None
 
@@ -240,12 +241,13 @@ def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain
     operand = op.inputs[index].type
     assert isinstance(operand, TensorType)
     shape = operand.get_shape()
-    if op.operator in CONTRACTIONS and index < 2:
+    family = family_of(op.operator)
+    if family == "contraction" and index < 2:
         batch = tuple(range(rank - len(shape), rank - 2)) if len(shape) > 2 else ()
         inner = (rank - 2, rank) if index == 0 else (rank, rank - 1)
         flip = op.attribute("transpose_a" if index == 0 else "transpose_b", False)
         full: Alignment = (*batch, *(inner[::-1] if flip else inner))
-    elif op.operator in ATTENTIONS:
+    elif family == "attention":
         full = _attention_alignment(index, len(shape), rank)
         keys = op.inputs[1].type
         assert isinstance(keys, TensorType)

@@ -17,8 +17,8 @@ from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, accumulator, fp32
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
+from tessera.ops.record import family_of
 from tessera.profiling.schema import StepFacts
-from tessera.rewrite.groups import ATTENTIONS, CONTRACTIONS
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -57,9 +57,10 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
     elements = max(math.prod(shape) for shape, _ in arrays)
     flops = 0.0
     for op in operations:
-        if op.operator in CONTRACTIONS:
+        family = family_of(op.operator)
+        if family == "contraction":
             flops += _contraction_flops(item, inputs, outputs)
-        elif op.operator in ATTENTIONS:
+        elif family == "attention":
             flops += _attention_flops(item, op, inputs, outputs)
         else:
             flops += _per_element_flops(op) * elements

@@ -32,7 +32,7 @@ from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node
 from tessera.lazy.policy import current_policy
 from tessera.lazy.symbolic import symbolic_form
-from tessera.rewrite.groups import ATTENTIONS, CONTRACTIONS
+from tessera.ops.record import family_of
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.mapreduce_space import MapReduceProblem
@@ -100,9 +100,9 @@ def operand_shapes(op: object, shapes: object) -> list[tuple[int, ...]]:
     if isinstance(shapes, list):
         return [_extents(shape, shapes) for shape in shapes]
     size = _extents(shapes, shapes)
-    if _name(op) in ATTENTIONS:
+    if family_of(_name(op)) == "attention":
         return [size] * 3  # Q, K and V alike
-    if _name(op) not in CONTRACTIONS:
+    if family_of(_name(op)) != "contraction":
         return [size]
     if len(size) != 3:
         raise ArgumentError(f"shapes={shapes!r}: a matrix product has the problem size (M, N, K)")

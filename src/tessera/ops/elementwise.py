@@ -131,6 +131,7 @@ def _define(
     flops: int = 1,
     result: Any = _same,
     attributes: Named | None = None,
+    cheap: bool = False,
 ) -> Operator:
     return register(
         Operator(
@@ -145,6 +146,7 @@ def _define(
             gradient=gradient,
             body=body,
             attributes=attributes or {},
+            cheap=cheap,
         )
     )
 
@@ -163,18 +165,20 @@ def _cast_reference(x: torch.Tensor, *, dtype: DType) -> torch.Tensor:
 
 
 def _define_arithmetic() -> None:
-    _define("add", 2, _common, torch.add, gradients.add, bodies.add)
-    _define("sub", 2, _no_bool, torch.sub, gradients.sub, bodies.sub)
-    _define("mul", 2, _common, torch.mul, gradients.mul, bodies.mul)
+    _define("add", 2, _common, torch.add, gradients.add, bodies.add, cheap=True)
+    _define("sub", 2, _no_bool, torch.sub, gradients.sub, bodies.sub, cheap=True)
+    _define("mul", 2, _common, torch.mul, gradients.mul, bodies.mul, cheap=True)
     _define("div", 2, _to_float, torch.div, gradients.div, bodies.div)
     _define("pow", 2, _no_bool, torch.pow, gradients.pow, bodies.pow)
-    _define("maximum", 2, _common, torch.maximum, gradients.maximum, bodies.maximum)
-    _define("minimum", 2, _common, torch.minimum, gradients.minimum, bodies.minimum)
-    _define("neg", 1, _no_bool, torch.neg, gradients.neg, bodies.neg)
-    _define("abs", 1, _no_bool, torch.abs, gradients.abs, bodies.abs)
-    _define("relu", 1, _no_bool, torch.relu, gradients.relu, bodies.relu)
+    _define("maximum", 2, _common, torch.maximum, gradients.maximum, bodies.maximum, cheap=True)
+    _define("minimum", 2, _common, torch.minimum, gradients.minimum, bodies.minimum, cheap=True)
+    _define("neg", 1, _no_bool, torch.neg, gradients.neg, bodies.neg, cheap=True)
+    _define("abs", 1, _no_bool, torch.abs, gradients.abs, bodies.abs, cheap=True)
+    _define("relu", 1, _no_bool, torch.relu, gradients.relu, bodies.relu, cheap=True)
     bounds = {"minimum": None, "maximum": None}
-    _define("clamp", 1, _clamped, _clamp_reference, gradients.clamp, bodies.clamp, flops=2, attributes=bounds)
+    _define(
+        "clamp", 1, _clamped, _clamp_reference, gradients.clamp, bodies.clamp, flops=2, attributes=bounds, cheap=True
+    )
 
 
 def _define_functions() -> None:
@@ -198,7 +202,7 @@ def _define_logic() -> None:
     _define("logical_and", 2, _to_bool, torch.logical_and, gradients.none, bodies.logical_and, result=_bool_result)
     _define("logical_or", 2, _to_bool, torch.logical_or, gradients.none, bodies.logical_or, result=_bool_result)
     _define("logical_not", 1, _to_bool, torch.logical_not, gradients.none, bodies.logical_not, result=_bool_result)
-    _define("where", 3, _choice, torch.where, gradients.where, bodies.where, flops=0)
+    _define("where", 3, _choice, torch.where, gradients.where, bodies.where, flops=0, cheap=True)
     _define(
         "cast",
         1,
@@ -209,6 +213,7 @@ def _define_logic() -> None:
         flops=0,
         result=_cast_result,
         attributes={"dtype": dtypes.fp32},
+        cheap=True,
     )
 
 

@@ -65,6 +65,8 @@ class Operator:
     meaning, on torch tensors: floats come as float64, and attributes as keywords. `gradient(cotangent, operands,
     result, **attributes)` builds nodes: the cotangent of each operand in the operand's shape and dtype, None where
     there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
+    `cheap` says that computing an element costs less than moving it: such maps run while an operand of a matrix
+    product is packed.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Operator:
     attributes: Mapping[str, Any]
     """Names of the attributes, in order, with their defaults."""
     symbolic: SymbolicRule = _all_attributes
+    cheap: bool = False
 
     @property
     def attribute_names(self) -> tuple[str, ...]:
@@ -124,6 +127,12 @@ _registry: dict[str, Operator] = {}
 
 OPERATORS: Mapping[str, Operator] = MappingProxyType(_registry)
 """All operators by name; the modules of `ops` put them here."""
+
+
+def family_of(name: str) -> Family | Literal["constant"]:
+    """The family of the operator of this name, a user's too; literals, which have no record, are "constant"."""
+    record = _registry.get(name)
+    return "constant" if record is None else record.family
 
 
 def register(operator: Operator) -> Operator:

@@ -16,7 +16,6 @@ from tessera.ir.attributes import DTYPE_NAMES, Value
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.rewrite.engine import NamedRule, Rewriter, dims_attribute
-from tessera.rewrite.groups import MAPS
 
 _FOLDABLE = tuple("add sub mul div neg abs exp log sqrt rsqrt tanh sigmoid erf minimum maximum pow".split())
 
@@ -190,7 +189,7 @@ RULES = (
     NamedRule("fold-transpose-into-matmul", ("matmul", "gemm"), fold_transpose),
     NamedRule("merge-transposes", ("transpose",), merge_transposes),
     NamedRule("merge-reshapes", ("reshape",), merge_reshapes),
-    NamedRule("drop-broadcast", tuple(sorted(MAPS)), drop_broadcast),
+    NamedRule("drop-broadcast", (), drop_broadcast, family="elementwise"),
     NamedRule("merge-casts", ("cast",), merge_casts),
     NamedRule("fold-constants", _FOLDABLE, fold_constants),
     NamedRule("drop-neutral-element", ("add", "sub", "mul", "div", "pow"), drop_neutral),

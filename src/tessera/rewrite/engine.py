@@ -13,6 +13,7 @@ from tessera.ir import graph
 from tessera.ir.attributes import Value, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.pins import KNOBS
+from tessera.ops.record import family_of
 
 MOST_FIRINGS = 100_000
 
@@ -46,11 +47,18 @@ Rule = Callable[[GraphOperation, Rewriter], SSAValue | None]
 
 @dataclass(frozen=True)
 class NamedRule:
-    """A rule with the name that its firings are logged under, and the operators that it looks at."""
+    """A rule with the name that its firings are logged under, and the operators that it looks at: those named, and
+    all of a family.
+    """
 
     name: str
     operators: tuple[str, ...]
     apply: Rule
+    family: str | None = None
+
+    def concerns(self, operator: str) -> bool:
+        """Whether the rule looks at operations of this operator."""
+        return operator in self.operators or (self.family is not None and family_of(operator) == self.family)
 
 
 @dataclass(frozen=True)
@@ -100,10 +108,7 @@ def describe(value: SSAValue, depth: int = 2) -> str:
 
 def rewrite_function(function: FuncOp, rules: Iterable[NamedRule]) -> list[Firing]:
     """Applies the rules until none fires, then removes what nothing uses. Gives the log."""
-    table: dict[str, list[NamedRule]] = {}
-    for rule in rules:
-        for operator in rule.operators:
-            table.setdefault(operator, []).append(rule)
+    ordered, table = tuple(rules), dict[str, list[NamedRule]]()
     log: list[Firing] = []
     worklist = [op for op in function.body.block.ops if isinstance(op, GraphOperation)]
     worklist.reverse()
@@ -111,7 +116,10 @@ def rewrite_function(function: FuncOp, rules: Iterable[NamedRule]) -> list[Firin
         operation = worklist.pop()
         if operation.parent is None:
             continue
-        replacement = _fire(operation, table.get(operation.operator, ()), log)
+        name = operation.operator
+        if name not in table:
+            table[name] = [rule for rule in ordered if rule.concerns(name)]
+        replacement = _fire(operation, table[name], log)
         if replacement is not None:
             worklist.extend(replacement)
     remove_dead(function.body.block, log)

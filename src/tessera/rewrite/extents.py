@@ -16,7 +16,7 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.ir.attributes import dimension_names, names_of
 from tessera.ir.graph import GraphOperation
-from tessera.rewrite.groups import ATTENTIONS, CONTRACTIONS, REDUCTIONS
+from tessera.ops.record import family_of
 
 Place = tuple[SSAValue, int]
 """A value and one of its dimensions."""
@@ -107,12 +107,12 @@ class _Classes:
 
 def _unify(classes: _Classes, operation: GraphOperation) -> None:
     """Unifies what an operator needs to be equal."""
-    result = operation.result
-    if operation.operator in CONTRACTIONS:
+    result, family = operation.result, family_of(operation.operator)
+    if family == "contraction":
         _unify_product(classes, operation)
-    elif operation.operator in ATTENTIONS:
+    elif family == "attention":
         _unify_attention(classes, operation)
-    elif operation.operator in REDUCTIONS:
+    elif family == "reduction":
         (operand,) = operation.inputs
         axes, rank = operation.integers("axes"), len(_shape(operand))
         kept = range(rank) if operation.attribute("keepdims", False) else [d for d in range(rank) if d not in axes]

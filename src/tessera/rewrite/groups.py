@@ -15,19 +15,10 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
 
+from tessera.errors import CompileError
 from tessera.ir.graph import GraphOperation
+from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.engine import dims_of
-
-MAPS = frozenset(
-    "add sub mul div neg abs pow exp log sqrt rsqrt tanh sigmoid erf relu gelu silu minimum maximum clamp where cast "
-    "eq ne lt le gt ge logical_and logical_or logical_not".split()
-)
-REDUCTIONS = frozenset("sum mean max min prod argmax".split())
-ROWS = frozenset("softmax log_softmax layer_norm rms_norm".split())
-CONTRACTIONS = frozenset(("matmul", "gemm"))
-ATTENTIONS = frozenset(("flash_attention",))
-LAYOUTS = frozenset("reshape transpose broadcast_to slice concat".split())
-CHEAP = frozenset("add sub mul neg abs relu minimum maximum clamp cast where".split())
 
 Mapping_ = tuple[int | None, ...]
 """For each dimension of a value the domain dimension that it walks; None where it is 1 and the domain's is not."""
@@ -61,13 +52,17 @@ class Group:
 def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
     """The range `[first, last)` of dimensions that an operation reduces; None when it reduces none."""
     rank = len(dims_of(operation.inputs[0]))
-    if operation.operator in REDUCTIONS:
+    family = family_of(operation.operator)
+    if family == "reduction":
         axes = sorted(operation.integers("axes"))
+        if axes[-1] - axes[0] >= len(axes):
+            raise CompileError(
+                f"{operation.operator} reduces the dimensions {tuple(axes)}, which are no neighbours",
+                hints=["reduce one range of dimensions after the other", "or transpose, so that they are neighbours"],
+            )
         return axes[0], axes[-1] + 1
-    if operation.operator in ("layer_norm", "rms_norm"):
-        return rank - 1, rank
-    if operation.operator in ROWS:
-        axis = operation.attribute("axis")
+    if family == "row":  # along the attribute `axis`, or the last dimension
+        axis = operation.attribute("axis", -1)
         assert isinstance(axis, int)
         return axis % rank, axis % rank + 1
     return None
@@ -78,9 +73,10 @@ def operand_alignment(operation: GraphOperation, index: int, result: Mapping_, r
     kind = operation.inputs[index].type
     assert isinstance(kind, TensorType)
     own = kind.get_num_dims()
-    if operation.operator in REDUCTIONS or (operation.operator in ROWS and index == 0):
+    family = family_of(operation.operator)
+    if family == "reduction" or (family == "row" and index == 0):
         return tuple(range(rank))
-    if operation.operator in ROWS:
+    if family == "row":
         return tuple(range(rank - own, rank))
     return result[len(result) - own :]
 
@@ -104,19 +100,20 @@ class Partition:
                 self._place(operation)
 
     def _place(self, operation: GraphOperation) -> None:
-        if operation.operator == "constant" and not self._is_stored(operation):
+        family = family_of(operation.operator)
+        if family == "constant" and not self._is_stored(operation):
             return  # copied into each kernel that uses it
-        if operation.operator in CONTRACTIONS:
+        if family == "contraction":
             group = self._new("contraction", dims_of(operation.result))
             group.mapping[operation.result] = tuple(range(len(group.domain)))
             self._absorb_prologues(group, operation)
-        elif operation.operator in ATTENTIONS:
+        elif family == "attention":
             # On its own: neither its operands nor its result are computed on the way yet.
             group = self._new("attention", dims_of(operation.result))
             group.mapping[operation.result] = tuple(range(len(group.domain)))
-        elif operation.operator in MAPS or operation.operator == "constant":
+        elif family in ("elementwise", "constant"):
             group = self._place_map(operation)
-        elif operation.operator in REDUCTIONS or operation.operator in ROWS:
+        elif family in ("reduction", "row"):
             group = self._place_reduction(operation)
         else:
             group = self._new("layout", dims_of(operation.result))
@@ -126,7 +123,7 @@ class Partition:
         """Whether a constant must lie in memory: as a result, or for an operator that does not compute."""
         return constant.result in self.outputs or any(
             isinstance(use.operation, GraphOperation)
-            and use.operation.operator in (*LAYOUTS, *CONTRACTIONS, *ATTENTIONS)
+            and family_of(use.operation.operator) in ("layout", "contraction", "attention")
             for use in constant.result.uses
         )
 
@@ -256,7 +253,7 @@ class Partition:
                 or operand in self.outputs
                 or [use.operation for use in operand.uses] != [operation]
                 or len(group.operations) + len(producer.operations) >= self.limit
-                or any(op.operator not in CHEAP for op in producer.operations)
+                or any(not OPERATORS[op.operator].cheap for op in producer.operations)
                 or any(self._leaks(value, producer) for value in producer.mapping if value is not operand)
                 or any(later.after(producer) for later in self.groups)
             ):
@@ -289,7 +286,7 @@ def _reads_in_place(operation: GraphOperation, mapping: Mapping_, group: Group) 
 
 
 def _reduced_mapping(operation: GraphOperation, rank: int, reduced: tuple[int, int]) -> Mapping_:
-    if operation.operator in ROWS:
+    if family_of(operation.operator) == "row":
         return tuple(range(rank))
     first, last = reduced
     if operation.attribute("keepdims", False):

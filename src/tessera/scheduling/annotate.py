@@ -16,7 +16,7 @@ from tessera.errors import ScheduleError
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import integers_of, to_attribute, to_value
 from tessera.ir.graph import GraphOperation
-from tessera.rewrite.groups import CONTRACTIONS
+from tessera.ops.record import family_of
 from tessera.scheduling.schedule import KnobValue, Schedule
 
 MODEL = "roofline"
@@ -71,4 +71,4 @@ def _knob(name: str, attribute: Attribute) -> KnobValue:
 def _anchor(kernel: schedule_ir.KernelOp) -> GraphOperation | None:
     """The matrix product of a contraction."""
     products = (op for op in kernel.body.block.ops if isinstance(op, GraphOperation))
-    return next((op for op in products if op.operator in CONTRACTIONS), None)
+    return next((op for op in products if family_of(op.operator) == "contraction"), None)
