@@ -13,12 +13,12 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from tessera.compiler.arrays import (
+    FAMILY_ARRAYS,
     Call,
     Shape,
     ShapedArrays,
     Storage,
     View,
-    attention_arrays,
     contraction_arrays,
     map_reduce_arrays,
 )
@@ -106,10 +106,8 @@ class Launcher:
             return
         arrays = [(inputs[index], alignment) for index, alignment in item.loads]
         arrays += list(zip(outputs, item.stores, strict=True))
-        if item.family == "contraction":
-            shaped = contraction_arrays(domain, arrays, len(item.loads))
-        elif item.family == "attention":
-            shaped = attention_arrays(domain, arrays, len(item.loads))
+        if item.family in FAMILY_ARRAYS:
+            shaped = FAMILY_ARRAYS[item.family](domain, arrays, len(item.loads))
         else:
             merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
             if merged is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp
@@ -21,30 +21,20 @@ from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.recipes import recipe
 from tessera.compiler.reports import facts_of
 from tessera.compiler.splitting import parts_of
-from tessera.compiler.subjects import Problem, Subject
+from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
 from tessera.runtime.plan import BoundPlan, Step
 from tessera.runtime.threads import worker_count
-from tessera.scheduling import attention_space, contraction_space, mapreduce_space
-from tessera.scheduling.attention import lower_attention
-from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.choice import modelled_choice, size_class
-from tessera.scheduling.contraction import lower_contraction
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.cost import RooflineModel
+from tessera.scheduling.families import Problem, family_of
 from tessera.scheduling.knobs import Space
-from tessera.scheduling.mapreduce import lower_map_reduce
-from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.ordering import keeping_order, sum_order
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec
 from tessera.target import Target
-
-PARALLEL_FLOPS = 2_000_000
-"""Work below which starting a second worker (1.1 us on this project's machines) costs more than it saves."""
-PARALLEL_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +54,7 @@ class Kernel:
     code: Code
 
 
-AnySpace: TypeAlias = Space[ContractionProblem] | Space[MapReduceProblem] | Space[AttentionProblem]
+AnySpace: TypeAlias = Space[Any]
 """The schedules of a kernel of any family."""
 
 ScheduleSource = Callable[["KernelCompiler", Call, Problem], Schedule | None]
@@ -194,32 +184,18 @@ class KernelCompiler:
     def tile_ir(self, subject: Subject, schedule: Schedule) -> ModuleOp:
         """The Tile IR of a subject under a schedule."""
         spec = subject.spec
-        if isinstance(spec, ContractionSpec):
-            return lower_contraction(spec, schedule, self.target.has_avx512bf16)
-        if isinstance(spec, AttentionSpec):
-            return lower_attention(spec, schedule)
-        return lower_map_reduce(spec, schedule, self.target.vector_bits // 32)
+        return family_of(spec).lower(spec, schedule, self.target)
 
     # -- schedules ------------------------------------------------------------------------------------------------
 
     def space(self, subject: Subject, problem: Problem) -> AnySpace:
         """The schedules of a problem: the user pins knobs, and a policy the order of sums."""
-        if isinstance(problem, ContractionProblem):
-            products = contraction_space.space(problem).pinned(subject.pins)
-            return keeping_order(products) if current_policy().fixed_order else products
-        if isinstance(problem, AttentionProblem):
-            blocks = attention_space.space(problem).pinned(subject.pins)
-            return keeping_order(blocks) if current_policy().fixed_order else blocks
-        rows = mapreduce_space.space(problem).pinned(subject.pins)
-        return keeping_order(rows) if current_policy().fixed_order else rows
+        schedules = family_of(problem).space(problem).pinned(subject.pins)
+        return keeping_order(schedules) if current_policy().fixed_order else schedules
 
     def start(self, problem: Problem) -> Schedule:
         """The proven schedule that the model and the tuner start from."""
-        if isinstance(problem, ContractionProblem):
-            return contraction_space.default_schedule(problem)
-        if isinstance(problem, AttentionProblem):
-            return attention_space.default_schedule(problem)
-        return mapreduce_space.default_schedule(problem)
+        return family_of(problem).start(problem)
 
     def permits(self, subject: Subject, problem: Problem, schedule: Schedule) -> bool:
         """Whether a schedule has the knobs of a problem's space and keeps its rules, without making the space."""
@@ -230,11 +206,7 @@ class KernelCompiler:
             return False
         if current_policy().fixed_order and sum_order(schedule, problem) != sum_order(start, problem):
             return False
-        if isinstance(problem, ContractionProblem):
-            return all(rule.holds(schedule, problem) for rule in contraction_space.RULES)
-        if isinstance(problem, AttentionProblem):
-            return all(rule.holds(schedule, problem) for rule in attention_space.RULES)
-        return all(rule.holds(schedule, problem) for rule in mapreduce_space.RULES)
+        return all(rule.holds(schedule, problem) for rule in family_of(problem).rules)
 
     @cached_property
     def model(self) -> RooflineModel:
@@ -274,8 +246,4 @@ class KernelCompiler:
 
 def useful_workers(problem: Problem, workers: int) -> int:
     """Workers that have something to do."""
-    if isinstance(problem, ContractionProblem):
-        return workers if 2 * problem.m * problem.n * problem.k * problem.batch >= PARALLEL_FLOPS else 1
-    if isinstance(problem, AttentionProblem):
-        return workers if 2 * problem.pairs * (problem.head + problem.value_head) >= PARALLEL_FLOPS else 1
-    return workers if problem.bytes_in + problem.bytes_out >= PARALLEL_BYTES else 1
+    return workers if family_of(problem).is_shared(problem) else 1

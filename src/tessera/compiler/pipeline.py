@@ -17,7 +17,6 @@ from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Choice
 from tessera.compiler.program import Program, read_program
-from tessera.compiler.subjects import Problem
 from tessera.lazy.devices import CPU, INTERPRETER
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import FAST, Policy, current_policy
@@ -25,6 +24,7 @@ from tessera.lazy.structure import Plan, Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 from tessera.rewrite.passes import graph_passes
 from tessera.runtime.device import driver_of
+from tessera.scheduling.families import Problem
 from tessera.scheduling.schedule import Schedule
 
 _lock = threading.RLock()

@@ -7,14 +7,17 @@ Names are left out: the same kernel in another program, or under another number,
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator
 
 from tessera.compiler.revision import generator_revision
 from tessera.scheduling.expression import Value, post_order
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import Argument, AttentionSpec, ContractionSpec, Spec
+from tessera.scheduling.spec import Argument, Spec
 from tessera.target import Target
+
+_APART = frozenset(("name", "arguments", "outputs"))
 
 
 def recipe(spec: Spec, schedule: Schedule, target: Target, llvm_version: str) -> str:
@@ -31,17 +34,12 @@ def recipe(spec: Spec, schedule: Schedule, target: Target, llvm_version: str) ->
 def _spec(spec: Spec) -> Iterator[str]:
     """A specification in parts of text, equal for equal ones."""
     yield from map(_argument, spec.arguments)
-    outputs = [output.value for output in spec.outputs]
-    if isinstance(spec, ContractionSpec):
-        roots = [spec.a, spec.b, spec.accumulator, *outputs]
-        yield f"contraction {spec.batch} {spec.one_block}"
-    elif isinstance(spec, AttentionSpec):
-        masks = [] if spec.mask is None else [spec.mask]
-        roots = [spec.q, spec.k, spec.v, spec.scale, *masks, spec.accumulator, *outputs]
-        yield f"attention {spec.batch} {spec.causal} {len(masks)}"
-    else:
-        roots = outputs
-        yield f"map-reduce {spec.outer} {spec.reduced} {spec.lanes}"
+    # What is neither an expression nor a name decides code as it is: axes, flags, an operand that is not there.
+    fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+    roots = [value for value in fields.values() if isinstance(value, Value)]
+    roots += [output.value for output in spec.outputs]
+    plain = {name: value for name, value in fields.items() if name not in _APART and not isinstance(value, Value)}
+    yield f"{type(spec).__name__} {plain}"
     numbers: dict[Value, int] = {}
     for value in post_order(roots):
         yield _value(value, numbers)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from xdsl.ir import Operation
 
@@ -16,9 +16,10 @@ from tessera.errors import ScheduleError
 from tessera.ir.graph import GraphOperation
 from tessera.lazy.policy import FAST, Policy
 from tessera.ops.pins import KNOBS
-from tessera.scheduling.attention_space import AttentionProblem, attention_problem
+from tessera.scheduling.attention_space import attention_problem
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.expression import Value, post_order
+from tessera.scheduling.families import Problem
 from tessera.scheduling.mapreduce import kept_values
 from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
@@ -26,7 +27,8 @@ from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec, Spec, unit_axis
 from tessera.target import Target
 
-Problem = ContractionProblem | MapReduceProblem | AttentionProblem
+Poser: TypeAlias = Callable[[Mapping[str, int], int], Problem]
+"""(extents, workers) -> the problem."""
 P = TypeVar("P", ContractionProblem, MapReduceProblem)
 
 
@@ -69,12 +71,8 @@ class Subject:
         return self._pose(extents, workers)
 
     @cached_property
-    def _pose(self) -> Callable[[Mapping[str, int], int], Problem]:
-        if isinstance(self.spec, ContractionSpec):
-            return _contraction_poser(self.spec, self._target)
-        if isinstance(self.spec, AttentionSpec):
-            return partial(attention_problem, self.spec, self._target)
-        return _map_reduce_poser(self.spec, self._target)
+    def _pose(self) -> Poser:
+        return _POSERS[type(self.spec)](self.spec, self._target)
 
 
 def _asked(operation: Operation) -> Mapping[str, KnobValue]:
@@ -87,7 +85,7 @@ def _asked(operation: Operation) -> Mapping[str, KnobValue]:
     return {**tile, **Schedule.parse(knobs)}
 
 
-def _contraction_poser(spec: ContractionSpec, target: Target) -> Callable[[Mapping[str, int], int], Problem]:
+def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
     raw_a, raw_b = _raw(spec.a), _raw(spec.b)
     a_contiguous, b_contiguous = unit_axis(spec.a, spec.arguments, ""), unit_axis(spec.b, spec.arguments, "")
     epilogue = len(post_order(output.value for output in spec.outputs)) - 1
@@ -139,7 +137,7 @@ def _like(problem: P, **changes: int) -> P:
     return made
 
 
-def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Callable[[Mapping[str, int], int], Problem]:
+def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
     first_output = min(output.argument for output in spec.outputs)
     values = post_order(output.value for output in spec.outputs)
     passes = max((output.value.stage for output in spec.outputs), default=0) + 1
@@ -176,3 +174,11 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Callable[[Mapping[
         )
 
     return pose
+
+
+_POSERS: Mapping[type[Any], Callable[[Any, Target], Poser]] = {
+    AttentionSpec: lambda spec, target: partial(attention_problem, spec, target),
+    ContractionSpec: _contraction_poser,
+    MapReduceSpec: _map_reduce_poser,
+}
+"""Class of a specification -> what poses its problems."""

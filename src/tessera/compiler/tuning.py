@@ -22,7 +22,7 @@ from tessera.compiler.launches import Launch, PlanCompiler
 from tessera.compiler.program import KernelItem
 from tessera.compiler.reports import facts_of
 from tessera.compiler.revision import generator_revision
-from tessera.compiler.subjects import Problem, Subject
+from tessera.compiler.subjects import Subject
 from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
 from tessera.errors import ArgumentError
 from tessera.lazy import node as nodes
@@ -35,7 +35,7 @@ from tessera.lazy.symbolic import symbolic_form
 from tessera.ops.record import family_of
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.contraction_space import ContractionProblem
-from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.families import Problem, family_of
 from tessera.scheduling.schedule import Schedule
 from tessera.target import detect_gpu
 from tessera.tuning.identity import Identity
@@ -212,8 +212,7 @@ def identity_of(subject: Subject, problem: Problem, call: Call, compiler: Kernel
     shape = tuple(call.shaped.extents.values())
     if isinstance(problem, ContractionProblem):
         shape = product_shape(problem.batch, problem.m, problem.n, problem.k)
-    accumulation = "fp32" if isinstance(problem, MapReduceProblem) else problem.accumulator.name
-    return identify(subject, shape, accumulation, compiler.target.arch, problem.workers)
+    return identify(subject, shape, family_of(problem).accumulation(problem), compiler.target.arch, problem.workers)
 
 
 def _between_parts(call: Call, compiler: KernelCompiler) -> float:

@@ -13,13 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from tessera.scheduling.attention_cost import attention_work
-from tessera.scheduling.attention_space import AttentionProblem
-from tessera.scheduling.contraction_cost import contraction_work
-from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.families import Problem, family_of
 from tessera.scheduling.machine import LEVELS, Machine, Work, machine
-from tessera.scheduling.mapreduce_cost import map_reduce_work
-from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue
 from tessera.target import Ceilings, Target
 
@@ -61,18 +56,10 @@ class RooflineModel:
             self._machines[workers] = machine(self.ceilings, self.target, workers)
         return self._machines[workers]
 
-    def estimate(
-        self, problem: ContractionProblem | MapReduceProblem | AttentionProblem, schedule: Mapping[str, KnobValue]
-    ) -> Estimate:
+    def estimate(self, problem: Problem, schedule: Mapping[str, KnobValue]) -> Estimate:
         """What a legal schedule of the problem costs. KeyError for a schedule that lacks one of the space's knobs."""
         rates = self.machine(problem.workers)
-        if isinstance(problem, ContractionProblem):
-            work = contraction_work(problem, schedule, rates)
-        elif isinstance(problem, AttentionProblem):
-            work = attention_work(problem, schedule, rates)
-        else:
-            work = map_reduce_work(problem, schedule, rates)
-        return _combined(work, rates, problem.workers)
+        return _combined(family_of(problem).work(problem, schedule, rates), rates, problem.workers)
 
 
 def _combined(work: Work, rates: Machine, workers: int) -> Estimate:

@@ -12,25 +12,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from tessera.scheduling.attention_space import AttentionProblem
-from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.families import Problem, family_of
 from tessera.scheduling.knobs import Rule, Space
-from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue, Schedule
 
-AnyProblem = TypeVar("AnyProblem", ContractionProblem, MapReduceProblem, AttentionProblem)
+AnyProblem = TypeVar("AnyProblem", bound=Problem)
 
 
-def sum_order(
-    schedule: Schedule, problem: ContractionProblem | MapReduceProblem | AttentionProblem
-) -> tuple[KnobValue, ...]:
+def sum_order(schedule: Schedule, problem: Problem) -> tuple[KnobValue, ...]:
     """What of a schedule decides the bits of a result: schedules for which it is equal give equal bits."""
-    if isinstance(problem, MapReduceProblem):
-        return schedule["fusion"], schedule.integers("tile")[1] if problem.by_rows else 0
-    if isinstance(problem, AttentionProblem):
-        return schedule["fusion"], schedule.integers("tile")[1], schedule.integer("rows")
-    depth = schedule.integers("tile")[2]
-    return schedule["fusion"], depth if depth < problem.k else 0
+    return family_of(problem).sum_order(schedule, problem)
 
 
 def keeping_order(space: Space[AnyProblem]) -> Space[AnyProblem]:

@@ -15,8 +15,8 @@ from tessera import Tensor, autotune, numerics, op, settings
 from tessera.compiler import pipeline
 from tessera.compiler.arrays import Call
 from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.subjects import Problem
 from tessera.errors import ArgumentError
+from tessera.scheduling.families import Problem
 from tessera.scheduling.schedule import Schedule
 
 GENERATOR = torch.Generator().manual_seed(3)

@@ -11,8 +11,8 @@ from tessera import op
 from tessera.compiler import pipeline
 from tessera.compiler.arrays import Call
 from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.subjects import Problem
 from tessera.handle import Tensor
+from tessera.scheduling.families import Problem
 from tessera.scheduling.schedule import Schedule
 
 

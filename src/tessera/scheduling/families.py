@@ -1,0 +1,132 @@
+"""Kernel families of CPUs: for each kind of problem its space of schedules, its cost and its lowering.
+
+What compiles, tunes and judges kernels looks a family up by the class of its specification or of its problem; a new
+family is one entry here, and one in each table of `compiler` that makes specifications and problems of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.scheduling import attention_space, contraction_space, mapreduce_space
+from tessera.scheduling.attention import lower_attention
+from tessera.scheduling.attention_cost import attention_work
+from tessera.scheduling.attention_space import AttentionProblem
+from tessera.scheduling.contraction import lower_contraction
+from tessera.scheduling.contraction_cost import contraction_work
+from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.knobs import Rule, Space
+from tessera.scheduling.machine import Machine, Work
+from tessera.scheduling.mapreduce import lower_map_reduce
+from tessera.scheduling.mapreduce_cost import map_reduce_work
+from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec
+from tessera.target import Target
+
+PARALLEL_FLOPS = 2_000_000
+"""Work below which starting a second worker (1.1 us on this project's machines) costs more than it saves."""
+PARALLEL_BYTES = 1 << 18
+
+
+class Problem(Protocol):
+    """What every family's problem tells: the extents that a choice of schedule depends on, and the workers."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The extents that a choice of schedule depends on."""
+
+    @property
+    def workers(self) -> int:
+        """The workers that share the kernel's work."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of kernels on CPUs.
+
+    `lower` gives the Tile IR of a specification under a schedule, `space`, `rules` and `start` are the schedules of a
+    problem and the proven one of them, `work` is what one makes a worker do, and `sum_order` what of one decides the
+    bits of a result. `is_shared` says whether a problem is worth a second worker, `accumulation` names the dtype of
+    its sums.
+    """
+
+    spec: type[Any]
+    problem: type[Any]
+    lower: Callable[[Any, Schedule, Target], ModuleOp]
+    space: Callable[[Any], Space[Any]]
+    rules: tuple[Rule[Any], ...]
+    start: Callable[[Any], Schedule]
+    work: Callable[[Any, Mapping[str, KnobValue], Machine], Work]
+    sum_order: Callable[[Schedule, Any], tuple[KnobValue, ...]]
+    is_shared: Callable[[Any], bool]
+    accumulation: Callable[[Any], str]
+
+
+def _product_order(schedule: Schedule, problem: ContractionProblem) -> tuple[KnobValue, ...]:
+    depth = schedule.integers("tile")[2]
+    return schedule["fusion"], depth if depth < problem.k else 0
+
+
+def _reduction_order(schedule: Schedule, problem: MapReduceProblem) -> tuple[KnobValue, ...]:
+    return schedule["fusion"], schedule.integers("tile")[1] if problem.by_rows else 0
+
+
+def _attention_order(schedule: Schedule, problem: AttentionProblem) -> tuple[KnobValue, ...]:
+    return schedule["fusion"], schedule.integers("tile")[1], schedule.integer("rows")
+
+
+def _dtype_of_sums(problem: ContractionProblem | AttentionProblem) -> str:
+    return problem.accumulator.name
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        spec=ContractionSpec,
+        problem=ContractionProblem,
+        lower=lambda spec, schedule, target: lower_contraction(spec, schedule, target.has_avx512bf16),
+        space=contraction_space.space,
+        rules=contraction_space.RULES,
+        start=contraction_space.default_schedule,
+        work=contraction_work,
+        sum_order=_product_order,
+        is_shared=lambda p: 2 * p.m * p.n * p.k * p.batch >= PARALLEL_FLOPS,
+        accumulation=_dtype_of_sums,
+    ),
+    Family(
+        spec=AttentionSpec,
+        problem=AttentionProblem,
+        lower=lambda spec, schedule, target: lower_attention(spec, schedule),
+        space=attention_space.space,
+        rules=attention_space.RULES,
+        start=attention_space.default_schedule,
+        work=attention_work,
+        sum_order=_attention_order,
+        is_shared=lambda p: 2 * p.pairs * (p.head + p.value_head) >= PARALLEL_FLOPS,
+        accumulation=_dtype_of_sums,
+    ),
+    Family(
+        spec=MapReduceSpec,
+        problem=MapReduceProblem,
+        lower=lambda spec, schedule, target: lower_map_reduce(spec, schedule, target.vector_bits // 32),
+        space=mapreduce_space.space,
+        rules=mapreduce_space.RULES,
+        start=mapreduce_space.default_schedule,
+        work=map_reduce_work,
+        sum_order=_reduction_order,
+        is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
+        accumulation=lambda p: "fp32",
+    ),
+)
+"""All families."""
+
+_BY_CLASS: Mapping[type[Any], Family] = {each: family for family in FAMILIES for each in (family.spec, family.problem)}
+
+
+def family_of(value: object) -> Family:
+    """The family of a specification or of a problem. KeyError for one that has none on CPUs."""
+    return _BY_CLASS[type(value)]
