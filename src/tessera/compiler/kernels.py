@@ -30,7 +30,7 @@ from tessera.runtime.threads import worker_count
 from tessera.scheduling.choice import modelled_choice, size_class
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.cost import RooflineModel
-from tessera.scheduling.families import Problem, family_of
+from tessera.scheduling.families import Problem, kernel_family
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.ordering import keeping_order, sum_order
 from tessera.scheduling.schedule import Schedule
@@ -184,18 +184,18 @@ class KernelCompiler:
     def tile_ir(self, subject: Subject, schedule: Schedule) -> ModuleOp:
         """The Tile IR of a subject under a schedule."""
         spec = subject.spec
-        return family_of(spec).lower(spec, schedule, self.target)
+        return kernel_family(spec).lower(spec, schedule, self.target)
 
     # -- schedules ------------------------------------------------------------------------------------------------
 
     def space(self, subject: Subject, problem: Problem) -> AnySpace:
         """The schedules of a problem: the user pins knobs, and a policy the order of sums."""
-        schedules = family_of(problem).space(problem).pinned(subject.pins)
+        schedules = kernel_family(problem).space(problem).pinned(subject.pins)
         return keeping_order(schedules) if current_policy().fixed_order else schedules
 
     def start(self, problem: Problem) -> Schedule:
         """The proven schedule that the model and the tuner start from."""
-        return family_of(problem).start(problem)
+        return kernel_family(problem).start(problem)
 
     def permits(self, subject: Subject, problem: Problem, schedule: Schedule) -> bool:
         """Whether a schedule has the knobs of a problem's space and keeps its rules, without making the space."""
@@ -206,7 +206,7 @@ class KernelCompiler:
             return False
         if current_policy().fixed_order and sum_order(schedule, problem) != sum_order(start, problem):
             return False
-        return all(rule.holds(schedule, problem) for rule in family_of(problem).rules)
+        return all(rule.holds(schedule, problem) for rule in kernel_family(problem).rules)
 
     @cached_property
     def model(self) -> RooflineModel:
@@ -246,4 +246,4 @@ class KernelCompiler:
 
 def useful_workers(problem: Problem, workers: int) -> int:
     """Workers that have something to do."""
-    return workers if family_of(problem).is_shared(problem) else 1
+    return workers if kernel_family(problem).is_shared(problem) else 1

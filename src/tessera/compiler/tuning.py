@@ -35,7 +35,7 @@ from tessera.lazy.symbolic import symbolic_form
 from tessera.ops.record import family_of
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.contraction_space import ContractionProblem
-from tessera.scheduling.families import Problem, family_of
+from tessera.scheduling.families import Problem, kernel_family
 from tessera.scheduling.schedule import Schedule
 from tessera.target import detect_gpu
 from tessera.tuning.identity import Identity
@@ -212,7 +212,7 @@ def identity_of(subject: Subject, problem: Problem, call: Call, compiler: Kernel
     shape = tuple(call.shaped.extents.values())
     if isinstance(problem, ContractionProblem):
         shape = product_shape(problem.batch, problem.m, problem.n, problem.k)
-    return identify(subject, shape, family_of(problem).accumulation(problem), compiler.target.arch, problem.workers)
+    return identify(subject, shape, kernel_family(problem).accumulation(problem), compiler.target.arch, problem.workers)
 
 
 def _between_parts(call: Call, compiler: KernelCompiler) -> float:

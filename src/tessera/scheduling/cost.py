@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from tessera.scheduling.families import Problem, family_of
+from tessera.scheduling.families import Problem, kernel_family
 from tessera.scheduling.machine import LEVELS, Machine, Work, machine
 from tessera.scheduling.schedule import KnobValue
 from tessera.target import Ceilings, Target
@@ -59,7 +59,7 @@ class RooflineModel:
     def estimate(self, problem: Problem, schedule: Mapping[str, KnobValue]) -> Estimate:
         """What a legal schedule of the problem costs. KeyError for a schedule that lacks one of the space's knobs."""
         rates = self.machine(problem.workers)
-        return _combined(family_of(problem).work(problem, schedule, rates), rates, problem.workers)
+        return _combined(kernel_family(problem).work(problem, schedule, rates), rates, problem.workers)
 
 
 def _combined(work: Work, rates: Machine, workers: int) -> Estimate:

@@ -127,6 +127,6 @@ FAMILIES: tuple[Family, ...] = (
 _BY_CLASS: Mapping[type[Any], Family] = {each: family for family in FAMILIES for each in (family.spec, family.problem)}
 
 
-def family_of(value: object) -> Family:
+def kernel_family(value: object) -> Family:
     """The family of a specification or of a problem. KeyError for one that has none on CPUs."""
     return _BY_CLASS[type(value)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from tessera.scheduling.families import Problem, family_of
+from tessera.scheduling.families import Problem, kernel_family
 from tessera.scheduling.knobs import Rule, Space
 from tessera.scheduling.schedule import KnobValue, Schedule
 
@@ -21,7 +21,7 @@ AnyProblem = TypeVar("AnyProblem", bound=Problem)
 
 def sum_order(schedule: Schedule, problem: Problem) -> tuple[KnobValue, ...]:
     """What of a schedule decides the bits of a result: schedules for which it is equal give equal bits."""
-    return family_of(problem).sum_order(schedule, problem)
+    return kernel_family(problem).sum_order(schedule, problem)
 
 
 def keeping_order(space: Space[AnyProblem]) -> Space[AnyProblem]:
