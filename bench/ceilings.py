@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.cases import Case
-
 
 @dataclass(frozen=True)
 class CaseBound:
@@ -15,10 +13,11 @@ class CaseBound:
     binds: str
 
 
-def case_bound(case: Case, threads: int) -> CaseBound | None:
-    """The bound of `case` on `threads` threads; None where the ceilings for that many were not measured."""
+def case_bound(operation: str, flops: int, size: int, dtype: str, threads: int) -> CaseBound | None:
+    """The bound of `flops` operations and `size` bytes on `threads` threads; None where the ceilings for that many
+    were not measured."""
     from tessera.analyze import Roofline, RooflinePoint, machine
 
-    point = RooflinePoint(case.operation, case.flops, case.bytes, 1.0, case.dtype, threads)
+    point = RooflinePoint(operation, flops, size, 1.0, dtype, threads)
     found = Roofline((point,), machine()).bound(point)
     return None if found is None else CaseBound(found.seconds, found.binding)

@@ -1,9 +1,10 @@
-"""Runs all contenders of a case against each other."""
+"""Runs all contenders of a case, or of a job, against each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from bench.cases import Case
 from bench.ceilings import CaseBound
@@ -40,13 +41,48 @@ class _Guarded:
         return Batch(float("nan"), contended=True)
 
 
-def bound(pool: Pool, case: Case) -> CaseBound | None:
-    """The roofline bound of `case` for the pool's thread count; None when it cannot be measured."""
+def bound(pool: Pool, operation: str, flops: int, size: int, dtype: str) -> CaseBound | None:
+    """The roofline bound of that work for the pool's thread count; None when it cannot be measured."""
     try:
-        found = pool.process("tessera").ask(do="bound", case=asdict(case))
+        found = pool.process("tessera").ask(do="bound", operation=operation, flops=flops, size=size, dtype=dtype)
     except NotMeasuredError:
         return None
     return CaseBound(**found) if found else None
+
+
+class Entrant(Protocol):
+    """Someone who takes part in a contest."""
+
+    @property
+    def name(self) -> str:
+        """The name shown."""
+
+    @property
+    def role(self) -> Role:
+        """What they stand for."""
+
+
+def measure(
+    entrants: Sequence[Entrant], prepare: Callable[[Any], RemoteCall], budget: Budget
+) -> tuple[Measurement, ...]:
+    """Prepares, checks and times the entrants in turn; whoever cannot run is listed with the reason.
+
+    `prepare` makes an entrant's call in its process, or raises NotMeasuredError.
+    """
+    runners: dict[str, _Guarded] = {}
+    reasons: dict[str, str] = {}
+    for entrant in entrants:
+        try:
+            runners[entrant.name] = _Guarded(prepare(entrant))
+        except NotMeasuredError as reason:
+            reasons[entrant.name] = str(reason)
+    samples = interleave(runners, budget)
+    found = []
+    for entrant in entrants:
+        guarded = runners.get(entrant.name)
+        why = reasons.get(entrant.name) if guarded is None else guarded.reason
+        found.append(_measurement(entrant, guarded, samples.get(entrant.name), why))
+    return tuple(found)
 
 
 def contest(
@@ -58,23 +94,13 @@ def contest(
     budget: Budget,
 ) -> CaseResult:
     """Prepares, checks and times `contenders` on `case`; whoever cannot run is listed with the reason."""
-    runners: dict[str, _Guarded] = {}
-    reasons: dict[str, str] = {}
-    for contender in contenders:
-        try:
-            remote = prepare(pool, contender.environment, contender.name, contender.builder, case)
-        except NotMeasuredError as reason:
-            reasons[contender.name] = str(reason)
-            continue
-        runners[contender.name] = _Guarded(remote)
-    samples = interleave(runners, budget)
-    measurements = []
-    for contender in contenders:
-        guarded = runners.get(contender.name)
-        why = reasons.get(contender.name) if guarded is None else guarded.reason
-        measurements.append(_measurement(contender, guarded, samples.get(contender.name), why))
+
+    def ready(contender: Contender) -> RemoteCall:
+        return prepare(pool, contender.environment, contender.name, contender.builder, case)
+
+    measurements = measure(contenders, ready, budget)
     pool.drop()
-    least = bound(pool, case)
+    least = bound(pool, case.operation, case.flops, case.bytes, case.dtype)
     return CaseResult(
         case.label,
         pool.threads,
@@ -82,20 +108,21 @@ def contest(
         case.bytes,
         least.seconds if least else None,
         least.binds if least else None,
-        tuple(measurements),
+        measurements,
         goals,
     )
 
 
 def _measurement(
-    contender: Contender, guarded: _Guarded | None, samples: Samples | None, reason: str | None
+    entrant: Entrant, guarded: _Guarded | None, samples: Samples | None, reason: str | None
 ) -> Measurement:
+    memory: Memory = getattr(entrant, "memory", "fresh")
     if guarded is None or samples is None or reason is not None:
-        return Measurement(contender.name, contender.role, contender.memory, reason=reason)
+        return Measurement(entrant.name, entrant.role, memory, reason=reason)
     return Measurement(
-        contender.name,
-        contender.role,
-        contender.memory,
+        entrant.name,
+        entrant.role,
+        memory,
         seconds=samples.median,
         fastest=samples.fastest,
         kept=len(samples.kept),

@@ -14,7 +14,16 @@ from bench.machine import cpu_flags
 MKL_SHIM = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
 """MKL asks this function whether to use its fastest paths; preloaded, it says yes on every maker's CPU."""
 
-ENVIRONMENTS: tuple[str, ...] = ("tessera", "torch", "control", "raised", "compile", "mkl", "openblas")
+ENVIRONMENTS: tuple[str, ...] = (
+    "tessera",
+    "torch",
+    "control",
+    "raised",
+    "compile",
+    "compile_mkl",
+    "mkl",
+    "openblas",
+)
 
 
 class NotMeasuredError(Exception):
@@ -65,7 +74,11 @@ def _compile() -> dict[str, str]:
     return {"CXX": compiler, "TORCHINDUCTOR_FREEZING": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
-_EXTRA = {"raised": _raised, "mkl": _mkl, "openblas": _openblas, "compile": _compile}
+def _compile_mkl() -> dict[str, str]:
+    return _compile() | _mkl()
+
+
+_EXTRA = {"raised": _raised, "mkl": _mkl, "openblas": _openblas, "compile": _compile, "compile_mkl": _compile_mkl}
 
 
 @cache

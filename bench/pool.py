@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -142,4 +143,15 @@ def prepare(pool: Pool, name: str, contender: str, builder: str, case: Case) -> 
     """
     process = pool.process(name)
     answer = process.ask(do="prepare", contender=contender, builder=builder, case=asdict(case))
+    return RemoteCall(process, contender, answer["seconds"], answer["error"])
+
+
+def prepare_job(pool: Pool, environment_name: str, contender: str, problem: Mapping[str, Any]) -> RemoteCall:
+    """Prepares and checks `contender`'s call of a job, `problem` = theme, name, quick and the path of the reference.
+
+    Raises:
+        NotMeasuredError: as `prepare`.
+    """
+    process = pool.process(environment_name)
+    answer = process.ask(do="job", contender=contender, **problem)
     return RemoteCall(process, contender, answer["seconds"], answer["error"])

@@ -8,8 +8,9 @@ from typing import Literal
 
 from bench.timing import MINIMUM_KEPT
 
-Role = Literal["ours", "eager", "raised", "library", "compiled", "control"]
-"""`eager` is torch as installed, `raised` the same with malloc's thresholds raised, `control` eager once more."""
+Role = Literal["ours", "eager", "eager_unlocked", "raised", "library", "compiled", "compiled_unlocked", "control"]
+"""`eager` is torch as installed, `raised` the same with malloc's thresholds raised, `control` eager once more;
+`unlocked` is with MKL's AVX-512 path."""
 
 Memory = Literal["fresh", "out"]
 """Whether each call returns a fresh tensor or writes into one made beforehand."""
@@ -105,7 +106,8 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number that is no case: an overhead, a compile time, a count. `limit`, in `unit`, is the most allowed."""
+    """One number that is no case: an overhead, a compile time, a mean. `limit`, in `unit`, is the most allowed, `least`
+    the least."""
 
     name: str
     contender: str
@@ -115,11 +117,14 @@ class Figure:
     limit: float | None = None
     reason: str | None = None
     note: str = ""
+    least: float | None = None
 
     @property
     def met(self) -> bool | None:
-        """Whether the limit is kept; None when there is none or nothing was measured."""
-        return None if self.value is None or self.limit is None else self.value <= self.limit
+        """Whether the limits are kept; None when there is none or nothing was measured."""
+        if self.value is None or (self.limit is None and self.least is None):
+            return None
+        return (self.limit is None or self.value <= self.limit) and (self.least is None or self.value >= self.least)
 
 
 @dataclass

@@ -48,13 +48,14 @@ def _case_row(result: CaseResult, measurement: Measurement) -> Cells:
     if seconds is None:
         return (measurement.contender, f"not measured: {measurement.reason}", "", "", "", "", "")
     work, unit = (result.flops, "GFLOP/s") if result.flops else (result.bytes, "GB/s")
+    rate = f"{work / seconds / 1e9:.1f} {unit}" if work else ""
     ratio = result.ratio(measurement)
     total = measurement.kept + measurement.contended
     return (
         measurement.contender,
         duration(seconds),
-        f"{work / seconds / 1e9:.1f} {unit}",
-        f"{100 * result.bound_s / seconds:.0f} ({result.binds})" if result.bound_s else "not measured",
+        rate,
+        f"{100 * result.bound_s / seconds:.0f} ({result.binds})" if result.bound_s else "not measured" if work else "",
         "" if ratio is None else f"{ratio:.2f}",
         f"{measurement.kept}/{total}" + ("" if measurement.quiet else " disturbed"),
         "" if measurement.error is None else f"{measurement.error:.0e}",
@@ -87,10 +88,15 @@ def goal_sheet(results: Iterable[CaseResult]) -> Sheet:
     return Sheet("Goals", GOAL_COLUMNS, rows)
 
 
+def _limit(figure: Figure) -> str:
+    bounds = ((">=", figure.least), ("<=", figure.limit))
+    return ", ".join(f"{sign} {bound:.4g} {figure.unit}".rstrip() for sign, bound in bounds if bound is not None)
+
+
 def _figure_row(figure: Figure) -> Cells:
     value = f"not measured: {figure.reason}" if figure.value is None else f"{figure.value:.3g} {figure.unit}".rstrip()
-    limit = "" if figure.limit is None else f"<= {figure.limit:g} {figure.unit}".rstrip()
-    met = "" if figure.limit is None else _met(figure.met)
+    limit = _limit(figure)
+    met = _met(figure.met) if limit else ""
     return (figure.name, figure.contender, str(figure.threads), value, limit, met)
 
 

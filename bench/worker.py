@@ -2,9 +2,10 @@
 
 Requests: ``prepare`` {contender, builder, case} builds a call and checks its result; ``batch`` {contender} times one
 batch of it; ``drop`` forgets all calls and inputs; ``micro`` {contender, name, single} prepares a call of
-`bench.micro`, whose batches are one unwarmed call when `single`; ``bound`` {case} gives the roofline bound. An answer
-is the result, or ``{"not_measured": reason}``. An error ends the process: the parent reports its last words as the
-reason.
+`bench.micro`, whose batches are one unwarmed call when `single`; ``bound`` {operation, flops, size, dtype} gives the
+roofline bound; ``reference`` {theme, name, quick, path} writes a job's float64 result, and ``job`` {contender, theme,
+name, quick, path} prepares a call of `bench.jobs` and checks it against that. An answer is the result, or
+``{"not_measured": reason}``. An error ends the process: the parent reports its last words as the reason.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from bench.cases import TOLERANCE, Case, Inputs, error, make_inputs
 from bench.environments import NotMeasuredError
 from bench.timing import LONG_CALL_S, calibrate, time_batch
+
+if TYPE_CHECKING:
+    from bench.jobs.posing import PosedJob
 
 Answer = dict[str, Any]
 
@@ -32,6 +36,7 @@ class Worker:
         self.threads = threads
         self.calls: dict[str, tuple[Any, int, bool]] = {}
         self.inputs: tuple[Case, Inputs] | None = None
+        self.posed: PosedJob | None = None
 
     def answer(self, request: dict[str, Any]) -> Answer:
         """Carries out one request."""
@@ -41,6 +46,8 @@ class Worker:
             "drop": self.drop,
             "micro": self.micro,
             "bound": self.bound,
+            "job": self.job,
+            "reference": self.reference,
         }
         fields = dict(request)
         return handlers[fields.pop("do")](**fields)
@@ -80,16 +87,36 @@ class Worker:
     def drop(self) -> Answer:
         """Forgets everything prepared, so that its memory is free for the next case."""
         self.calls.clear()
-        self.inputs = None
+        self.inputs = self.posed = None
         gc.collect()
         return {}
 
-    def bound(self, case: dict[str, Any]) -> Answer:
-        """The roofline bound of a case; empty where there is none."""
+    def bound(self, operation: str, flops: int, size: int, dtype: str) -> Answer:
+        """The roofline bound of some work; empty where there is none."""
         from bench.ceilings import case_bound
 
-        found = case_bound(_case(case), self.threads)
+        found = case_bound(operation, flops, size, dtype, self.threads)
         return {} if found is None else asdict(found)
+
+    def _pose(self, theme: str, name: str, quick: bool) -> PosedJob:
+        from bench.jobs.posing import pose
+
+        if self.posed is None or self.posed.identity != (theme, name, quick):
+            self.calls.clear()
+            self.posed = None
+            gc.collect()
+            self.posed = pose(theme, name, quick)
+        return self.posed
+
+    def reference(self, theme: str, name: str, quick: bool, path: str) -> Answer:
+        """Writes the float64 result of a job to `path`."""
+        self._pose(theme, name, quick).write_reference(path)
+        return {}
+
+    def job(self, contender: str, theme: str, name: str, quick: bool, path: str) -> Answer:
+        """Builds a job's call, compares its results with the reference at `path`, and finds how many make a batch."""
+        call, deviation = self._pose(theme, name, quick).prepare(contender, path)
+        return self._keep(contender, call) | {"error": deviation}
 
 
 def _case(fields: dict[str, Any]) -> Case:

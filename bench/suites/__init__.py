@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bench.pool import Pool
 from bench.results import SuiteResult
-from bench.suites import compiling, fused, gemm, overhead, rowwise
+from bench.suites import compiling, fused, gemm, jobs, overhead, rowwise
 
 Progress = Callable[[str], None]
 Suite = Callable[[Pool, Progress, bool], SuiteResult]
@@ -17,4 +17,5 @@ SUITES: dict[str, Suite] = {
     "rowwise": rowwise.run,
     "overhead": overhead.run,
     "compile": compiling.run,
+    **jobs.SUITES,
 }

@@ -1,0 +1,109 @@
+"""The suites of `bench.jobs`: attention, convolution, whole blocks and models, products of few rows."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from bench import contest
+from bench.environments import NotMeasuredError
+from bench.jobs import contenders, load, memory, present
+from bench.jobs.contenders import JobContender
+from bench.jobs.job import PEERS, Group, Job
+from bench.pool import Pool, RemoteCall, prepare_job
+from bench.results import CaseResult, Figure, SuiteResult
+from bench.suites import products
+from bench.timing import Budget
+
+MEGA = 1e-6
+BUDGET = Budget(seconds=3.0, kept=9, limit_s=15.0)
+MEMORY_CONTENDERS = (contenders.OURS, contenders.COMPILED)
+
+
+def run_job(pool: Pool, theme: str, job: Job, quick: bool, budget: Budget) -> CaseResult:
+    """Holds the contest of one job: the reference first, then everyone checked against it and timed in turn."""
+    with tempfile.TemporaryDirectory(prefix="tessera-bench-") as folder:
+        problem = {"theme": theme, "name": job.name, "quick": quick, "path": str(Path(folder) / "reference.pt")}
+        pool.process("torch").ask(do="reference", **problem)
+
+        def ready(contender: JobContender) -> RemoteCall:
+            return prepare_job(pool, contender.environment, contender.name, problem)
+
+        measurements = contest.measure(contenders.contenders(job), ready, budget)
+    pool.drop()
+    known = job.flops or job.bytes
+    least = contest.bound(pool, theme, job.flops, job.bytes, job.dtype) if known else None
+    return CaseResult(
+        job.name,
+        pool.threads,
+        job.flops,
+        job.bytes,
+        least.seconds if least else None,
+        least.binds if least else None,
+        measurements,
+        job.goals,
+    )
+
+
+def group_figures(jobs: list[Job], cases: list[CaseResult], threads: int) -> list[Figure]:
+    """The geometric mean of best peer's time / ours of every group, over the jobs that were measured."""
+    ratios: dict[Group, list[float | None]] = {}
+    for job, case in zip(jobs, cases, strict=True):
+        if job.group is not None:
+            best = case.best(PEERS, None)
+            ratios.setdefault(job.group, []).append(None if best is None else case.ratio(best))
+    return [_mean(group, found, threads) for group, found in ratios.items()]
+
+
+def _mean(group: Group, ratios: list[float | None], threads: int) -> Figure:
+    known = [ratio for ratio in ratios if ratio is not None]
+    missing = len(ratios) - len(known)
+    reason = f"{missing} of {len(ratios)} jobs have no ratio" if missing else None
+    value = None if missing else math.exp(math.fsum(map(math.log, known)) / len(known))
+    name = f"{group.name}: best peer's time / ours, geometric mean of {len(ratios)}"
+    return Figure(name, "tessera", threads, "", value, reason=reason, least=group.ratio)
+
+
+def memory_figures(theme: str, job: Job, quick: bool, threads: int) -> list[Figure]:
+    """Peak memory of a process that serves `job`, ours with that of `torch.compile` as its limit, and the peak's share
+    that comes and goes with the calls."""
+    figures: list[Figure] = []
+    limits: dict[str, float] = {}
+    names = {"call": "memory of a call", "serving": "peak memory while serving"}
+    for contender in (one for one in reversed(contenders.contenders(job)) if one.name in MEMORY_CONTENDERS):
+        found: dict[str, float] = {}
+        reason = None
+        try:
+            found = memory.measure(theme, job.name, contender.name, contender.environment, quick, threads)
+        except NotMeasuredError as failure:
+            reason = str(failure)
+        for key, name in names.items():
+            value = MEGA * found[key] if key in found else None
+            limit = limits.get(key) if contender.role == "ours" else None
+            figures.append(Figure(f"{job.name}: {name}", contender.name, threads, "MB", value, limit, reason))
+            if value is not None:
+                limits[key] = value
+    return figures
+
+
+def run(name: str, pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
+    """Runs the suite `name` with the pool's thread count."""
+    result = SuiteResult(name, pool.threads)
+    budget = products.QUICK if quick else BUDGET
+    for theme in present(name):
+        jobs = load(theme, quick)
+        cases = []
+        for index, job in enumerate(jobs):
+            progress(f"{name}, {pool.threads} threads, {theme} {index + 1} of {len(jobs)}: {job.name}")
+            cases.append(run_job(pool, theme, job, quick, budget))
+            if job.memory:
+                result.figures.extend(memory_figures(theme, job, quick, pool.threads))
+        result.cases.extend(cases)
+        result.figures.extend(group_figures(jobs, cases, pool.threads))
+    return result
+
+
+SUITES = {name: partial(run, name) for name in ("attention", "conv", "blocks", "skinny")}

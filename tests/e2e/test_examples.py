@@ -1,0 +1,24 @@
+"""The examples of blocks and models compute what torch does, on sizes that take no time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from examples import gpt2_block
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 33])
+@pytest.mark.parametrize("attention", [gpt2_block.flash, gpt2_block.algebra])
+def test_a_gpt2_block_is_torchs(tokens: int, attention: gpt2_block.Attention) -> None:
+    module = gpt2_block.random_block(width=40, heads=5)
+    x = torch.randn(2, tokens, 40)
+    found = gpt2_block.block(x, dict(module.named_parameters()), 5, attention)
+    with torch.no_grad():
+        torch.testing.assert_close(found.torch(), module(x), atol=1e-5, rtol=1e-4)
+
+
+def test_the_gpt2_example_says_what_it_found() -> None:
+    lines: list[str] = []
+    assert gpt2_block.main(width=48, heads=4, tokens=9, write=lines.append) < 1e-5
+    assert "9 tokens of width 48" in lines[0]
