@@ -173,7 +173,9 @@ def _if(interpreter: Interpreter, op: scf.IfOp) -> Sequence[Value]:
 
 def _window(interpreter: Interpreter, op: tile.LoadOp | tile.StoreOp, shape: Sequence[int]) -> Window:
     indices = [interpreter.index(index) for index in op.indices]
-    window = Window.of(interpreter.tensor(op.buffer).shape, indices, tile.integers(op.dims), shape)
+    dims = tile.integers(op.dims)
+    steps = tile.integers(op.steps) if isinstance(op, tile.LoadOp) and op.steps is not None else (1,) * len(dims)
+    window = Window.of(interpreter.tensor(op.buffer).shape, indices, dims, shape, steps)
     for promised, whole, dim in zip(tile.integers(op.in_bounds), window.whole, tile.integers(op.dims), strict=True):
         if promised and not whole and dim >= 0:
             extents = tuple(interpreter.tensor(op.buffer).shape)

@@ -45,24 +45,29 @@ class Window:
     whole: tuple[bool, ...]
 
     @staticmethod
-    def of(extents: Sequence[int], indices: Sequence[int], dims: Sequence[int], shape: Sequence[int]) -> Window:
-        """The window of a tile of `shape` at `indices` in a buffer of `extents`; `dims` as in `tessera.tile.load`."""
-        sizes = {dim: size for dim, size in zip(dims, shape, strict=True) if dim >= 0}
-        inside = []
+    def of(
+        extents: Sequence[int], indices: Sequence[int], dims: Sequence[int], shape: Sequence[int], steps: Sequence[int]
+    ) -> Window:
+        """The window of a tile of `shape` at `indices` in a buffer of `extents`; `dims` and `steps` as in
+        `tessera.tile.load`.
+        """
+        walks = {dim: (size, step) for dim, size, step in zip(dims, shape, steps, strict=True) if dim >= 0}
+        source, inside = [], []
         for dim, (index, extent) in enumerate(zip(indices, extents, strict=True)):
-            lower = max(index, 0)
-            upper = min(index + sizes.get(dim, 1), extent)
-            inside.append((lower, max(lower, upper)))
-        target = []
-        whole = []
+            size, step = walks.get(dim, (1, 1))
+            lower = min(size, max(0, -(index // step)))
+            upper = max(lower, min(size, -((index - extent) // step)))
+            inside.append((lower, upper))
+            first = max(index + lower * step, 0)
+            source.append(
+                slice(first, first + max(0, (upper - lower - 1) * step + 1) if upper > lower else first, step)
+            )
+        target, whole = [], []
         for dim, size in zip(dims, shape, strict=True):
             lower, upper = inside[dim] if dim >= 0 else (0, 1)
-            shift = indices[dim] if dim >= 0 else 0
-            target.append(slice(lower - shift, upper - shift))
+            target.append(slice(lower, upper))
             whole.append(upper - lower == size)
-        return Window(
-            tuple(shape), tuple(slice(*bounds) for bounds in inside), tuple(dims), tuple(target), tuple(whole)
-        )
+        return Window(tuple(shape), tuple(source), tuple(dims), tuple(target), tuple(whole))
 
 
 def _inside(buffer: torch.Tensor, window: Window) -> torch.Tensor | None:

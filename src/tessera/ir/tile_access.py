@@ -76,9 +76,23 @@ def _verify_hints(op: LoadOp | StoreOp) -> None:
         raise VerifyException("a descriptor's copies take no eviction policy")
 
 
+def _verify_steps(op: LoadOp) -> None:
+    if op.steps is None:
+        return
+    steps = integers(op.steps)
+    if len(steps) != len(integers(op.dims)) or any(step < 1 for step in steps):
+        raise VerifyException(f"steps {steps} need one positive entry per tile dimension")
+    if op.access is not None:
+        raise VerifyException("a descriptor's copies take neighbouring elements")
+
+
 @irdl_op_definition
 class LoadOp(IRDLOperation):
-    """Reads a tile; elements outside the buffer's extents read `fill`."""
+    """Reads a tile; elements outside the buffer's extents read `fill`.
+
+    `steps`, where given, is the distance in the buffer of neighbours along each tile dimension; else they are
+    neighbours there, too.
+    """
 
     name = "tessera.tile.load"
     buffer = operand_def(MemRefType)
@@ -89,6 +103,7 @@ class LoadOp(IRDLOperation):
     oob = opt_attr_def(StringAttr)
     access = opt_attr_def(StringAttr)
     eviction = opt_attr_def(StringAttr)
+    steps = opt_attr_def(DenseArrayBase)
     tile = result_def(VectorType)
 
     def verify_(self) -> None:
@@ -98,6 +113,7 @@ class LoadOp(IRDLOperation):
         zero = not isinstance(self.fill, (FloatAttr, IntegerAttr)) or self.fill.value.data == 0
         if self.access is not None and not zero:
             raise VerifyException("beyond a descriptor's extents there are zeros: fill must be 0")
+        _verify_steps(self)
 
 
 @irdl_op_definition

@@ -199,8 +199,9 @@ class TileBuilder:
         any_outside: bool = False,
         depth: int = -1,
         hints: Mapping[str, str] = MappingProxyType({}),
+        steps: Sequence[int] = (),
     ) -> SSAValue:
-        """Reads a tile; `hints` are `access` and `eviction` as Tile IR has them."""
+        """Reads a tile; `hints` are `access` and `eviction` as Tile IR has them, `steps` are 1 by default."""
         assert isinstance(buffer.type, MemRefType)
         attributes: dict[str, Attribute] = {"dims": integers_attribute(dims), "in_bounds": flags_attribute(in_bounds)}
         attributes |= {hint: StringAttr(value) for hint, value in hints.items()}
@@ -208,6 +209,8 @@ class TileBuilder:
             attributes["fill"] = fill
         if any_outside:
             attributes["oob"] = StringAttr("any")
+        if any(step != 1 for step in steps):
+            attributes["steps"] = integers_attribute(steps)
         return self.append(
             tile.LoadOp.create(
                 operands=[buffer, *indices],

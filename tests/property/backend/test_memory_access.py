@@ -38,6 +38,7 @@ class Copy:
     column: int
     fill: int
     anything: bool
+    steps: tuple[int, int] = (1, 1)
 
     def text(self) -> str:
         """The kernel as Tile IR."""
@@ -49,6 +50,8 @@ class Copy:
         if self.dtype == "i1":
             literal = "true" if self.fill else "false"
         extra = ', oob = "any"' if self.anything else f", fill = {literal}"
+        if self.steps != (1, 1):
+            extra += f", steps = array<i64: {self.steps[0]}, {self.steps[1]}>"
         return f"""
 "tessera.tile.kernel"() ({{
 ^bb0(%X: {x}, %Y: {y}):
@@ -111,6 +114,7 @@ COPIES = st.builds(
     column=st.integers(-20, 20),
     fill=st.integers(0, 1),
     anything=st.just(False),
+    steps=st.sampled_from([(1, 1), (1, 1), (1, 2), (2, 1), (2, 2), (1, 3)]),
 )
 SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 70))
 
@@ -168,7 +172,7 @@ class GuardPages:
 def test_no_page_beyond_a_buffer_is_touched(
     wide: bool, copy: Copy, source: tuple[int, int], target: tuple[int, int], at_end: bool, anything: bool
 ) -> None:
-    copy = Copy(copy.dtype, copy.tile, "rows", "rows", copy.row, copy.column, copy.fill, anything)
+    copy = Copy(copy.dtype, copy.tile, "rows", "rows", copy.row, copy.column, copy.fill, anything, copy.steps)
     x = GuardPages(drawn_values(copy.dtype, source, "rows", 1), at_end)
     y = GuardPages(torch.zeros(target, dtype=DTYPES[copy.dtype]), at_end)
     module = parse(copy.text())

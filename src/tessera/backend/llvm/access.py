@@ -35,6 +35,8 @@ def read(generator: Generator, at: Window, fill: str | None) -> Tile:
         return _read_scalars(generator, at, fill)
     if at.columns.stride == size:
         return _read_rows(generator, at, fill, load_part)
+    if at.columns.step == 2 and at.columns.stride == 2 * size:
+        return _read_every_second(generator, at, fill)
     if at.rows.stride == size and at.rows.size > 1:
         return transpose(generator, read(generator, at.transposed, fill))
     return _read_rows(generator, at, fill, gather_part)
@@ -83,11 +85,41 @@ def _read_rows(generator: Generator, at: Window, fill: str | None, load_one: Par
     whole = at.whole(emitter)
     if whole == "true":
         values = rows(False, at.row_pointers(emitter))
-    elif at.rows.size > (MASKED_ROWS if emitter.target.has_avx512 else 1) and load_one is load_part:
+    elif (
+        at.rows.size > (MASKED_ROWS if emitter.target.has_avx512 else 1) and load_one is load_part and at.rows.step == 1
+    ):
         values = rows(False, _detour(generator, at, whole, fill=fill, fetch=True))
     else:
         values = rows(True, at.row_pointers(emitter))
     return Tile(at.element, at.columns.size, tuple(values))
+
+
+def _read_every_second(generator: Generator, at: Window, fill: str | None) -> Tile:
+    """Row after row, each part from two loads of neighbours, the second of which ends with the last element wanted."""
+    emitter, columns, element = generator.emitter, at.columns, at.element
+    neighbours = Axis(2 * columns.size - 1, element.size, columns.position, columns.extent, columns.checked)
+    dense = Window(element, at.rows, neighbours, at.pointer, at.terms, at.constant)
+    masked = at.whole(emitter) != "true"
+    values = []
+    for row, pointer in enumerate(dense.row_pointers(emitter)):
+        inside = at.rows.inside(emitter, row) if masked else "true"
+        parts, first = [], 0
+        for lanes in generator.widths(columns.size):
+            if lanes == 1:
+                mask = neighbours.mask(emitter, 2 * first, 1, inside) if masked else None
+                parts.append(load_part(generator, dense, pointer, 2 * first, 1, mask, fill))
+                first += 1
+                continue
+            halves = []
+            for start in (2 * first, 2 * first + lanes - 1):
+                mask = neighbours.mask(emitter, start, lanes, inside) if masked else None
+                halves.append(load_part(generator, dense, pointer, start, lanes, mask, fill))
+            # Lane 2i of the first half; the second begins at lane `lanes - 1` of the row, and follows it in a shuffle.
+            order = [lane if lane < lanes else lane + 1 for lane in range(0, 2 * lanes, 2)]
+            parts.append(emitter.shuffle(element.llvm, lanes, halves[0], halves[1], order))
+            first += lanes
+        values.append(tuple(parts))
+    return Tile(element, columns.size, tuple(values))
 
 
 def _detour(generator: Generator, at: Window, whole: str, fill: str | None, fetch: bool) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.indices import divide
 from tessera.backend.llvm.values import Buffer, Element, Index, constant_index, vector_type
 
 _UNWALKED = -1
@@ -19,7 +20,8 @@ _UNWALKED = -1
 class Axis:
     """One dimension of a tile over a buffer: how many elements, the stride in bytes, where they may leave the buffer.
 
-    `position` and `extent` are of the buffer dimension it walks; `checked` says that elements may lie outside.
+    `position` and `extent` are of the buffer dimension it walks; `checked` says that elements may lie outside. `step`
+    is the distance of neighbours in that dimension, which `stride` contains.
     """
 
     size: int
@@ -27,19 +29,20 @@ class Axis:
     position: Index
     extent: Index
     checked: bool
+    step: int = 1
 
     def inside(self, emitter: Emitter, element: int) -> str:
         """The i1 that one element along the axis lies inside."""
         if not self.checked:
             return "true"
-        at = self.position.plus(element)
+        at = self.position.plus(element * self.step)
         return emitter.both(self._not_before(emitter, at), emitter.below(at, self.extent))
 
     def whole(self, emitter: Emitter) -> str:
         """The i1 that all elements along the axis lie inside."""
         if not self.checked:
             return "true"
-        last = self.position.plus(self.size - 1)
+        last = self.position.plus((self.size - 1) * self.step)
         return emitter.both(self._not_before(emitter, self.position), emitter.below(last, self.extent))
 
     @staticmethod
@@ -54,7 +57,7 @@ class Axis:
         if condition != "true":
             upper = emitter.pure(f"select i1 {condition}, i32 {upper}, i32 0")
         mask = lanes_below(emitter, upper, lanes)
-        if not self.checked or self.position.plus(first).natural:
+        if not self.checked or self.position.plus(first * self.step).natural:
             return mask
         kind = vector_type("i1", lanes)
         before = lanes_below(emitter, self._lanes_before(emitter, constant_index(0), first, lanes), lanes)
@@ -63,7 +66,9 @@ class Axis:
 
     def _lanes_before(self, emitter: Emitter, limit: Index, first: int, lanes: int) -> str:
         """How many of the lanes lie before `limit`, as an i32."""
-        rest = emitter.subtract(limit, self.position.plus(first))
+        rest = emitter.subtract(limit, self.position.plus(first * self.step))
+        if self.step > 1:  # a quotient below 0 counts as 0, whichever way it is rounded
+            rest = divide(emitter, rest.plus(self.step - 1), self.step)
         clamped = emitter.minimum(emitter.maximum(rest, constant_index(0)), constant_index(lanes))
         if clamped.known is not None:
             return str(clamped.known)
@@ -109,6 +114,7 @@ class Window:
     def row(self, emitter: Emitter, number: Index) -> Window:
         """One row of the tile, whose number is known at run time only."""
         at = emitter.add(self.rows.position, number)
+        assert self.rows.step == 1, "rows of a tile that are apart are read in one go"
         rows = Axis(1, self.rows.stride, at, self.rows.extent, self.rows.checked)
         further = emitter.scaled(emitter.operand(number), self.rows.stride)
         return Window(self.element, rows, self.columns, self.pointer, (*self.terms, further), self.constant)
@@ -157,14 +163,21 @@ def window(
     dims: Sequence[int],
     in_bounds: Sequence[int],
     shape: tuple[int, int],
+    steps: Sequence[int] = (),
 ) -> Window:
-    """The window of a tile of `shape`; `dims` and `in_bounds` have an entry for each of its one or two dimensions."""
+    """The window of a tile of `shape`; `dims`, `in_bounds` and `steps` (1 by default) have an entry for each of its
+    one or two dimensions.
+    """
     axes = []
-    for dim, promised, size in zip(dims, in_bounds, shape[2 - len(dims) :], strict=True):
+    for dim, promised, size, step in zip(
+        dims, in_bounds, shape[2 - len(dims) :], steps or [1] * len(dims), strict=True
+    ):
         if dim == _UNWALKED:
             axes.append(Axis(size, 0, constant_index(0), constant_index(size), False))
-        else:
-            axes.append(Axis(size, buffer.strides[dim], indices[dim], buffer.extents[dim], not promised))
+            continue
+        stride = buffer.strides[dim]
+        apart = stride * step if isinstance(stride, int) else emitter.scaled(stride, step)
+        axes.append(Axis(size, apart, indices[dim], buffer.extents[dim], not promised, step))
     while len(axes) < 2:
         axes.insert(0, single())
     terms, constant = _byte_offset(emitter, buffer, indices)

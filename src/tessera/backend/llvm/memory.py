@@ -51,7 +51,9 @@ def _read_pairs(generator: Generator, at: Window) -> PairTile:
 def _window(generator: Generator, op: tile.LoadOp | tile.StoreOp, shape: tuple[int, int]) -> Window:
     indices = [generator.index(index) for index in op.indices]
     buffer = generator.buffer(op.buffer)
-    return window(generator.emitter, buffer, indices, tile.integers(op.dims), tile.integers(op.in_bounds), shape)
+    dims, in_bounds = tile.integers(op.dims), tile.integers(op.in_bounds)
+    steps = tile.integers(op.steps) if isinstance(op, tile.LoadOp) and op.steps is not None else ()
+    return window(generator.emitter, buffer, indices, dims, in_bounds, shape, steps)
 
 
 def _store_op(generator: Generator, op: tile.StoreOp) -> Sequence[Value]:

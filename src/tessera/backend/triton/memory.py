@@ -93,6 +93,8 @@ class Buffers:
 
     def load(self, p: Printer, op: tile.LoadOp) -> None:
         """A masked `tl.load`, one through a descriptor, or the body of the stage that is loaded from."""
+        if op.steps is not None:
+            raise CompileError("the Triton backend has no code for loads of elements that are apart (`steps`)")
         if isinstance(op.buffer.owner, tile.StageOp):
             _load_staged(p, op, op.buffer.owner)
             return
