@@ -20,6 +20,7 @@ import torch
 from tessera import dtypes
 from tessera.compiler.tiles import refuse_impossible
 from tessera.compiler.tracing import kernel
+from tessera.doors.products import constant
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
 from tessera.lazy import issuing, sources
@@ -38,6 +39,7 @@ __all__ = [
     "cast",
     "clamp",
     "concat",
+    "constant",
     "div",
     "eq",
     "erf",

@@ -11,6 +11,7 @@ from tessera.compiler.layout import UNLIMITED, Axes, Column, Strides, domain_str
 from tessera.compiler.program import Alignment, KernelItem
 from tessera.compiler.specs import Pattern
 from tessera.dtypes import DType
+from tessera.runtime.derived import Derivation
 from tessera.scheduling.spec import Argument
 
 Shape = tuple[int, ...]
@@ -23,7 +24,8 @@ Kinds: TypeAlias = tuple[tuple[DType, bool], ...]
 class Storage:
     """Memory of the plan: a leaf's (`leaf` is its number), a temporary, or a result.
 
-    `guests` are temporaries that lie in the memory of a result, as they are dead before it is written.
+    `guests` are temporaries that lie in the memory of a result, as they are dead before it is written. `frozen` says
+    that a leaf's contents stay; with `derivation` this is a copy made of it, and no memory of the leaf's own.
     """
 
     nbytes: int
@@ -33,6 +35,8 @@ class Storage:
     slot: int = -1
     offset: int = 0
     guests: tuple[Storage, ...] = ()
+    frozen: bool = False
+    derivation: Derivation | None = None
 
 
 class View(NamedTuple):

@@ -31,6 +31,7 @@ from tessera.lazy import structure as structures
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
+from tessera.runtime.derived import Derivation
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Output, Slot
 from tessera.scheduling.schedule import Schedule
@@ -114,7 +115,7 @@ class Launcher:
                 self._launch_on_copies(item, inputs, outputs, schedule)
                 return
             shaped = merged
-        call = Call(item, _described(arrays, shaped), shaped)
+        call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
         choice = self.compiler.choose(call, schedule)
         parts = None if choice.schedule.get("fusion", True) else self.compiler.parts(item)
         if parts is not None:
@@ -197,6 +198,7 @@ class _Binder(Launcher):
         self.program, self.order = program, order
         super().__init__(compiler, extents_of(program, order))
         self.views: dict[int, View] = {}
+        self.derived: list[tuple[int, Derivation]] = []
 
     def place(self) -> None:
         """Turns every item of the program into views and launches."""
@@ -211,7 +213,7 @@ class _Binder(Launcher):
 
     def _leaf_view(self, occurrence: Occurrence) -> View:
         structure = occurrence.structure
-        storage = Storage(0, occurrence.leaf)
+        storage = Storage(0, occurrence.leaf, frozen=structure.frozen)
         return View(storage, structure.dtype, structure.shape, structure.strides, 0, structure.kind == "scalar")
 
     def _shape(self, value: int) -> Shape:
@@ -301,7 +303,7 @@ class _Binder(Launcher):
         layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries]) if temporaries else NOTHING_PLACED
         slots = self._slots(storages, results, temporaries, layout.offsets)
         outputs = [self._output(root, results) for root in roots]
-        return Memory(slots, [storage.nbytes for storage in results], outputs, layout.nbytes)
+        return Memory(slots, [storage.nbytes for storage in results], outputs, layout.nbytes, self.derived)
 
     def _root_view(self, value: int) -> View:
         view = self.views[value]
@@ -320,13 +322,19 @@ class _Binder(Launcher):
         offsets: Sequence[int],
     ) -> list[Slot]:
         slots: list[Slot] = []
-        of_leaf: dict[int, int] = {}
+        of_leaf: dict[tuple[int, Derivation | None], int] = {}
         for storage in storages:
-            if storage.leaf is not None:
-                if storage.leaf not in of_leaf:
-                    of_leaf[storage.leaf] = len(slots)
+            if storage.leaf is None:
+                continue
+            key = storage.leaf, storage.derivation
+            if key not in of_leaf:
+                of_leaf[key] = len(slots)
+                if storage.derivation is None:
                     slots.append(_slot("leaf", storage.leaf))
-                storage.slot = of_leaf[storage.leaf]
+                else:
+                    slots.append(_slot("derived", len(self.derived)))
+                    self.derived.append((storage.leaf, storage.derivation))
+            storage.slot = of_leaf[key]
         for index, storage in enumerate(results):
             storage.slot = len(slots)
             slots.append(_slot("result", index))

@@ -74,6 +74,10 @@ class GpuKernelCompiler:
             subject = call.item.variants[key] = Subject(call.item, call.shaped.pattern, self.target, policy)
         return subject
 
+    def over_constants(self, call: Call) -> Call:
+        """The call itself: GPUs read constants where they are."""
+        return call
+
     def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned or by default, around the user's pins.
         `unaligned` are the slots whose addresses may be anything; nothing is tuned for those, nor for buckets of

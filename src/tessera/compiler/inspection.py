@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from tessera.compiler import pipeline
 from tessera.compiler.binding import launches_of
+from tessera.compiler.constants import packed_note
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Code, Kernel
 from tessera.compiler.launches import Choice
@@ -104,7 +105,7 @@ def _predictions(structure: Structure) -> list[str]:
         workers = "1 worker" if launch.choice.workers == 1 else f"{launch.choice.workers} workers"
         lines.append(
             f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {workers}, "
-            f"bound by {estimate.binding} (ceilings: {estimate.source})"
+            f"bound by {estimate.binding} (ceilings: {estimate.source}){packed_note(launch.call)}"
         )
     return lines
 

@@ -14,6 +14,7 @@ from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call, Shape, View
+from tessera.compiler.constants import is_packed, packed_call
 from tessera.compiler.copies import Copies
 from tessera.compiler.launches import Choice, Launch, Memory
 from tessera.compiler.layout import UNLIMITED
@@ -91,6 +92,10 @@ class KernelCompiler:
             subject = item.variants[pattern] = Subject(item, pattern, self.target)
         return subject
 
+    def over_constants(self, call: Call) -> Call:
+        """A product over packed weights, where these are a constant."""
+        return packed_call(call, self.subject(call).spec, self.target) if call.item.family == "contraction" else call
+
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default."""
         subject = self.subject(call)
@@ -101,7 +106,7 @@ class KernelCompiler:
         if known is None:
             # A fixed order of sums may not depend on how many workers there are, so neither may the schedule.
             problem = subject.problem(call.shaped.extents, 1 if policy.fixed_order else threads)
-            if schedule is None and self.source is not None:
+            if schedule is None and self.source is not None and not is_packed(call):
                 schedule = self.source(self, call, problem)
             if schedule is None:
                 schedule = self.default_schedule(subject, problem)
@@ -120,6 +125,7 @@ class KernelCompiler:
             outputs=memory.outputs,
             arena_bytes=memory.arena_bytes,
             facts=facts_of(launches),
+            derived=memory.derived,
         )
 
     def _step(self, launch: Launch) -> Step:

@@ -15,6 +15,7 @@ from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
+from tessera.runtime.derived import Derivation
 from tessera.runtime.plan import Output, Slot
 from tessera.scheduling.schedule import Schedule
 
@@ -48,13 +49,14 @@ class Launch(NamedTuple):
 
 class Memory(NamedTuple):
     """Where the tensors of a plan lie: its slots (every storage of the launches has its number), the size in bytes of
-    each result and of the arena of temporaries, and the outputs.
+    each result and of the arena of temporaries, the outputs, and the copies of constants: (leaf, what is made of it).
     """
 
     slots: Sequence[Slot]
     results: Sequence[int]
     outputs: Sequence[Output]
     arena_bytes: int
+    derived: Sequence[tuple[int, Derivation]] = ()
 
 
 PlanT_co = TypeVar("PlanT_co", covariant=True)
@@ -70,6 +72,9 @@ class PlanCompiler(Protocol[PlanT_co]):
     @property
     def largest_axis(self) -> int:
         """The largest extent that a kernel takes: dimensions are not merged beyond it."""
+
+    def over_constants(self, call: Call) -> Call:
+        """The call as it runs: over copies of the constants among its operands, where these are faster to read."""
 
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default. Compiles nothing."""

@@ -49,7 +49,7 @@ def _spec(spec: Spec) -> Iterator[str]:
 
 
 def _argument(argument: Argument) -> str:
-    return f"{argument.dtype} {argument.axes} {argument.strides} {argument.is_scalar}"
+    return f"{argument.dtype} {argument.axes} {argument.strides} {argument.is_scalar} {argument.panels}"
 
 
 def _value(value: Value, numbers: dict[Value, int]) -> str:

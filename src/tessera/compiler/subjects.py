@@ -18,13 +18,13 @@ from tessera.lazy.policy import FAST, Policy
 from tessera.ops.pins import KNOBS
 from tessera.scheduling.attention_space import attention_problem
 from tessera.scheduling.contraction_space import ContractionProblem
-from tessera.scheduling.expression import Value, post_order
+from tessera.scheduling.expression import post_order
 from tessera.scheduling.families import Problem
 from tessera.scheduling.mapreduce import kept_values
 from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue, Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec, Spec, unit_axis
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec, Spec, under_cast, unit_axis
 from tessera.target import Target
 
 Poser: TypeAlias = Callable[[Mapping[str, int], int], Problem]
@@ -86,9 +86,10 @@ def _asked(operation: Operation) -> Mapping[str, KnobValue]:
 
 
 def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
-    raw_a, raw_b = _raw(spec.a), _raw(spec.b)
+    raw_a, raw_b = under_cast(spec.a), under_cast(spec.b)
     a_contiguous, b_contiguous = unit_axis(spec.a, spec.arguments, ""), unit_axis(spec.b, spec.arguments, "")
     epilogue = len(post_order(output.value for output in spec.outputs)) - 1
+    packed = spec.arguments[raw_b.argument].panels if raw_b.operation == "load" else None
 
     some = ContractionProblem(
         m=1,
@@ -108,6 +109,7 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
         target=target,
         workers=1,
         native_bf16=target.has_avx512bf16,
+        b_panels=0 if packed is None else packed.width,
     )
 
     def pose(extents: Mapping[str, int], workers: int) -> Problem:
@@ -121,11 +123,6 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
         )
 
     return pose
-
-
-def _raw(value: Value) -> Value:
-    """What lies under a cast that widens."""
-    return value.arguments[0] if value.operation == "cast" else value
 
 
 def _like(problem: P, **changes: int) -> P:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from tessera.errors import CompileError, InputMutatedError
+from tessera.lazy.constants import ConstantLeaf
 from tessera.lazy.devices import CPU
 from tessera.lazy.export import to_torch, unknown_values
 from tessera.lazy.leaf import Leaf, Placeholder
@@ -97,6 +98,8 @@ def refuse_mutated(leaves: Sequence[Leaf]) -> None:
     for leaf in leaves:
         if isinstance(leaf, Placeholder):
             raise unknown_values()
+        if isinstance(leaf, ConstantLeaf):
+            leaf.refresh()
         if leaf.version is not None and leaf.owner._version != leaf.version and type(leaf.owner) is not Promise:
             raise InputMutatedError(
                 f"an input of shape {tuple(leaf.shape)} was written to after it was used and before its result was "

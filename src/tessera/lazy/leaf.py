@@ -52,6 +52,10 @@ class Leaf:
         """The device of the elements; a scalar argument lies with the CPU."""
         return self.structure.device or CPU
 
+    def view(self, structure: Structure, address: int) -> Leaf:
+        """Another leaf over the same memory."""
+        return Leaf(structure, address, self.owner, self.version)
+
     def span(self) -> tuple[int, int]:
         """The address of the first byte that its elements may lie at, and of the one past the last; equal where there
         are none, and for scalars.

@@ -60,16 +60,17 @@ class Structure:
 
     `kind` says what stands at the root: a "buffer" or a "scalar" (leaves), a "constant", a "node" (an operator), or a
     "tuple" of roots that are evaluated together. `strides` are in elements, and 0 along extents of 1, for buffers only;
-    a result is contiguous. `device` names the device of the elements ("cpu", "cuda:0"); numbers and constants have none
-    and go with any. `size` counts the distinct operators below, itself included, or bounds the count from above;
-    `serial` and `oldest` serve that count (`_measure`). `plan` is the compiler's: None, or an object whose
-    `run(leaves)` gives the result leaves.
+    a result is contiguous. `frozen` says of a buffer that its contents stay (`op.constant`). `device` names the device
+    of the elements ("cpu", "cuda:0"); numbers and constants have none and go with any. `size` counts the distinct
+    operators below, itself included, or bounds the count from above; `serial` and `oldest` serve that count
+    (`_measure`). `plan` is the compiler's: None, or an object whose `run(leaves)` gives the result leaves.
     """
 
     __slots__ = (
         "attributes",
         "device",
         "dtype",
+        "frozen",
         "kind",
         "leaf_count",
         "oldest",
@@ -94,6 +95,7 @@ class Structure:
     dtype: DType
     strides: Shape
     device: str | None
+    frozen: bool
     value: bool | int | float | None
     leaf_count: int
     size: int
@@ -110,6 +112,7 @@ class Structure:
         *,
         strides: Shape = (),
         device: str | None = None,
+        frozen: bool = False,
         value: bool | int | float | None = None,
         leaf_count: int = 0,
     ) -> None:
@@ -122,6 +125,7 @@ class Structure:
         self.dtype = dtype
         self.strides = strides
         self.device = device
+        self.frozen = frozen
         self.value = value
         self.leaf_count = leaf_count
         self.size = 0
@@ -235,12 +239,17 @@ def _common_device(operator: Record, operands: tuple[Structure, ...]) -> str | N
     return next(iter(found), None)
 
 
-def buffer(shape: Shape, strides: Shape, dtype: DType, device: str = CPU) -> Structure:
-    """The structure of a buffer; strides are in elements, `device` is a name as `lazy.devices` has it."""
+def buffer(shape: Shape, strides: Shape, dtype: DType, device: str = CPU, frozen: bool = False) -> Structure:
+    """The structure of a buffer; strides are in elements, `device` is a name as `lazy.devices` has it, and `frozen`
+    says that its contents stay.
+    """
     canonical = tuple([0 if extent == 1 else stride for extent, stride in zip(shape, strides, strict=True)])
-    key = ("buffer", shape, canonical, dtype, device)
+    key = ("buffer", shape, canonical, dtype, device, frozen)
     known = table.get(key)
-    return known or _remember(key, Structure("buffer", shape, dtype, strides=canonical, device=device, leaf_count=1))
+    if known is not None:
+        return known
+    made = Structure("buffer", shape, dtype, strides=canonical, device=device, frozen=frozen, leaf_count=1)
+    return _remember(key, made)
 
 
 def scalar(dtype: DType) -> Structure:

@@ -11,7 +11,7 @@ from tessera.lazy.structure import Shape, contiguous_strides
 
 def _view(leaf: Leaf, shape: Shape, strides: Shape, first_element: int = 0) -> Leaf:
     address = leaf.address + first_element * leaf.dtype.itemsize
-    return Leaf(structures.buffer(shape, strides, leaf.dtype, leaf.device), address, leaf.owner, leaf.version)
+    return leaf.view(structures.buffer(shape, strides, leaf.dtype, leaf.device, leaf.structure.frozen), address)
 
 
 def transposed(leaf: Leaf, permutation: Sequence[int]) -> Leaf:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.lazy import views
+from tessera.lazy.constants import ConstantLeaf
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.promotion import broadcast_shape
@@ -20,7 +21,7 @@ from tessera.ops.algebra import call
 def _existing(node: Node) -> Leaf | None:
     structure, leaves = node.state
     # The argument of a traced function has no memory to view yet.
-    return leaves[0] if structure.kind == "buffer" and type(leaves[0]) is Leaf else None
+    return leaves[0] if structure.kind == "buffer" and type(leaves[0]) in (Leaf, ConstantLeaf) else None
 
 
 def integer(value: object, what: str) -> int:

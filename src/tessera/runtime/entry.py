@@ -43,11 +43,17 @@ from typing import Any, Final, Protocol, TypeAlias
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
 from tessera.runtime.buffers import Allocator, Buffer
+from tessera.runtime.derived import Derivation
 
 FRAME_TABLE_OFFSET: Final = 40
 """Byte offset of the address table within a frame: it follows the five words of the header (`runtime/native.py`)."""
 
-_SLOT_VALUES: Final = {"leaf": "leaves[{0}].address", "result": "address{0}", "arena": "address{1}"}
+_SLOT_VALUES: Final = {
+    "leaf": "leaves[{0}].address",
+    "result": "address{0}",
+    "arena": "address{1}",
+    "derived": "copy{0}.address",
+}
 
 _GLOBALS: Final[dict[str, Any]] = {"Leaf": Leaf, "Buffer": Buffer, "new": object.__new__}
 
@@ -73,9 +79,10 @@ def make_entry(
     frames: Frames,
     allocator: Allocator,
     call: Callable[[int], None],
+    derived: tuple[tuple[int, Derivation], ...] = (),
 ) -> Entry:
     """The run function of one plan. `slots` are (kind, index) as in `plan.Slot`; an output without a structure is a
-    leaf.
+    leaf. `derived` are (leaf, what is read instead of it).
     """
     values: list[Any] = [frames, frames.idle, allocator, _packer(len(slots)), call]
     small: list[bool] = []
@@ -87,7 +94,8 @@ def make_entry(
     for index, structure in outputs:
         pattern.append((index, structure is not None))
         values.append(structure)
-    code = _code(slots, len(results), tuple(small), tuple(pattern))
+    values += [derivation.of for _, derivation in derived]
+    code = _code(slots, len(results), tuple(small), tuple(pattern), tuple([leaf for leaf, _ in derived]))
     return FunctionType(code, _GLOBALS, "run", tuple(values))
 
 
@@ -98,24 +106,39 @@ def _packer(words: int) -> Callable[..., None]:
 
 
 @lru_cache(maxsize=1024)
-def _code(slots: Pattern, results: int, small: tuple[bool, ...], outputs: tuple[tuple[int, bool], ...]) -> CodeType:
+def _code(
+    slots: Pattern,
+    results: int,
+    small: tuple[bool, ...],
+    outputs: tuple[tuple[int, bool], ...],
+    derived: tuple[int, ...],
+) -> CodeType:
     namespace: dict[str, Any] = {}
-    exec(compile(source(slots, results, small, outputs), "<tessera plan entry>", "exec"), namespace)
+    exec(compile(source(slots, results, small, outputs, derived), "<tessera plan entry>", "exec"), namespace)
     code: CodeType = namespace["run"].__code__
     return code
 
 
-def source(slots: Pattern, results: int, small: tuple[bool, ...], outputs: tuple[tuple[int, bool], ...]) -> str:
+def source(
+    slots: Pattern,
+    results: int,
+    small: tuple[bool, ...],
+    outputs: tuple[tuple[int, bool], ...],
+    derived: tuple[int, ...] = (),
+) -> str:
     """The Python text of a run function.
 
     `small` says of each block of memory, the results and then the arena if there is one, whether a size class serves
-    it.
+    it; `derived` are the leaves of which copies are read (`copy0 = obtain0(leaves[1])`).
     """
     parameters = ["leaves", "pool", "idle", "allocator", "pack", "call"]
     for block, is_small in enumerate(small):
         parameters += [f"size{block}", f"class{block}", f"home{block}"] if is_small else [f"size{block}"]
     parameters += [f"structure{place}" for place in range(len(outputs))]
-    lines = [f"def run({', '.join(parameters)}):", *_either("frame = idle.pop()", "frame = pool.new()")]
+    parameters += [f"obtain{number}" for number in range(len(derived))]
+    lines = [f"def run({', '.join(parameters)}):"]
+    lines += [f"    copy{number} = obtain{number}(leaves[{leaf}])" for number, leaf in enumerate(derived)]
+    lines += _either("frame = idle.pop()", "frame = pool.new()")
     for block, is_small in enumerate(small):
         lines += _block(block, is_small)
     values = [_SLOT_VALUES[kind].format(index, results) for kind, index in slots]

@@ -24,10 +24,11 @@ from tessera.profiling import recorder
 from tessera.profiling.schema import StepFacts
 from tessera.runtime import buffers, native
 from tessera.runtime.buffers import Buffer
+from tessera.runtime.derived import Derivation
 from tessera.runtime.entry import FRAME_TABLE_OFFSET, make_entry
 from tessera.runtime.liveness import round_up
 
-SlotKind = Literal["leaf", "result", "arena"]
+SlotKind = Literal["leaf", "result", "arena", "derived"]
 
 _WORD: Final = 8
 FactsSource = Callable[[], Sequence[StepFacts]] | Sequence[StepFacts]
@@ -60,7 +61,8 @@ class Slot(NamedTuple):
     """What one slot of the address table holds in a call.
 
     `leaf`: the word of leaf `number` (an address, or a scalar's bits). `result`: the address of result buffer `number`.
-    `arena`: the base of the temporaries' arena (descriptors hold the offsets).
+    `arena`: the base of the temporaries' arena (descriptors hold the offsets). `derived`: the address of copy `number`
+    of a constant.
     """
 
     kind: SlotKind
@@ -162,7 +164,18 @@ class BoundPlan:
     MemoryLimitError (E_MEMORY_LIMIT) when results or temporaries do not fit the allocator's limit, and nothing else.
     """
 
-    __slots__ = ("__weakref__", "_outputs", "_results", "_slots", "arena_bytes", "frames", "number", "run", "steps")
+    __slots__ = (
+        "__weakref__",
+        "_derived",
+        "_outputs",
+        "_results",
+        "_slots",
+        "arena_bytes",
+        "frames",
+        "number",
+        "run",
+        "steps",
+    )
 
     def __init__(
         self,
@@ -173,14 +186,17 @@ class BoundPlan:
         outputs: Sequence[Output],
         arena_bytes: int = 0,
         facts: FactsSource = (),
+        derived: Sequence[tuple[int, Derivation]] = (),
     ) -> None:
         """`results`: size in bytes of each result buffer. `arena_bytes`: temporaries, taken for each call and given
         back. `facts`: what reports say of each step, or a function that finds it out when a report asks.
+        `derived`: copies of constants that are read, as (number of the leaf, what is made of it).
         """
         self.number = next_plan_number()
         self.steps = tuple(steps)
         self.arena_bytes = arena_bytes
         self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)
+        self._derived = tuple(derived)
         self.frames = FramePool(self.number, self.steps, len(slots))
         step_facts.register_plan(self.number, facts)
         buffers.shared().register(self.frames)
@@ -192,6 +208,7 @@ class BoundPlan:
             frames=self.frames,
             allocator=buffers.shared(),
             call=native.driver().run,
+            derived=self._derived,
         )
         watch = _alive[self.number] = _Watch(self, _retire)
         watch.number = self.number
@@ -236,12 +253,17 @@ class BoundPlan:
             for output, target in zip(self._outputs, targets, strict=True)
             if output.structure is not None
         }
+        copies = [derivation.of(leaves[leaf]) for leaf, derivation in self._derived]
         frame = self.frames.take()
         arena = buffers.allocate(self.arena_bytes)
-        words = [
-            leaves[number].address if kind == "leaf" else addresses[number] if kind == "result" else arena.address
-            for kind, number in self._slots
-        ]
+        words = []
+        for kind, number in self._slots:
+            if kind == "arena":
+                words.append(arena.address)
+            elif kind == "result":
+                words.append(addresses[number])
+            else:
+                words.append(leaves[number].address if kind == "leaf" else copies[number].address)
         struct.pack_into(f"<{len(words)}Q", frame.memory, FRAME_TABLE_OFFSET, *words)
         native.driver().run(frame.address)
         self.frames.idle.append(frame)

@@ -13,18 +13,18 @@ tile after the last K block.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from tessera.dtypes import DType, bf16, fp32
+from tessera.dtypes import bf16, fp32
 from tessera.scheduling.attributes import buffer_type
 from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.contraction_parts import Corner, Operand, Place, contiguous
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ContractionSpec, Output, kernel_module, unit_axis
+from tessera.scheduling.spec import ContractionSpec, Output, Panels, kernel_module, under_cast, unit_axis
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 
 A_PADDING = 16
@@ -33,16 +33,6 @@ SUMS_PADDING = 16
 """The same for a row of sums in scratch memory."""
 TRANSPOSED_ROWS = 16
 """Rows of a tile that is transposed in registers while packing."""
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """One operand as the micro-kernel sees it: staged, or read in place."""
-
-    value: Value
-    element: DType
-    staged: SSAValue | None
-    panel: int
 
 
 def m_tails(rows: int) -> tuple[int, ...]:
@@ -79,10 +69,12 @@ class _ContractionLowering:
         self.depth = schedule.integer("pipeline_depth")
         self.accumulator_dtype = spec.accumulator.dtype
         self.sums_floats = spec.accumulator.dtype.kind == "float"
-        raw = _raw_dtype(spec.a), _raw_dtype(spec.b)
+        raw = under_cast(spec.a).dtype, under_cast(spec.b).dtype
         self.pairs = native_bf16 and raw == (bf16, bf16) and self.accumulator_dtype == fp32
         self.element = bf16 if self.pairs else self.accumulator_dtype
         self.k_step = 2 if self.pairs else 1
+        raw_b = under_cast(spec.b)
+        self.panels = spec.arguments[raw_b.argument].panels if raw_b.operation == "load" else None
         self.partials: SSAValue | None = None
 
     # -- the nest -------------------------------------------------------------------------------------------------
@@ -102,7 +94,7 @@ class _ContractionLowering:
 
     def _extent(self, axis: str) -> SSAValue:
         for index, argument in enumerate(self.spec.arguments):
-            if axis in argument.axes:
+            if axis in argument.axes and argument.panels is None:
                 return self.builder.extent(self.arguments[index].value, argument.axes.index(axis))
         raise KeyError(axis)
 
@@ -130,15 +122,15 @@ class _ContractionLowering:
         self, rows: tuple[SSAValue, SSAValue], jc: SSAValue, width: SSAValue, pc: SSAValue, depth: SSAValue
     ) -> None:
         builder = self.builder
-        b = self._stage_b(pc, depth, jc, width) if self.pack_b else _Operand(self.spec.b, self.element, None, 0)
+        b = self._stage_b(pc, depth, jc, width) if self.pack_b else Operand(self.spec.b, self.element, None, 0)
         with builder.loop(*rows, self.mc) as ic:
             height = builder.minimum(builder.index(self.mc), builder.sub(rows[1], ic.index))
             a = (
                 self._stage_a(ic.index, height, pc, depth)
                 if self.pack_a
-                else _Operand(self.spec.a, self.element, None, 0)
+                else Operand(self.spec.a, self.element, None, 0)
             )
-            corner = _Corner(ic.index, height, jc, width, pc, depth)
+            corner = Corner(ic.index, height, jc, width, pc, depth)
             if self.rows_outer:
                 self._over_rows(
                     height, lambda ir, mr: self._over_columns(width, lambda jr: self._micro(a, b, corner, ir, jr, mr))
@@ -196,7 +188,7 @@ class _ContractionLowering:
             return value.arguments[0]
         return value
 
-    def _stage_b(self, pc: SSAValue, depth: SSAValue, jc: SSAValue, width: SSAValue) -> _Operand:
+    def _stage_b(self, pc: SSAValue, depth: SSAValue, jc: SSAValue, width: SSAValue) -> Operand:
         builder = self.builder
         panels = -(-self.nc // self.nr)
         transposed = unit_axis(self.spec.b, self.spec.arguments, "n") == "k"
@@ -206,26 +198,26 @@ class _ContractionLowering:
             layout, shape = "panels_vnni", [panels, kc // 2, self.nr, 2]
         else:
             layout, shape = "panels", [panels, kc, self.nr]
-        kind = buffer_type(self.element, _contiguous(shape), shape)
+        kind = buffer_type(self.element, contiguous(shape), shape)
         with builder.stage((depth, width), layout, "L3", (kc, panels * self.nr), kind) as stage:
             at = {"k": builder.add(pc, stage.row), "n": builder.add(jc, stage.column)}
             writer = self._writer({"k": rows, "n": self.nr}, at, {"k": rows == 1, "n": False})
             value = self._element(self.spec.b)
             stage.tile = writer.write(value, (rows, self.nr))
-        return _Operand(self.spec.b, self.element, stage.buffer, self.nr)
+        return Operand(self.spec.b, self.element, stage.buffer, self.nr)
 
-    def _stage_a(self, ic: SSAValue, height: SSAValue, pc: SSAValue, depth: SSAValue) -> _Operand:
+    def _stage_a(self, ic: SSAValue, height: SSAValue, pc: SSAValue, depth: SSAValue) -> Operand:
         builder = self.builder
         value = self._element(self.spec.a)
         if unit_axis(self.spec.a, self.spec.arguments, "k") == "m" and not self.pairs:
             panels = -(-self.mc // self.mr)
             shape = [panels, self.kc, self.mr]
-            kind = buffer_type(self.element, _contiguous(shape), shape)
+            kind = buffer_type(self.element, contiguous(shape), shape)
             with builder.stage((depth, height), "panels", "L2", (self.kc, panels * self.mr), kind) as stage:
                 at = {"k": builder.add(pc, stage.row), "m": builder.add(ic, stage.column)}
                 writer = self._writer({"k": 1, "m": self.mr}, at, {"k": True, "m": False})
                 stage.tile = writer.write(value, (1, self.mr))
-            return _Operand(value, self.element, stage.buffer, self.mr)
+            return Operand(value, self.element, stage.buffer, self.mr)
         lanes = 32 if self.pairs else 16
         kc = -(-self.kc // lanes) * lanes
         rows = -(-self.mc // self.mr) * self.mr
@@ -240,11 +232,11 @@ class _ContractionLowering:
             at = {"m": builder.add(ic, stage.row), "k": builder.add(pc, stage.column)}
             writer = self._writer({"m": 1, "k": lanes}, at, {"m": False, "k": False})
             stage.tile = writer.write(value, (1, lanes))
-        return _Operand(value, self.element, stage.buffer, 0)
+        return Operand(value, self.element, stage.buffer, 0)
 
     # -- the micro-kernel -----------------------------------------------------------------------------------------
 
-    def _micro(self, a: _Operand, b: _Operand, corner: _Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
+    def _micro(self, a: Operand, b: Operand, corner: Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
         builder = self.builder
         m, n = builder.add(corner.ic, ir), builder.add(corner.jc, jr)
         sums = None if self.spec.one_block else self._partial(m, n, ir, jr)
@@ -261,7 +253,7 @@ class _ContractionLowering:
             return builder.mma(left, right, acc, mr, self.nr, self.k_step, self.element)
 
         # Pairs of rows of B read in place: a last row without a partner is a step of its own.
-        lone_row = self.pairs and b.staged is None
+        lone_row = self.pairs and b.staged is None and self.panels is None
         two = builder.index(2)
         depth = builder.mul(builder.floor_div(corner.depth, two), two) if lone_row else corner.depth
         with builder.loop(builder.index(0), depth, self.k_step, [zero], self.unroll) as loop:
@@ -275,20 +267,20 @@ class _ContractionLowering:
         else:
             self._accumulate(acc, corner, sums, m, n, mr)
 
-    def _partial(self, m: SSAValue, n: SSAValue, ir: SSAValue, jr: SSAValue) -> _Place:
+    def _partial(self, m: SSAValue, n: SSAValue, ir: SSAValue, jr: SSAValue) -> Place:
         """Where sums wait for the next K block: in the output, or in scratch memory of one block of rows."""
         if self.partials is not None:
-            return _Place(self.partials, (ir, jr), (0, 1), (True, True))
+            return Place(self.partials, (ir, jr), (0, 1), (True, True))
         return self._place(self.spec.outputs[0], m, n)
 
-    def _place(self, output: Output, m: SSAValue, n: SSAValue) -> _Place:
+    def _place(self, output: Output, m: SSAValue, n: SSAValue) -> Place:
         argument = self.spec.arguments[output.argument]
         where = {**self.batch_position, "m": m, "n": n}
         indices = tuple(where[axis] for axis in argument.axes)
         dims = argument.axes.index("m"), argument.axes.index("n")
-        return _Place(self.arguments[output.argument].value, indices, dims, (False, False))
+        return Place(self.arguments[output.argument].value, indices, dims, (False, False))
 
-    def _load_a(self, a: _Operand, corner: _Corner, panel: SSAValue, m: SSAValue, k: SSAValue, mr: int) -> SSAValue:
+    def _load_a(self, a: Operand, corner: Corner, panel: SSAValue, m: SSAValue, k: SSAValue, mr: int) -> SSAValue:
         builder, shape = self.builder, (mr, self.k_step)
         if a.staged is None:
             at = {"m": m, "k": builder.add(corner.pc, k)}
@@ -300,9 +292,11 @@ class _ContractionLowering:
             return builder.load(a.staged, [panel, k, builder.index(0)], [2, 1], shape, [True, True])
         return builder.load(a.staged, [panel, k], [0, 1], shape, [True, True])
 
-    def _load_b(self, b: _Operand, corner: _Corner, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool) -> SSAValue:
+    def _load_b(self, b: Operand, corner: Corner, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool) -> SSAValue:
         """`k_step` rows of B; `whole` says that all of them lie inside its extent of K."""
         builder, shape, zero = self.builder, (self.k_step, self.nr), self.builder.index(0)
+        if self.panels is not None:
+            return self._load_packed(self.panels, n, builder.add(corner.pc, k))
         if b.staged is None:
             at = {"k": builder.add(corner.pc, k), "n": n}
             writer = self._writer({"k": self.k_step, "n": self.nr}, at, {"k": whole, "n": False})
@@ -312,7 +306,21 @@ class _ContractionLowering:
             return builder.load(b.staged, [panel, pair, zero, zero], [3, 2], shape, [True, True])
         return builder.load(b.staged, [panel, k, zero], [1, 2], shape, [True, True])
 
-    def _accumulate(self, acc: SSAValue, corner: _Corner, place: _Place, m: SSAValue, n: SSAValue, mr: int) -> None:
+    def _load_packed(self, panels: Panels, n: SSAValue, k: SSAValue) -> SSAValue:
+        """`k_step` rows of a packed constant, whose panels start at multiples of their width."""
+        builder, zero = self.builder, self.builder.index(0)
+        raw = under_cast(self.spec.b)
+        argument = self.spec.arguments[raw.argument]
+        batch = [self.batch_position[axis] for axis in argument.axes[:-2]]
+        group = builder.floor_div(k, builder.index(panels.group)) if panels.group > 1 else k
+        inner = [zero, zero] if panels.group > 1 else [zero]
+        indices = [*batch, builder.floor_div(n, builder.index(panels.width)), group, *inner]
+        columns = len(batch) + 2
+        dims = [columns + 1, columns] if panels.group > 1 else [columns - 1, columns]
+        buffer = self.arguments[raw.argument].value
+        return builder.cast(builder.load(buffer, indices, dims, (self.k_step, self.nr), [True, True]), self.element)
+
+    def _accumulate(self, acc: SSAValue, corner: Corner, place: Place, m: SSAValue, n: SSAValue, mr: int) -> None:
         """Adds what earlier K blocks left at `place`, and puts it back there or runs the epilogue."""
         builder = self.builder
         first = builder.compare(corner.pc, builder.index(0), "eq")
@@ -344,40 +352,3 @@ class _ContractionLowering:
         for output in self.spec.outputs:
             value, place = writer.write(output.value, (mr, self.nr)), self._place(output, m, n)
             self.builder.store(value, place.buffer, place.indices, place.dims, place.in_bounds)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a register tile lies in memory."""
-
-    buffer: SSAValue
-    indices: tuple[SSAValue, ...]
-    dims: tuple[int, int]
-    in_bounds: tuple[bool, bool]
-
-
-@dataclass(frozen=True)
-class _Corner:
-    """Where the current block begins, and its extents."""
-
-    ic: SSAValue
-    height: SSAValue
-    jc: SSAValue
-    width: SSAValue
-    pc: SSAValue
-    depth: SSAValue
-
-
-def _raw_dtype(value: Value) -> DType:
-    """The dtype under a widening cast, which the hardware may multiply directly."""
-    return value.arguments[0].dtype if value.operation == "cast" else value.dtype
-
-
-def _contiguous(shape: Sequence[int]) -> list[int | None]:
-    """Row-major strides of a static shape."""
-    strides: list[int | None] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return strides[::-1]

@@ -15,7 +15,8 @@ class ContractionProblem:
     """What legality and cost depend on: extents, dtypes, layouts and the machine.
 
     `a_contiguous`, `b_contiguous` name the axis along which the operand is contiguous ("m", "n", "k", or "" for none);
-    `a_mapped`, `b_mapped` say that a prologue is computed while loading.
+    `a_mapped`, `b_mapped` say that a prologue is computed while loading. `b_panels` is the width of the panels that B
+    was packed into once and for all, 0 where it was not.
     """
 
     m: int
@@ -35,6 +36,7 @@ class ContractionProblem:
     target: Target
     workers: int
     native_bf16: bool
+    b_panels: int = 0
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -93,7 +95,11 @@ def _prologue(schedule: Schedule, problem: ContractionProblem) -> bool:
 
 
 def _streams(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return bool(schedule["pack_b"] or problem.b_contiguous == "n")
+    return bool(schedule["pack_b"] or problem.b_panels or problem.b_contiguous == "n")
+
+
+def _panels(schedule: Schedule, problem: ContractionProblem) -> bool:
+    return not problem.b_panels or (schedule.integers("micro")[1] == problem.b_panels and not schedule["pack_b"])
 
 
 RULES: tuple[Rule[ContractionProblem], ...] = (
@@ -110,6 +116,7 @@ RULES: tuple[Rule[ContractionProblem], ...] = (
     ),
     Rule("prologue-needs-packing", "a mapped operand is computed while it is packed", _prologue),
     Rule("batch-to-split", "only a batch can be cut into shares along the batch", _splits),
+    Rule("packed-constant", "panels of a constant are as wide as the register tile, and are not packed again", _panels),
     Rule("strided-needs-packing", "B is read in place only where its rows are contiguous", _streams),
 )
 
@@ -122,7 +129,7 @@ def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
     blocks_k = tuple(sorted({8, 16, 32, 64, 128, 256, 384, *deep}))
     tiles = tuple(
         (mc, nc, kc)
-        for mc in (48, 96, 144, 192, 384, 768)
+        for mc in (16, 48, 96, 144, 192, 384, 768)
         for nc in (32, 128, 256, 512, 1024, 2048, 4096)
         for kc in blocks_k
     )
@@ -147,6 +154,8 @@ def default_schedule(problem: ContractionProblem) -> Schedule:
     Few rows are one block, whose sums stay in the L2 cache; workers share out the columns, so that each packs its own.
     """
     rows = 12 if problem.target.vector_registers >= 32 else 6
+    if problem.b_panels:
+        return packed_schedule(problem)
     flat = problem.m <= MOST_ROWS
     schedule = Schedule(
         tile=(144, 4096 if flat else 2048, 256),
@@ -163,6 +172,29 @@ def default_schedule(problem: ContractionProblem) -> Schedule:
     in_place = problem.b_contiguous == "n" and not problem.b_mapped
     if in_place and problem.m <= (MOST_PAIR_ROWS if problem.pairs else MOST_ROWS):
         schedule = _few_rows(problem, schedule)
+    if problem.batch >= problem.workers > 1:
+        schedule = schedule.replace(parallel="batch")
+    return schedule if _accumulates(schedule, problem) else schedule.replace(tile=_whole_depth(problem))
+
+
+def packed_schedule(problem: ContractionProblem) -> Schedule:
+    """A schedule over weights that were packed once."""
+    rows = 12 if problem.target.vector_registers >= 32 else 6
+    height = next((height for height in (1, 2, 4, 6, 8, 10) if problem.m <= height <= rows), rows)
+    flat = problem.m <= MOST_ROWS
+    block = next((mc for mc in (16, 48, 96) if problem.m <= mc // height * height), 144)
+    schedule = Schedule(
+        tile=(block, 4096, 256),
+        micro=(height, problem.b_panels),
+        unroll=4,
+        pack_a=problem.m > 1,
+        pack_b=False,
+        sums="scratch" if flat else "output",
+        order="columns" if flat else "rows",
+        parallel="columns" if flat else "rows",
+        pipeline_depth=2,
+        fusion=True,
+    )
     if problem.batch >= problem.workers > 1:
         schedule = schedule.replace(parallel="batch")
     return schedule if _accumulates(schedule, problem) else schedule.replace(tile=_whole_depth(problem))

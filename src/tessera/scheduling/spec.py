@@ -17,17 +17,37 @@ from tessera.scheduling.writer import ArgumentTile
 
 
 @dataclass(frozen=True)
+class Panels:
+    """How a packed operand lies in memory: [..., N / width, K / group, width, group], without the last where it is 1.
+
+    A panel holds `width` neighbouring columns for all of K; `group` steps of K lie side by side, as instructions that
+    multiply several at once want them. What K and N lack of whole groups and panels is zero.
+    """
+
+    width: int
+    group: int = 1
+
+
+@dataclass(frozen=True)
 class Argument:
-    """One kernel argument: a buffer that walks `axes` (static stride 1 or 0 where promised), or a scalar (no axes)."""
+    """One kernel argument: a buffer that walks `axes` (static stride 1 or 0 where promised), or a scalar (no axes).
+
+    With `panels` the buffer holds a packed copy of a constant, whose axes are batch axes, n and k.
+    """
 
     dtype: DType
     axes: tuple[str, ...] = ()
     strides: tuple[int | None, ...] = ()
     is_scalar: bool = False
+    panels: Panels | None = None
 
     @property
     def type(self) -> Attribute:
         """The MLIR type of the argument."""
+        if self.panels is not None:
+            width, group = self.panels.width, self.panels.group
+            inner = [None, width * group, *([group, 1] if group > 1 else [1])]
+            return buffer_type(self.dtype, [*[None] * (len(self.axes) - 2), *inner])
         return element_type(self.dtype) if self.is_scalar else buffer_type(self.dtype, self.strides)
 
     def stride(self, axis: str) -> int | None:
@@ -132,6 +152,11 @@ def loaded_arguments(value: Value) -> list[int]:
             found.append(current.argument)
         stack.extend(current.arguments)
     return found
+
+
+def under_cast(value: Value) -> Value:
+    """What lies under a cast that widens."""
+    return value.arguments[0] if value.operation == "cast" else value
 
 
 def unit_axis(value: Value, arguments: Sequence[Argument], default: str) -> str:

@@ -29,6 +29,7 @@ BROKEN: dict[str, tuple[contraction_space.ContractionProblem, dict[str, KnobValu
     "sums-have-a-place": (NARROW, {"tile": (48, 128, 128)}),
     "prologue-needs-packing": (MAPPED, {"pack_a": False}),
     "batch-to-split": (SQUARE, {"parallel": "batch"}),
+    "packed-constant": (replace(SQUARE, b_panels=32), {"pack_b": True}),
     "strided-needs-packing": (COLUMNS_OF_B, {"pack_b": False}),
 }
 

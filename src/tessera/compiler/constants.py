@@ -1,0 +1,138 @@
+"""Constant operands of products: weights that are packed once, into the panels that register tiles read.
+
+    x [M, K] @ w [K, N]      ->      x [M, K] @ panels [N / 32, K, 32]      (bf16: [N / 32, K / 2, 32, 2])
+
+One copy serves every number of rows and every schedule, since all schedules of a product with packed weights have
+register tiles of that one width. The kernel reads it in place of the constant, through a slot of its own
+(`runtime/derived.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+
+from tessera.compiler.arrays import Call, ShapedArrays, Storage, View
+from tessera.dtypes import DType, bf16, fp32
+from tessera.lazy.structure import contiguous_strides
+from tessera.runtime.derived import derivation
+from tessera.scheduling.spec import ContractionSpec, Panels, Spec, loaded_arguments, under_cast
+from tessera.target import Target
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PackedPanels:
+    """A form (`runtime.derived.Form`): of a tensor [..., K, N] the panels [..., N / width, K / group, width, group]."""
+
+    panels: Panels
+
+    def shape(self, shape: Shape) -> Shape:
+        """The extents of the copy, whose last dimension, `group`, may be 1."""
+        *batch, k, n = shape
+        width, group = self.panels.width, self.panels.group
+        return (*batch, -(-n // width), -(-k // group), width, group)
+
+    def nbytes(self, shape: Shape, dtype: DType) -> int:
+        """The size of the copy."""
+        return math.prod(self.shape(shape)) * dtype.itemsize
+
+    def fill(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Writes the panels, zero where K and N have no more elements."""
+        shape = self.shape(tuple(source.shape))
+        integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[source.element_size()]
+        panels, values = target.view(integers).view(shape), source.view(integers)  # bits: all dtypes are copied alike
+        *_, k, n = source.shape
+        width, group = self.panels.width, self.panels.group
+        whole_n, whole_k = n // width, k // group
+        if n % width:
+            panels[..., whole_n:, :, :, :] = 0
+        if k % group:
+            panels[..., whole_k:, :, :] = 0
+        _fill(panels[..., :whole_n, :whole_k, :, :], values[..., : whole_k * group, : whole_n * width])
+        rest_n, rest_k = n - whole_n * width, k - whole_k * group
+        if rest_n:
+            last = panels[..., whole_n, :whole_k, :rest_n, :].unsqueeze(-4)
+            _fill(last, values[..., : whole_k * group, whole_n * width :])
+        if rest_k:
+            _fill(panels[..., :whole_n, whole_k:, :, :rest_k], values[..., whole_k * group :, : whole_n * width])
+        if rest_n and rest_k:
+            corner = panels[..., whole_n, whole_k:, :rest_n, :rest_k].unsqueeze(-4)
+            _fill(corner, values[..., whole_k * group :, whole_n * width :])
+
+
+def _fill(panels: torch.Tensor, values: torch.Tensor) -> None:
+    """Writes values [..., k, n] to panels [..., n / width, k / group, width, group], all whole."""
+    *batch, count, deep, width, group = panels.shape
+    apart = values.view(*batch, deep, group, count, width)
+    rank = len(batch)
+    panels.copy_(apart.permute(*range(rank), rank + 2, rank, rank + 3, rank + 1))
+
+
+def packed_call(call: Call, spec: Spec, target: Target) -> Call:
+    """The call over packed weights where its second operand is a constant read as it is; else the call itself."""
+    assert isinstance(spec, ContractionSpec)
+    raw = under_cast(spec.b)
+    if raw.operation != "load":
+        return call
+    index = raw.argument
+    view, _ = call.arguments[index]
+    walked = call.shaped.axes[index]
+    if not view.storage.frozen or view.storage.leaf is None or {"k", "n"} - set(walked):
+        return call
+    others = (spec.a, *(output.value for output in spec.outputs))
+    if any(index in loaded_arguments(value) for value in others) or not _known_elsewhere(call.shaped, index):
+        return call
+    return _over_panels(call, index, _panels(spec, call.shaped.extents["n"], target))
+
+
+def is_packed(call: Call) -> bool:
+    """Whether an operand of the call is packed."""
+    return any(argument.panels is not None for argument in call.shaped.pattern.arguments)
+
+
+def packed_note(call: Call) -> str:
+    """What to tell users about the packed operand of a call; nothing where there is none."""
+    found = [argument.panels for argument in call.shaped.pattern.arguments if argument.panels is not None]
+    return f"; reads a constant packed in panels of {found[0].width} columns" if found else ""
+
+
+def _known_elsewhere(shaped: ShapedArrays, index: int) -> bool:
+    """Whether other arguments walk all axes of one: kernels read extents there."""
+    others = {axis for place, axes in enumerate(shaped.axes) if place != index for axis in axes}
+    return set(shaped.axes[index]) <= others
+
+
+def _panels(spec: ContractionSpec, n: int, target: Target) -> Panels:
+    """Panels of two vectors of sums, of one where there are no more columns."""
+    raw = under_cast(spec.a).dtype, under_cast(spec.b).dtype
+    sums = spec.accumulator.dtype
+    pairs = target.has_avx512bf16 and raw == (bf16, bf16) and sums == fp32
+    lanes = max(target.vector_bits // (8 * sums.itemsize), target.vector_bits // 32)
+    return Panels(lanes if n <= lanes else 2 * lanes, 2 if pairs else 1)
+
+
+def _over_panels(call: Call, index: int, panels: Panels) -> Call:
+    view, _ = call.arguments[index]
+    shaped = call.shaped
+    walked = shaped.axes[index]
+    strides = dict(zip(walked, shaped.strides[index], strict=True))
+    axes = (*[axis for axis in walked if axis not in ("k", "n")], "k", "n")
+    shape = tuple([shaped.extents[axis] for axis in axes])
+    form = PackedPanels(panels)
+    made = derivation(form, view.dtype, shape, tuple([strides[axis] for axis in axes]), view.offset_bytes)
+    packed = form.shape(shape)
+    words = (packed, contiguous_strides(packed))
+    if panels.group == 1:
+        words = (packed[:-1], contiguous_strides(packed[:-1]))
+    storage = Storage(0, view.storage.leaf, derivation=made)
+    arguments = list(call.arguments)
+    arguments[index] = View(storage, view.dtype, view.shape, view.strides), (*words[0], *words[1])
+    kinds = list(shaped.pattern.arguments)
+    batch_n_k = (*axes[:-2], "n", "k")
+    kinds[index] = replace(kinds[index], axes=batch_n_k, strides=(None,) * len(axes), panels=panels)
+    pattern = replace(shaped.pattern, arguments=tuple(kinds))
+    return Call(call.item, tuple(arguments), shaped._replace(pattern=pattern))

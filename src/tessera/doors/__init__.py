@@ -1,0 +1,1 @@
+"""Operators by theme, beside those of `tessera.op`, which gives all of them."""

@@ -1,0 +1,86 @@
+"""Constants: leaves whose contents stay, of which kernels may keep copies in a layout of their own.
+
+A copy (weights packed into panels, the spectrum of a filter) is a function of the contents and is made once, by
+`runtime.derived`. All views of a constant share its copies, and so do all constants made of the same torch tensor or
+numpy array, which go with it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from tessera.lazy import structure as structures
+from tessera.lazy.leaf import Leaf
+from tessera.lazy.structure import Structure
+
+
+class Copy(NamedTuple):
+    """One copy: the memory that holds it, and the version of the contents that it was made of."""
+
+    memory: Any
+    version: int | None
+
+
+class Copies:
+    """The copies of one constant by what they are. `lock` is held while one is made: the second thread waits for it."""
+
+    __slots__ = ("lock", "made")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.made: dict[Any, Copy] = {}
+
+
+class ConstantLeaf(Leaf):
+    """A buffer whose contents are not expected to change. A torch tensor that is changed all the same has a new
+    version, after which its copies are made anew; a numpy array has none and must not be changed.
+    """
+
+    __slots__ = ("copies",)
+
+    def __init__(
+        self, structure: Structure, address: int, owner: Any, version: int | None = None, copies: Copies | None = None
+    ) -> None:
+        super().__init__(structure, address, owner, version)
+        self.copies = Copies() if copies is None else copies
+
+    def view(self, structure: Structure, address: int) -> ConstantLeaf:
+        """Another leaf over the same memory, with the same copies."""
+        return ConstantLeaf(structure, address, self.owner, self.version, self.copies)
+
+    def refresh(self) -> None:
+        """Takes the contents as they are now."""
+        if self.version is not None:
+            self.version = self.owner._version
+
+
+def constant_leaf(leaf: Leaf) -> ConstantLeaf:
+    """The constant over a leaf's memory."""
+    if isinstance(leaf, ConstantLeaf):
+        return leaf
+    structure = structures.buffer(leaf.shape, leaf.strides, leaf.dtype, leaf.device, frozen=True)
+    return ConstantLeaf(structure, leaf.address, leaf.owner, leaf.version, _copies_of(leaf.owner))
+
+
+_known: dict[int, tuple[weakref.ref[Any], Copies]] = {}
+"""By `id`: owners that live, and their copies."""
+
+
+def _copies_of(owner: Any) -> Copies:
+    """The copies that belong to a tensor or array as long as it lives; new ones for what has no weak references."""
+    number = id(owner)
+    known = _known.get(number)
+    if known is not None and known[0]() is owner:
+        return known[1]
+    copies = Copies()
+
+    def forget(gone: weakref.ref[Any]) -> None:
+        if number in _known and _known[number][0] is gone:
+            del _known[number]
+
+    with suppress(TypeError):
+        _known[number] = weakref.ref(owner, forget), copies
+    return copies

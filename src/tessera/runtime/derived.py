@@ -1,0 +1,95 @@
+"""Derived constants: what plans read instead of a constant, made of it once and kept with it (`lazy/constants.py`).
+
+    W [K, N]  --Derivation(panels of 32)-->  W' [N / 32, K, 32]
+
+A `Form` says what is made. A `Derivation` says of which view of a leaf; it stands in a plan as a slot of its own. The
+copy is made at the first call that needs it, and anew after a torch tensor was written to. Calls in progress keep the
+copy that they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+
+from tessera.dtypes import DType
+from tessera.lazy import structure as structures
+from tessera.lazy.constants import ConstantLeaf, Copy
+from tessera.lazy.export import memory_of
+from tessera.lazy.leaf import Leaf
+from tessera.runtime import buffers
+from tessera.runtime.buffers import Buffer
+
+Shape = tuple[int, ...]
+
+
+class Form(Hashable, Protocol):
+    """What is made of a constant. Equal forms of equal views are one copy."""
+
+    def nbytes(self, shape: Shape, dtype: DType) -> int:
+        """The size of the copy of a tensor of this shape."""
+
+    def fill(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Writes the copy of `source` into the bytes of `target` (uint8, one dimension), every one of them."""
+
+
+class Derivation:
+    """The form of one view of a leaf: `offset_bytes` from the leaf's first element, `strides` in elements.
+
+    Make them with `derivation`: equal ones are one object.
+    """
+
+    __slots__ = ("dtype", "form", "offset_bytes", "shape", "strides", "whole")
+
+    def __init__(self, form: Form, dtype: DType, shape: Shape, strides: Shape, offset_bytes: int) -> None:
+        self.form, self.dtype, self.shape, self.strides = form, dtype, shape, strides
+        self.offset_bytes = offset_bytes
+        self.whole: Derivation = self if not offset_bytes else derivation(form, dtype, shape, strides)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the copy."""
+        return self.form.nbytes(self.shape, self.dtype)
+
+    def of(self, leaf: Leaf) -> Buffer:
+        """The copy, made if there is none of the leaf's present version. Raises MemoryLimitError (E_MEMORY_LIMIT).
+
+        Of a leaf that is no constant (a gradient's, say) it is made for this call.
+        """
+        if not isinstance(leaf, ConstantLeaf):
+            return self._made(leaf)
+        # By address, since all views of a constant share its copies.
+        key = self.whole, leaf.address + self.offset_bytes
+        copy = leaf.copies.made.get(key)
+        if copy is None or copy.version != leaf.version:
+            copy = self._kept(leaf, key)
+        memory: Buffer = copy.memory
+        return memory
+
+    def _kept(self, leaf: ConstantLeaf, key: tuple[Derivation, int]) -> Copy:
+        copies = leaf.copies
+        with copies.lock:
+            copy = copies.made.get(key)
+            if copy is None or copy.version != leaf.version:
+                # The old one goes first: there is never memory for two of them.
+                copies.made.pop(key, None)
+                del copy
+                copy = copies.made[key] = Copy(self._made(leaf), leaf.version)
+            return copy
+
+    def _made(self, leaf: Leaf) -> Buffer:
+        buffer = buffers.allocate(self.nbytes)
+        structure = structures.buffer(self.shape, self.strides, self.dtype)
+        source = memory_of(Leaf(structure, leaf.address + self.offset_bytes, leaf.owner))
+        if buffer.nbytes:
+            self.form.fill(source, torch.frombuffer(buffer.memory(), dtype=torch.uint8))
+        return buffer
+
+
+@lru_cache(maxsize=1 << 12)
+def derivation(form: Form, dtype: DType, shape: Shape, strides: Shape, offset_bytes: int = 0) -> Derivation:
+    """The derivation of a view: one object for equal arguments, by which copies are found."""
+    return Derivation(form, dtype, shape, strides, offset_bytes)

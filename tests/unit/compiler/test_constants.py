@@ -1,0 +1,189 @@
+"""`op.constant`: one packed copy, shared, remade when the contents change, gone with them, and never a stale result."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as checked
+from hypothesis import strategies as st
+
+import tessera
+from tessera import Tensor, grad, op, profile, settings, stream
+from tessera.errors import ArgumentError, GradDetachedError, MemoryLimitError
+from tessera.lazy.constants import ConstantLeaf
+from tessera.lazy.policy import policy
+from tessera.runtime import buffers
+
+RELATIVE = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 1e-13}
+
+
+def copies(constant: Tensor) -> int:
+    """How many copies kernels keep of a constant."""
+    (leaf,) = constant.leaves
+    assert isinstance(leaf, ConstantLeaf)
+    return len(leaf.copies.made)
+
+
+def held() -> int:
+    """Bytes that are in use, without what idle plans keep for their next calls."""
+    gc.collect()
+    tessera.empty_cache()
+    return buffers.memory_stats()["allocated_bytes"]
+
+
+def check(x: torch.Tensor, w: torch.Tensor, result: Tensor) -> None:
+    """Asserts that a product is right, to the precision of its dtype and the size of its terms."""
+    expected = x.double() @ w.double()
+    bound = RELATIVE[x.dtype] * (x.double().abs() @ w.double().abs())
+    assert bool(((result.torch().double() - expected).abs() <= bound + 1e-12).all())
+
+
+@checked(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 40),
+    st.integers(0, 300),
+    st.integers(0, 70),
+    st.sampled_from(list(RELATIVE)),
+    st.booleans(),
+    st.sampled_from(((), (3,), (2, 3), (1, 3))),
+)
+def test_products_with_constants(
+    m: int, k: int, n: int, dtype: torch.dtype, turned: bool, batch: tuple[int, ...]
+) -> None:
+    generator = torch.Generator().manual_seed(m + 41 * k)
+    x = torch.randn(*batch, m, k, generator=generator).to(dtype)
+    w = torch.randn(*batch[1:], *((n, k) if turned else (k, n)), generator=generator).to(dtype)
+    constant = op.constant(w)
+    order = (*range(w.ndim - 2), w.ndim - 1, w.ndim - 2)
+    weights = op.transpose(constant, order) if turned else constant
+    check(x, w.mT if turned else w, op.matmul(x, weights))
+    if 0 not in (m, n, *batch) and k > 1:
+        assert copies(constant) == 1
+
+
+def test_one_copy_serves_all_numbers_of_rows_all_views_and_all_marks() -> None:
+    w = torch.randn(300, 200)
+    constant = op.constant(w)
+    sizes = []
+    for rows in (1, 2, 5, 8, 33, 300):
+        x = torch.randn(rows, 200)
+        check(x, w.T, op.matmul(x, constant.T))
+        check(x, w.T, op.matmul(x, op.constant(w).T))
+        check(x, w.T, op.kernel(lambda x, w: op.matmul(x, op.transpose(w, (1, 0))))(x, constant))
+        sizes.append(held())
+    assert copies(constant) == 1
+    assert max(sizes) - sizes[0] < 300 * 200 * 4
+
+
+def test_what_was_changed_in_place_is_packed_again() -> None:
+    w, x = torch.randn(64, 96), torch.randn(4, 64)
+    constant = op.constant(w)
+    turned = constant.T.T
+    check(x, w, op.matmul(x, constant))
+    pending = op.matmul(x, constant)
+    w.mul_(-2)
+    check(x, w, op.matmul(x, constant))
+    check(x, w, op.matmul(x, turned))
+    check(x, w, pending)
+    w[3, 5] = 1000.0
+    out = torch.empty(4, 96)
+    op.matmul(x, constant).eval(out=out)
+    torch.testing.assert_close(out, x @ w)
+    assert copies(constant) == 1
+
+
+def test_copies_go_with_the_tensor() -> None:
+    w, x = torch.randn(1024, 1024), torch.randn(2, 1024)
+    before = held()
+    op.matmul(x, op.constant(w)).eval()
+    assert held() - before >= w.nbytes
+    del w
+    assert held() - before < 1 << 20
+
+
+def test_a_copy_for_which_there_is_no_memory_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, x = torch.randn(3000, 3000), torch.randn(1, 3000)
+    constant = op.constant(w)
+    op.matmul(x, w).eval()
+    gc.collect()
+    tessera.empty_cache()
+    with settings.override(memory_limit_bytes=8 << 20), pytest.raises(MemoryLimitError):
+        op.matmul(x, constant).eval()
+    assert copies(constant) == 0
+    check(x, w, op.matmul(x, constant))
+
+
+def test_results_arrays_and_parts_are_constants_too() -> None:
+    x = torch.randn(3, 40)
+    array = numpy.random.default_rng(0).standard_normal((40, 50)).astype(numpy.float32)
+    check(x, torch.from_numpy(array), op.matmul(x, op.constant(array)))
+    made = torch.randn(40, 50)
+    check(x, made + 1, op.matmul(x, op.constant(op.tensor(made) + 1)))
+    check(x, made[:, 7:41], op.matmul(x, op.constant(made)[:, 7:41]))
+
+
+def test_what_goes_around_a_product_stays_in_its_kernel() -> None:
+    w, x, bias = torch.randn(48, 90), torch.randn(5, 48), torch.randn(90)
+    result = op.gelu(op.matmul(op.relu(op.tensor(x)), op.constant(w)) + bias)
+    assert "panels of 32 columns" in result.inspect("schedule")
+    expected = torch.nn.functional.gelu(x.double().relu() @ w.double() + bias.double())
+    torch.testing.assert_close(result.torch().double(), expected, rtol=1e-4, atol=1e-4)
+    scaled = op.matmul(x, op.constant(w) * 2.0)
+    assert "panels" not in scaled.inspect("schedule")
+    check(x, 2 * w, scaled)
+    square = op.constant(torch.randn(32, 32))
+    check(square.torch(), square.torch(), op.matmul(square, square))
+
+
+def test_policies_streams_and_profiles() -> None:
+    w, x = torch.randn(256, 200), torch.randn(8, 256)
+    constant = op.constant(w)
+    with policy("deterministic"):
+        check(x, w, op.matmul(x, constant))
+    side = stream.create()
+    check(x, w, op.matmul(x, constant, stream=side))
+    with profile.session() as session:
+        check(x, w, op.matmul(x, constant))
+    assert [record.operator for record in session.records() if record.kind == "kernel"] == ["matmul"]
+    assert copies(constant) == 1
+
+
+def test_threads_share_one_copy() -> None:
+    w, x = torch.randn(512, 512), torch.randn(4, 512)
+    constant, results = op.constant(w), []
+
+    def work() -> None:
+        results.append(op.matmul(x, constant).torch())
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 6
+    assert all(torch.equal(result, results[0]) for result in results)
+    assert copies(constant) == 1
+
+
+def test_gradients_of_functions_that_use_a_constant() -> None:
+    w, x = torch.randn(6, 7), torch.randn(3, 6)
+    gradient = grad.grad(lambda w: op.sum(op.matmul(x, w)))(op.constant(w))
+    torch.testing.assert_close(gradient.torch(), x.sum(0)[:, None].expand(6, 7))
+
+
+def test_what_is_no_constant_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="traced"):
+        op.kernel(lambda x: op.matmul(x, op.constant(x)))(torch.randn(3, 3))
+    with pytest.raises(GradDetachedError):
+        op.constant(torch.nn.Parameter(torch.randn(3, 3)))
+
+
+def test_the_interpreter_reads_constants_where_they_are() -> None:
+    w, x = torch.randn(20, 30), torch.randn(3, 20)
+    constant = op.constant(w).to("interpreter")
+    check(x, w, op.matmul(op.tensor(x, device="interpreter"), constant))
