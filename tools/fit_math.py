@@ -175,6 +175,11 @@ def _log_rest(f: Number) -> Number:
     return (mp.log1p(f) - f + f**2 / 2) / f**3 if f else mpf(1) / 3
 
 
+def _sine_rest(square: Number) -> Number:
+    r = mp.sqrt(square)
+    return (mp.sin(r) - r) / (r * square) if square else mpf(-1) / 6
+
+
 def _fading(x: Number) -> Number:
     return mp.root(mp.erfc(x), 8)
 
@@ -240,6 +245,24 @@ def targets() -> tuple[Target, ...]:
             mpf(0),
             mpf("0.625") ** 2,
             4,
+        ),
+        Target(
+            "SIN_F32",
+            "q of sin(r) = r + r^3 q(r^2), |r| <= pi/4; relative",
+            _sine_rest,
+            lambda square: mp.sqrt(square) * square / mp.sin(mp.sqrt(square)) if square else mpf(0),
+            mpf(0),
+            (mp.pi / 4 * mpf("1.0001")) ** 2,
+            2,
+        ),
+        Target(
+            "COS_F32",
+            "q of cos(r) = 1 - r^2/2 + r^4 q(r^2), |r| <= pi/4; relative",
+            lambda square: (mp.cos(mp.sqrt(square)) - 1 + square / 2) / square**2 if square else mpf(1) / 24,
+            lambda square: square**2 / mp.cos(mp.sqrt(square)),
+            mpf(0),
+            (mp.pi / 4 * mpf("1.0001")) ** 2,
+            2,
         ),
         Target(
             "ERF_F32",

@@ -74,6 +74,8 @@ def _operand(draw: Draw, shape: Shape, dtype: DType, values: Values) -> torch.Te
 def _elementwise(draw: Draw, record: Operator, dtype: DType) -> Case:
     shape = draw(shapes(draw(st.sampled_from((0, 1, 2, 2, 3))), long=True))
     values: Values = draw(st.sampled_from(("ordinary", "unbounded")))
+    if record.name in ("sin", "cos"):
+        values = "special"  # of arguments beyond 2^40 the result has no digits
     count = record.arity[0]
     attributes: dict[str, Any] = {}
     if record.name == "cast":
@@ -137,6 +139,8 @@ def _reduction(draw: Draw, record: Operator, dtype: DType) -> Case:
 
 
 def _sum_of_magnitudes(record: Operator, x: torch.Tensor, axes: Shape, keepdims: bool) -> torch.Tensor | float:
+    if record.name == "logsumexp":
+        return 4.0  # the exponent of what is summed, and its logarithm
     if record.name not in ("sum", "mean", "prod") or not x.is_floating_point():
         return 0.0
     magnitude = torch.nan_to_num(x.double().abs(), nan=0.0, posinf=0.0)

@@ -175,6 +175,9 @@ def _define_arithmetic() -> None:
     _define("neg", 1, _no_bool, torch.neg, gradients.neg, bodies.neg, cheap=True)
     _define("abs", 1, _no_bool, torch.abs, gradients.abs, bodies.abs, cheap=True)
     _define("relu", 1, _no_bool, torch.relu, gradients.relu, bodies.relu, cheap=True)
+    _define("floor", 1, _no_bool, torch.floor, gradients.none, bodies.floor, cheap=True)
+    _define("ceil", 1, _no_bool, torch.ceil, gradients.none, bodies.ceil, cheap=True)
+    _define("round", 1, _no_bool, torch.round, gradients.none, bodies.round, cheap=True)
     bounds = {"minimum": None, "maximum": None}
     _define(
         "clamp", 1, _clamped, _clamp_reference, gradients.clamp, bodies.clamp, flops=2, attributes=bounds, cheap=True
@@ -185,6 +188,10 @@ def _define_functions() -> None:
     functional = torch.nn.functional
     _define("exp", 1, _to_float, torch.exp, gradients.exp, bodies.exp)
     _define("log", 1, _to_float, torch.log, gradients.log, bodies.log)
+    _define("expm1", 1, _to_float, torch.expm1, gradients.expm1, bodies.expm1)
+    _define("log1p", 1, _to_float, torch.log1p, gradients.log1p, bodies.log1p)
+    _define("sin", 1, _to_float, torch.sin, gradients.sin, bodies.sin)
+    _define("cos", 1, _to_float, torch.cos, gradients.cos, bodies.cos)
     _define("sqrt", 1, _to_float, torch.sqrt, gradients.sqrt, bodies.sqrt)
     _define("rsqrt", 1, _to_float, torch.rsqrt, gradients.rsqrt, bodies.rsqrt)
     _define("tanh", 1, _to_float, torch.tanh, gradients.tanh, bodies.tanh)

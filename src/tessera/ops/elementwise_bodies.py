@@ -83,6 +83,41 @@ def log(e: Emitter[V], x: V) -> V:
     return e.log(x)
 
 
+def expm1(e: Emitter[V], x: V) -> V:
+    """e ** x - 1."""
+    return e.expm1(x)
+
+
+def log1p(e: Emitter[V], x: V) -> V:
+    """ln(1 + x)."""
+    return e.log1p(x)
+
+
+def sin(e: Emitter[V], x: V) -> V:
+    """sin x."""
+    return e.sin(x)
+
+
+def cos(e: Emitter[V], x: V) -> V:
+    """cos x."""
+    return e.cos(x)
+
+
+def floor(e: Emitter[V], x: V) -> V:
+    """The largest integer not above x; integers are their own."""
+    return e.floor(x) if x.dtype.kind == "float" else x
+
+
+def ceil(e: Emitter[V], x: V) -> V:
+    """The smallest integer not below x; integers are their own."""
+    return e.ceil(x) if x.dtype.kind == "float" else x
+
+
+def round(e: Emitter[V], x: V) -> V:
+    """The nearest integer, the even one of two; integers are their own."""
+    return e.round(x) if x.dtype.kind == "float" else x
+
+
 def sqrt(e: Emitter[V], x: V) -> V:
     """The square root."""
     return e.sqrt(x)

@@ -120,6 +120,26 @@ def log(g: N, operands: tuple[N], out: N) -> Cotangents:
     return (g / operands[0],)
 
 
+def expm1(g: N, operands: tuple[N], out: N) -> Cotangents:
+    """d(exp(x) - 1) = exp(x) dx."""
+    return (g * (out + 1),)
+
+
+def log1p(g: N, operands: tuple[N], out: N) -> Cotangents:
+    """d ln(1 + x) = dx / (1 + x)."""
+    return (g / (operands[0] + 1),)
+
+
+def sin(g: N, operands: tuple[N], out: N) -> Cotangents:
+    """d sin(x) = cos(x) dx."""
+    return (g * call("cos", operands[0]),)
+
+
+def cos(g: N, operands: tuple[N], out: N) -> Cotangents:
+    """d cos(x) = -sin(x) dx."""
+    return (-(g * call("sin", operands[0])),)
+
+
 def sqrt(g: N, operands: tuple[N], out: N) -> Cotangents:
     """d sqrt(x) = dx / (2 sqrt(x))."""
     return (g * 0.5 / out,)

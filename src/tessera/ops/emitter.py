@@ -77,6 +77,27 @@ class Emitter(Protocol[V]):
     def erf(self, a: V, /) -> V:
         """The error function."""
 
+    def expm1(self, a: V, /) -> V:
+        """e to the a, minus 1: exact for small a."""
+
+    def log1p(self, a: V, /) -> V:
+        """The natural logarithm of 1 + a: exact for small a."""
+
+    def sin(self, a: V, /) -> V:
+        """The sine of a in radians."""
+
+    def cos(self, a: V, /) -> V:
+        """The cosine of a in radians."""
+
+    def floor(self, a: V, /) -> V:
+        """The largest integer not above."""
+
+    def ceil(self, a: V, /) -> V:
+        """The smallest integer not below."""
+
+    def round(self, a: V, /) -> V:
+        """The nearest integer, the even one of two."""
+
     def compare(self, kind: Comparison, a: V, b: V, /) -> V:
         """A bool; comparisons with NaN are false, `ne` is true."""
 

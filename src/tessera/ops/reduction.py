@@ -1,4 +1,4 @@
-"""Reductions over any axes: `sum mean max min prod argmax`.
+"""Reductions over any axes: `sum mean max min prod argmax logsumexp`.
 
 Attributes are `axes`, sorted and counted from 0, and `keepdims`. Integers and bools add up and multiply in int64, as
 in torch; `max`, `min` and `argmax` treat NaN as the extreme, and refuse to choose from nothing.
@@ -6,6 +6,7 @@ in torch; `max`, `min` and `argmax` treat NaN as the extreme, and refuse to choo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -79,6 +80,10 @@ def _flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
     return elements(operands[0].shape)
 
 
+def _logsumexp_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+    return 4 * elements(operands[0].shape) + 2 * elements(result.shape)
+
+
 def _mean_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
     return elements(operands[0].shape) + elements(result.shape)
 
@@ -113,6 +118,10 @@ def _argmax_reference(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> torch.T
         return torch.argmax(x, axes[0], keepdim=keepdims)
     place = torch.argmax(x)
     return place.reshape([1] * x.ndim) if keepdims else place
+
+
+def _logsumexp_reference(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> torch.Tensor:
+    return torch.logsumexp(x, axes, keepdim=keepdims) if axes else x
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------
@@ -161,6 +170,13 @@ def _prod_gradient(g: N, operands: tuple[N], out: N, *, axes: Axes, keepdims: bo
     return (_spread(g, x.shape, axes) * others,)
 
 
+def _logsumexp_gradient(g: N, operands: tuple[N], out: N, *, axes: Axes, keepdims: bool) -> tuple[N]:
+    """The softmax; 0 where all elements are -inf."""
+    (x,) = operands
+    finite = call("where", out == -math.inf, literal(0, out.dtype), out)
+    return (_spread(g, x.shape, axes) * call("exp", x - _spread(finite, x.shape, axes)),)
+
+
 # -- bodies -----------------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +218,14 @@ def _argmax_body(e: Emitter[V], x: V, **attributes: object) -> V:
     return e.reduce("min", e.select(hit, position, e.constant(2**62, position)))
 
 
+def _logsumexp_body(e: Emitter[V], x: V, **attributes: object) -> V:
+    largest = e.reduce("max", x)
+    # An infinite maximum is its own result; subtracted it would give NaN.
+    infinite = e.compare("eq", e.abs(largest), e.constant(math.inf, largest))
+    shift = e.select(infinite, e.constant(0.0, largest), largest)
+    return e.add(shift, e.log(e.reduce("add", e.exp(e.sub(x, shift)))))
+
+
 def _define(
     name: str,
     operand_dtypes: OperandDTypes,
@@ -235,3 +259,6 @@ _define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=
 _define("max", _ordered, _max_reference, _extreme_gradient, _max_body, result=_extreme)
 _define("min", _ordered, _min_reference, _extreme_gradient, _min_body, result=_extreme)
 _define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, result=_place)
+_define(
+    "logsumexp", _only_float, _logsumexp_reference, _logsumexp_gradient, _logsumexp_body, flops=_logsumexp_flops
+)

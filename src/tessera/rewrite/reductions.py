@@ -2,7 +2,8 @@
 
     sum(x, axes = 0, 2)   ->   sum(sum(x, axes = 2), axes = 0)
 
-A kernel reduces one contiguous range of dimensions. Sums, products, extrema and means of equal parts all compose.
+A kernel reduces one contiguous range of dimensions. Sums, products, extrema, log-sum-exps and means of equal parts all
+compose.
 """
 
 from __future__ import annotations
@@ -102,6 +103,6 @@ def drop_empty_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAVa
 
 
 RULES = (
-    NamedRule("drop-empty-reduction", ("sum", "mean", "max", "min", "prod", "argmax"), drop_empty_reduction),
-    NamedRule("split-reduction", ("sum", "mean", "max", "min", "prod"), split_reduction),
+    NamedRule("drop-empty-reduction", ("sum", "mean", "max", "min", "prod", "argmax", "logsumexp"), drop_empty_reduction),
+    NamedRule("split-reduction", ("sum", "mean", "max", "min", "prod", "logsumexp"), split_reduction),
 )

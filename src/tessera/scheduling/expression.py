@@ -15,7 +15,7 @@ from tessera.dtypes import DType, bool_, fp32, int64
 
 Attribute: TypeAlias = bool | int | float | str | DType
 
-TRANSCENDENTAL = frozenset({"exp", "exp2", "log", "tanh", "erf", "pow", "rsqrt", "sqrt", "div"})
+TRANSCENDENTAL = frozenset({"exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "pow", "rsqrt", "sqrt", "div"})
 """Operations dear enough that keeping their result in memory may beat computing it twice."""
 
 
@@ -156,6 +156,27 @@ class Recorder:
 
     def erf(self, a: Value) -> Value:
         return self.make("erf", (a,))
+
+    def expm1(self, a: Value) -> Value:
+        return self.make("expm1", (a,))
+
+    def log1p(self, a: Value) -> Value:
+        return self.make("log1p", (a,))
+
+    def sin(self, a: Value) -> Value:
+        return self.make("sin", (a,))
+
+    def cos(self, a: Value) -> Value:
+        return self.make("cos", (a,))
+
+    def floor(self, a: Value) -> Value:
+        return self.make("floor", (a,))
+
+    def ceil(self, a: Value) -> Value:
+        return self.make("ceil", (a,))
+
+    def round(self, a: Value) -> Value:
+        return self.make("round", (a,))
 
     # -- comparisons, logic, casts --------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ OPERATION_COST: Mapping[str, int] = MappingProxyType(
     {
         "load": 0, "constant": 0, "scalar": 0, "extent": 0, "position": 1, "reduce": 2,
         "exp": 6, "exp2": 5, "log": 8, "rsqrt": 6, "sqrt": 8, "div": 9, "tanh": 20, "erf": 20, "pow": 40,
+        "expm1": 20, "log1p": 20, "sin": 30, "cos": 30,
     }
 )  # fmt: skip
 """Instructions of a warp per element, where it is not one: special functions start every eighth clock ("CUDA C++

@@ -11,8 +11,11 @@ from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue
 
 FUNCTION_OPERATIONS: Final[Mapping[str, int]] = MappingProxyType(
-    {"div": 10, "sqrt": 12, "rsqrt": 20, "exp": 15, "exp2": 14, "log": 33, "tanh": 28, "erf": 18, "pow": 120}
-)
+    {
+        "div": 10, "sqrt": 12, "rsqrt": 20, "exp": 15, "exp2": 14, "expm1": 20, "log": 33, "log1p": 50, "sin": 34,
+        "cos": 35, "tanh": 28, "erf": 18, "pow": 120,
+    }
+)  # fmt: skip
 """Vector instructions of an fp32 function as `backend/llvm/vecmath` expands it; all other operations are one."""
 
 LOOP_INSTRUCTIONS: Final = 4

@@ -18,6 +18,7 @@ SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, -0.5, 3.7, -80.0, 80.0, 1e-30
 PAIRS = torch.cartesian_prod(SPECIAL, SPECIAL).T.double()
 
 UNARY = ["neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "silu", "gelu"]
+UNARY += ["expm1", "log1p", "sin", "cos", "floor", "ceil", "round"]
 BINARY = ["add", "sub", "mul", "div", "pow", "maximum", "minimum"]
 COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge"]
 

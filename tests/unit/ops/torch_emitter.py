@@ -83,6 +83,27 @@ class TorchEmitter:
     def erf(self, a: Value, /) -> Value:
         return Value(torch.erf(a.tensor))
 
+    def expm1(self, a: Value, /) -> Value:
+        return Value(torch.expm1(a.tensor))
+
+    def log1p(self, a: Value, /) -> Value:
+        return Value(torch.log1p(a.tensor))
+
+    def sin(self, a: Value, /) -> Value:
+        return Value(torch.sin(a.tensor))
+
+    def cos(self, a: Value, /) -> Value:
+        return Value(torch.cos(a.tensor))
+
+    def floor(self, a: Value, /) -> Value:
+        return Value(torch.floor(a.tensor))
+
+    def ceil(self, a: Value, /) -> Value:
+        return Value(torch.ceil(a.tensor))
+
+    def round(self, a: Value, /) -> Value:
+        return Value(torch.round(a.tensor))
+
     def compare(self, kind: Comparison, a: Value, b: Value, /) -> Value:
         assert a.dtype is not dtypes.bool_, "an i1 has a sign"
         return Value(getattr(torch, kind)(*self._same(a, b)))

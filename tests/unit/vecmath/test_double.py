@@ -9,7 +9,7 @@ from mpmath import mp, mpf
 from tests.unit.vecmath.accuracy import SPECIAL, agree_outside_range
 from tests.unit.vecmath.harness import native
 
-FUNCTIONS = ("erf", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "tanh")
+FUNCTIONS = ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "sin", "sqrt", "tanh")
 PRECISE = {name: getattr(mp, name) for name in FUNCTIONS if name != "exp2"} | {"exp2": lambda x: mpf(2) ** x}
 
 

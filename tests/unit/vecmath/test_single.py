@@ -93,7 +93,7 @@ def test_sigmoid_is_exact_to_3_ulp_until_it_underflows(lanes: int, avx512: bool)
 
 
 @WIDTHS
-@pytest.mark.parametrize("function", ["erf", "expm1", "log1p", "sqrt", "tanh"])
+@pytest.mark.parametrize("function", ["erf", "expm1", "log1p", "sin", "sqrt", "tanh"])
 def test_odd_functions_keep_the_sign_of_zero_and_denormals(function: str, lanes: int, avx512: bool) -> None:
     x = np.array([0.0, -0.0, 1e-45, 1e-40, 1.1e-38], np.float32)
     got = native(function, 1, lanes, avx512=avx512)(x)

@@ -289,8 +289,8 @@ ELEMENTWISE: dict[type[Operation], Maker] = {
     math.RsqrtOp: _vector_math("rsqrt"),
     math.TanhOp: _vector_math("tanh"),
     math.ErfOp: _vector_math("erf"),
-    math.SinOp: _each_lane("sin"),
-    math.CosOp: _each_lane("cos"),
+    math.SinOp: _vector_math("sin"),
+    math.CosOp: _vector_math("cos"),
     math.TanOp: _each_lane("tan"),
 }
 """What computes each operation class element by element."""

@@ -15,6 +15,7 @@ from tessera.backend.llvm.vecmath.error_function import erf
 from tessera.backend.llvm.vecmath.exponential import exp, exp2, expm1, sigmoid, tanh
 from tessera.backend.llvm.vecmath.lanes import Emitter, FloatType, Lanes, MathTarget
 from tessera.backend.llvm.vecmath.logarithm import log, log1p, powf
+from tessera.backend.llvm.vecmath.trigonometric import cos, sin
 
 __all__ = ["FUNCTIONS", "Emitter", "FloatType", "MathTarget", "expand"]
 
@@ -37,6 +38,7 @@ def _libm(name: str) -> Unary:
 
 
 SINGLE: Final[Mapping[str, Unary]] = {
+    "cos": cos,
     "erf": erf,
     "exp": exp,
     "exp2": exp2,
@@ -45,10 +47,12 @@ SINGLE: Final[Mapping[str, Unary]] = {
     "log1p": log1p,
     "rsqrt": _rsqrt,
     "sigmoid": sigmoid,
+    "sin": sin,
     "sqrt": _sqrt,
     "tanh": tanh,
 }
 DOUBLE: Final[Mapping[str, Unary]] = {
+    "cos": _libm("cos"),
     "erf": _libm("erf"),
     "exp": exp,
     "exp2": _libm("exp2"),
@@ -57,6 +61,7 @@ DOUBLE: Final[Mapping[str, Unary]] = {
     "log1p": _libm("log1p"),
     "rsqrt": _rsqrt,
     "sigmoid": sigmoid,
+    "sin": _libm("sin"),
     "sqrt": _sqrt,
     "tanh": _libm("tanh"),
 }
