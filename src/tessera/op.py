@@ -20,7 +20,22 @@ import torch
 from tessera import dtypes
 from tessera.compiler.tiles import refuse_impossible
 from tessera.compiler.tracing import kernel
+from tessera.doors.functions import (
+    ceil,
+    cos,
+    elu,
+    expm1,
+    floor,
+    hardswish,
+    isnan,
+    leaky_relu,
+    log1p,
+    round,
+    sin,
+    softplus,
+)
 from tessera.doors.products import constant
+from tessera.doors.reductions import all, any, logsumexp, std, var
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
 from tessera.lazy import issuing, sources
@@ -34,29 +49,41 @@ from tessera.runtime.streams import Stream
 __all__ = [
     "abs",
     "add",
+    "all",
+    "any",
     "argmax",
     "broadcast_to",
     "cast",
+    "ceil",
     "clamp",
     "concat",
     "constant",
+    "cos",
     "div",
+    "elu",
     "eq",
     "erf",
     "exp",
+    "expm1",
     "flash_attention",
+    "floor",
     "ge",
     "gelu",
     "gemm",
     "gt",
+    "hardswish",
+    "isnan",
     "kernel",
     "layer_norm",
     "le",
+    "leaky_relu",
     "log",
+    "log1p",
     "log_softmax",
     "logical_and",
     "logical_not",
     "logical_or",
+    "logsumexp",
     "lt",
     "matmul",
     "max",
@@ -72,16 +99,21 @@ __all__ = [
     "relu",
     "reshape",
     "rms_norm",
+    "round",
     "rsqrt",
     "sigmoid",
     "silu",
+    "sin",
     "softmax",
+    "softplus",
     "sqrt",
+    "std",
     "sub",
     "sum",
     "tanh",
     "tensor",
     "transpose",
+    "var",
     "where",
 ]
 
@@ -110,7 +142,7 @@ def tensor(shape_or_data: object, dtype: object = None, device: object = None) -
 
 def _tensor(shape_or_data: object, dtype: object) -> Tensor:
     wanted = None if dtype is None else dtypes.dtype_of(dtype)
-    if isinstance(shape_or_data, tuple) and all(type(extent) is int for extent in shape_or_data):
+    if isinstance(shape_or_data, tuple) and {type(extent) for extent in shape_or_data} <= {int}:
         return typed(Tensor, leaf_node(sources.standard_normal(shape_or_data, wanted or dtypes.fp32)))
     if isinstance(shape_or_data, Tensor):
         return shape_or_data if wanted is None else shape_or_data.to(wanted)

@@ -259,6 +259,4 @@ _define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=
 _define("max", _ordered, _max_reference, _extreme_gradient, _max_body, result=_extreme)
 _define("min", _ordered, _min_reference, _extreme_gradient, _min_body, result=_extreme)
 _define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, result=_place)
-_define(
-    "logsumexp", _only_float, _logsumexp_reference, _logsumexp_gradient, _logsumexp_body, flops=_logsumexp_flops
-)
+_define("logsumexp", _only_float, _logsumexp_reference, _logsumexp_gradient, _logsumexp_body, flops=_logsumexp_flops)

@@ -103,6 +103,8 @@ def drop_empty_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAVa
 
 
 RULES = (
-    NamedRule("drop-empty-reduction", ("sum", "mean", "max", "min", "prod", "argmax", "logsumexp"), drop_empty_reduction),
+    NamedRule(
+        "drop-empty-reduction", ("sum", "mean", "max", "min", "prod", "argmax", "logsumexp"), drop_empty_reduction
+    ),
     NamedRule("split-reduction", ("sum", "mean", "max", "min", "prod", "logsumexp"), split_reduction),
 )

@@ -15,7 +15,9 @@ from tessera.dtypes import DType, bool_, fp32, int64
 
 Attribute: TypeAlias = bool | int | float | str | DType
 
-TRANSCENDENTAL = frozenset({"exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "pow", "rsqrt", "sqrt", "div"})
+TRANSCENDENTAL = frozenset(
+    {"exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "pow", "rsqrt", "sqrt", "div"}
+)
 """Operations dear enough that keeping their result in memory may beat computing it twice."""
 
 

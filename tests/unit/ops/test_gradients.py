@@ -43,12 +43,18 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     "cast": [(lambda a: a.to("fp64"), (normal(3),))],
     "gelu": [(op.gelu, (normal(3, 4),)), (lambda a: op.gelu(a, approximate="tanh"), (normal(3, 4),))],
     **{name: [(getattr(op, name), (positive(3, 4),))] for name in ("log", "log1p", "sqrt", "rsqrt")},
-    **{name: [(getattr(op, name), (normal(3, 4),))] for name in "neg abs relu exp expm1 sin cos tanh erf sigmoid silu".split()},
+    **{
+        name: [(getattr(op, name), (normal(3, 4),))]
+        for name in "neg abs relu exp expm1 sin cos tanh erf sigmoid silu".split()
+    },
     "sum": [(lambda a: a.sum((0, 2)), (normal(2, 3, 4),)), (lambda a: a.sum(1, keepdims=True), (normal(2, 3),))],
     "mean": [(lambda a: a.mean((0, 2)), (normal(2, 3, 4),)), (lambda a: a.mean(), (normal(2, 3),))],
     "max": [(lambda a: a.max(1), (normal(2, 3, 4),)), (lambda a: a.max(), (normal(2, 3),))],
     "min": [(lambda a: a.min((0, 1)), (normal(2, 3, 4),))],
-    "logsumexp": [(lambda a: op.logsumexp(a, 1), (normal(2, 3, 4),)), (lambda a: op.logsumexp(a, (0, 2)), (normal(2, 3, 2),))],
+    "logsumexp": [
+        (lambda a: op.logsumexp(a, 1), (normal(2, 3, 4),)),
+        (lambda a: op.logsumexp(a, (0, 2)), (normal(2, 3, 2),)),
+    ],
     "prod": [(lambda a: a.prod(1), (normal(2, 3, 4),))],
     "softmax": [(op.softmax, (normal(3, 4),)), (lambda a: op.softmax(a, 0), (normal(3, 4),))],
     "log_softmax": [(op.log_softmax, (normal(3, 4),))],

@@ -18,7 +18,20 @@ W = torch.randn(8)
 HEADS = torch.randn(1, 2, 5, 32)
 
 UNARY = ["neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "relu", "gelu", "silu", "logical_not"]
-UNARY += ["expm1", "log1p", "sin", "cos", "floor", "ceil", "round", "isnan", "softplus", "elu", "leaky_relu", "hardswish"]
+UNARY += [
+    "expm1",
+    "log1p",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "round",
+    "isnan",
+    "softplus",
+    "elu",
+    "leaky_relu",
+    "hardswish",
+]
 BINARY = ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "logical_and", "logical_or"]
 BINARY += ["eq", "ne", "lt", "le", "gt", "ge"]
 REDUCTIONS = ["sum", "mean", "max", "min", "prod", "argmax", "logsumexp", "var", "std", "all", "any"]

@@ -1,8 +1,8 @@
 """sin and cos in fp32, reduced in double.
 
 The argument is reduced to [-pi/4, pi/4] by Cody and Waite's method (Software Manual for the Elementary Functions, 1980,
-chapter 8) with pi/2 as the sum of two doubles, so that 106 bits of it count: for |x| up to 2^40 what is left is as exact
-as fp32 can hold. Beyond, digits of pi are missing: results stay within [-1, 1] and mean nothing.
+chapter 8) with pi/2 as the sum of two doubles, so that 106 bits of it count: for |x| up to 2^40 what is left is as
+exact as fp32 can hold. Beyond, digits of pi are missing: results stay within [-1, 1] and mean nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _quadrant(on: Lanes, r: str, quarter: str) -> str:
     square = on.mul(r, r)
     sine = on.fma(on.mul(r, square), on.polynomial(coefficients.SIN_F32, square), r)
     sine = on.with_sign(sine, r)  # the sum of zeros of both signs is +0
-    tail = on.fma(on.mul(square, square), on.polynomial(coefficients.COS_F32, square), on.mul(square, on.constant(-0.5)))
-    cosine = on.add(tail, on.constant(1.0))
+    tail = on.mul(on.mul(square, square), on.polynomial(coefficients.COS_F32, square))
+    cosine = on.add(on.fma(square, on.constant(-0.5), tail), on.constant(1.0))
     odd = on.emitter.emit(f"icmp ne {on.bits_type} {on.on_bits('and', quarter, 1)}, {on.bits_constant(0)}")
     value = on.select(odd, cosine, sine)
     sign = on.on_bits("shl", on.on_bits("and", quarter, 2), 30)

@@ -1,0 +1,88 @@
+"""Functions of one variable, element by element. All are maps, which fuse with their neighbours."""
+
+from __future__ import annotations
+
+from tessera.doors.nodes import Number, call, node, on, unary
+from tessera.errors import ArgumentError, DTypeError
+from tessera.handle import Tensor
+from tessera.runtime.streams import Stream
+
+
+def sin(x: object, stream: Stream | None = None) -> Tensor:
+    """The sine of radians; of fp32 within 1.6 units in the last place up to 2^40, beyond which it has no digits."""
+    return unary("sin", x, stream)
+
+
+def cos(x: object, stream: Stream | None = None) -> Tensor:
+    """The cosine of radians; as exact as `sin`."""
+    return unary("cos", x, stream)
+
+
+def expm1(x: object, stream: Stream | None = None) -> Tensor:
+    """e ** x - 1, exact for small x too."""
+    return unary("expm1", x, stream)
+
+
+def log1p(x: object, stream: Stream | None = None) -> Tensor:
+    """The natural logarithm of 1 + x, exact for small x too."""
+    return unary("log1p", x, stream)
+
+
+def floor(x: object, stream: Stream | None = None) -> Tensor:
+    """The largest integer not above x, in the dtype of x."""
+    return unary("floor", x, stream)
+
+
+def ceil(x: object, stream: Stream | None = None) -> Tensor:
+    """The smallest integer not below x, in the dtype of x."""
+    return unary("ceil", x, stream)
+
+
+def round(x: object, stream: Stream | None = None) -> Tensor:
+    """The nearest integer, the even one of two, in the dtype of x."""
+    return unary("round", x, stream)
+
+
+def isnan(x: object, *, stream: Stream | None = None) -> Tensor:
+    """Whether an element is not a number."""
+    value = node(x)
+    return on(call("ne", value, value), stream)
+
+
+def leaky_relu(x: object, negative_slope: Number = 0.01, *, stream: Stream | None = None) -> Tensor:
+    """x where it is positive, `negative_slope` times x elsewhere."""
+    value = _floats("leaky_relu", x)
+    slope = _number("leaky_relu", "negative_slope", negative_slope)
+    return on(call("where", value > 0, value, value * slope), stream)
+
+
+def elu(x: object, alpha: Number = 1.0, *, stream: Stream | None = None) -> Tensor:
+    """x where it is positive, alpha * (exp(x) - 1) elsewhere (Clevert et al. 2015)."""
+    value = _floats("elu", x)
+    below = call("expm1", call("minimum", value, 0.0)) * _number("elu", "alpha", alpha)
+    return on(call("where", value > 0, value, below), stream)
+
+
+def softplus(x: object, *, stream: Stream | None = None) -> Tensor:
+    """log(1 + exp(x)), of any size: max(x, 0) + log1p(exp(-|x|))."""
+    value = _floats("softplus", x)
+    return on(call("maximum", value, 0.0) + call("log1p", call("exp", -call("abs", value))), stream)
+
+
+def hardswish(x: object, *, stream: Stream | None = None) -> Tensor:
+    """x * clamp(x + 3, 0, 6) / 6 (Howard et al., "Searching for MobileNetV3", 2019)."""
+    value = _floats("hardswish", x)
+    return on(value * call("clamp", value + 3.0, minimum=0.0, maximum=6.0) * (1.0 / 6.0), stream)
+
+
+def _floats(name: str, x: object) -> Tensor:
+    value = node(x)
+    if value.dtype.kind != "float":
+        raise DTypeError(f"{name} of {value.dtype}: defined on floating-point elements only", hints=["cast to fp32"])
+    return value
+
+
+def _number(name: str, parameter: str, value: object) -> Number:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ArgumentError(f"{name}: {parameter}={value!r}", hints=["a number"])
+    return float(value)

@@ -1,0 +1,62 @@
+"""Reductions made of others: each is one kernel, whose passes share what they read."""
+
+from __future__ import annotations
+
+from tessera.doors.nodes import Number, call, node, on
+from tessera.errors import ArgumentError, DTypeError
+from tessera.handle import Tensor
+from tessera.ops import calls
+from tessera.ops.calls import Axis
+from tessera.runtime.streams import Stream
+
+
+def logsumexp(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+    """log(sum(exp(x))) along axes, all by default, without overflow; -inf of no elements."""
+    return on(calls.reduction("logsumexp", node(x), axis, keepdims), stream)
+
+
+def var(
+    x: object, axis: Axis = None, correction: Number = 1, keepdims: bool = False, *, stream: Stream | None = None
+) -> Tensor:
+    """The variance along axes, all by default: the sum of squared distances from the mean over n - correction.
+
+    As in torch the default is the unbiased estimate, and where n - correction is not positive the result is inf or NaN.
+    """
+    return on(_variance("var", x, axis, correction, keepdims), stream)
+
+
+def std(
+    x: object, axis: Axis = None, correction: Number = 1, keepdims: bool = False, *, stream: Stream | None = None
+) -> Tensor:
+    """The square root of `var`."""
+    return on(call("sqrt", _variance("std", x, axis, correction, keepdims)), stream)
+
+
+def all(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+    """Whether all elements along axes (all by default) are true: not 0. True of no elements."""
+    return on(_quantified("prod", "min", x, axis, keepdims), stream)
+
+
+def any(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+    """Whether an element along axes (all by default) is true: not 0. False of no elements."""
+    return on(_quantified("sum", "max", x, axis, keepdims), stream)
+
+
+def _variance(name: str, x: object, axis: Axis, correction: Number, keepdims: bool) -> Tensor:
+    value = node(x)
+    if value.dtype.kind != "float":
+        raise DTypeError(f"{name} of {value.dtype}: defined on floating-point elements only", hints=["cast to fp32"])
+    if isinstance(correction, bool) or not isinstance(correction, int | float):
+        raise ArgumentError(f"{name}: correction={correction!r}", hints=["a number, 1 or 0 as a rule"])
+    centred = value - value.mean(axis, keepdims=True)
+    squares = (centred * centred).sum(axis, keepdims)
+    count = value.size / squares.size if squares.size else 0
+    degrees = max(count - correction, 0)
+    return call("div", squares, float(degrees))
+
+
+def _quantified(empty: str, name: str, x: object, axis: Axis, keepdims: bool) -> Tensor:
+    """Extrema of truth values; of no elements, which have none, sums and products."""
+    truth = call("ne", node(x), 0)
+    found: Tensor = calls.reduction(empty if 0 in truth.shape else name, truth, axis, keepdims)
+    return found if found.dtype == truth.dtype else call("ne", found, 0)
