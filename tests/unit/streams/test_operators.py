@@ -56,7 +56,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "flash_attention": (HEADS, HEADS, HEADS),
 }
 
-NO_OPERATORS = {"tensor", "kernel"}
+NO_OPERATORS = {"tensor", "kernel", "constant"}
 
 
 def test_no_operator_was_forgotten() -> None:
