@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import torch
 from torch import nn
@@ -79,6 +80,12 @@ def heads_of(x: tessera.Tensor, heads: int) -> tuple[tessera.Tensor, ...]:
     return tuple(split.transpose(axes))
 
 
+@cache
+def causal_mask(tokens: int, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to scores (tokens, tokens): -inf for the keys behind a query, else 0."""
+    return torch.full((tokens, tokens), -math.inf, dtype=dtype).triu(1)
+
+
 def flash(query: tessera.Tensor, key: tessera.Tensor, value: tessera.Tensor) -> tessera.Tensor:
     """Causal attention by the operator."""
     return op.flash_attention(query, key, value, causal=True)
@@ -86,10 +93,9 @@ def flash(query: tessera.Tensor, key: tessera.Tensor, value: tessera.Tensor) -> 
 
 def algebra(query: tessera.Tensor, key: tessera.Tensor, value: tessera.Tensor) -> tessera.Tensor:
     """Causal attention written out: softmax(scale * Q K^T + mask) V."""
-    tokens = query.shape[-2]
-    hidden = torch.full((tokens, tokens), -math.inf, dtype=torch.float32).triu(1)
-    scores = op.matmul(query, op.transpose(key)) * query.shape[-1] ** -0.5
-    return op.matmul(op.softmax(scores + hidden.to(scores.dtype.torch)), value)
+    tokens, size = query.shape[-2:]
+    scores = op.matmul(query, op.transpose(key)) * size**-0.5
+    return op.matmul(op.softmax(scores + causal_mask(tokens, query.dtype.torch)), value)
 
 
 Attention = Callable[[tessera.Tensor, tessera.Tensor, tessera.Tensor], tessera.Tensor]

@@ -1,4 +1,4 @@
-"""Whole blocks and models with random weights: a GPT-2-small block."""
+"""Whole blocks and models with random weights: a block of GPT-2 small, a block of a Llama-type model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from bench.jobs.job import Builder, Call, Inputs, Job
 from bench.results import Goal
-from examples import gpt2_block
+from examples import gpt2_block, llama_block
 
 SEED = 20
 GOALS = (
@@ -54,6 +54,32 @@ def _gpt2_jobs(quick: bool) -> Iterator[Job]:
             )
 
 
+def _llama(attention: llama_block.Attention) -> Builder:
+    def build(module: torch.nn.Module, inputs: Inputs) -> Call:
+        weights = module.state_dict()
+        size = int(module.size)  # type: ignore[arg-type]
+        return lambda: llama_block.block(inputs[0], weights, size, attention).eval()
+
+    return build
+
+
+def _llama_jobs(quick: bool) -> Iterator[Job]:
+    width, heads, kv_heads, hidden = (64, 4, 2, 176) if quick else (2048, 32, 8, 5632)
+    for tokens in TOKENS[:1] if quick else TOKENS:
+        for dtype, kind in DTYPES.items():
+            yield Job(
+                name=f"Llama block {dtype}, {tokens} tokens",
+                goal=GOALS,
+                inputs=partial(normal, tokens, width, dtype=dtype),
+                module=partial(llama_block.random_block, width, heads, kv_heads, hidden, tokens, kind, SEED),
+                ours=_llama(llama_block.flash),
+                variants={"tessera, attention as algebra": _llama(llama_block.algebra)},
+                tolerance=TOLERANCE[dtype],
+                dtype=dtype,
+                memory=True,
+            )
+
+
 def jobs(quick: bool) -> list[Job]:
     """The jobs of this theme; small ones when `quick`."""
-    return [*_gpt2_jobs(quick)]
+    return [*_gpt2_jobs(quick), *_llama_jobs(quick)]

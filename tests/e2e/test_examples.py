@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from examples import gpt2_block
+from examples import gpt2_block, llama_block
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 33])
@@ -21,4 +21,20 @@ def test_a_gpt2_block_is_torchs(tokens: int, attention: gpt2_block.Attention) ->
 def test_the_gpt2_example_says_what_it_found() -> None:
     lines: list[str] = []
     assert gpt2_block.main(width=48, heads=4, tokens=9, write=lines.append) < 1e-5
+    assert "9 tokens of width 48" in lines[0]
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 33])
+@pytest.mark.parametrize("attention", [llama_block.flash, llama_block.algebra])
+def test_a_llama_block_is_torchs(tokens: int, attention: llama_block.Attention) -> None:
+    module = llama_block.random_block(width=48, heads=6, kv_heads=2, hidden=80, tokens=40)
+    x = torch.randn(2, tokens, 48)
+    found = llama_block.block(x, module.state_dict(), module.size, attention)
+    with torch.no_grad():
+        torch.testing.assert_close(found.torch(), module(x), atol=1e-5, rtol=1e-4)
+
+
+def test_the_llama_example_says_what_it_found() -> None:
+    lines: list[str] = []
+    assert llama_block.main(width=48, heads=4, kv_heads=2, hidden=64, tokens=9, write=lines.append) < 1e-5
     assert "9 tokens of width 48" in lines[0]
