@@ -11,8 +11,9 @@ Results are reproducible bit for bit under every policy as long as the schedule 
                   algebraic identities that round differently.
 "deterministic"   the order of every sum depends on shapes and dtypes alone: tuning, another schedule or another
                   number of threads gives the same bits.
-"strict"          deterministic, and arithmetic is done as written: no algebraic identities that round differently
-                  and no tf32.
+"strict"          deterministic, and arithmetic is done as written: no algebraic identities that round differently,
+                  no tf32, and no attention in place of products and a softmax: a row whose scores are all -inf is
+                  then NaN as written, and 0 otherwise.
 ================  ==============================================================================================
 
 `tf32=True`, with the first two, lets fp32 matrix products round their operands to tf32 where the hardware has it.

@@ -10,7 +10,8 @@ from tessera.compiler.constants import packed_note
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Code, Kernel
 from tessera.compiler.launches import Choice
-from tessera.compiler.program import KernelItem, Program
+from tessera.compiler.program import KernelItem
+from tessera.compiler.programs import Programs
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import print_module
 from tessera.ir.schedule import KernelOp
@@ -63,11 +64,11 @@ def compilations_of(forms: Mapping[SymbolicForm, str]) -> list[tuple[str, str, s
 
 
 def _kernels_by_item(form: SymbolicForm) -> list[list[Kernel]]:
-    program = form.program
-    items = program.items if isinstance(program, Program) else ()
+    programs = form.program.made if isinstance(form.program, Programs) else ()
     return [
         [kernel for kernel in item.variants.values() if isinstance(kernel, Kernel)]
-        for item in items
+        for program in programs
+        for item in program.items
         if isinstance(item, KernelItem)
     ]
 
@@ -85,7 +86,7 @@ def _graph_text(structure: Structure) -> str:
 
 
 def _schedule_text(structure: Structure) -> str:
-    module = pipeline.program_of(symbolic_form(structure)).module.clone()
+    module = pipeline.program_of(structure).module.clone()
     kernels = {choice.subject.item.name: choice for choice in choices_of(structure)}
     for operation in module.walk():
         if isinstance(operation, KernelOp) and operation.sym_name.data in kernels:
@@ -99,9 +100,8 @@ def _predictions(structure: Structure) -> list[str]:
         return []
     compiler = pipeline.kernel_compiler()
     lines = []
-    for launch in launches_of(pipeline.program_of(symbolic_form(structure)), structure, compiler):
-        problem = launch.subject.problem(launch.call.shaped.extents, launch.choice.workers)
-        estimate = compiler.model.estimate(problem, launch.schedule)
+    for launch in launches_of(pipeline.program_of(structure), structure, compiler):
+        estimate = compiler.estimate(launch)
         workers = "1 worker" if launch.choice.workers == 1 else f"{launch.choice.workers} workers"
         lines.append(
             f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {workers}, "
@@ -111,7 +111,7 @@ def _predictions(structure: Structure) -> list[str]:
 
 
 def _rewrites_text(structure: Structure) -> str:
-    return "\n".join(map(str, pipeline.program_of(symbolic_form(structure)).log))
+    return "\n".join(map(str, pipeline.program_of(structure).log))
 
 
 def _tile_text(structure: Structure) -> str:

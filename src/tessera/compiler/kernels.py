@@ -30,7 +30,7 @@ from tessera.runtime.plan import BoundPlan, Step
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.choice import modelled_choice, size_class
 from tessera.scheduling.contraction_space import ContractionProblem
-from tessera.scheduling.cost import RooflineModel
+from tessera.scheduling.cost import Estimate, RooflineModel
 from tessera.scheduling.families import Problem, kernel_family
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.ordering import keeping_order, sum_order
@@ -218,6 +218,11 @@ class KernelCompiler:
     def model(self) -> RooflineModel:
         """The cost model over this machine's ceilings, where they have been measured."""
         return RooflineModel(ceilings.stored(), self.target)
+
+    def estimate(self, launch: Launch) -> Estimate:
+        """What the cost model expects of a launch."""
+        problem = launch.subject.problem(launch.call.shaped.extents, launch.choice.workers)
+        return self.model.estimate(problem, launch.schedule)
 
     def default_schedule(self, subject: Subject, problem: Problem) -> Schedule:
         """The schedule of a kernel that nobody has tuned."""

@@ -13,15 +13,16 @@ from tessera.backend.triton.static import kernel_objects
 from tessera.compiler.arrays import Call
 from tessera.compiler.binding import bind
 from tessera.compiler.gpu_kernels import Compile, GpuKernelCompiler
-from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Choice
-from tessera.compiler.program import Program, read_program
+from tessera.compiler.program import Program
+from tessera.compiler.programs import Programs
 from tessera.lazy.devices import CPU, INTERPRETER
 from tessera.lazy.node import Node, joined
+from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import FAST, Policy, current_policy
 from tessera.lazy.structure import Plan, Structure
-from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.lazy.symbolic import symbolic_form
 from tessera.rewrite.passes import graph_passes
 from tessera.runtime.device import driver_of
 from tessera.scheduling.families import Problem
@@ -80,15 +81,18 @@ def _tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | N
     return tuning.tuned_gpu_schedule(compiler, call)
 
 
-def program_of(form: SymbolicForm) -> Program:
-    """The program of a form: built, rewritten and fused once."""
+def program_of(structure: Structure, order: Sequence[Occurrence] | None = None) -> Program:
+    """The program that a structure runs under the numerics policy in force: built, rewritten and fused once for all
+    structures of its form. `order` is `structure.post_order()`, where the caller has it.
+    """
+    order = order or structure.post_order()
+    form = symbolic_form(structure, order)
     if form.program is None:
-        graph = build_graph(form)
-        log = [firing for step in graph_passes() for firing in step.rewrite(graph.module)]
-        form.program = read_program(graph.module, graph.leaves, graph.extents, log)
-    program = form.program
-    assert isinstance(program, Program)
-    return program
+        form.program = Programs(form, lambda most: graph_passes(idioms=most))
+    programs = form.program
+    assert isinstance(programs, Programs)
+    compiler = kernel_compiler() if structure.device in (None, CPU) else None
+    return programs.choose(structure, order, current_policy(), compiler)
 
 
 def plan(structure: Structure) -> Plan:
@@ -101,7 +105,7 @@ def plan(structure: Structure) -> Plan:
         known = _bound.get((structure, policy))
         if known is None:
             order = structure.post_order()
-            program = program_of(symbolic_form(structure, order))
+            program = program_of(structure, order)
             if structure.device in (None, CPU):
                 known = bind(program, order, kernel_compiler())
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -17,6 +18,7 @@ from tessera.ir.graph import GraphOperation
 from tessera.ops.record import family_of
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.groups import operand_alignment
+from tessera.rewrite.idioms import IDIOMS, Guard, guards_of
 
 Alignment = tuple[int | None, ...]
 
@@ -87,6 +89,13 @@ class Program:
     roots: tuple[int, ...]
     log: tuple[Firing, ...]
     """The rewrites that fired, in order."""
+    guards: tuple[Guard, ...] = ()
+    """What extents have to be for the rewrites to be right: names on either side, whose products are equal."""
+
+    @cached_property
+    def recognized(self) -> bool:
+        """Whether an idiom stands in place of what was written."""
+        return any(firing.rule in IDIOMS for firing in self.log)
 
 
 def read_program(
@@ -115,7 +124,8 @@ def read_program(
         elif isinstance(operation, GraphOperation):
             inputs = tuple(numbers[value] for value in operation.inputs)
             items.append(_layout_item(operation, inputs, number(operation.result, dims_of(operation.result))))
-    return Program(module, leaves, extents, tuple(values), tuple(items), roots, tuple(log))
+    guards = tuple(guards_of(function))
+    return Program(module, leaves, extents, tuple(values), tuple(items), roots, tuple(log), guards)
 
 
 def _layout_item(operation: GraphOperation, inputs: tuple[int, ...], output: int) -> LayoutItem:

@@ -31,7 +31,6 @@ from tessera.lazy.devices import device_named
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node
 from tessera.lazy.policy import current_policy
-from tessera.lazy.symbolic import symbolic_form
 from tessera.ops.record import family_of
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.contraction_space import ContractionProblem
@@ -88,7 +87,7 @@ def launches_of_operator(
     result = op(*arguments)
     node = result[0] if isinstance(result, tuple) else result
     assert isinstance(node, Node)
-    program = pipeline.program_of(symbolic_form(node.structure))
+    program = pipeline.program_of(node.structure)
     launches = launches_of(program, node.structure, compiler or pipeline.kernel_compiler())
     if not launches:
         raise ArgumentError(f"{_name(op)} of {shapes} runs no kernel")

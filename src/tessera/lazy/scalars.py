@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
+
+import torch
 
 from tessera import dtypes
 from tessera.dtypes import DType
@@ -18,6 +21,15 @@ LITERALS: Final = frozenset((-2, -1, -0.5, 0, 0.5, 1, 2))
 """Numbers that rewrites know something about (`x * 1`, `x ** 2`); another number here means another structure."""
 
 
+def _hiding() -> Iterator[float]:
+    yield from (-math.inf, -1e9, -1e30)
+    yield from (torch.finfo(dtype.torch).min for dtype in (dtypes.fp64, dtypes.fp32, dtypes.bf16))
+
+
+HIDING: Final = frozenset(_hiding())
+"""Floats that users give scores which they hide from a softmax; rewrites know those, too."""
+
+
 class _Beside:
     """What numbers of one Python type become beside tensors of one dtype: nodes of literals, or leaves of
     `argument`.
@@ -27,10 +39,12 @@ class _Beside:
 
     def __init__(self, kind: type[Number], dtype: DType) -> None:
         literal_dtype = dtypes.promote_scalar(dtype, kind())
+        argument_dtype = dtypes.accumulator(literal_dtype)
         self.literals: dict[Number, Node] = {
             value: Node((structures.constant(value, literal_dtype), ())) for value in LITERALS if kind(value) == value
         }
-        argument_dtype = dtypes.accumulator(literal_dtype)
+        if literal_dtype.kind == "float" and kind is float:
+            self.literals |= {value: Node((structures.constant(value, argument_dtype), ())) for value in HIDING}
         self.argument: Structure = structures.scalar(argument_dtype)
         self.word: Callable[[Number], int] = word_maker(argument_dtype)
 

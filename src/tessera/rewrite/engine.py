@@ -9,8 +9,9 @@ from xdsl.dialects.builtin import ArrayAttr, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
+from tessera.dtypes import DType
 from tessera.ir import graph
-from tessera.ir.attributes import Value, names_of
+from tessera.ir.attributes import ELEMENT_TYPES, Value, dimension_names, names_of, tensor_type
 from tessera.ir.graph import GraphOperation
 from tessera.ops.pins import KNOBS
 from tessera.ops.record import family_of
@@ -37,6 +38,21 @@ class Rewriter:
         assert isinstance(model.type, TensorType)
         made = graph.create(operator, operands, model.type, attributes)
         made.attributes["dims"] = dims_attribute(model)
+        self.made.append(made)
+        return made.result
+
+    def make(
+        self,
+        operator: str,
+        operands: Sequence[SSAValue],
+        dims: tuple[str, ...],
+        dtype: DType,
+        attributes: Mapping[str, Value] | None = None,
+    ) -> SSAValue:
+        """A new operation with extents and an element type of its own; an extent that is called "1" is static."""
+        kind = tensor_type(tuple(1 if name == "1" else None for name in dims), ELEMENT_TYPES[dtype.name])
+        made = graph.create(operator, operands, kind, attributes)
+        made.attributes["dims"] = dimension_names(dims)
         self.made.append(made)
         return made.result
 

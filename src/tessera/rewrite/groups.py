@@ -20,6 +20,9 @@ from tessera.ir.graph import GraphOperation
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.engine import dims_of
 
+SCALE = 3
+"""The operand of attention that is one number, which may stand in its kernel."""
+
 Mapping_ = tuple[int | None, ...]
 """For each dimension of a value the domain dimension that it walks; None where it is 1 and the domain's is not."""
 
@@ -124,6 +127,7 @@ class Partition:
         return constant.result in self.outputs or any(
             isinstance(use.operation, GraphOperation)
             and family_of(use.operation.operator) in ("layout", "contraction", "attention")
+            and not (family_of(use.operation.operator) == "attention" and use.index == SCALE)
             for use in constant.result.uses
         )
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from tessera.ir.passes import Pass
-from tessera.rewrite import algebra, reductions
+from tessera.rewrite import algebra, idioms, reductions
 from tessera.rewrite.engine import Firing, merge_equal, rewrite_function
 from tessera.rewrite.extents import has_extent_names, name_extents
 from tessera.rewrite.fusion import UNLIMITED, fuse_function
+
+ALL_IDIOMS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,21 @@ class MergeEqualPass(RewritePass):
 
 
 @dataclass(frozen=True)
+class IdiomsPass(RewritePass):
+    """Operators that users wrote out become one: attention (`most` 1), which reads repeated heads in place (2)."""
+
+    name: ClassVar[str] = "idioms"
+    most: int = ALL_IDIOMS
+
+    def on_function(self, function: FuncOp) -> list[Firing]:
+        steps = (idioms.SOFTMAX, idioms.ATTENTION, idioms.SHARED_HEADS)[: self.most + 1] if self.most else ()
+        log = [firing for rules in steps for firing in rewrite_function(function, rules)]
+        if log:
+            log += rewrite_function(function, algebra.RULES) + merge_equal(function.body.block)
+        return log
+
+
+@dataclass(frozen=True)
 class FuseKernelsPass(RewritePass):
     """Graph operations become schedule kernels of at most `limit` operations (1: no fusion)."""
 
@@ -89,14 +106,14 @@ class FuseKernelsPass(RewritePass):
         return fuse_function(function, self.limit)
 
 
-def graph_passes(limit: int = UNLIMITED) -> tuple[RewritePass, ...]:
+def graph_passes(limit: int = UNLIMITED, idioms: int = ALL_IDIOMS) -> tuple[RewritePass, ...]:
     """From the graph as it was written to kernels, in order."""
-    return (SplitReductionsPass(), AlgebraPass(), MergeEqualPass(), FuseKernelsPass(limit))
+    return (SplitReductionsPass(), AlgebraPass(), MergeEqualPass(), IdiomsPass(idioms), FuseKernelsPass(limit))
 
 
 REWRITE_PASSES: Mapping[str, str] = {
     kind.name: f"{__name__}:{kind.__name__}"
-    for kind in (NameExtentsPass, SplitReductionsPass, AlgebraPass, MergeEqualPass, FuseKernelsPass)
+    for kind in (NameExtentsPass, SplitReductionsPass, AlgebraPass, MergeEqualPass, IdiomsPass, FuseKernelsPass)
 }
 """The passes of this room: name -> "module:Class"."""
 

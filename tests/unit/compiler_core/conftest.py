@@ -12,7 +12,6 @@ from tessera.compiler.binding import launches_of
 from tessera.compiler.launches import Launch
 from tessera.compiler.program import Program
 from tessera.handle import Tensor
-from tessera.lazy.symbolic import symbolic_form
 
 ProgramOf: TypeAlias = Callable[[Tensor], Program]
 LaunchesOf: TypeAlias = Callable[[Tensor], list[Launch]]
@@ -21,7 +20,7 @@ LaunchesOf: TypeAlias = Callable[[Tensor], list[Launch]]
 @pytest.fixture
 def program_of() -> ProgramOf:
     """The program that a pending tensor is compiled to."""
-    return lambda tensor: pipeline.program_of(symbolic_form(tensor.structure))
+    return lambda tensor: pipeline.program_of(tensor.structure)
 
 
 @pytest.fixture
@@ -29,7 +28,7 @@ def launches() -> LaunchesOf:
     """The launches that a plan of a pending tensor has."""
 
     def bound(tensor: Tensor) -> list[Launch]:
-        program = pipeline.program_of(symbolic_form(tensor.structure))
+        program = pipeline.program_of(tensor.structure)
         return launches_of(program, tensor.structure, pipeline.kernel_compiler())
 
     return bound

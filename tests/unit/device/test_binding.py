@@ -24,7 +24,6 @@ from tessera.ir.parsing import parse
 from tessera.lazy import structure as structures
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import leaf_node
-from tessera.lazy.symbolic import symbolic_form
 from tessera.runtime.device import driver_of, use_driver
 from tessera.runtime.gpu_plan import DevicePlan
 from tessera.scheduling.schedule import Schedule
@@ -216,7 +215,7 @@ def test_a_kernel_for_another_gpu_is_not_loaded() -> None:
 
 def test_a_compiler_without_a_device_makes_no_plans() -> None:
     x = op.exp(op.tensor(torch.ones(4)))
-    program = pipeline.program_of(symbolic_form(x.structure))
+    program = pipeline.program_of(x.structure)
     with pytest.raises(UnsupportedTargetError, match="launched nowhere"):
         bind(program, x.structure.post_order(), GpuKernelCompiler(H100))
 

@@ -13,7 +13,6 @@ from tessera.compiler import pipeline
 from tessera.compiler.binding import launches_of
 from tessera.compiler.launches import Launch
 from tessera.compiler.tuning import identity_of
-from tessera.lazy.symbolic import symbolic_form
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.entry import Entry
@@ -23,7 +22,7 @@ from tessera.tuning.identity import Provenance
 def launch(rows: int, columns: int) -> Launch:
     """What a row softmax of this shape launches now."""
     structure = op.softmax(op.tensor(torch.ones(rows, columns))).structure
-    program = pipeline.program_of(symbolic_form(structure))
+    program = pipeline.program_of(structure)
     (found,) = launches_of(program, structure, pipeline.kernel_compiler())
     return found
 

@@ -85,4 +85,11 @@ def test_constants_are_rounded_before_they_are_folded() -> None:
 
 
 def test_every_pass_can_be_named() -> None:
-    assert set(REWRITE_PASSES) == {"algebra", "fuse-kernels", "merge-equal", "name-extents", "split-reductions"}
+    assert set(REWRITE_PASSES) == {
+        "algebra",
+        "fuse-kernels",
+        "idioms",
+        "merge-equal",
+        "name-extents",
+        "split-reductions",
+    }
