@@ -176,6 +176,12 @@ class CompileError(TesseraError, RuntimeError):
     code = "E_COMPILE"
 
 
+class LibraryError(TesseraError, RuntimeError):
+    """A library that an operator calls refused its operands; the message holds what it said."""
+
+    code = "E_LIBRARY"
+
+
 class StreamError(TesseraError, RuntimeError):
     """Work that was enqueued on a stream failed; the place is that of the call that enqueued it."""
 

@@ -36,6 +36,7 @@ from tessera.doors.functions import (
 )
 from tessera.doors.products import constant
 from tessera.doors.reductions import all, any, logsumexp, std, var
+from tessera.doors.selection import cumsum, topk
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
 from tessera.lazy import issuing, sources
@@ -59,6 +60,7 @@ __all__ = [
     "concat",
     "constant",
     "cos",
+    "cumsum",
     "div",
     "elu",
     "eq",
@@ -112,6 +114,7 @@ __all__ = [
     "sum",
     "tanh",
     "tensor",
+    "topk",
     "transpose",
     "var",
     "where",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -13,21 +12,13 @@ from hypothesis import strategies as st
 from tessera import op
 from tessera.dtypes import SUPPORTED, DType, bool_
 from tessera.errors import DTypeError
-from tessera.handle import Tensor
 from tessera.lazy.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
+from tests.property.library_cases import LIBRARY_CASES, PROBES, Case
 from tests.property.operands import EXTENTS, LAYOUTS, Shape, Values, filled, laid_out, shapes
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A pending tensor, and the magnitude of the terms that its elements are sums of."""
-
-    tensor: Tensor
-    scale: torch.Tensor | float = 0.0
 
 
 def operand_dtypes(record: Operator) -> list[DType]:
@@ -54,6 +45,7 @@ def _probe(record: Operator) -> dict[str, Any]:
         "transpose": {"permutation": (1, 0)},
         "slice": {"starts": (0, 0), "sizes": (1, 1), "steps": (1, 1)},
         "clamp": {"minimum": 0},
+        **PROBES,
     }
     return given.get(record.name, {"axes": (0,)} if record.family == "reduction" else {})
 
@@ -225,6 +217,13 @@ def _attention(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(tensor, largest * (4 + head))
 
 
+# -- libraries --------------------------------------------------------------------------------------------------------
+
+
+def _library(draw: Draw, record: Operator, dtype: DType) -> Case:
+    return LIBRARY_CASES[record.name](draw, record, dtype)
+
+
 # -- layout -----------------------------------------------------------------------------------------------------------
 
 
@@ -265,4 +264,5 @@ _FAMILIES = {
     "contraction": _contraction,
     "attention": _attention,
     "layout": _layout,
+    "library": _library,
 }

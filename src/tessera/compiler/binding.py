@@ -22,8 +22,17 @@ from tessera.compiler.arrays import (
     contraction_arrays,
     map_reduce_arrays,
 )
-from tessera.compiler.launches import Choice, Launch, Memory, PlanCompiler
-from tessera.compiler.program import Alignment, KernelItem, LayoutItem, Program, ValueInfo
+from tessera.compiler.launches import (
+    AnyLaunch,
+    Choice,
+    Launch,
+    Memory,
+    PlanCompiler,
+    kernel_launches,
+    views_of,
+)
+from tessera.compiler.library_calls import library_launch
+from tessera.compiler.program import Alignment, KernelItem, LayoutItem, LibraryItem, Program, ValueInfo
 from tessera.compiler.split_k import PARTS, part_arrays, split_product
 from tessera.dtypes import DType
 from tessera.errors import ScheduleError
@@ -50,14 +59,15 @@ def bind(program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[P
     """
     binder = _Binder(program, order, compiler)
     binder.place()
-    return compiler.plan(binder.launches, binder.memory()), [launch.choice for launch in binder.launches]
+    plan = compiler.plan(binder.launches, binder.memory())
+    return plan, [launch.choice for launch in kernel_launches(binder.launches)]
 
 
 def launches_of(program: Program, structure: Structure, compiler: PlanCompiler[Any]) -> list[Launch]:
-    """The launches that a plan of `structure` would have. Compiles no kernel."""
+    """The kernels that a plan of `structure` would launch. Compiles none."""
     binder = _Binder(program, structure.post_order(), compiler)
     binder.place()
-    return binder.launches
+    return kernel_launches(binder.launches)
 
 
 def extents_of(program: Program, order: Sequence[Occurrence]) -> dict[str, int]:
@@ -84,7 +94,7 @@ class Launcher:
 
     def __init__(self, compiler: PlanCompiler[Any], extents: Mapping[str, int]) -> None:
         self.compiler, self.extents = compiler, extents
-        self.launches: list[Launch] = []
+        self.launches: list[AnyLaunch] = []
 
     def shape_of(self, value: ValueInfo) -> Shape:
         """The extents of a program's value."""
@@ -128,12 +138,15 @@ class Launcher:
             self._add(*step)
 
     def _add(self, call: Call, choice: Choice) -> None:
+        self._note(Launch(call, choice))
+
+    def _note(self, launch: AnyLaunch) -> None:
         step = len(self.launches)
-        for view, _ in call.arguments:
+        for view in views_of(launch):
             storage = view.storage
             storage.first = step if storage.first < 0 else storage.first
             storage.last = step
-        self.launches.append(Launch(call, choice))
+        self.launches.append(launch)
 
     def _launch_split(
         self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule
@@ -207,8 +220,10 @@ class _Binder(Launcher):
         for item in self.program.items:
             if isinstance(item, KernelItem):
                 self._kernel(item)
-            else:
+            elif isinstance(item, LayoutItem):
                 self._layout(item)
+            else:
+                self._library(item)
         self.roots = [self._root_view(value) for value in self.program.roots]
 
     def _leaf_view(self, occurrence: Occurrence) -> View:
@@ -227,6 +242,15 @@ class _Binder(Launcher):
         inputs = [self.views[value] for value in item.inputs]
         outputs = [self.views[value] for value in item.outputs]
         self.launch(item, inputs, outputs)
+
+    def _library(self, item: LibraryItem) -> None:
+        inputs = [self._in_memory(self.views[value]) for value in item.inputs]
+        launch = library_launch(item, self.order[item.node].structure, inputs, self.new)
+        for view, name in zip(launch.outputs, launch.operator.joint or (launch.operator.name,), strict=True):
+            if name in item.outputs:
+                self.views[item.outputs[name]] = view
+        if any([0 not in view.shape for view in launch.outputs]):  # noqa: C419 - on the path of binding
+            self._note(launch)
 
     # -- layout operators -----------------------------------------------------------------------------------------
 
@@ -297,7 +321,7 @@ class _Binder(Launcher):
         for root in roots:
             if root.storage.leaf is None and root.storage not in results:
                 results.append(root.storage)
-        storages = list(dict.fromkeys([view.storage for launch in self.launches for view, _ in launch.call.arguments]))
+        storages = list(dict.fromkeys([view.storage for launch in self.launches for view in views_of(launch)]))
         temporaries = [s for s in storages if s.leaf is None and s not in results]
         temporaries = _placed_in_results(temporaries, results) if temporaries else temporaries
         layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries]) if temporaries else NOTHING_PLACED

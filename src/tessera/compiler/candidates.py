@@ -13,7 +13,7 @@ from tessera.backend.contract import KernelObject
 from tessera.compiler.arrays import Call, Storage, View
 from tessera.compiler.binding import Launcher
 from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.launches import Launch, PlanCompiler
+from tessera.compiler.launches import Launch, PlanCompiler, kernel_launches
 from tessera.compiler.program import named_dims
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, fp8_e4m3
@@ -72,12 +72,13 @@ def launched_under(call: Call, schedule: Schedule, compiler: PlanCompiler[Any]) 
             slots.setdefault(view.storage, buffer)
             buffer += 1
     temporaries: list[OperandSpec] = []
-    for launch in launcher.launches:
+    launches = kernel_launches(launcher.launches)
+    for launch in launches:
         for view, _ in launch.call.arguments:
             if view.storage not in slots:
                 slots[view.storage] = len(call.arguments) + len(temporaries)
                 temporaries.append(OperandSpec(view.shape, view.strides, view.dtype.name, "zero"))
-    return Launched(launcher.launches, slots, tuple(temporaries))
+    return Launched(launches, slots, tuple(temporaries))
 
 
 def unfused_case(call: Call, schedule: Schedule, compiler: KernelCompiler, workload: Workload) -> Case:

@@ -5,6 +5,7 @@ them, all that are missing in one go.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -19,7 +20,8 @@ from tessera.compiler.copies import Copies
 from tessera.compiler.gpu_chunks import STEP, StepSubject, chunk_schedule, in_chunks
 from tessera.compiler.gpu_launches import LARGEST, Lowered, Site
 from tessera.compiler.gpu_schedules import FUSION, Layouts, gpu_knobs, gpu_schedule, gpu_tile_ir, layouts_of
-from tessera.compiler.launches import Choice, Launch, Memory
+from tessera.compiler.launches import AnyLaunch, Choice, Launch, Memory, kernel_launches
+from tessera.compiler.library_calls import library_call
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.reports import facts_of
 from tessera.compiler.splitting import parts_of
@@ -29,6 +31,7 @@ from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.lazy.policy import current_policy
 from tessera.runtime.device import Driver
 from tessera.runtime.gpu_graphs import shared_runner
+from tessera.runtime.gpu_library_plan import MixedDevicePlan
 from tessera.runtime.gpu_plan import DevicePlan
 from tessera.scheduling.attention_space import HEADS
 from tessera.scheduling.gpu_reduction import CHUNK
@@ -150,7 +153,7 @@ class GpuKernelCompiler:
 
     # -- plans ----------------------------------------------------------------------------------------------------
 
-    def plan(self, launches: Sequence[Launch], memory: Memory) -> DevicePlan:
+    def plan(self, launches: Sequence[AnyLaunch], memory: Memory) -> DevicePlan:
         """The plan that launches the kernels in order.
 
         Raises UnsupportedTargetError where no device was given, or a grid would be too large, and CompileError for what
@@ -158,28 +161,33 @@ class GpuKernelCompiler:
         """
         return self._plan(list(launches), memory, frozenset())
 
-    def _plan(self, launches: Sequence[Launch], memory: Memory, unaligned: frozenset[int]) -> DevicePlan:
+    def _plan(self, launches: Sequence[AnyLaunch], memory: Memory, unaligned: frozenset[int]) -> DevicePlan:
         if self.driver is None:
             raise UnsupportedTargetError(f"kernels for {self.target.name} are compiled here, and launched nowhere")
         if unaligned:
-            launches = [self._rechosen(launch, unaligned) for launch in launches]
-        sites = [Site(launch, self.lowered(launch.choice), unaligned) for launch in launches]
+            launches = [
+                self._rechosen(launch, unaligned) if isinstance(launch, Launch) else launch for launch in launches
+            ]
+        sites = [Site(launch, self.lowered(launch.choice), unaligned) for launch in kernel_launches(launches)]
         self._compile_missing(sites)
         steps = [site.step() for site in sites]
+        fields: dict[str, Any] = {
+            "slots": memory.slots,
+            "results": memory.results,
+            "outputs": memory.outputs,
+            "arena_bytes": memory.arena_bytes,
+            "facts": facts_of(launches),
+            "aligned": sorted(set().union(*[site.aligned_slots for site in sites])),
+            "realigned": lambda slots: self._plan(launches, memory, unaligned | slots),
+        }
+        if len(sites) < len(launches):
+            following = iter(steps)
+            pieces = [next(following) if isinstance(launch, Launch) else library_call(launch) for launch in launches]
+            return MixedDevicePlan(driver=self.driver, pieces=pieces, **fields)
         kernels = [step.kernel for step in steps]
         is_shared = bool(kernels) and settings.current().shape_buckets
-        return DevicePlan(
-            driver=self.driver,
-            steps=steps,
-            slots=memory.slots,
-            results=memory.results,
-            outputs=memory.outputs,
-            arena_bytes=memory.arena_bytes,
-            facts=facts_of(launches),
-            aligned=sorted(set().union(*[site.aligned_slots for site in sites])),
-            realigned=lambda slots: self._plan(launches, memory, unaligned | slots),
-            runner=shared_runner(self.driver, kernels) if is_shared else None,
-        )
+        runner = shared_runner(self.driver, kernels) if is_shared else None
+        return DevicePlan(driver=self.driver, steps=steps, runner=runner, **fields)
 
     def _rechosen(self, launch: Launch, unaligned: frozenset[int]) -> Launch:
         """A launch under a schedule that does not rely on the addresses of some slots."""

@@ -130,6 +130,10 @@ def _unify_layout(names: _Names, index: int, node: SymbolicNode) -> None:
         names.aligned(index, node.operands[0])
 
 
+def _unify_nothing(names: _Names, index: int, node: SymbolicNode) -> None:
+    """What a library gives has the extents that its record says, whatever they have to do with the operands'."""
+
+
 _UNIFY: dict[str, Any] = {
     "elementwise": _unify_elementwise,
     "row": _unify_elementwise,
@@ -137,6 +141,7 @@ _UNIFY: dict[str, Any] = {
     "attention": _unify_attention,
     "reduction": _unify_reduction,
     "layout": _unify_layout,
+    "library": _unify_nothing,
 }
 
 
@@ -211,8 +216,11 @@ def _operation(index: int, node: SymbolicNode, values: Mapping[int, SSAValue]) -
         for name, value in node.named_attributes.items()
         if value is not None
     }
-    operation = graph.create(node.operator.name, [values[i] for i in node.operands], _type(node), attributes)
-    if OPERATORS[node.operator.name].family == "layout":
+    name, family = node.operator.name, OPERATORS[node.operator.name].family
+    if family == "library":
+        name, attributes = "library", {"callee": name, **attributes}
+    operation = graph.create(name, [values[i] for i in node.operands], _type(node), attributes)
+    if family in ("layout", "library"):
         # Its extents and offsets are run-time values: they are read from this node of the structure.
         operation.attributes["node"] = IntegerAttr(index, i64)
     return operation

@@ -16,8 +16,9 @@ from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.constants import is_packed, packed_call
 from tessera.compiler.copies import Copies
-from tessera.compiler.launches import Choice, Launch, Memory
+from tessera.compiler.launches import AnyLaunch, Choice, Launch, Memory
 from tessera.compiler.layout import UNLIMITED
+from tessera.compiler.library_calls import library_step
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.recipes import recipe
 from tessera.compiler.reports import facts_of
@@ -26,6 +27,8 @@ from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
+from tessera.runtime import native
+from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.choice import modelled_choice, size_class
@@ -116,16 +119,18 @@ class KernelCompiler:
             self._chosen[key] = known
         return known
 
-    def plan(self, launches: Sequence[Launch], memory: Memory) -> BoundPlan:
+    def plan(self, launches: Sequence[AnyLaunch], memory: Memory) -> BoundPlan:
         """One native call that runs the launches in order, over one address table."""
+        calls = any([not isinstance(launch, Launch) for launch in launches])  # noqa: C419 - on the path of binding
         return BoundPlan(
-            steps=[self._step(launch) for launch in launches],
+            steps=[self._step(launch) if isinstance(launch, Launch) else library_step(launch) for launch in launches],
             slots=memory.slots,
             results=memory.results,
             outputs=memory.outputs,
             arena_bytes=memory.arena_bytes,
             facts=facts_of(launches),
             derived=memory.derived,
+            call=raising(native.driver().run) if calls else None,
         )
 
     def _step(self, launch: Launch) -> Step:

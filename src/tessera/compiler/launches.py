@@ -8,13 +8,14 @@ compiling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
+from tessera.ops.record import Operator
 from tessera.runtime.derived import Derivation
 from tessera.runtime.plan import Output, Slot
 from tessera.scheduling.schedule import Schedule
@@ -45,6 +46,30 @@ class Launch(NamedTuple):
     def schedule(self) -> Schedule:
         """How it is launched."""
         return self.choice.schedule
+
+
+class LibraryLaunch(NamedTuple):
+    """One call of a library before slots and arena offsets are known."""
+
+    operator: Operator
+    attributes: Mapping[str, Any]
+    inputs: tuple[View, ...]
+    outputs: tuple[View, ...]
+
+
+AnyLaunch: TypeAlias = Launch | LibraryLaunch
+
+
+def views_of(launch: AnyLaunch) -> list[View]:
+    """The tensors that a launch reads and writes."""
+    if isinstance(launch, Launch):
+        return [view for view, _ in launch.call.arguments]
+    return [*launch.inputs, *launch.outputs]
+
+
+def kernel_launches(launches: Sequence[AnyLaunch]) -> list[Launch]:
+    """The launches of kernels among all."""
+    return [launch for launch in launches if isinstance(launch, Launch)]
 
 
 class Memory(NamedTuple):
@@ -88,5 +113,5 @@ class PlanCompiler(Protocol[PlanT_co]):
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
 
-    def plan(self, launches: Sequence[Launch], memory: Memory) -> PlanT_co:
+    def plan(self, launches: Sequence[AnyLaunch], memory: Memory) -> PlanT_co:
         """The plan that runs the launches in order, its kernels compiled as far as they are new."""

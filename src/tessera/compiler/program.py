@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -15,7 +16,7 @@ from tessera.dtypes import DType, dtype_of
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
-from tessera.ops.record import family_of
+from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.groups import operand_alignment
 from tessera.rewrite.idioms import IDIOMS, Guard, guards_of
@@ -75,6 +76,20 @@ class LayoutItem:
 
 
 @dataclass(frozen=True, eq=False)
+class LibraryItem:
+    """A call of a library: the operators whose results it gives, with the number of each value, its inputs, and the
+    structure's node that holds extents and attributes. Results of one call that nothing reads have no value.
+    """
+
+    outputs: Mapping[str, int]
+    inputs: tuple[int, ...]
+    node: int
+
+
+Item: TypeAlias = KernelItem | LayoutItem | LibraryItem
+
+
+@dataclass(frozen=True, eq=False)
 class Program:
     """A fused function.
 
@@ -85,7 +100,7 @@ class Program:
     leaves: tuple[int, ...]
     extents: Mapping[str, Place]
     values: tuple[ValueInfo, ...]
-    items: tuple[KernelItem | LayoutItem, ...]
+    items: tuple[Item, ...]
     roots: tuple[int, ...]
     log: tuple[Firing, ...]
     """The rewrites that fired, in order."""
@@ -105,7 +120,8 @@ def read_program(
     (function,) = (op for op in module.ops if isinstance(op, FuncOp))
     numbers: dict[SSAValue, int] = {}
     values: list[ValueInfo] = []
-    items: list[KernelItem | LayoutItem] = []
+    items: list[Item] = []
+    calls: dict[object, int] = {}
 
     def number(value: SSAValue, dims: tuple[str, ...]) -> int:
         assert isinstance(value.type, TensorType)
@@ -121,11 +137,34 @@ def read_program(
             roots = tuple(numbers[value] for value in operation.operands)
         elif isinstance(operation, schedule_ir.KernelOp):
             items.append(_kernel_item(operation, numbers, number))
+        elif isinstance(operation, GraphOperation) and operation.operator == "library":
+            inputs = tuple(numbers[value] for value in operation.inputs)
+            output = number(operation.result, dims_of(operation.result))
+            _add_call(operation, inputs, output, items, calls)
         elif isinstance(operation, GraphOperation):
             inputs = tuple(numbers[value] for value in operation.inputs)
             items.append(_layout_item(operation, inputs, number(operation.result, dims_of(operation.result))))
     guards = tuple(guards_of(function))
     return Program(module, leaves, extents, tuple(values), tuple(items), roots, tuple(log), guards)
+
+
+def _add_call(
+    operation: GraphOperation, inputs: tuple[int, ...], output: int, items: list[Item], calls: dict[object, int]
+) -> None:
+    """Adds the call of a library, or its result to an earlier call that gives several. `calls` are those by what they
+    compute.
+    """
+    callee, node = operation.attribute("callee"), operation.attribute("node")
+    assert isinstance(callee, str) and isinstance(node, int)
+    joint = OPERATORS[callee].joint
+    others = {name: value for name, value in operation.attributes.items() if name not in ("callee", "node", "dims")}
+    place = calls.setdefault((joint or node, inputs, frozenset(others.items())), len(items))
+    if place == len(items):
+        items.append(LibraryItem({callee: output}, inputs, node))
+    else:
+        known = items[place]
+        assert isinstance(known, LibraryItem)
+        items[place] = LibraryItem({**known.outputs, callee: output}, inputs, known.node)
 
 
 def _layout_item(operation: GraphOperation, inputs: tuple[int, ...], output: int) -> LayoutItem:

@@ -11,7 +11,8 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, SSAValue
 
-from tessera.compiler.launches import Choice, Launch
+from tessera.compiler.launches import AnyLaunch, Choice, Launch
+from tessera.compiler.library_calls import library_facts
 from tessera.compiler.program import KernelItem
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, accumulator, fp32
@@ -23,21 +24,27 @@ from tessera.profiling.schema import StepFacts
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-def facts_of(launches: Sequence[Launch]) -> Callable[[], Sequence[StepFacts]]:
+def facts_of(launches: Sequence[AnyLaunch]) -> Callable[[], Sequence[StepFacts]]:
     """What reports say about the launches, counted when a report asks. Keeps their shapes, not the launches, which are
     some 25 objects each.
     """
-    kept = [(launch.choice, tuple([view.shape for view, _ in launch.call.arguments])) for launch in launches]
+    kept = [
+        (launch.choice, tuple([view.shape for view, _ in launch.call.arguments]))
+        if isinstance(launch, Launch)
+        else library_facts(launch)
+        for launch in launches
+    ]
     return partial(_counted, kept)
 
 
-def _counted(kept: Sequence[tuple[Choice, Shapes]]) -> list[StepFacts]:
-    """The facts of kernels over arguments of these shapes."""
-    dtypes = [[argument.dtype for argument in choice.subject.pattern.arguments] for choice, _ in kept]
-    return [
-        step_facts(choice, list(zip(shapes, own, strict=True)))
-        for (choice, shapes), own in zip(kept, dtypes, strict=True)
-    ]
+def _counted(kept: Sequence[tuple[Choice, Shapes] | Callable[[], StepFacts]]) -> list[StepFacts]:
+    """The facts of kernels over arguments of these shapes, and of calls of libraries."""
+    return [each() if callable(each) else _kernel_facts(*each) for each in kept]
+
+
+def _kernel_facts(choice: Choice, shapes: Shapes) -> StepFacts:
+    dtypes = [argument.dtype for argument in choice.subject.pattern.arguments]
+    return step_facts(choice, list(zip(shapes, dtypes, strict=True)))
 
 
 def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:

@@ -130,6 +130,7 @@ _FORMS: dict[str, OperatorForm] = {
     "concat": OperatorForm((1, UNBOUNDED), rules.concat, {"axis": int}),
     "slice": OperatorForm(_UNARY, rules.slice_, optional={"starts": tuple, "steps": tuple}),
     "constant": OperatorForm((0, 0), rules.constant, {"value": object}),
+    "library": OperatorForm((1, UNBOUNDED), rules.library, {"callee": str}),
 }
 
 

@@ -351,6 +351,10 @@ def slice_(op: Operation) -> None:
             fail(op, f"{size} elements from {start} by {step} leave the extent {extent}")
 
 
+def library(op: Operation) -> None:
+    """A call of a library, which the record of the operator `callee` describes; its extents are the plan's to know."""
+
+
 def constant(op: Operation) -> None:
     """A literal `value` spread over the result's shape: a number of the element's kind, or a dense literal."""
     value, element = op.attributes["value"], result_type(op).element_type

@@ -7,5 +7,6 @@ from tessera.ops import layout as layout
 from tessera.ops import pins as pins
 from tessera.ops import reduction as reduction
 from tessera.ops import rows as rows
+from tessera.ops import selection as selection
 from tessera.ops.record import OPERATORS as OPERATORS
 from tessera.ops.record import Operator as Operator

@@ -16,7 +16,7 @@ from tessera.lazy import structure as structures
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Shape, Structure
 
-Family: TypeAlias = Literal["elementwise", "contraction", "reduction", "row", "layout", "attention"]
+Family: TypeAlias = Literal["elementwise", "contraction", "reduction", "row", "layout", "attention", "library"]
 
 
 class Typed(Protocol):
@@ -51,8 +51,16 @@ SymbolicRule: TypeAlias = Callable[[Named, Sequence[Typed], Shape], Named]
 """(attributes, operands, result shape) -> the attributes with those that hold extents set to None."""
 
 
+LibraryCall: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor], Named], None]
+"""(inputs, outputs, attributes): computes the outputs, which are there, from the inputs."""
+
+
 def _all_attributes(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
     return attributes
+
+
+def _no_library(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
+    raise AssertionError("an operator that kernels are generated for")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +75,10 @@ class Operator:
     there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
     `cheap` says that computing an element costs less than moving it: such maps run while an operand of a matrix
     product is packed.
+
+    An operator of the family "library" has no kernels: a plan calls `library` on views of its own memory, with any
+    strides. Where one call gives several results, `joint` names their operators in order, and `library` gets an output
+    for each.
     """
 
     name: str
@@ -83,6 +95,8 @@ class Operator:
     """Names of the attributes, in order, with their defaults."""
     symbolic: SymbolicRule = _all_attributes
     cheap: bool = False
+    library: LibraryCall = _no_library
+    joint: tuple[str, ...] = ()
 
     @property
     def attribute_names(self) -> tuple[str, ...]:
@@ -130,9 +144,13 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(_registry)
 
 
 def family_of(name: str) -> Family | Literal["constant"]:
-    """The family of the operator of this name, a user's too; literals, which have no record, are "constant"."""
+    """The family of the operator of this name, a user's too; literals, which have no record, are "constant", and calls
+    of libraries, which Graph IR has one operation for, "library".
+    """
     record = _registry.get(name)
-    return "constant" if record is None else record.family
+    if record is None:
+        return "library" if name == "library" else "constant"
+    return record.family
 
 
 def register(operator: Operator) -> Operator:

@@ -63,6 +63,7 @@ class StepFacts:
     `operator` is the label users read (`matmul`, or `matmul+gelu` when `fused` names more than one operator); `flops`
     and `bytes` are the algorithm's own counts for the bound extents (bytes: operands read once, results written
     once), not what the hardware moved. `dtype` is the name of the element type that the arithmetic's peak depends on.
+    `backend` is "generated" for kernels of Tessera, "library" for calls of a library.
     """
 
     operator: str
@@ -73,6 +74,7 @@ class StepFacts:
     schedule: str = ""
     fused: tuple[str, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
+    backend: str = "generated"
 
 
 RecordKind = Literal["kernel", "memcpy", "region", "mark", "counter"]
@@ -104,6 +106,7 @@ class Record:
     schedule: str = ""
     fused: tuple[str, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
+    backend: str = ""
     value: float | None = None
     unit: str = ""
     sm_occupancy: float | None = None

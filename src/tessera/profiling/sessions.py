@@ -179,6 +179,7 @@ class Session:
                 schedule=known.schedule,
                 fused=known.fused,
                 shapes=known.shapes if self._record_shapes else (),
+                backend=known.backend,
                 capability=CAPABILITIES,
             )
 

@@ -126,7 +126,7 @@ class Partition:
         """Whether a constant must lie in memory: as a result, or for an operator that does not compute."""
         return constant.result in self.outputs or any(
             isinstance(use.operation, GraphOperation)
-            and family_of(use.operation.operator) in ("layout", "contraction", "attention")
+            and family_of(use.operation.operator) in ("layout", "library", "contraction", "attention")
             and not (family_of(use.operation.operator) == "attention" and use.index == SCALE)
             for use in constant.result.uses
         )

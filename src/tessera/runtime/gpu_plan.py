@@ -138,22 +138,26 @@ class DevicePlan:
     def _enqueue(self, leaves: Sequence[Leaf], results: Sequence[int]) -> None:
         if not self.steps:
             return
-        arena = self.driver.allocate(self.arena_bytes) if self.arena_bytes else None
-        base = 0 if arena is None else arena.address
-        table: Table = tuple(
-            [
-                leaves[number].address if kind == "leaf" else results[number] if kind == "result" else base
-                for kind, number in self._slots
-            ]
-        )
+        arena, table = self._table(leaves, results)
         stream = self.driver.stream()
         # The graph as it is, first: addresses that it holds have been looked at.
         if not self._runner.repeat(self.number, table, stream):
             unaligned = [slot for slot in self._aligned if table[slot] % ALIGNMENT]
             plan = self if not unaligned else self._relying_less(frozenset(unaligned))
             plan._runner.run(plan.number, plan.steps, table, stream)
-        # The arena goes back to torch's allocator, which hands it out again in the order of the stream.
+        del arena  # goes back to torch's allocator, which hands it out again in the order of the stream
         sessions.note_unmeasured(self.driver.name, len(self.steps))
+
+    def _table(self, leaves: Sequence[Leaf], results: Sequence[int]) -> tuple[DeviceMemory | None, Table]:
+        """The temporaries' memory, and the words of one call."""
+        arena = self.driver.allocate(self.arena_bytes) if self.arena_bytes else None
+        base = 0 if arena is None else arena.address
+        return arena, tuple(
+            [
+                leaves[number].address if kind == "leaf" else results[number] if kind == "result" else base
+                for kind, number in self._slots
+            ]
+        )
 
     def _relying_less(self, unaligned: frozenset[int]) -> DevicePlan:
         """The plan for leaves that start anywhere, made at its first call."""

@@ -19,7 +19,7 @@ Step, 8 words, one after the other from `first step`:
 | --- | --- | --- |
 | 0 | kernel | address of `void kernel(i64 *table, i64 *descriptors, i64 worker, i64 workers, i8 *workspace)` |
 | 1 | descriptors | address of the kernel's descriptors |
-| 2 | workers | number of shares, at least 1 |
+| 2 | workers | number of shares; 0 once the rest of the frame is cancelled |
 | 3 | workspace | address of worker 0's scratch memory, 64-byte aligned, or 0 |
 | 4 | workspace pitch | bytes from one worker's scratch memory to the next one's |
 | 5 | step | the step's number, as it stands in records |
@@ -47,6 +47,8 @@ from tessera.profiling import recorder
 
 FRAME_WORDS = 5
 STEP_WORDS = 8
+_WORKERS = 2
+_WORD = 8
 
 
 class Driver:
@@ -78,6 +80,16 @@ def build_driver(*, use_openmp: bool) -> Driver:
     """A driver with or without OpenMP, from the object cache or compiled (about 20 ms)."""
     text = driver_text(openmp=use_openmp, machine=platform.machine())
     return Driver(cached_library("driver", text, settings.current().objects_dir), use_openmp)
+
+
+def cancel(table: int) -> None:
+    """Has a frame that is running, given by the address of its table, run no share of its steps any more. The frame
+    cannot be used again.
+    """
+    header = table - FRAME_WORDS * _WORD
+    count, first = (ctypes.c_int64.from_address(header + word * _WORD).value for word in (1, 2))
+    for step in range(count):
+        ctypes.c_int64.from_address(first + (step * STEP_WORDS + _WORKERS) * _WORD).value = 0
 
 
 _driver_lock = threading.Lock()

@@ -49,12 +49,15 @@ class LoadedKernel(Protocol):
 
 
 class Step(NamedTuple):
-    """One kernel launch: `descriptors` as in the kernel ABI, `workspace_bytes` per worker."""
+    """One kernel launch: `descriptors` as in the kernel ABI, `workspace_bytes` per worker. `threads` are those that it
+    uses beside its workers'.
+    """
 
     kernel: LoadedKernel
     descriptors: tuple[int, ...]
     workers: int = 1
     workspace_bytes: int = 0
+    threads: int = 0
 
 
 class Slot(NamedTuple):
@@ -161,11 +164,13 @@ class BoundPlan:
     """A plan that `run(leaves)` executes. Thread-safe; the GIL is released while kernels run.
 
     `run` takes the leaves of the structure, checked by the caller, and gives one leaf per `Output`. It raises
-    MemoryLimitError (E_MEMORY_LIMIT) when results or temporaries do not fit the allocator's limit, and nothing else.
+    MemoryLimitError (E_MEMORY_LIMIT) when results or temporaries do not fit the allocator's limit, and nothing else
+    but what calls of libraries raise (`runtime/library.py`).
     """
 
     __slots__ = (
         "__weakref__",
+        "_call",
         "_derived",
         "_outputs",
         "_results",
@@ -187,10 +192,12 @@ class BoundPlan:
         arena_bytes: int = 0,
         facts: FactsSource = (),
         derived: Sequence[tuple[int, Derivation]] = (),
+        call: Callable[[int], None] | None = None,
     ) -> None:
         """`results`: size in bytes of each result buffer. `arena_bytes`: temporaries, taken for each call and given
         back. `facts`: what reports say of each step, or a function that finds it out when a report asks.
-        `derived`: copies of constants that are read, as (number of the leaf, what is made of it).
+        `derived`: copies of constants that are read, as (number of the leaf, what is made of it). `call`: what runs a
+        frame, by default the driver itself.
         """
         self.number = next_plan_number()
         self.steps = tuple(steps)
@@ -198,6 +205,7 @@ class BoundPlan:
         self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)
         self._derived = tuple(derived)
         self.frames = FramePool(self.number, self.steps, len(slots))
+        self._call = call or native.driver().run
         step_facts.register_plan(self.number, facts)
         buffers.shared().register(self.frames)
         self.run: Callable[[Sequence[Leaf]], tuple[Leaf, ...]] = make_entry(
@@ -207,7 +215,7 @@ class BoundPlan:
             arena_bytes=arena_bytes,
             frames=self.frames,
             allocator=buffers.shared(),
-            call=native.driver().run,
+            call=self._call,
             derived=self._derived,
         )
         watch = _alive[self.number] = _Watch(self, _retire)
@@ -232,7 +240,7 @@ class BoundPlan:
     @property
     def workers(self) -> int:
         """Threads that its widest step uses."""
-        return max([step.workers for step in self.steps], default=1)
+        return max([max(step.workers, step.threads) for step in self.steps], default=1)
 
     def reserve(self, leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
         """What `run(leaves)` would give, with memory but without values: `fill` writes them. Raises as `run` does."""
@@ -265,7 +273,7 @@ class BoundPlan:
             else:
                 words.append(leaves[number].address if kind == "leaf" else copies[number].address)
         struct.pack_into(f"<{len(words)}Q", frame.memory, FRAME_TABLE_OFFSET, *words)
-        native.driver().run(frame.address)
+        self._call(frame.address)
         self.frames.idle.append(frame)
 
 

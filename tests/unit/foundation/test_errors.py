@@ -26,6 +26,7 @@ CODES = {
     "E_INPUT_MUTATED": RuntimeError,
     "E_IN_PLACE": TypeError,
     "E_IR": ValueError,
+    "E_LIBRARY": RuntimeError,
     "E_MEMORY_LIMIT": MemoryError,
     "E_MISSING_ARGUMENT": TypeError,
     "E_NO_SUBJECT": RuntimeError,

@@ -87,10 +87,13 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     "broadcast_to": [(lambda a: (a * 1).broadcast_to(2, 3, 4), (normal(3, 1),))],
     "slice": [(lambda a: (a * 1)[1:, ::3], (normal(4, 8),)), (lambda a: (a * 1)[:2, 1:7:2], (normal(4, 8),))],
     "concat": [(lambda a, b: op.concat([a, b], 1), (normal(3, 4), normal(3, 2)))],
+    "cumsum": [(op.cumsum, (normal(3, 4),)), (lambda a: op.cumsum(a, 0) * a, (normal(3, 4),))],
+    "topk_values": [(lambda a: op.topk(a, 2, 0)[0], (normal(4, 3),))],
 }
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round"}
+NOT_DIFFERENTIABLE |= {"topk_indices", "scatter_along"}
 
 
 def test_every_operator_has_a_case() -> None:

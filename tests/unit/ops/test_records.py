@@ -20,7 +20,7 @@ def test_no_field_is_missing(record: Operator) -> None:
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
         assert value is not None, field.name
-        if field.name not in ("name", "family", "arity", "attributes", "cheap"):
+        if field.name not in ("name", "family", "arity", "attributes", "cheap", "joint"):
             assert callable(value), field.name
     assert 1 <= record.arity[0] <= record.arity[1]
     assert OPERATORS[record.name] is record
@@ -41,8 +41,10 @@ def test_graph_ir_and_the_door_have_the_operator(record: Operator) -> None:
     if record.name == "pin":  # a note on the operation below, and a method of tensors
         assert callable(tessera.Tensor.pin)
         return
-    assert record.name in GRAPH_OPERATIONS
-    if record.name != "slice":  # written x[a:b]
+    assert ("library" if record.family == "library" else record.name) in GRAPH_OPERATIONS
+    if record.joint:  # `topk_values` is the first result of `topk`
+        assert callable(getattr(op, record.joint[0].rpartition("_")[0]))
+    elif record.name not in ("slice", "scatter_along"):  # written x[a:b]; the gradient of `topk`
         assert callable(getattr(op, record.name))
 
 

@@ -53,14 +53,16 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "transpose": (op.tensor(X) * 1,),
     "broadcast_to": (op.tensor(W) * 1, (4, 8)),
     "concat": ([X, Y], 1),
+    "cumsum": (X, 1),
     "flash_attention": (HEADS, HEADS, HEADS),
 }
 
 NO_OPERATORS = {"tensor", "kernel", "constant"}
+SEVERAL_RESULTS = {"topk"}
 
 
 def test_no_operator_was_forgotten() -> None:
-    assert set(CALLS) == set(op.__all__) - NO_OPERATORS
+    assert set(CALLS) == set(op.__all__) - NO_OPERATORS - SEVERAL_RESULTS
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
@@ -75,6 +77,15 @@ def test_an_operator_on_a_stream(name: str) -> None:
         assert not result.is_pending
         assert not s.query()
     torch.testing.assert_close(result.torch(), expected, equal_nan=True)
+
+
+def test_an_operator_of_two_results_is_one_piece_of_work() -> None:
+    s = stream.create()
+    values, indices = op.topk(X, 3, stream=s)
+    assert s.core.count == 1
+    expected = X.topk(3)
+    assert torch.equal(values.torch(), expected.values)
+    assert torch.equal(indices.torch(), expected.indices)
 
 
 def test_a_view_of_what_exists_is_no_work() -> None:

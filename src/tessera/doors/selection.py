@@ -1,0 +1,60 @@
+"""Scans and selections along an axis."""
+
+from __future__ import annotations
+
+from typing import cast as typed
+
+from tessera.doors.joint import joint
+from tessera.errors import ArgumentError
+from tessera.handle import Tensor
+from tessera.lazy import issuing
+from tessera.lazy.conversion import as_node
+from tessera.ops.algebra import call
+from tessera.ops.views import integer, normalized_axis, reshape
+from tessera.runtime.streams import Stream
+
+
+def cumsum(x: object, axis: int = -1, *, stream: Stream | None = None) -> Tensor:
+    """Running sums along an axis: element i is the sum of elements 0 to i. Integers and bools add up in int64, 16-bit
+    floats in fp32, with a rounding to the result's dtype for each element.
+
+    Computed by torch's library. Raises ArgumentError (E_ARGUMENT) for an axis out of range, DTypeError (E_DTYPE) for
+    8-bit floats.
+    """
+    node = typed(Tensor, as_node(x))
+    place = normalized_axis(axis, len(node.shape))
+    if not node.shape:  # a tensor without dimensions is a row of one element
+        return typed(Tensor, issuing.on(reshape(call("cumsum", reshape(node, (1,)), axis=0), ()), stream))
+    return typed(Tensor, issuing.on(call("cumsum", node, axis=place), stream))
+
+
+def topk(
+    x: object,
+    k: int,
+    axis: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    stream: Stream | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The k largest (or smallest) elements along an axis, in order if `sorted`, and their positions (int64). NaN counts
+    as larger than any number; of equal elements any may come first.
+
+    Computed by torch's library, once: evaluating either result evaluates both. Raises ArgumentError (E_ARGUMENT) for an
+    axis out of range and more elements than there are, DTypeError (E_DTYPE) for 8-bit floats and bools.
+    """
+    node = typed(Tensor, as_node(x))
+    count, place = integer(k, "k"), normalized_axis(axis, len(node.shape))
+    for name, flag in (("largest", largest), ("sorted", sorted)):
+        if not isinstance(flag, bool):
+            raise ArgumentError(f"topk: {name}={flag!r}", hints=["True or False"])
+    row = node if node.shape else reshape(node, (1,))
+    attributes = {"k": count, "axis": place, "largest": largest, "ordered": sorted}
+    values, indices = (call(name, row, **attributes) for name in ("topk_values", "topk_indices"))
+    if not node.shape and count == 1:
+        values, indices = reshape(values, ()), reshape(indices, ())
+    if stream is not None:
+        issuing.issue_all([values, indices], stream)
+        return values, indices
+    values, indices = joint([values, indices])
+    return values, indices

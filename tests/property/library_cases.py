@@ -1,0 +1,73 @@
+"""Applications of the operators that plans call a library for: one function for each record, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from hypothesis import strategies as st
+
+from tessera.dtypes import DType
+from tessera.handle import Tensor
+from tessera.lazy.conversion import as_node
+from tessera.ops import Operator
+from tessera.ops.algebra import call
+from tests.property.operands import LAYOUTS, Shape, filled, laid_out, shapes
+
+Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pending tensor, and the magnitude of the terms that its elements are sums of."""
+
+    tensor: Tensor
+    scale: torch.Tensor | float = 0.0
+
+
+PROBES: Mapping[str, dict[str, Any]] = {"scatter_along": {"extent": 2}}
+"""Attributes of a record's application to two 2 x 2 operands, where the defaults are none."""
+
+
+def _matrix(draw: Draw, dtype: DType, shape: Shape | None = None) -> torch.Tensor:
+    """A tensor of one to three dimensions, of any layout, with NaN and infinities among its elements."""
+    drawn = draw(shapes(draw(st.sampled_from((1, 2, 2, 3))))) if shape is None else shape
+    values = draw(st.sampled_from(("ordinary", "special")))
+    return laid_out(filled(drawn, dtype, values, draw(st.integers(0, 1 << 16))), draw(st.sampled_from(LAYOUTS)))
+
+
+def _cumsum(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    axis, reverse = draw(st.integers(0, x.ndim - 1)), draw(st.booleans())
+    tensor = call("cumsum", as_node(x), axis=axis, reverse=reverse)
+    if dtype.kind != "float":
+        return Case(tensor)
+    magnitude = torch.nan_to_num(x.double().abs(), nan=0.0, posinf=0.0)
+    return Case(tensor, record.reference(magnitude, axis=axis, reverse=reverse))
+
+
+def _topk(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    axis = draw(st.integers(0, x.ndim - 1))
+    k = draw(st.integers(0, x.shape[axis]))
+    flags = {"largest": draw(st.booleans()), "ordered": draw(st.booleans())}
+    return Case(call(record.name, as_node(x), k=k, axis=axis, **flags))
+
+
+def _scatter(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    axis = draw(st.integers(0, x.ndim - 1))
+    extent = x.shape[axis] + draw(st.sampled_from((0, 1, 5)))
+    # Distinct places along the axis: which of two elements at one place wins is nobody's promise.
+    order = torch.rand((*x.shape[:axis], extent, *x.shape[axis + 1 :])).argsort(axis).narrow(axis, 0, x.shape[axis])
+    return Case(call("scatter_along", as_node(x), as_node(order), axis=axis, extent=extent))
+
+
+LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
+    "cumsum": _cumsum,
+    "topk_values": _topk,
+    "topk_indices": _topk,
+    "scatter_along": _scatter,
+}
