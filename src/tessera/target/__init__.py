@@ -1,12 +1,13 @@
 """Frozen facts of devices: what kernels are generated for, and what they are measured against.
 
-`detect()` describes this machine's CPU, `detect_gpu(index)` its GPU, `gpu(name)` one from its data sheet. A CPU's
-`ceilings` are None until they have been measured and attached with `Target.with_ceilings`; a GPU's are published ones
-until then, or estimates, as their `source` says.
+`detect()` describes this machine's CPU, `detect_gpu(index)` its GPU, `gpu(name)` one from its data sheet,
+`arm_cpu(name)` an Arm CPU that need not be there. A CPU's `ceilings` are None until they have been measured and
+attached with `Target.with_ceilings`; a GPU's are published ones until then, or estimates, as their `source` says.
 """
 
 from __future__ import annotations
 
+from tessera.target.arm import ARM_CPUS, arm_cpu
 from tessera.target.ceilings import Ceilings, ComputeCeiling, MemoryCeiling
 from tessera.target.cpu import detect
 from tessera.target.datasheet import DataSheet, Interconnect, Link, MemoryFacts, Peak
@@ -15,6 +16,7 @@ from tessera.target.gpu import GPUS, gpu
 from tessera.target.gpu_detect import describe_gpu, detect_gpu
 
 __all__ = [
+    "ARM_CPUS",
     "GPUS",
     "Ceilings",
     "ComputeCeiling",
@@ -27,6 +29,7 @@ __all__ = [
     "MemoryLevel",
     "Peak",
     "Target",
+    "arm_cpu",
     "describe_gpu",
     "detect",
     "detect_gpu",

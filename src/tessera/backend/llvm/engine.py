@@ -6,6 +6,7 @@ products and row kernels O3's passes were measured to double the time of compila
 
 from __future__ import annotations
 
+import platform
 import threading
 from functools import lru_cache
 from typing import Any
@@ -42,10 +43,21 @@ def llvm_version() -> str:
     return ".".join(map(str, llvm.llvm_version_info))
 
 
-def feature_string(features: frozenset[str]) -> str:
-    """LLVM's way to say that a CPU has these features and none of the others it knows of here."""
-    known = sorted(llvm.get_host_cpu_features())
+def feature_string(features: frozenset[str], is_host: bool = True) -> str:
+    """LLVM's way to say that a CPU has these features and, of this machine's architecture, none of the others it knows
+    of here.
+    """
+    known = sorted(llvm.get_host_cpu_features()) if is_host else []
     return ",".join(f"{'+' if name in features else '-'}{name}" for name in [*known, *sorted(features - {*known})])
+
+
+_ARM = frozenset(("aarch64", "arm64"))
+_ARM_TRIPLE = "aarch64-unknown-linux-gnu"
+
+
+def _is_foreign(target: Target) -> bool:
+    """Whether this is an Arm CPU and the machine is none; all else is taken for what this machine runs."""
+    return target.machine in _ARM and platform.machine() not in _ARM
 
 
 @lru_cache(maxsize=8)
@@ -55,13 +67,23 @@ def _machine(arch: str, features: frozenset[str]) -> Any:
     return target.create_target_machine(cpu=arch, features=feature_string(features), opt=_LEVEL, jit=True)
 
 
+@lru_cache(maxsize=8)
+def _foreign_machine(arch: str, features: frozenset[str]) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(_ARM_TRIPLE)
+    wanted = feature_string(features, is_host=False)
+    return target.create_target_machine(cpu=arch, features=wanted, opt=_LEVEL, reloc="static", codemodel="small")
+
+
 def _prepare(text: str, target: Target) -> tuple[Any, Any]:
-    machine = _machine(target.arch, target.features)
+    foreign = _is_foreign(target)
+    machine = (_foreign_machine if foreign else _machine)(target.arch, target.features)
     try:
         module = llvm.parse_assembly(text)
     except RuntimeError as error:
         raise CompileError(f"LLVM refuses the generated code: {error}") from error
-    module.triple = llvm.get_process_triple()
+    module.triple = _ARM_TRIPLE if foreign else llvm.get_process_triple()
     module.data_layout = str(machine.target_data)
     return module, machine
 
