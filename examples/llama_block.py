@@ -91,8 +91,14 @@ def random_block(
     return Block(width, heads, kv_heads, hidden, tokens).to(dtype).eval().requires_grad_(False)
 
 
-Weights = Mapping[str, torch.Tensor]
-"""A module's parameters and buffers by name, as its ``state_dict()`` gives them."""
+Weights = Mapping[str, tessera.Tensor]
+"""A module's parameters by name."""
+
+
+def constants(module: nn.Module) -> Weights:
+    """The parameters of a module as tensors that stay, which products keep packed."""
+    return {name: op.constant(tensor) for name, tensor in module.state_dict().items()}
+
 
 Attention = Callable[[tessera.Tensor, tessera.Tensor, tessera.Tensor], tessera.Tensor]
 
@@ -165,7 +171,7 @@ def main(
     """Computes one block with both; gives the largest difference."""
     module = random_block(width, heads, kv_heads, hidden, tokens)
     x = torch.randn(tokens, width, generator=torch.Generator().manual_seed(SEED))
-    found = block(x, module.state_dict(), module.size).torch()
+    found = block(x, constants(module), module.size).torch()
     with torch.no_grad():
         difference = float((found - module(x)).abs().max())
     write(f"Llama block, {tokens} tokens of width {width}: differs from torch's by {difference:.1e} at most")

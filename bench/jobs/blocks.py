@@ -30,7 +30,7 @@ def normal(*shape: int, dtype: str = "fp32") -> Inputs:
 
 def _gpt2(attention: gpt2_block.Attention) -> Builder:
     def build(module: torch.nn.Module, inputs: Inputs) -> Call:
-        weights = dict(module.named_parameters())
+        weights = gpt2_block.constants(module)
         heads = int(module.heads)  # type: ignore[arg-type]
         return lambda: gpt2_block.block(inputs[0], weights, heads, attention).eval()
 
@@ -56,7 +56,7 @@ def _gpt2_jobs(quick: bool) -> Iterator[Job]:
 
 def _llama(attention: llama_block.Attention) -> Builder:
     def build(module: torch.nn.Module, inputs: Inputs) -> Call:
-        weights = module.state_dict()
+        weights = llama_block.constants(module)
         size = int(module.size)  # type: ignore[arg-type]
         return lambda: llama_block.block(inputs[0], weights, size, attention).eval()
 

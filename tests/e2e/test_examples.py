@@ -13,7 +13,7 @@ from examples import gpt2_block, llama_block
 def test_a_gpt2_block_is_torchs(tokens: int, attention: gpt2_block.Attention) -> None:
     module = gpt2_block.random_block(width=40, heads=5)
     x = torch.randn(2, tokens, 40)
-    found = gpt2_block.block(x, dict(module.named_parameters()), 5, attention)
+    found = gpt2_block.block(x, gpt2_block.constants(module), 5, attention)
     with torch.no_grad():
         torch.testing.assert_close(found.torch(), module(x), atol=1e-5, rtol=1e-4)
 
@@ -29,7 +29,7 @@ def test_the_gpt2_example_says_what_it_found() -> None:
 def test_a_llama_block_is_torchs(tokens: int, attention: llama_block.Attention) -> None:
     module = llama_block.random_block(width=48, heads=6, kv_heads=2, hidden=80, tokens=40)
     x = torch.randn(2, tokens, 48)
-    found = llama_block.block(x, module.state_dict(), module.size, attention)
+    found = llama_block.block(x, llama_block.constants(module), module.size, attention)
     with torch.no_grad():
         torch.testing.assert_close(found.torch(), module(x), atol=1e-5, rtol=1e-4)
 
