@@ -32,6 +32,7 @@ from tessera.compiler.launches import (
     views_of,
 )
 from tessera.compiler.library_calls import library_launch
+from tessera.compiler.placement import part_offset, placed_in_results, places_of, strides_before
 from tessera.compiler.program import Alignment, KernelItem, LayoutItem, LibraryItem, Program, ValueInfo
 from tessera.compiler.split_k import PARTS, part_arrays, split_product
 from tessera.dtypes import DType
@@ -211,6 +212,7 @@ class _Binder(Launcher):
         self.program, self.order = program, order
         super().__init__(compiler, extents_of(program, order))
         self.views: dict[int, View] = {}
+        self.places = places_of(program)
         self.derived: list[tuple[int, Derivation]] = []
 
     def place(self) -> None:
@@ -238,10 +240,30 @@ class _Binder(Launcher):
 
     def _kernel(self, item: KernelItem) -> None:
         for value in item.outputs:
-            self.views[value] = self.new(self._shape(value), self.program.values[value].dtype)
+            self.views[value] = self._placed(value)
         inputs = [self.views[value] for value in item.inputs]
         outputs = [self.views[value] for value in item.outputs]
         self.launch(item, inputs, outputs)
+
+    def _placed(self, value: int) -> View:
+        """Memory for a kernel's result, laid out as its reader wants it."""
+        shape, dtype = self._shape(value), self.program.values[value].dtype
+        chain, part = self.places.chains.get(value), self.places.parts.get(value)
+        if part is not None:
+            whole = self._joined(part.joined)
+            offset = part_offset(part, self._shape) * whole.strides[part.joined.axis] * dtype.itemsize
+            return View(whole.storage, dtype, shape, whole.strides, offset)
+        view = self.new(shape, dtype)
+        strides = None if chain is None else strides_before(chain, self._shape)
+        return view if strides is None else view._replace(strides=strides)
+
+    def _joined(self, item: LayoutItem) -> View:
+        """The result of a concatenation, into which its parts are written."""
+        known = self.views.get(item.output)
+        if known is None:
+            known = self.new(self._shape(item.output), self.program.values[item.output].dtype)
+            self.views[item.output] = known
+        return known
 
     def _library(self, item: LibraryItem) -> None:
         inputs = [self._in_memory(self.views[value]) for value in item.inputs]
@@ -257,7 +279,7 @@ class _Binder(Launcher):
     def _layout(self, item: LayoutItem) -> None:
         shape = self._shape(item.output)
         if item.operator == "concat":
-            self.views[item.output] = self._concat(item, shape)
+            self._concat(item)
             return
         source = self._in_memory(self.views[item.inputs[0]])
         node = self.order[item.node].structure
@@ -302,15 +324,15 @@ class _Binder(Launcher):
             return View(contiguous.storage, source.dtype, shape, contiguous_strides(shape))
         return View(source.storage, source.dtype, shape, strides, source.offset_bytes)
 
-    def _concat(self, item: LayoutItem, shape: Shape) -> View:
-        result = self.new(shape, self.program.values[item.output].dtype)
-        axis, start = item.axis, 0
+    def _concat(self, item: LayoutItem) -> None:
+        """Copies the parts that have not been written in their places."""
+        result, axis, start = self._joined(item), item.axis, 0
         for value in item.inputs:
             part = self.views[value]
             offset = start * result.strides[axis] * result.dtype.itemsize
-            self.copy(part, View(result.storage, result.dtype, part.shape, result.strides, offset))
+            if part.storage is not result.storage:
+                self.copy(part, View(result.storage, result.dtype, part.shape, result.strides, offset))
             start += part.shape[axis]
-        return result
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
@@ -323,7 +345,7 @@ class _Binder(Launcher):
                 results.append(root.storage)
         storages = list(dict.fromkeys([view.storage for launch in self.launches for view in views_of(launch)]))
         temporaries = [s for s in storages if s.leaf is None and s not in results]
-        temporaries = _placed_in_results(temporaries, results) if temporaries else temporaries
+        temporaries = placed_in_results(temporaries, results) if temporaries else temporaries
         layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries]) if temporaries else NOTHING_PLACED
         slots = self._slots(storages, results, temporaries, layout.offsets)
         outputs = [self._output(root, results) for root in roots]
@@ -373,26 +395,3 @@ class _Binder(Launcher):
     def _output(self, view: View, results: Sequence[Storage]) -> Output:
         structure = structures.buffer(view.shape, view.strides, view.dtype, self.compiler.device)
         return Output(results.index(view.storage), structure)
-
-
-def _placed_in_results(temporaries: Sequence[Storage], results: Sequence[Storage]) -> list[Storage]:
-    """Lets temporaries that are read for the last time before a result is written lie in its memory; gives the others.
-
-    So a chain of operators takes two buffers, as in eager execution, and not two and its result.
-    """
-    # The latest first: each of a chain lies where the one before the last lay.
-    rest = sorted(temporaries, key=lambda storage: (-storage.last, -storage.nbytes))
-    for result in results:
-        others: list[Storage] = []
-        layout = NOTHING_PLACED
-        for storage in rest:
-            if storage.last < result.first and storage.nbytes <= result.nbytes:
-                wider = place([Lifetime(s.nbytes, s.first, s.last) for s in (*result.guests, storage)])
-                if wider.nbytes <= result.nbytes:
-                    result.guests, layout = (*result.guests, storage), wider
-                    continue
-            others.append(storage)
-        for guest, offset in zip(result.guests, layout.offsets, strict=True):
-            guest.offset = offset
-        rest = others
-    return rest

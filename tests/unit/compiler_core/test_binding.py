@@ -54,9 +54,9 @@ def test_a_reshape_of_strided_memory_copies_once(launches: LaunchesOf) -> None:
     assert names(launches(op.relu(x))) == ["exp", "copy", "relu"]
 
 
-def test_a_concatenation_copies_each_part_into_its_place(launches: LaunchesOf) -> None:
-    *_, first, second = launches(op.concat([pending(2, 3), pending(2, 5)], axis=1))
-    assert names([first, second]) == ["copy", "copy"]
+def test_a_concatenation_is_written_by_what_makes_its_parts(launches: LaunchesOf) -> None:
+    first, second = launches(op.concat([pending(2, 3), pending(2, 5)], axis=1))
+    assert names([first, second]) == ["exp", "exp"]
     parts = [launch.call.arguments[-1][0] for launch in (first, second)]
     assert parts[0].storage is parts[1].storage
     assert parts[0].storage.nbytes == 2 * 8 * 4
@@ -64,6 +64,38 @@ def test_a_concatenation_copies_each_part_into_its_place(launches: LaunchesOf) -
         ((2, 3), (8, 1), 0),
         ((2, 5), (8, 1), 12),
     ]
+
+
+def test_parts_that_are_read_elsewhere_or_are_none_of_a_kernels_are_copied(launches: LaunchesOf) -> None:
+    twice, leaf = pending(2, 3), torch.rand(2, 5)
+    assert names(launches(op.concat([twice, leaf, twice[:, :1]], axis=1))) == ["exp", "copy", "copy", "copy"]
+    assert names(launches(op.concat([twice, twice], axis=1))) == ["exp", "copy", "copy"]
+
+
+def test_a_result_is_written_in_the_order_in_which_it_is_reshaped(launches: LaunchesOf) -> None:
+    heads = op.transpose(pending(2, 3, 5, 4), (0, 2, 1, 3))
+    made = launches(op.relu(op.reshape(heads, (2, 5, 12))))
+    assert names(made) == ["exp", "relu"]
+    assert made[0].call.arguments[-1][0].strides == (60, 4, 12, 1)
+    merged = op.transpose(op.reshape(pending(2, 3, 5, 4), (6, 5, 4)), (1, 0, 2))
+    assert names(launches(op.relu(op.reshape(merged, (5, 24))))) == ["exp", "relu"]
+    apart = op.transpose(op.reshape(pending(6, 5, 4), (2, 3, 5, 4)), (0, 2, 1, 3))  # no strides of (6, 5, 4) do
+    assert names(launches(op.relu(op.reshape(apart, (10, 12))))) == ["exp", "copy", "relu"]
+
+
+def test_a_last_dimension_that_would_be_scattered_is_not(launches: LaunchesOf) -> None:
+    turned = op.transpose(pending(2, 3, 5), (0, 2, 1))
+    assert names(launches(op.relu(op.reshape(turned, (2, 15))))) == ["exp", "copy", "relu"]
+
+
+def test_results_in_another_order_are_right() -> None:
+    x, y = torch.randn(2, 3, 7, 5), torch.randn(5, 4)
+    heads = op.transpose(op.softmax(op.tensor(x)), (0, 2, 1, 3)).reshape(14, 15)
+    torch.testing.assert_close(op.tanh(heads).torch(), x.softmax(-1).transpose(1, 2).reshape(14, 15).tanh())
+    products = op.transpose(op.matmul(x, y), (2, 0, 1, 3)).reshape(7, 24)
+    torch.testing.assert_close(products.torch(), (x @ y).permute(2, 0, 1, 3).reshape(7, 24))
+    joined = op.concat([op.tanh(op.tensor(x[0, 0])), op.matmul(x[0, 1], y), op.tensor(x[0, 2])], axis=1)
+    torch.testing.assert_close(joined.torch(), torch.cat([x[0, 0].tanh(), x[0, 1] @ y, x[0, 2]], 1))
 
 
 @pytest.mark.parametrize(
