@@ -31,6 +31,8 @@ A_PADDING = 16
 """Elements added to a packed row of A, so that rows do not fall into the same cache set."""
 SUMS_PADDING = 16
 """The same for a row of sums in scratch memory."""
+REGISTER_BLOCK = 256
+"""Steps of K after which sums in registers are added to the sum of the blocks before."""
 TRANSPOSED_ROWS = 16
 """Rows of a tile that is transposed in registers while packing."""
 
@@ -64,9 +66,10 @@ class _ContractionLowering:
         self.unroll = schedule.integer("unroll")
         self.pack_a, self.pack_b = bool(schedule["pack_a"]), bool(schedule["pack_b"])
         self.sums_in_scratch = schedule["sums"] == "scratch" and not spec.one_block
+        self.sums_in_registers = schedule["sums"] == "registers"
         self.rows_outer = schedule["order"] == "rows"
         self.parallel = str(schedule["parallel"])
-        self.depth = schedule.integer("pipeline_depth")
+        self.depth, self.ahead = schedule.integer("pipeline_depth"), schedule.integer("fetch_ahead")
         self.accumulator_dtype = spec.accumulator.dtype
         self.sums_floats = spec.accumulator.dtype.kind == "float"
         raw = under_cast(spec.a).dtype, under_cast(spec.b).dtype
@@ -256,16 +259,36 @@ class _ContractionLowering:
         lone_row = self.pairs and b.staged is None and self.panels is None
         two = builder.index(2)
         depth = builder.mul(builder.floor_div(corner.depth, two), two) if lone_row else corner.depth
-        with builder.loop(builder.index(0), depth, self.k_step, [zero], self.unroll) as loop:
-            loop.yielded = (step(loop.index, loop.carried[0], True),)
-        acc = loop.results[0]
+        acc = self._summed(depth, zero, lambda k, sums: step(k, sums, True))
         if lone_row:
             odd = builder.compare(depth, corner.depth, "slt")
-            (acc,) = builder.branch(odd, lambda: [step(depth, loop.results[0], False)], lambda: [loop.results[0]])
+            whole = acc
+            (acc,) = builder.branch(odd, lambda: [step(depth, whole, False)], lambda: [whole])
         if sums is None:
             self._epilogue(acc, m, n, mr)
         else:
             self._accumulate(acc, corner, sums, m, n, mr)
+
+    def _summed(self, depth: SSAValue, zero: SSAValue, step: Callable[[SSAValue, SSAValue], SSAValue]) -> SSAValue:
+        """The sum of all steps up to `depth`, a multiple of theirs. In registers it is made block by block: a sum of
+        sums has smaller rounding errors than one long sum.
+        """
+        builder, start = self.builder, self.builder.index(0)
+
+        def block(lower: SSAValue, upper: SSAValue) -> SSAValue:
+            with builder.loop(lower, upper, self.k_step, [zero], self.unroll) as loop:
+                loop.yielded = (step(loop.index, loop.carried[0]),)
+            return loop.results[0]
+
+        if not self.sums_in_registers:
+            return block(start, depth)
+        with builder.loop(start, depth, REGISTER_BLOCK, [zero]) as blocks:
+            end = builder.minimum(builder.add(blocks.index, builder.index(REGISTER_BLOCK)), depth)
+            blocks.yielded = (self._plus(blocks.carried[0], block(blocks.index, end)),)
+        return blocks.results[0]
+
+    def _plus(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.builder.append(arith.AddfOp(a, b) if self.sums_floats else arith.AddiOp(a, b))
 
     def _partial(self, m: SSAValue, n: SSAValue, ir: SSAValue, jr: SSAValue) -> Place:
         """Where sums wait for the next K block: in the output, or in scratch memory of one block of rows."""
@@ -318,6 +341,10 @@ class _ContractionLowering:
         columns = len(batch) + 2
         dims = [columns + 1, columns] if panels.group > 1 else [columns - 1, columns]
         buffer = self.arguments[raw.argument].value
+        if self.ahead:
+            # Panels lie one behind the other: past the end of one begins the next.
+            place = [*indices[: len(batch) + 1], builder.add(group, builder.index(self.ahead)), *inner]
+            builder.prefetch(buffer, place, 1, panels.width * panels.group, write=False)
         return builder.cast(builder.load(buffer, indices, dims, (self.k_step, self.nr), [True, True]), self.element)
 
     def _accumulate(self, acc: SSAValue, corner: Corner, place: Place, m: SSAValue, n: SSAValue, mr: int) -> None:
@@ -328,7 +355,7 @@ class _ContractionLowering:
 
         def resume() -> list[SSAValue]:
             partial = builder.load(place.buffer, place.indices, place.dims, (mr, self.nr), place.in_bounds)
-            return [builder.append(arith.AddfOp(partial, acc) if self.sums_floats else arith.AddiOp(partial, acc))]
+            return [self._plus(partial, acc)]
 
         (total,) = builder.branch(first, lambda: [acc], resume)
         if self.partials is None and self.spec.outputs[0].value is self.spec.accumulator:

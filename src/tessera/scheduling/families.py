@@ -16,7 +16,7 @@ from tessera.scheduling import attention_space, contraction_space, mapreduce_spa
 from tessera.scheduling.attention import lower_attention
 from tessera.scheduling.attention_cost import attention_work
 from tessera.scheduling.attention_space import AttentionProblem
-from tessera.scheduling.contraction import lower_contraction
+from tessera.scheduling.contraction import REGISTER_BLOCK, lower_contraction
 from tessera.scheduling.contraction_cost import contraction_work
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.knobs import Rule, Space
@@ -68,7 +68,7 @@ class Family:
 
 
 def _product_order(schedule: Schedule, problem: ContractionProblem) -> tuple[KnobValue, ...]:
-    depth = schedule.integers("tile")[2]
+    depth = REGISTER_BLOCK if schedule["sums"] == "registers" else schedule.integers("tile")[2]
     return schedule["fusion"], depth if depth < problem.k else 0
 
 
