@@ -20,7 +20,7 @@ import torch
 
 from tessera.errors import DTypeError
 
-Kind = Literal["bool", "int", "float"]
+Kind = Literal["bool", "int", "float", "complex"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +57,16 @@ bf16 = DType("bf16", "float", 2, "bf16", torch.bfloat16)
 tf32 = DType("tf32", "float", 4, "f32", torch.float32)
 fp32 = DType("fp32", "float", 4, "f32", torch.float32)
 fp64 = DType("fp64", "float", 8, "f64", torch.float64)
+complex64 = DType("complex64", "complex", 8, "complex<f32>", torch.complex64)
+complex128 = DType("complex128", "complex", 16, "complex<f64>", torch.complex128)
 
-ALL = (bool_, int8, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, tf32, fp32, fp64)
+ALL = (bool_, int8, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, tf32, fp32, fp64, complex64, complex128)
 """Every declared dtype, narrowest kind and width first."""
 
-SUPPORTED = frozenset((bool_, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, fp32, fp64))
+COMPLEX = frozenset((complex64, complex128))
+"""Pairs of floats, as torch stores them: kernels compute with the parts (`ops/complexes.py`)."""
+
+SUPPORTED = frozenset((bool_, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, fp32, fp64)) | COMPLEX
 """The dtypes that tensors may have."""
 
 _BY_TORCH = {dtype.torch: dtype for dtype in ALL if dtype is not tf32}
@@ -81,7 +86,7 @@ _ALIASES = {
 _BY_NAME = {dtype.name: dtype for dtype in ALL} | {dtype.mlir: dtype for dtype in ALL if dtype is not tf32} | _ALIASES
 _BY_PYTHON_TYPE: dict[Any, DType] = {bool: bool_, int: int64, float: fp64}
 _FLOAT8 = frozenset((fp8_e4m3, fp8_e5m2))
-_RANK: dict[Kind, int] = {"bool": 0, "int": 1, "float": 2}
+_RANK: dict[Kind, int] = {"bool": 0, "int": 1, "float": 2, "complex": 3}
 _ACCUMULATORS = {int8: int32, fp8_e4m3: fp32, fp8_e5m2: fp32, fp16: fp32, bf16: fp32, tf32: fp32}
 
 
@@ -162,7 +167,10 @@ def promote_weak(dtype: DType, weak: DType) -> DType:
     `weak` decides only where its kind is the wider one (bool < int < float), as in torch: int32 with a zero-dimensional
     int64 stays int32, int32 with a zero-dimensional fp64 becomes fp64.
     """
-    return dtype if _RANK[weak.kind] <= _RANK[dtype.kind] else promote(dtype, weak)
+    if _RANK[weak.kind] <= _RANK[dtype.kind]:
+        return dtype
+    narrowed = weak.kind == "complex" and dtype.kind == "float" and dtype not in _FLOAT8
+    return complex_of(dtype) if narrowed else promote(dtype, weak)
 
 
 def promote_scalar(dtype: DType, value: bool | int | float) -> DType:
@@ -195,3 +203,13 @@ def holds(wide: DType, narrow: DType) -> bool:
 def accumulator(dtype: DType) -> DType:
     """The dtype in which products and sums are formed: fp32 for narrower floats, int32 for int8, else `dtype`."""
     return _ACCUMULATORS.get(dtype, dtype)
+
+
+def real_of(dtype: DType) -> DType:
+    """The dtype of the parts of a complex number; of any other dtype, itself."""
+    return {complex64: fp32, complex128: fp64}.get(dtype, dtype)
+
+
+def complex_of(dtype: DType) -> DType:
+    """The complex dtype that holds numbers of a dtype, as torch promotes them: complex128 for fp64, else complex64."""
+    return complex128 if dtype in (fp64, complex128) else complex64

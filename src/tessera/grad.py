@@ -146,7 +146,7 @@ def _backward(output: Tensor, cotangent: Tensor) -> dict[Leaf, Tensor]:
         for operand, part in zip(
             operands, rule(arriving, inputs, tensors[index], **below.named_attributes), strict=True
         ):
-            if part is not None and tensors[operand].dtype.kind == "float":
+            if part is not None and tensors[operand].dtype.kind in ("float", "complex"):
                 present = cotangents[operand]
                 cotangents[operand] = cast(Tensor, part if present is None else present + part)
     by_leaf: dict[Leaf, Tensor] = {}

@@ -37,6 +37,7 @@ from tessera.doors.functions import (
 from tessera.doors.products import constant
 from tessera.doors.reductions import all, any, logsumexp, std, var
 from tessera.doors.selection import cumsum, topk
+from tessera.doors.spectral import complex, conj, fft, fft2, ifft, ifft2, imag, irfft, irfft2, real, rfft, rfft2
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
 from tessera.lazy import issuing, sources
@@ -57,7 +58,9 @@ __all__ = [
     "cast",
     "ceil",
     "clamp",
+    "complex",
     "concat",
+    "conj",
     "constant",
     "cos",
     "cumsum",
@@ -67,6 +70,8 @@ __all__ = [
     "erf",
     "exp",
     "expm1",
+    "fft",
+    "fft2",
     "flash_attention",
     "floor",
     "ge",
@@ -74,6 +79,11 @@ __all__ = [
     "gemm",
     "gt",
     "hardswish",
+    "ifft",
+    "ifft2",
+    "imag",
+    "irfft",
+    "irfft2",
     "isnan",
     "kernel",
     "layer_norm",
@@ -98,8 +108,11 @@ __all__ = [
     "neg",
     "pow",
     "prod",
+    "real",
     "relu",
     "reshape",
+    "rfft",
+    "rfft2",
     "rms_norm",
     "round",
     "rsqrt",

@@ -27,8 +27,15 @@ class Case:
     scale: torch.Tensor | float = 0.0
 
 
-PROBES: Mapping[str, dict[str, Any]] = {"scatter_along": {"extent": 2}}
+PROBES: Mapping[str, dict[str, Any]] = {"scatter_along": {"extent": 2}, "refit": {"shape": (2, 3)}}
 """Attributes of a record's application to two 2 x 2 operands, where the defaults are none."""
+
+
+OF_COMPLEX_NUMBERS = frozenset(
+    "view_as_real view_as_complex complex_mul complex_div complex_matmul complex_abs to_complex fft ifft rfft irfft "
+    "rfft_adjoint irfft_adjoint".split()
+)
+"""Records with tests of their own (tests/property/test_complex.py, test_fourier.py)."""
 
 
 def _matrix(draw: Draw, dtype: DType, shape: Shape | None = None) -> torch.Tensor:
@@ -65,9 +72,15 @@ def _scatter(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(call("scatter_along", as_node(x), as_node(order), axis=axis, extent=extent))
 
 
+def _refit(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    return Case(call("refit", as_node(x), shape=tuple(draw(st.integers(0, extent + 3)) for extent in x.shape)))
+
+
 LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "cumsum": _cumsum,
     "topk_values": _topk,
     "topk_indices": _topk,
     "scatter_along": _scatter,
+    "refit": _refit,
 }

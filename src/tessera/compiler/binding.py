@@ -31,6 +31,7 @@ from tessera.compiler.launches import (
     kernel_launches,
     views_of,
 )
+from tessera.compiler.layout_views import layout_view, words_of
 from tessera.compiler.library_calls import library_launch
 from tessera.compiler.placement import part_offset, placed_in_results, places_of, strides_before
 from tessera.compiler.program import Alignment, KernelItem, LayoutItem, LibraryItem, Program, ValueInfo
@@ -40,7 +41,6 @@ from tessera.errors import ScheduleError
 from tessera.lazy import structure as structures
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.structure import Structure, contiguous_strides
-from tessera.lazy.views import reshaped_strides
 from tessera.runtime.derived import Derivation
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Output, Slot
@@ -200,6 +200,7 @@ class Launcher:
 
     def copy(self, source: View, destination: View) -> None:
         """Adds a kernel that copies one view into another of the same shape."""
+        source, destination = words_of(source), words_of(destination)
         item = self.compiler.copy_item(source.dtype, source.shape)
         names = {name: extent for name, extent in zip(item.domain, source.shape, strict=True) if name != "1"}
         outer, self.extents = self.extents, {**names, "1": 1}
@@ -282,21 +283,12 @@ class _Binder(Launcher):
             self._concat(item)
             return
         source = self._in_memory(self.views[item.inputs[0]])
-        node = self.order[item.node].structure
-        if item.operator == "transpose":
-            strides = tuple([source.strides[d] for d in item.permutation])
-            view = View(source.storage, source.dtype, shape, strides, source.offset_bytes)
-        elif item.operator == "broadcast_to":
-            lead = len(shape) - len(source.shape)
-            strides = (0,) * lead + tuple(
-                0 if own != wanted else stride
-                for own, wanted, stride in zip(source.shape, shape[lead:], source.strides, strict=True)
-            )
-            view = View(source.storage, source.dtype, shape, strides, source.offset_bytes)
-        elif item.operator == "slice":
-            view = self._slice(source, shape, node)
-        else:
-            view = self._reshape(source, shape)
+        view = layout_view(item, source, shape, self.order[item.node].structure)
+        if view is None:
+            contiguous = self.new(source.shape, source.dtype)
+            self.copy(source, contiguous)
+            view = layout_view(item, contiguous, shape, self.order[item.node].structure)
+            assert view is not None
         self.views[item.output] = view
 
     def _in_memory(self, view: View) -> View:
@@ -306,23 +298,6 @@ class _Binder(Launcher):
         copy = self.new(view.shape, view.dtype)
         self.copy(view, copy)
         return copy
-
-    def _slice(self, source: View, shape: Shape, node: Structure) -> View:
-        attributes = node.named_attributes
-        starts, steps = attributes["starts"], attributes["steps"]
-        first = (
-            sum(start * stride for start, stride in zip(starts, source.strides, strict=True)) if 0 not in shape else 0
-        )
-        strides = tuple(stride * step for stride, step in zip(source.strides, steps, strict=True))
-        return View(source.storage, source.dtype, shape, strides, source.offset_bytes + first * source.dtype.itemsize)
-
-    def _reshape(self, source: View, shape: Shape) -> View:
-        strides = reshaped_strides(source.shape, source.strides, shape)
-        if strides is None:
-            contiguous = self.new(source.shape, source.dtype)
-            self.copy(source, contiguous)
-            return View(contiguous.storage, source.dtype, shape, contiguous_strides(shape))
-        return View(source.storage, source.dtype, shape, strides, source.offset_bytes)
 
     def _concat(self, item: LayoutItem) -> None:
         """Copies the parts that have not been written in their places."""

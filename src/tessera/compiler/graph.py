@@ -128,6 +128,10 @@ def _unify_layout(names: _Names, index: int, node: SymbolicNode) -> None:
             names.unify((node.operands[0], dimension), (index, position))
     elif node.operator.name == "broadcast_to":
         names.aligned(index, node.operands[0])
+    elif node.operator.name in ("view_as_real", "view_as_complex"):
+        (operand,) = node.operands
+        for dimension in range(min(len(names.nodes[operand].shape), len(node.shape))):
+            names.unify((operand, dimension), (index, dimension))
 
 
 def _unify_nothing(names: _Names, index: int, node: SymbolicNode) -> None:

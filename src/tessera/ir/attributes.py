@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     BFloat16Type,
     BoolAttr,
+    ComplexType,
     Float8E4M3FNType,
     Float8E5M2Type,
     Float16Type,
@@ -39,6 +40,8 @@ ELEMENT_TYPES: dict[str, Attribute] = {
     "int32": IntegerType(32),
     "int8": IntegerType(8),
     "bool": IntegerType(1),
+    "complex64": ComplexType(Float32Type()),
+    "complex128": ComplexType(Float64Type()),
 }
 """The element type of each dtype, by the dtype's name. (`tf32` is a math mode: its elements are fp32.)"""
 

@@ -129,6 +129,8 @@ _FORMS: dict[str, OperatorForm] = {
     "broadcast_to": OperatorForm(_UNARY, rules.broadcast_to),
     "concat": OperatorForm((1, UNBOUNDED), rules.concat, {"axis": int}),
     "slice": OperatorForm(_UNARY, rules.slice_, optional={"starts": tuple, "steps": tuple}),
+    "view_as_real": OperatorForm(_UNARY, rules.view_as_real),
+    "view_as_complex": OperatorForm(_UNARY, rules.view_as_complex),
     "constant": OperatorForm((0, 0), rules.constant, {"value": object}),
     "library": OperatorForm((1, UNBOUNDED), rules.library, {"callee": str}),
 }

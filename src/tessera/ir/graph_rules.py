@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NoReturn, cast
 
-from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, FloatAttr, IntegerAttr, IntegerType, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, ComplexType, FloatAttr, IntegerAttr, IntegerType, TensorType
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
@@ -349,6 +349,27 @@ def slice_(op: Operation) -> None:
     for start, step, size, extent in zip(starts, steps, after, before.get_shape(), strict=True):
         if DYNAMIC_INDEX not in (size, extent) and size and not (0 <= start < extent > start + step * (size - 1) >= 0):
             fail(op, f"{size} elements from {start} by {step} leave the extent {extent}")
+
+
+def view_as_real(op: Operation) -> None:
+    """Complex elements as pairs of real ones, along a new last dimension of two."""
+    before, after = operand_types(op)[0], result_type(op)
+    element = before.element_type
+    if not isinstance(element, ComplexType) or element.element_type != after.element_type:
+        fail(op, "the element type of the parts differs from the result's")
+    _expect_extents(op, (*before.get_shape(), 2))
+
+
+def view_as_complex(op: Operation) -> None:
+    """Pairs along the last dimension as complex elements: the inverse of `view_as_real`."""
+    before, after = operand_types(op)[0], result_type(op)
+    element = after.element_type
+    if not isinstance(element, ComplexType) or element.element_type != before.element_type:
+        fail(op, "the element type of the parts differs from the operand's")
+    *lead, last = before.get_shape() or (1,)
+    if not compatible(last, 2):
+        fail(op, "the last dimension holds two parts")
+    _expect_extents(op, tuple(lead))
 
 
 def library(op: Operation) -> None:

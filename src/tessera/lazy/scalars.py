@@ -38,7 +38,7 @@ class _Beside:
     __slots__ = ("argument", "literals", "word")
 
     def __init__(self, kind: type[Number], dtype: DType) -> None:
-        literal_dtype = dtypes.promote_scalar(dtype, kind())
+        literal_dtype = dtypes.promote_scalar(dtypes.real_of(dtype), kind())
         argument_dtype = dtypes.accumulator(literal_dtype)
         self.literals: dict[Number, Node] = {
             value: Node((structures.constant(value, literal_dtype), ())) for value in LITERALS if kind(value) == value

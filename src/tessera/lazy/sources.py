@@ -89,14 +89,16 @@ def _examined(tensor: torch.Tensor) -> Leaf:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise _grad_error(tensor)
     dtype = _supported(dtype_of(tensor.dtype))
-    if tensor.is_neg():
-        tensor = tensor.detach().resolve_neg()
+    if tensor.is_neg() or tensor.is_conj():
+        tensor = tensor.detach().resolve_neg().resolve_conj()
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     on_cpu = tensor.device.type == "cpu"
     structure = structures.buffer(shape, strides, dtype, CPU if on_cpu else f"cuda:{tensor.device.index}")
-    # Negation is pending only in views of complex memory, which step over the real parts: such layouts are examined
-    # each time.
-    if any(extent != 1 and stride == 1 for extent, stride in zip(shape, strides, strict=True)):
+    # Negation and conjugation are pending only in complex tensors and views of their memory, which step over the other
+    # parts: such layouts are examined each time.
+    if dtype.kind != "complex" and any(
+        extent != 1 and stride == 1 for extent, stride in zip(shape, strides, strict=True)
+    ):
         layouts = _layouts if on_cpu else _device_layouts
         if len(layouts) >= LAYOUT_LIMIT:
             layouts.clear()
@@ -215,7 +217,7 @@ def standard_normal(shape: Sequence[int], dtype: DType) -> Leaf:
     if any(extent < 0 for extent in extents):
         raise ArgumentError(f"a shape of negative extents: {extents}")
     _supported(dtype)
-    wide = torch.float64 if dtype is dtypes.fp64 else torch.float32
+    wide = dtype.torch if dtype.kind == "complex" else torch.float64 if dtype is dtypes.fp64 else torch.float32
     try:
         values = torch.randn(extents, generator=torch.Generator().manual_seed(seed), dtype=wide)
     except RuntimeError as error:  # torch's allocator, or a product of extents beyond 64 bits

@@ -50,6 +50,13 @@ class Record(Protocol):
         raises.
         """
 
+    def replaced(
+        self, attributes: Attributes, operands: tuple[Structure, ...], positions: tuple[Position, ...]
+    ) -> Structure | None:
+        """What stands for the operator over these operands where it is another expression of the same leaves, else
+        None.
+        """
+
     def symbolic_attributes(self, attributes: Attributes, operands: tuple[Structure, ...], shape: Shape) -> Attributes:
         """The attributes as far as they decide the code of a kernel: extents are left out."""
 
@@ -208,6 +215,9 @@ def _intern(
     known = table.get(key)
     if known is not None:
         return known
+    other = operator.replaced(attributes, operands, positions)
+    if other is not None:
+        return _remember(key, other)
     resolved, shape, dtype = operator.resolve(attributes, operands)
     if resolved != operands:
         # The same algebra with its casts written out is the same structure.

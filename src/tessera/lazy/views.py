@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.dtypes import real_of
 from tessera.lazy import structure as structures
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Shape, contiguous_strides
@@ -31,6 +32,13 @@ def sliced(leaf: Leaf, starts: Sequence[int], shape: Shape, steps: Sequence[int]
     first = sum(start * stride for start, stride in zip(starts, leaf.strides, strict=True))
     strides = tuple(stride * step for stride, step in zip(leaf.strides, steps, strict=True))
     return _view(leaf, shape, strides, first if 0 not in shape else 0)
+
+
+def as_real(leaf: Leaf) -> Leaf:
+    """The parts of complex elements, side by side along a new last dimension."""
+    strides = (*[2 * stride for stride in leaf.strides], 1)
+    structure = structures.buffer((*leaf.shape, 2), strides, real_of(leaf.dtype), leaf.device, leaf.structure.frozen)
+    return leaf.view(structure, leaf.address)
 
 
 def reshaped(leaf: Leaf, shape: Shape) -> Leaf | None:

@@ -1,8 +1,10 @@
 """Operators: a record per operator, a module per family. Importing the package fills `OPERATORS`."""
 
 from tessera.ops import attention as attention
+from tessera.ops import complexes as complexes
 from tessera.ops import contraction as contraction
 from tessera.ops import elementwise as elementwise
+from tessera.ops import fourier as fourier
 from tessera.ops import layout as layout
 from tessera.ops import pins as pins
 from tessera.ops import reduction as reduction

@@ -16,6 +16,8 @@ from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.sources import from_torch
 from tessera.ops.record import OPERATORS
 
+_WIDEST = {"float": torch.float64, "complex": torch.complex128}
+
 
 def reference(node: Node) -> torch.Tensor:
     """The value of an expression: float64 for floats, else the result's own dtype. Nothing is stored in the node."""
@@ -28,7 +30,7 @@ def reference(node: Node) -> torch.Tensor:
 
 def _value(occurrence: Occurrence, leaves: tuple[Leaf, ...], values: list[torch.Tensor]) -> torch.Tensor:
     structure = occurrence.structure
-    wide = torch.float64 if structure.dtype.kind == "float" else structure.dtype.torch
+    wide = _WIDEST.get(structure.dtype.kind, structure.dtype.torch)
     if occurrence.leaf is not None:
         return to_torch(leaves[occurrence.leaf]).to(wide)
     if structure.operator is None:

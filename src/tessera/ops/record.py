@@ -14,7 +14,7 @@ from tessera.dtypes import DType, accumulator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.lazy import structure as structures
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Attributes, Shape, Structure
+from tessera.lazy.structure import Attributes, Position, Shape, Structure
 
 Family: TypeAlias = Literal["elementwise", "contraction", "reduction", "row", "layout", "attention", "library"]
 
@@ -126,6 +126,23 @@ class Operator:
         cast = tuple(_cast(operand, wanted) for operand, wanted in zip(operands, dtypes, strict=True))
         return cast, shape, dtype
 
+    def replaced(
+        self, attributes: Attributes, operands: tuple[Structure, ...], positions: tuple[Position, ...]
+    ) -> Structure | None:
+        """What the operator means on complex numbers, where that is another expression (`ops/complexes.py`).
+
+        Raises DTypeError where it means nothing on them.
+        """
+        if self.family in ("layout", "library"):
+            return None
+        wanted = [value.dtype if isinstance(value, Structure) else value for value in (*operands, *attributes)]
+        if not any(isinstance(dtype, DType) and dtype.kind == "complex" for dtype in wanted):
+            return None
+        rule = COMPLEX_RULES.get(self.name)
+        if rule is None:
+            raise dtype_error(self.name, operands, "not defined on complex numbers", _PARTS)
+        return rule(attributes, operands, positions)
+
     def symbolic_attributes(self, attributes: Attributes, operands: tuple[Structure, ...], shape: Shape) -> Attributes:
         """The attributes as far as they decide code; see `lazy.symbolic`."""
         if self.symbolic is _all_attributes:
@@ -136,6 +153,13 @@ class Operator:
     def __repr__(self) -> str:
         return f"<operator {self.name}>"
 
+
+_PARTS = ["op.real, op.imag and op.abs give real numbers"]
+
+ComplexRule: TypeAlias = Callable[[Attributes, tuple[Structure, ...], tuple[Position, ...]], Structure]
+
+COMPLEX_RULES: dict[str, ComplexRule] = {}
+"""What operators are on complex operands, by name; `ops/complexes.py` puts the rules here."""
 
 _registry: dict[str, Operator] = {}
 

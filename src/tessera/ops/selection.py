@@ -22,17 +22,19 @@ from tessera.ops.record import Named, Typed, dtype_error, elements
 N: TypeAlias = Any
 
 
-def _refuse_float8(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+def _numbers(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
     x = operands[0]
     if x.dtype.kind == "float" and x.dtype.itemsize == 1:
         raise dtype_error(name, operands[:1], "not defined on 8-bit floats", ['cast to a wider dtype: x.to("fp32")'])
+    if x.dtype.kind == "complex":
+        raise dtype_error(name, operands[:1], "not defined on complex numbers")
     return [operand.dtype for operand in operands]
 
 
 def _ranked(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
     if operands[0].dtype.kind == "bool":
         raise dtype_error("topk", operands, "not defined on bool", ['cast to integers: x.to("int32")'])
-    return _refuse_float8("topk", operands, attributes)
+    return _numbers("topk", operands, attributes)
 
 
 # -- cumsum -----------------------------------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ define(
     "cumsum",
     _cumsum,
     {"axis": 0, "reverse": False},
-    operand_dtypes=_refuse_float8,
+    operand_dtypes=_numbers,
     result=_summed,
     flops=_one_per_element,
     reference=_cumsum_reference,
@@ -177,7 +179,7 @@ define(
     _scatter,
     {"axis": 0, "extent": 1},
     arity=(2, 2),
-    operand_dtypes=_refuse_float8,
+    operand_dtypes=_numbers,
     result=_spread,
     flops=_no_flops,
     reference=_scatter_reference,

@@ -18,7 +18,8 @@ from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call
 
 
-def _existing(node: Node) -> Leaf | None:
+def existing(node: Node) -> Leaf | None:
+    """The leaf of a tensor that has memory to view."""
     structure, leaves = node.state
     # The argument of a traced function has no memory to view yet.
     return leaves[0] if structure.kind == "buffer" and type(leaves[0]) in (Leaf, ConstantLeaf) else None
@@ -46,7 +47,7 @@ def transpose(node: Node, permutation: Sequence[int]) -> Any:
     order = tuple(normalized_axis(axis, rank) for axis in permutation)
     if sorted(order) != list(range(rank)):
         raise ArgumentError(f"{tuple(permutation)} is no permutation of the {rank} dimensions of {node.shape}")
-    leaf = _existing(node)
+    leaf = existing(node)
     return leaf_node(views.transposed(leaf, order)) if leaf else call("transpose", node, permutation=order)
 
 
@@ -66,7 +67,7 @@ def broadcast_to(node: Node, shape: Sequence[int]) -> Any:
         return node
     if broadcast_shape([node.shape, target]) != target:
         raise ShapeMismatchError(f"broadcast_to: {node.shape} does not broadcast to {target}")
-    leaf = _existing(node)
+    leaf = existing(node)
     return leaf_node(views.broadcast(leaf, target)) if leaf else call("broadcast_to", node, shape=target)
 
 
@@ -78,7 +79,7 @@ def reshape(node: Node, shape: Sequence[int]) -> Any:
     target = _completed(node.shape, tuple(shape))
     if node.shape == target:
         return node
-    leaf = _existing(node)
+    leaf = existing(node)
     view = views.reshaped(leaf, target) if leaf else None
     return leaf_node(view) if view else call("reshape", node, shape=target)
 
@@ -96,7 +97,7 @@ def sliced(node: Node, starts: Shape, sizes: Shape, steps: Shape) -> Any:
     """Elements `starts[d] + i * steps[d]`, `sizes[d]` of them along each dimension; all in range."""
     if sizes == node.shape and not any(starts) and all(step == 1 for step in steps):
         return node
-    leaf = _existing(node)
+    leaf = existing(node)
     if leaf:
         return leaf_node(views.sliced(leaf, starts, sizes, steps))
     return call("slice", node, starts=starts, sizes=sizes, steps=steps)

@@ -56,6 +56,8 @@ VALID: dict[str, Example] = {
     "concat": ("3x8xf32, 5x8xf32, ?x8xf32", "?x8xf32", {"axis": 0}),
     "slice": ("10x8xf32", "3x8xf32", {"starts": (8, 0), "steps": (-3, 1)}),
     "constant": ("", "?x8xf32", {"value": 1.5}),
+    "view_as_real": ("?x8xcomplex<f32>", "?x8x2xf32", {}),
+    "view_as_complex": ("?x8x2xf64", "?x8xcomplex<f64>", {}),
     "library": ("?x8xf32, 4xi64", "?x3xi64", {"callee": "topk_indices", "axis": 1}),
 }
 MATRICES = "?x8xf32, 8x?xf32"

@@ -11,6 +11,7 @@ from tessera import grad, op
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS, oracle
+from tessera.ops.algebra import call
 
 Function = Callable[..., Tensor]
 
@@ -88,12 +89,35 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     "slice": [(lambda a: (a * 1)[1:, ::3], (normal(4, 8),)), (lambda a: (a * 1)[:2, 1:7:2], (normal(4, 8),))],
     "concat": [(lambda a, b: op.concat([a, b], 1), (normal(3, 4), normal(3, 2)))],
     "cumsum": [(op.cumsum, (normal(3, 4),)), (lambda a: op.cumsum(a, 0) * a, (normal(3, 4),))],
+    "view_as_real": [(lambda a, b: op.imag(op.complex(a, b) * 2.0), (normal(3, 4), normal(3, 4)))],
+    "view_as_complex": [(lambda a, b: op.real(op.conj(op.complex(a, b)) + a), (normal(3, 4), normal(4)))],
+    "complex_mul": [(lambda a, b: op.imag(op.complex(a, b) * op.complex(b, a + 1.0)), (normal(3, 4), normal(4)))],
+    "complex_div": [(lambda a, b: op.imag(op.complex(a, b) / op.complex(b, b + 3.0)), (normal(3, 4), normal(4)))],
+    "complex_matmul": [
+        (lambda a, b: op.imag(op.complex(a, 2 * a) @ op.complex(b, b + 3.0)), (normal(3, 4), normal(4, 2)))
+    ],
+    "complex_abs": [(lambda a, b: op.abs(op.complex(a, b)), (normal(3, 4), normal(4)))],
+    "to_complex": [(lambda a: op.real(a.to("complex128") * op.complex(a, 3.0)), (normal(3, 4),))],
+    "fft": [
+        (lambda a: op.abs(op.fft(a)), (normal(2, 5),)),
+        (lambda a: op.abs(op.fft(a, 4)), (normal(2, 5),)),
+        (lambda a: op.abs(op.fft(a, 7)), (normal(2, 5),)),
+        (lambda a: op.imag(op.fft2(op.complex(a, 2 * a), norm="forward") * op.complex(a, 1.0)), (normal(3, 4),)),
+    ],
+    "ifft": [(lambda a: op.abs(op.ifft(op.complex(a, a * a), 6, 0, "ortho")), (normal(4, 2),))],
+    "rfft": [(lambda a: op.abs(op.rfft(a, 5, 0)), (normal(4, 2),)), (lambda a: op.abs(op.rfft2(a)), (normal(3, 4),))],
+    "irfft": [
+        (lambda a, b: op.irfft(op.complex(a, b), None, 0), (normal(4, 2), normal(4, 2))),
+        (lambda a, b: op.irfft(op.complex(a, b), 5, norm="ortho"), (normal(2, 4), normal(2, 4))),
+        (lambda a, b: op.irfft2(op.complex(a, b), s=(5, 6)), (normal(3, 4), normal(3, 4))),
+    ],
+    "refit": [(lambda a: call("refit", a, shape=(2, 5)), (normal(3, 4),))],
     "topk_values": [(lambda a: op.topk(a, 2, 0)[0], (normal(4, 3),))],
 }
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round"}
-NOT_DIFFERENTIABLE |= {"topk_indices", "scatter_along"}
+NOT_DIFFERENTIABLE |= {"topk_indices", "scatter_along", "rfft_adjoint", "irfft_adjoint"}
 
 
 def test_every_operator_has_a_case() -> None:

@@ -54,6 +54,9 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "broadcast_to": (op.tensor(W) * 1, (4, 8)),
     "concat": ([X, Y], 1),
     "cumsum": (X, 1),
+    "complex": (X, Y),
+    **dict.fromkeys(("fft", "ifft", "rfft", "fft2", "ifft2", "rfft2"), (X,)),
+    **dict.fromkeys(("irfft", "irfft2", "real", "imag", "conj"), (op.complex(X, Y),)),
     "flash_attention": (HEADS, HEADS, HEADS),
 }
 
