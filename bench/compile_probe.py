@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,12 +96,75 @@ def lengths() -> dict[str, float]:
     return {name: float(count) for name, count in compiled.items()} | {"seconds": seconds}
 
 
+TOKENS = 128
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _block(module: Any, compute: Callable[[Any], Callable[[], object]]) -> dict[str, float]:
+    """Of a block's first call, after another kernel has paid for the imports: the seconds that compiling took, and
+    those that packing the weights took. `compute` makes a call of constants: a second set of them is packed anew, and
+    needs no compiling.
+    """
+    from examples.gpt2_block import constants
+    from tessera import op
+
+    op.exp(_operands()[0][0]).eval()
+    first, other = compute(constants(module)), compute(constants(copy.deepcopy(module)))
+    cold, packing, warm = _seconds(first), _seconds(other), _seconds(first)
+    return {"seconds": cold - packing, "packing": packing - warm}
+
+
+def _gpt2(dtype: str) -> Any:
+    from bench.jobs.blocks import DTYPES, normal
+    from examples import gpt2_block
+
+    module = gpt2_block.random_block(768, 12, DTYPES[dtype])
+    return module, *normal(TOKENS, 768, dtype=dtype)
+
+
+def gpt2_block(dtype: str) -> dict[str, float]:
+    """Seconds that compiling a GPT-2-small block takes."""
+    from examples import gpt2_block
+
+    module, x = _gpt2(dtype)
+    return _block(module, lambda weights: lambda: gpt2_block.block(x, weights, 12).eval())
+
+
+def llama_block(dtype: str) -> dict[str, float]:
+    """Seconds that compiling a block of a Llama-type model takes."""
+    from bench.jobs.blocks import DTYPES, normal
+    from examples import llama_block
+
+    module = llama_block.random_block(2048, 32, 8, 5632, TOKENS, DTYPES[dtype])
+    (x,) = normal(TOKENS, 2048, dtype=dtype)
+    return _block(module, lambda weights: lambda: llama_block.block(x, weights, module.size).eval())
+
+
+def torch_gpt2_block() -> dict[str, float]:
+    """Seconds that ``torch.compile`` takes for a GPT-2-small block, without trying out other products."""
+    import torch
+
+    module, x = _gpt2("fp32")
+    torch.set_grad_enabled(False)
+    torch.compile(torch.exp)(x[0])
+    compiled: Callable[[Any], object] = torch.compile(module, dynamic=False)
+    return {"seconds": _seconds(lambda: compiled(x)) - _seconds(lambda: compiled(x))}
+
+
 PROBES: dict[str, Callable[[], dict[str, float]]] = {
     "imports": imports,
     "first_matmul": first_matmul,
     "first_evaluation": first_evaluation,
     "torch_first_matmul": torch_first_matmul,
     "lengths": lengths,
+    **{f"gpt2_block_{dtype}": partial(gpt2_block, dtype) for dtype in ("fp32", "bf16")},
+    **{f"llama_block_{dtype}": partial(llama_block, dtype) for dtype in ("fp32", "bf16")},
+    "torch_gpt2_block": torch_gpt2_block,
 }
 
 

@@ -75,13 +75,25 @@ ROWS = (
     Row("512 growing lengths of both: all calls", "tessera", "lengths"),
 )
 
+BLOCKS = ("gpt2_block_fp32", "gpt2_block_bf16", "llama_block_fp32", "llama_block_bf16")
+BLOCK_ROWS = (
+    *[Row(f"{name.replace('_', ' ')}, imports done", "tessera", name, limit=1500.0) for name in BLOCKS],
+    Row("gpt2 block fp32, imports done", "torch.compile", "torch_gpt2_block"),
+    *[
+        Row(f"{name.replace('_', ' ')}, from disk cache", "tessera", name, limit=50.0, keeps_cache=True)
+        for name in BLOCKS
+    ],
+    Row("gpt2 block fp32, from disk cache", "torch.compile", "torch_gpt2_block", keeps_cache=True),
+    Row("gpt2 block fp32, packing its weights", "tessera", "gpt2_block_fp32", "packing", keeps_cache=True),
+)
+
 
 def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
     """Runs the suite with the pool's thread count."""
     result = SuiteResult("compile", pool.threads)
-    for row in ROWS:
+    for row in (*ROWS, *BLOCK_ROWS[: 1 if quick else None]):
         progress(f"compile, {pool.threads} threads: {row.name}, {row.contender}")
-        timed = row.field == "seconds"
+        timed = row.field in ("seconds", "packing")
         value, reason = None, None
         try:
             measured = row.measure(pool.threads, 1 if quick else REPEATS)
