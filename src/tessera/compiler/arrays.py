@@ -143,18 +143,24 @@ def attention_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignme
     rank = len(domain) - 3
     columns = _columns(arrays, len(domain))
     extents, batch = tuple(domain[: rank - 2]), columns[: rank - 2]
+    inner, inner_columns = tuple(domain[rank - 2 : -1]), columns[rank - 2 : -1]
+    joined = False
     if rank > 2:
         shared = domain[-1]
         group = domain[rank - 3] // max(shared, 1)
         own = columns[rank - 3]
         apart = tuple([stride * group + other for stride, other in zip(own, columns[-1], strict=True)])
         extents, batch = (*extents[:-1], shared, group), (*batch[:-1], apart, own)
+        joined = group > 1 and inner[0] == 1
+        if joined:
+            extents, inner = extents[:-1], (group, *inner[1:])
+            batch, inner_columns = batch[:-1], (own, *inner_columns[1:])
     merged = merge_axes(extents, batch)
-    axes = Axes(merged.extents + tuple(domain[rank - 2 : -1]), merged.columns + columns[rank - 2 : -1])
+    axes = Axes(merged.extents + inner, merged.columns + inner_columns)
     names = _numbered("b", len(merged.extents), "q", "v", "k", "d")
     ones, classes = _classes(axes)
     roles = tuple([_role(alignment, rank, place >= loads) for place, (_, alignment) in enumerate(arrays)])
-    return _shaped(_attention_layout(names, ones, classes, _kinds(arrays), roles), names, axes)
+    return _shaped(_attention_layout(names, ones, classes, _kinds(arrays), roles, joined), names, axes)
 
 
 def _role(alignment: Alignment, rank: int, is_output: bool) -> str:
@@ -269,7 +275,12 @@ def _contraction_layout(
 
 @lru_cache(maxsize=1 << 12)
 def _attention_layout(
-    names: Names, ones: tuple[bool, ...], classes: tuple[Column, ...], kinds: Kinds, roles: tuple[str, ...]
+    names: Names,
+    ones: tuple[bool, ...],
+    classes: tuple[Column, ...],
+    kinds: Kinds,
+    roles: tuple[str, ...],
+    joined: bool,
 ) -> _Layout:
     arguments: list[Argument] = []
     axes: list[Names] = []
@@ -288,7 +299,8 @@ def _attention_layout(
         )
         axes.append(tuple(walked))
         picks.append(tuple(walked.values()))
-    return _Layout(Pattern(tuple(arguments), names[:-4], None, "v", True), tuple(axes), tuple(picks))
+    pattern = Pattern(tuple(arguments), names[:-4], None, "v", True, joined)
+    return _Layout(pattern, tuple(axes), tuple(picks))
 
 
 def _unit_label(labels: Names, strides: tuple[int, ...]) -> str | None:

@@ -22,7 +22,7 @@ class Pattern:
     """What a kernel is generated for, beside its operations: its arguments as they walk the merged axes.
 
     `outer` are the outer (or batch) axes; `reduced` and `lanes` are those of `MapReduceSpec`, `one_block` that of
-    `ContractionSpec`.
+    `ContractionSpec`; `heads_as_queries` says that the queries of attention are heads that share keys.
     """
 
     arguments: tuple[Argument, ...]
@@ -30,6 +30,7 @@ class Pattern:
     reduced: str | None
     lanes: str
     one_block: bool
+    heads_as_queries: bool = False
 
 
 def dtype_of_value(value: SSAValue) -> DType:
@@ -137,6 +138,7 @@ def attention_spec(item: KernelItem, pattern: Pattern) -> AttentionSpec:
         reader.run(operation)
     assert recorder.attended is not None
     q, k, v, scale, mask, causal, accumulator = recorder.attended
+    causal = causal and not pattern.heads_as_queries  # the only query of a head is the last one, which sees all keys
     return AttentionSpec(
         item.name, pattern.arguments, pattern.outer, q, k, v, scale, mask, causal, accumulator, reader.outputs()
     )

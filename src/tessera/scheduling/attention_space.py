@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tessera.dtypes import DType
+from tessera.dtypes import DType, bf16
 from tessera.scheduling.expression import Value
 from tessera.scheduling.knobs import Knob, Rule, Space
 from tessera.scheduling.schedule import Schedule
@@ -37,6 +37,7 @@ class AttentionProblem:
     target: Target
     workers: int
     mask: DType | None = None
+    native_bf16: bool = False
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -49,7 +50,12 @@ class AttentionProblem:
         return max(1, self.target.vector_bits // (8 * self.accumulator.itemsize))
 
     @property
-    def pairs(self) -> float:
+    def pairs(self) -> bool:
+        """Whether the machine multiplies bf16 pairs into fp32 here."""
+        return self.native_bf16 and self.operand is bf16
+
+    @property
+    def visible(self) -> float:
         """Pairs of a query and a key that are multiplied, in all heads; about half of them with `causal`."""
         seen = self.queries * self.keys * math.prod(self.batch)
         return seen * (1 - min(self.queries, self.keys) / (2 * max(self.keys, 1))) if self.causal else seen
@@ -71,6 +77,7 @@ def attention_problem(
         target=target,
         workers=workers,
         mask=None if spec.mask is None else _stored(spec.mask),
+        native_bf16=target.has_avx512bf16,
     )
 
 
@@ -85,11 +92,22 @@ def padded_head(extent: int) -> int:
 
 
 def scratch_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
-    """Bytes of one worker's scratch memory: transposed queries, a block of scores, sums of values."""
+    """Bytes of one worker's scratch memory: packed queries, keys and values, a panel's scores and weights, sums; with
+    heads along the lanes nothing is packed but the queries.
+    """
     queries, keys = schedule.integers("tile")
-    rows = schedule.integer("rows")
+    rows, columns = schedule.integers("micro")
     head, value_head = schedule.integers("head")
-    return queries * (head + keys + value_head + 2 * rows) * problem.accumulator.itemsize
+    size = problem.accumulator.itemsize
+    if schedule["lanes"] == "head":
+        return columns * (head + keys + value_head) * size
+    packed = 2 if problem.pairs else size
+    operands = (max(queries, columns) * head + keys * (head + value_head)) * packed
+    scores = (keys + rows) * columns * (size + (2 if problem.pairs else 0))
+    return operands + scores + max(queries, columns) * (value_head + 2) * size
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
 
 
 def _heads_fit(schedule: Schedule, problem: AttentionProblem) -> bool:
@@ -98,8 +116,16 @@ def _heads_fit(schedule: Schedule, problem: AttentionProblem) -> bool:
 
 
 def _registers(schedule: Schedule, problem: AttentionProblem) -> bool:
-    vectors = -(-schedule.integers("tile")[0] // problem.lanes)
-    return (schedule.integer("rows") + 1) * vectors + 2 <= problem.target.vector_registers
+    rows, columns = schedule.integers("micro")
+    if schedule["lanes"] == "head":
+        return (rows + 1) * (columns + 1) <= problem.target.vector_registers
+    vectors = -(-columns // problem.lanes)
+    return (rows + 1) * vectors + 2 <= problem.target.vector_registers
+
+
+def _lanes(schedule: Schedule, problem: AttentionProblem) -> bool:
+    columns = schedule.integers("micro")[1]
+    return columns <= MOST_SHARED if schedule["lanes"] == "head" else columns % problem.lanes == 0
 
 
 def _cache(schedule: Schedule, problem: AttentionProblem) -> bool:
@@ -110,52 +136,100 @@ def _cache(schedule: Schedule, problem: AttentionProblem) -> bool:
 
 def _useful(schedule: Schedule, problem: AttentionProblem) -> bool:
     queries, keys = schedule.integers("tile")
-    return queries <= max(problem.lanes, 2 * problem.queries) and keys <= max(64, 2 * problem.keys)
+    return queries <= max(schedule.integers("micro")[1], 2 * problem.queries) and keys <= max(64, 2 * problem.keys)
 
 
 def _something_to_cut(schedule: Schedule, problem: AttentionProblem) -> bool:
-    return schedule["parallel"] == "queries" or bool(problem.batch)
+    return {"batch": 0, "heads": 1, "queries": -1}[str(schedule["parallel"])] < len(problem.batch)
 
 
 RULES: tuple[Rule[AttentionProblem], ...] = (
     Rule("heads-fit", "scratch memory has a row for each element of a head", _heads_fit),
     Rule("vector-registers", "a register tile, a row and an element must not spill", _registers),
-    Rule("scratch-in-cache", "queries, scores and sums of a block stay in the second cache", _cache),
+    Rule("whole-vectors", "queries along lanes fill vectors; those that heads along lanes share are few", _lanes),
+    Rule("scratch-in-cache", "packed blocks, scores and sums stay in the second cache", _cache),
     Rule("tile-within-problem", "a block is at most twice as large as the problem, or as small as blocks get", _useful),
     Rule("batch-to-cut", "only a batch dimension that is there is cut", _something_to_cut),
 )
 
+# -- choices ----------------------------------------------------------------------------------------------------------
 
-def _tiles(lanes: int) -> tuple[tuple[int, int], ...]:
-    return tuple((lanes * vectors, keys) for vectors in (1, 2, 3, 4) for keys in (64, 128, 256, 512))
+MOST_SHARED = 16
+"""Queries that keys are multiplied with while they are in registers, where heads lie along lanes."""
+FEW_QUERIES = 8
+"""Queries up to which heads lie along the lanes by default: so few would leave most lanes empty."""
+_PANELS = ((4, 1), (6, 1), (8, 1), (12, 1), (16, 1), (4, 2), (6, 2), (8, 2), (12, 2), (6, 3), (8, 3), (4, 4), (6, 4))
+"""Keys, and vectors of queries, of register tiles with queries along lanes."""
+_SHARED = tuple((keys, queries) for queries in (1, 2, 4, 8, 16) for keys in (1, 2, 4, 8))
+"""Keys and queries of register tiles with heads along lanes."""
+_BLOCKS = tuple((queries, keys) for queries in (1, 4, 8, 16, 32, 64, 96, 128, 192, 256) for keys in (64, 128, 256, 512))
 
 
 def space(problem: AttentionProblem) -> Space[AttentionProblem]:
     """All schedules of one attention."""
-    head = (padded_head(problem.head), padded_head(problem.value_head))
+    micro = dict.fromkeys((*((rows, problem.lanes * vectors) for rows, vectors in _PANELS), *_SHARED))
     knobs = (
-        Knob("tile", _tiles(problem.lanes), "queries and keys of a block of scores"),
-        Knob("rows", (4, 6, 8, 12), "keys, or elements of values, of a register tile"),
-        Knob("head", (head,), "rows of scratch memory for a query and for a value"),
-        Knob("parallel", ("batch", "queries"), "the dimension that is cut into one share per worker"),
+        Knob("tile", _BLOCKS, "queries and keys of a block"),
+        Knob("micro", tuple(micro), "keys and queries of a register tile of scores"),
+        Knob("lanes", ("queries", "head"), "what lies along the lanes of vectors: queries, or elements of a head"),
+        Knob("head", (_heads(problem),), "elements of scratch memory for a query and for a value"),
+        Knob("parallel", ("batch", "heads", "queries"), "the dimension that is cut into one share per worker"),
         Knob("fusion", (True,), "neighbouring maps inside this kernel"),
     )
-    return Space(knobs, RULES, problem, default_schedule(problem))
+    starts = _many_queries(problem), _few_queries(problem)
+    return Space(knobs, RULES, problem, default_schedule(problem), starts)
 
 
 def default_schedule(problem: AttentionProblem) -> Schedule:
-    """Register tiles as products have them; heads go to workers where there are enough for even shares."""
-    vectors = 1 if problem.queries <= problem.lanes else 2
-    wide = problem.target.vector_registers >= 32
-    keys = 64
-    while keys < 256 and keys < problem.keys:
-        keys *= 2
-    outermost = problem.batch[0] if problem.batch else 0
-    even = outermost and (outermost % problem.workers == 0 or outermost >= 8 * problem.workers)
+    """Queries along lanes where they fill them, else heads; heads go to workers where there are enough for even
+    shares.
+    """
+    return _few_queries(problem) if problem.queries <= FEW_QUERIES else _many_queries(problem)
+
+
+def _many_queries(problem: AttentionProblem) -> Schedule:
+    lanes, wide = problem.lanes, problem.target.vector_registers >= 32
+    columns = lanes * (1 if problem.queries <= lanes else 2)
+    queries = columns
+    while queries < _most_queries(problem) and queries < problem.queries:
+        queries *= 2
     return Schedule(
-        tile=(problem.lanes * vectors, keys),
-        rows=8 if wide else 4,
-        head=(padded_head(problem.head), padded_head(problem.value_head)),
-        parallel="batch" if even else "queries",
+        tile=(queries, 64 if problem.keys <= 64 else 128),
+        micro=(8 if wide else 4, columns),
+        lanes="queries",
+        head=_heads(problem),
+        parallel=_parallel(problem),
         fusion=True,
     )
+
+
+def _most_queries(problem: AttentionProblem) -> int:
+    """Packing pays off over many queries; where these are what workers share, each gets two blocks or more."""
+    if _parallel(problem) != "queries":
+        return 256
+    return min(256, max(problem.lanes * 2, problem.queries // (2 * problem.workers)))
+
+
+def _few_queries(problem: AttentionProblem) -> Schedule:
+    shared = next((count for count in (1, 2, 4, 8) if count >= problem.queries), 8)
+    rows = 1 if problem.operand.itemsize >= 4 else 2  # one stream of memory where its rate is what binds
+    return Schedule(
+        tile=(shared, 64 if problem.keys <= 64 else 256),
+        micro=(rows, shared),
+        lanes="head",
+        head=_heads(problem),
+        parallel=_parallel(problem),
+        fusion=True,
+    )
+
+
+def _heads(problem: AttentionProblem) -> tuple[int, int]:
+    return padded_head(problem.head), padded_head(problem.value_head)
+
+
+def _parallel(problem: AttentionProblem) -> str:
+    """The outermost dimension that gives even shares."""
+    for name, extent in zip(("batch", "heads"), problem.batch, strict=False):
+        if extent % problem.workers == 0 or extent >= 8 * problem.workers:
+            return name
+    return "queries"

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.scheduling import attention_space, contraction_space, mapreduce_space
-from tessera.scheduling.attention import lower_attention
 from tessera.scheduling.attention_cost import attention_work
+from tessera.scheduling.attention_kernels import lower_attention
 from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.contraction import REGISTER_BLOCK, lower_contraction
 from tessera.scheduling.contraction_cost import contraction_work
@@ -77,7 +77,7 @@ def _reduction_order(schedule: Schedule, problem: MapReduceProblem) -> tuple[Kno
 
 
 def _attention_order(schedule: Schedule, problem: AttentionProblem) -> tuple[KnobValue, ...]:
-    return schedule["fusion"], schedule.integers("tile")[1], schedule.integer("rows")
+    return schedule["fusion"], schedule["lanes"], schedule.integers("tile")[1], schedule.integers("micro")[0]
 
 
 def _dtype_of_sums(problem: ContractionProblem | AttentionProblem) -> str:
@@ -100,13 +100,15 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         spec=AttentionSpec,
         problem=AttentionProblem,
-        lower=lambda spec, schedule, target: lower_attention(spec, schedule),
+        lower=lambda spec, schedule, target: lower_attention(
+            spec, schedule, target.vector_bits // 8, target.has_avx512bf16
+        ),
         space=attention_space.space,
         rules=attention_space.RULES,
         start=attention_space.default_schedule,
         work=attention_work,
         sum_order=_attention_order,
-        is_shared=lambda p: 2 * p.pairs * (p.head + p.value_head) >= PARALLEL_FLOPS,
+        is_shared=lambda p: 2 * p.visible * (p.head + p.value_head) >= PARALLEL_FLOPS,
         accumulation=_dtype_of_sums,
     ),
     Family(

@@ -191,7 +191,7 @@ class KeyRange:
 
 
 def additive(builder: TileBuilder, scores: SSAValue, mask: SSAValue, dtype: DType) -> SSAValue:
-    """Scores that are multiplied by the factor already, and a mask that is not."""
+    """Scores in `dtype` that are multiplied by the factor already, and a mask of any float dtype that is not."""
     assert isinstance(scores.type, VectorType)
     log2_e = builder.splat(LOG2_E, dtype, scores.type.get_shape())
-    return builder.append(arith.AddfOp(scores, builder.append(arith.MulfOp(mask, log2_e))))
+    return builder.append(arith.AddfOp(scores, builder.append(arith.MulfOp(builder.cast(mask, dtype), log2_e))))

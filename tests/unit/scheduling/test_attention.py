@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.dtypes import DType, bf16, bool_, fp32, fp64
+from tessera.dtypes import DType, bf16, bool_, fp16, fp32, fp64
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.ops import OPERATORS
-from tessera.scheduling.attention import lower_attention
+from tessera.scheduling.attention_kernels import lower_attention
 from tessera.scheduling.attention_space import AttentionProblem, default_schedule, scratch_bytes, space
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec
@@ -23,12 +24,20 @@ from tests.unit.scheduling.problems import AVX2, AVX512
 
 EXTENTS = st.integers(1, 20)
 BLOCKS = st.tuples(st.sampled_from((3, 8, 16)), st.sampled_from((5, 8, 16)), st.sampled_from((2, 4, 6)))
+LANES = st.sampled_from(("queries", "head"))
 
 
-def lowered(spec: AttentionSpec, tile: tuple[int, int] = (8, 8), rows: int = 4, parallel: str = "queries") -> ModuleOp:
-    """The kernel under a schedule of small blocks."""
-    schedule = Schedule(tile=tile, rows=rows, head=(32, 32), parallel=parallel, fusion=True)
-    module = lower_attention(spec, schedule)
+def lowered(
+    spec: AttentionSpec,
+    tile: tuple[int, int] = (8, 8),
+    micro: tuple[int, int] = (4, 4),
+    lanes: str = "queries",
+    parallel: str = "queries",
+    pairs: bool = False,
+) -> ModuleOp:
+    """The kernel under a schedule of small blocks, for vectors of four fp32; `pairs`: of a CPU that multiplies them."""
+    schedule = Schedule(tile=tile, micro=micro, lanes=lanes, head=(32, 32), parallel=parallel, fusion=True)
+    module = lower_attention(spec, schedule, 16, pairs)
     verify(module)
     return module
 
@@ -63,35 +72,53 @@ def reference(tensors: list[torch.Tensor], scale: float, causal: bool) -> torch.
     return result
 
 
-@settings(max_examples=25)
-@given(EXTENTS, EXTENTS, EXTENTS, EXTENTS, BLOCKS, st.booleans(), st.sampled_from((None, bool_, fp32)))
+@settings(max_examples=30)
+@given(EXTENTS, EXTENTS, EXTENTS, EXTENTS, BLOCKS, LANES, st.booleans(), st.sampled_from((None, bool_, fp32)))
 def test_any_blocks_give_the_weighted_mean(
     queries: int,
     keys: int,
     head: int,
     value_head: int,
     blocks: tuple[int, int, int],
+    lanes: str,
     causal: bool,
     mask: DType | None,
 ) -> None:
     bm, bn, rows = blocks
-    module = lowered(specs.attention(fp32, causal=causal, mask=mask), (bm, bn), rows)
+    module = lowered(specs.attention(fp32, causal=causal, mask=mask), (bm, bn), (rows, 4), lanes)
     tensors = operands(queries, keys, head, value_head, fp32, mask)
     specs.close(run(module, tensors, 0.3, keys), reference(tensors, 0.3, causal), 4.0)
 
 
-def test_narrow_operands_are_summed_in_fp32() -> None:
-    for dtype in (bf16, fp64):
+@pytest.mark.parametrize("lanes", ["queries", "head"])
+def test_narrow_operands_are_summed_in_fp32(lanes: str) -> None:
+    for dtype in (bf16, fp16, fp64):
         tensors = operands(9, 21, 7, 5, dtype, None)
-        specs.close(run(lowered(specs.attention(dtype)), tensors, 0.5, 1), reference(tensors, 0.5, False), 4.0)
+        module = lowered(specs.attention(dtype), lanes=lanes)
+        specs.close(run(module, tensors, 0.5, 1), reference(tensors, 0.5, False), 4.0)
+
+
+@settings(max_examples=15)
+@given(EXTENTS, EXTENTS, EXTENTS, EXTENTS, st.booleans(), st.sampled_from((None, bool_, bf16)))
+def test_pairs_of_bf16_are_multiplied_as_they_are(
+    queries: int, keys: int, head: int, value_head: int, causal: bool, mask: DType | None
+) -> None:
+    module = lowered(specs.attention(bf16, causal=causal, mask=mask), (32, 6), (4, 16), pairs=True)
+    assert 'dtype = "bf16"' in print_module(module)
+    tensors = operands(queries, keys, head, value_head, bf16, mask)
+    # Weights are rounded to bf16 as well: 2^-9 of each, of values of a few.
+    torch.testing.assert_close(
+        run(module, tensors, 0.3, keys).double(), reference(tensors, 0.3, causal), atol=2e-2, rtol=2e-2
+    )
 
 
 def test_heads_that_share_keys_are_an_axis_that_keys_do_not_walk() -> None:
     q, k, v = operands(9, 11, 7, 5, fp32, None)
     grouped = torch.stack([q, 2 * q, q - 1], dim=1)
-    module = lowered(specs.attention(fp32, batch=("b0", "b1"), shared=True), parallel="batch")
     expected = reference([grouped, k[:, None], v[:, None]], 0.5, False)
-    specs.close(run(module, [grouped, k, v], 0.5, 1), expected, 4.0)
+    for parallel, lanes in (("batch", "queries"), ("heads", "head")):
+        module = lowered(specs.attention(fp32, batch=("b0", "b1"), shared=True), lanes=lanes, parallel=parallel)
+        specs.close(run(module, [grouped, k, v], 0.5, 1), expected, 4.0)
 
 
 def test_the_kernel_survives_its_text() -> None:
@@ -130,8 +157,10 @@ def test_rules_name_what_is_wrong() -> None:
     posed = space(problem())
     start = posed.default
     assert posed.violations(start.replace(head=(32, 64))) == ("heads-fit",)
-    assert posed.violations(start.replace(tile=(64, 64), rows=12)) == ("vector-registers",)
-    assert posed.violations(start.replace(tile=(32, 2048))) == ("tile-within-problem",)
+    assert posed.violations(start.replace(tile=(64, 64), micro=(12, 64))) == ("vector-registers",)
+    assert posed.violations(start.replace(lanes="head", micro=(8, 4), tile=(4, 64))) == ("vector-registers",)
+    assert posed.violations(start.replace(micro=(8, 24))) == ("whole-vectors",)
+    assert posed.violations(start.replace(tile=(32, 1200))) == ("tile-within-problem",)
     assert space(problem(batch=())).violations(start) == ("batch-to-cut",)
     large = start.replace(head=(1 << 14, 64))
     assert scratch_bytes(large, problem()) > 1 << 20

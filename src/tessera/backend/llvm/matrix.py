@@ -9,7 +9,7 @@ from xdsl.ir import Operation
 
 from tessera.backend.llvm.conversion import convert
 from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.staging import pair_tiles
+from tessera.backend.llvm.pairs import pair_tiles
 from tessera.backend.llvm.values import BF16, F32, PairTile, Tile, Value, vector_type
 from tessera.ir import tile
 

@@ -14,8 +14,9 @@ from tessera.backend.llvm.addressing import Window, advance, single, window
 from tessera.backend.llvm.emitter import zero
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.literals import literal
+from tessera.backend.llvm.pairs import pair_tiles
 from tessera.backend.llvm.parts import load
-from tessera.backend.llvm.values import Buffer, Index, PairTile, Value, constant_index, element_of, shape_of
+from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, Value, constant_index, element_of, shape_of
 from tessera.errors import CompileError
 from tessera.ir import tile
 
@@ -26,8 +27,7 @@ def _load_op(generator: Generator, op: tile.LoadOp) -> Sequence[Value]:
     emitter, shape = generator.emitter, shape_of(op.tile.type)
     at = _window(generator, op, shape)
     element = at.element
-    pairs = shape[0] == 2 and shape[1] > 1 and element.size == 2 and at.rows.stride == 2 and at.columns.stride == 4
-    if pairs and at.whole(emitter) == "true":
+    if _interleaves(at) and at.whole(emitter) == "true":
         return (_read_pairs(generator, at),)
     if op.oob is not None:
         return (read(generator, at, None),)
@@ -59,8 +59,26 @@ def _window(generator: Generator, op: tile.LoadOp | tile.StoreOp, shape: tuple[i
 def _store_op(generator: Generator, op: tile.StoreOp) -> Sequence[Value]:
     value = generator.tile(op.value)
     at = _window(generator, op, shape_of(op.value.type))
-    write(generator, at, value, op.nontemporal is not None)
+    if _interleaves(at) and at.whole(generator.emitter) == "true":
+        _write_pairs(generator, at, value)
+    else:
+        write(generator, at, value, op.nontemporal is not None)
     return ()
+
+
+def _interleaves(at: Window) -> bool:
+    """Whether a tile is two rows of 16-bit elements whose columns lie interleaved in memory."""
+    narrow = at.rows.size == 2 and at.columns.size > 1 and at.element.size == 2
+    return narrow and at.rows.stride == 2 and at.columns.stride == 4
+
+
+def _write_pairs(generator: Generator, at: Window, value: Tile) -> None:
+    pointer, emitter = at.first_pointer(generator.emitter), generator.emitter
+    (pairs,) = pair_tiles(generator, value)
+    offset = 0
+    for part, lanes in zip(pairs.parts, generator.widths(value.columns), strict=True):
+        emitter.effect(f"store <{2 * lanes} x i16> {part}, ptr {advance(emitter, pointer, offset)}, align 2")
+        offset += 4 * lanes
 
 
 def static_strides(kind: MemRefType[Attribute]) -> list[int | None]:

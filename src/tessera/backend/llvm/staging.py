@@ -13,6 +13,7 @@ from tessera.backend.llvm.addressing import advance, window
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.indices import divide
 from tessera.backend.llvm.memory import scratch
+from tessera.backend.llvm.pairs import pair_tiles
 from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, Value, constant_index, shape_of
 from tessera.errors import CompileError
 from tessera.ir import tile
@@ -175,21 +176,6 @@ def _put_pairs(generator: Generator, staged: Buffer, position: list[Index], valu
                 target = advance(emitter, pointer, offset)
                 emitter.effect(f"store <{2 * lanes} x i16> {operand}, ptr {target}, align 2")
                 offset += 4 * lanes
-
-
-def pair_tiles(generator: Generator, value: Tile) -> list[PairTile]:
-    """Each two rows of a tile of 16-bit elements, interleaved."""
-    if len(value.rows) % 2 or value.element.size != 2:
-        raise CompileError(f"rows of {value.element.name} interleave in pairs of 16-bit elements only")
-    widths = generator.widths(value.columns)
-    result = []
-    for upper, lower in zip(value.rows[::2], value.rows[1::2], strict=True):
-        parts = []
-        for a, b, lanes in zip(upper, lower, widths, strict=True):
-            order = [lane for column in range(lanes) for lane in (column, lanes + column)]
-            parts.append(generator.emitter.shuffle(value.element.llvm, lanes, a, b, order))
-        result.append(PairTile(value.element, value.columns, tuple(parts)))
-    return result
 
 
 _LAYOUTS: dict[str, _Put] = {

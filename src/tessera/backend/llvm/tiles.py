@@ -115,7 +115,7 @@ def _reduce(generator: Generator, op: tile.ReduceOp) -> Sequence[Value]:
     make = _COMBINE[element.kind][op.kind.data]
     wide = convert(generator, value, element)
     if op.axis.value.data == len(op.result.type.get_shape()) - 1:
-        rows = tuple((_across(generator, row, value.columns, element, make),) for row in wide.rows)
+        rows = tuple((total,) for total in _across_rows(generator, wide, make))
         return (convert(generator, Tile(element, 1, rows), value.element),)
     lines = [Tile(element, value.columns, (row,)) for row in wide.rows]
     total = _tree(lines, lambda a, b: apply(generator, make, [a, b]))
@@ -128,6 +128,44 @@ def _tree(items: Sequence[Item], combine: Callable[[Item, Item], Item]) -> Item:
         paired = [combine(a, b) for a, b in zip(items[::2], items[1::2], strict=False)]
         items = [*paired, *items[len(paired) * 2 :]]
     return items[0]
+
+
+def _across_rows(generator: Generator, value: Tile, make: Maker) -> list[str]:
+    """Each row to a scalar; rows of whole registers together, which takes a third of the instructions."""
+    element, lanes = value.element, generator.emitter.lanes
+    distinct = list(dict.fromkeys(value.rows))
+    if value.columns % lanes or len(distinct) == 1:
+        known = {row: _across(generator, row, value.columns, element, make) for row in distinct}
+        return [known[row] for row in value.rows]
+    vectors = [_tree(row, _maker(generator, make, element, lanes)) for row in distinct]
+    totals: list[str] = []
+    while len(totals) < len(vectors):
+        count = min(lanes, 1 << (len(vectors) - len(totals)).bit_length() - 1)
+        totals += _fold_together(generator, vectors[len(totals) : len(totals) + count], lanes, element, make)
+    return [totals[distinct.index(row)] for row in value.rows]
+
+
+def _fold_together(generator: Generator, vectors: list[str], lanes: int, element: Element, make: Maker) -> list[str]:
+    """Vectors, a power of two of them, each to a scalar, in the order of `_fold`: halves are added to halves, of two
+    vectors at a time while there are two.
+    """
+    emitter, kind = generator.emitter, element.llvm
+    count, parts, width = 1, lanes, lanes  # each vector holds `count` rows of `parts` partial results
+    while parts > 1:
+        half, pair = parts // 2, len(vectors) > 1
+        firsts = [row * parts for row in range(count)]
+        firsts += [lanes + first for first in firsts] if pair else []
+        low = [first + lane for first in firsts for lane in range(half)]
+        high = [lane + half for lane in low]
+        others = vectors[1::2] if pair else ["poison"]
+        vectors = [
+            make(generator, element, len(low), [emitter.shuffle(kind, width, a, b, order) for order in (low, high)])
+            for a, b in zip(vectors[::2], others, strict=True)
+        ]
+        count, parts, width = len(firsts), half, len(low)
+    if count == 1:
+        return vectors
+    return [emitter.shuffle(kind, count, vectors[0], "poison", (row,)) for row in range(count)]
 
 
 def _across(generator: Generator, row: Sequence[str], columns: int, element: Element, make: Maker) -> str:

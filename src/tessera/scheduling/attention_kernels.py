@@ -1,0 +1,25 @@
+"""The kernel of attention that a schedule asks for, on CPUs."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.scheduling.attention_blocks import BlockedAttention
+from tessera.scheduling.attention_decode import DecodingAttention
+from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import AttentionSpec, kernel_module
+
+
+def lower_attention(spec: AttentionSpec, schedule: Schedule, vector_bytes: int, native_bf16: bool) -> ModuleOp:
+    """The Tile IR module of `spec` under `schedule` (knobs of `attention_space`) for a target with vectors of so many
+    bytes; `native_bf16` says that it multiplies bf16 pairs.
+    """
+    module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
+    builder = TileBuilder(block)
+    if schedule["lanes"] == "head":
+        lanes = vector_bytes // spec.accumulator.dtype.itemsize
+        DecodingAttention(spec, schedule, lanes, builder, arguments).lower()
+    else:
+        BlockedAttention(spec, schedule, native_bf16, builder, arguments).lower()
+    return module
