@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from tessera.compiler.binding import extents_of, launches_of
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.program import Program, read_program
+from tessera.compiler.program import Item, KernelItem, Program, read_program
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import Policy
 from tessera.lazy.structure import Structure
@@ -22,6 +23,9 @@ from tessera.lazy.symbolic import SymbolicForm
 from tessera.rewrite.passes import ALL_IDIOMS, RewritePass
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.choice import CONVINCING, size_class
+
+MANY_SCORES: Final = 1 << 14
+"""Scores of a head from which on the program without idioms is not even made, which takes milliseconds."""
 
 Passes = Callable[[int], Sequence[RewritePass]]
 """The passes that a form goes through, by how many idioms are recognized."""
@@ -66,6 +70,8 @@ class Programs:
         # A fixed order of sums may not depend on what a model expects of this machine.
         if compiler is None or policy.fixed_order or program is self._by_idioms.get(0):
             return program
+        if all(_has_much_to_do(item, extents) for item in program.items):
+            return program
         key = (most, policy, worker_count(), *[size_class(extent) for extent in extents.values()])
         if key not in self._chosen:
             self._chosen[key] = cheaper(program, self.with_idioms(0), structure, compiler)
@@ -78,6 +84,14 @@ def meets(program: Program, extents: Mapping[str, int]) -> bool:
         math.prod([extents[name] for name in left]) == math.prod([extents[name] for name in right])
         for left, right in program.guards
     )
+
+
+def _has_much_to_do(item: Item, extents: Mapping[str, int]) -> bool:
+    """Whether an item is no attention, or one with so many scores that nobody wants them in memory."""
+    if not isinstance(item, KernelItem) or item.family != "attention":
+        return True
+    *_, queries, _, keys, _, _ = item.domain
+    return extents[queries] * extents[keys] >= MANY_SCORES
 
 
 def cheaper(program: Program, plain: Program, structure: Structure, compiler: KernelCompiler) -> Program:

@@ -13,6 +13,7 @@ from tessera.dtypes import DType, accumulator, dtype_of
 from tessera.ir.attributes import DTYPE_NAMES
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
+from tessera.ops.record import family_of
 from tessera.scheduling.expression import Recorder, Value
 from tessera.scheduling.spec import Argument, AttentionSpec, ContractionSpec, MapReduceSpec, Output, Spec
 
@@ -56,6 +57,9 @@ class _RegionReader:
             raw = self._load(value, alignment)
         else:
             raw = self.values[value]
+            if index < 2 and family_of(operation.operator) == "contraction":
+                # As it would be stored: machines multiply narrow elements faster than those of the accumulator.
+                raw = self.recorder.cast(raw, dtype_of_value(value))
         return self.recorder.cast(raw, accumulator(raw.dtype))
 
     def _load(self, value: BlockArgument, alignment: Alignment) -> Value:

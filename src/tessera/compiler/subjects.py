@@ -23,6 +23,7 @@ from tessera.scheduling.families import Problem
 from tessera.scheduling.mapreduce import kept_values
 from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.pressure import live_values
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec, Spec, under_cast, unit_axis
 from tessera.target import Target
@@ -139,7 +140,7 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
     values = post_order(output.value for output in spec.outputs)
     passes = max((output.value.stage for output in spec.outputs), default=0) + 1
     dear = len(kept_values(spec))
-    live = max(1, sum(value.is_reduction for value in values))
+    live = max(1, sum(value.is_reduction for value in values), live_values(values))
     flops = sum(operation_cost(value.operation) for value in values)
 
     some = MapReduceProblem(

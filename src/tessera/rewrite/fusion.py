@@ -17,13 +17,14 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import dimension_names, to_attribute
 from tessera.ir.graph import GraphOperation
 from tessera.rewrite.algebra import made_by
+from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.groups import Group, Partition
 
 UNLIMITED = 1 << 30
 
 
-def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> list[Firing]:
+def fuse_function(function: FuncOp, limit: int = UNLIMITED, depth: int = DEPTH) -> list[Firing]:
     """Replaces the graph operations of `function` by schedule kernels, in an order that respects their dependences.
 
     Gives the log: one entry for each kernel that holds more than one operation.
@@ -32,7 +33,7 @@ def fuse_function(function: FuncOp, limit: int = UNLIMITED) -> list[Firing]:
     block = function.body.block
     terminator = block.last_op
     assert isinstance(terminator, ReturnOp)
-    partition = Partition(list(block.ops), limit)
+    partition = Partition(list(block.ops), limit, depth)
     replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
     for number, group in enumerate(_ordered(partition)):
         if group.kind == "layout":

@@ -18,6 +18,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.errors import CompileError
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import OPERATORS, family_of
+from tessera.rewrite.depth import DEPTH, instructions_of, room_in
 from tessera.rewrite.engine import dims_of
 
 SCALE = 3
@@ -31,7 +32,8 @@ Mapping_ = tuple[int | None, ...]
 class Group:
     """Operations of one kernel, in order. `mapping` says how each value made inside lies over `domain`.
 
-    `depends` are the groups that must run before, however far back: a bit for each, at its `number`.
+    `depends` are the groups that must run before, however far back: a bit for each, at its `number`. `instructions`
+    counts those per vector (`depth.py`).
     """
 
     number: int
@@ -41,6 +43,7 @@ class Group:
     operations: list[GraphOperation] = field(default_factory=list)
     mapping: dict[SSAValue, Mapping_] = field(default_factory=dict)
     depends: int = 0
+    instructions: int = 0
 
     @property
     def bit(self) -> int:
@@ -85,10 +88,12 @@ def operand_alignment(operation: GraphOperation, index: int, result: Mapping_, r
 
 
 class Partition:
-    """Groups the operations of one function body; `limit` bounds the operations of a group (1: no fusion)."""
+    """Groups the operations of one function body; `limit` bounds the operations of a group (1: no fusion), `depth` its
+    instructions.
+    """
 
-    def __init__(self, operations: Iterable[Operation], limit: int) -> None:
-        self.limit = limit
+    def __init__(self, operations: Iterable[Operation], limit: int, depth: int = DEPTH) -> None:
+        self.limit, self.depth = limit, depth
         self.groups: list[Group] = []
         self.group_of: dict[SSAValue, Group] = {}
         self.outputs: set[SSAValue] = set()
@@ -101,6 +106,8 @@ class Partition:
         for operation in ordered:
             if isinstance(operation, GraphOperation):
                 self._place(operation)
+        if limit > 1:
+            self._merge_siblings()
 
     def _place(self, operation: GraphOperation) -> None:
         family = family_of(operation.operator)
@@ -140,6 +147,7 @@ class Partition:
     def _finish(self, operation: GraphOperation, group: Group) -> None:
         """Enters an operation into its group, and keeps `depends` of all groups transitive."""
         group.operations.append(operation)
+        group.instructions += instructions_of(operation)
         self.group_of[operation.result] = group
         needed = group.depends
         for operand in operation.inputs:
@@ -188,6 +196,8 @@ class Partition:
         """Whether `operation` may join without a path leaving and re-entering the group."""
         if group.kind in ("layout", "attention") or len(group.operations) >= self.limit:
             return False
+        if group.operations and group.instructions + instructions_of(operation) > room_in(group.kind, self.depth):
+            return False
         producers = (self.group_of.get(operand) for operand in operation.inputs)
         return not any(producer is not None and producer.after(group) for producer in producers)
 
@@ -208,6 +218,7 @@ class Partition:
             and other.domain == group.domain
             and (other.reduced is None or group.reduced is None or other.reduced == group.reduced)
             and len(group.operations) + len(other.operations) < self.limit
+            and group.instructions + other.instructions <= room_in(group.kind, self.depth)
             and not any(later.after(other) for later in self.groups if later is not group)
         )
 
@@ -215,14 +226,53 @@ class Partition:
         group.operations = sorted(group.operations + other.operations, key=self._position.__getitem__)
         group.mapping.update(other.mapping)
         group.depends = (group.depends | other.depends) & ~(other.bit | group.bit)
+        group.instructions += other.instructions
         group.reduced = group.reduced or other.reduced
         group.kind = "reduction" if group.reduced else group.kind
         self.groups.remove(other)
         for value in other.mapping:
             self.group_of[value] = group
         for later in self.groups:
-            if later.after(group):
-                later.depends |= group.depends
+            if later.after(group) or later.after(other):
+                later.depends = (later.depends | group.bit | group.depends) & ~other.bit
+
+    # -- maps and reductions side by side -----------------------------------------------------------------------------
+
+    def _merge_siblings(self) -> None:
+        """Groups over the same domain that read the same tensor, and nothing of each other, read it once.
+
+        A quarter of the room for instructions is theirs: longer kernels are not bound by what they read.
+        """
+        readers: dict[SSAValue, list[Group]] = {}
+        for group in list(self.groups):
+            if group.kind not in ("map", "reduction") or group not in self.groups:
+                continue
+            for operand in self._whole_operands(group):
+                near = readers.setdefault(operand, [])
+                sibling = next((other for other in near if self._are_siblings(group, other)), None)
+                if sibling is not None:
+                    self._merge(group, sibling)
+                    for others in readers.values():
+                        if sibling in others:
+                            others.remove(sibling)
+                near.append(group)
+
+    def _whole_operands(self, group: Group) -> list[SSAValue]:
+        """What a group reads along its whole domain."""
+        operands = dict.fromkeys(operand for operation in group.operations for operand in operation.inputs)
+        return [x for x in operands if x not in group.mapping and group.domain and dims_of(x) == group.domain]
+
+    def _are_siblings(self, group: Group, other: Group) -> bool:
+        return (
+            other is not group
+            and other in self.groups
+            and other.domain == group.domain
+            and other.reduced == group.reduced
+            and not group.after(other)
+            and not other.after(group)
+            and len(group.operations) + len(other.operations) <= self.limit
+            and group.instructions + other.instructions <= room_in(group.kind, self.depth) / 4
+        )
 
     # -- reductions ---------------------------------------------------------------------------------------------------
 
@@ -258,12 +308,14 @@ class Partition:
                 or [use.operation for use in operand.uses] != [operation]
                 or len(group.operations) + len(producer.operations) >= self.limit
                 or any(not OPERATORS[op.operator].cheap for op in producer.operations)
+                or group.instructions + producer.instructions > room_in("contraction", self.depth)
                 or any(self._leaks(value, producer) for value in producer.mapping if value is not operand)
                 or any(later.after(producer) for later in self.groups)
             ):
                 continue
             self.groups.remove(producer)
             group.operations.extend(producer.operations)
+            group.instructions += producer.instructions
             group.depends |= producer.depends
             for value in producer.mapping:
                 self.group_of[value] = group

@@ -12,6 +12,7 @@ from xdsl.dialects.func import FuncOp
 
 from tessera.ir.passes import Pass
 from tessera.rewrite import algebra, idioms, reductions
+from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, merge_equal, rewrite_function
 from tessera.rewrite.extents import has_extent_names, name_extents
 from tessera.rewrite.fusion import UNLIMITED, fuse_function
@@ -97,13 +98,16 @@ class IdiomsPass(RewritePass):
 
 @dataclass(frozen=True)
 class FuseKernelsPass(RewritePass):
-    """Graph operations become schedule kernels of at most `limit` operations (1: no fusion)."""
+    """Graph operations become schedule kernels of at most `limit` operations (1: no fusion) and of about `depth` vector
+    instructions (`depth.py`).
+    """
 
     name: ClassVar[str] = "fuse-kernels"
     limit: int = UNLIMITED
+    depth: int = DEPTH
 
     def on_function(self, function: FuncOp) -> list[Firing]:
-        return fuse_function(function, self.limit)
+        return fuse_function(function, self.limit, self.depth)
 
 
 def graph_passes(limit: int = UNLIMITED, idioms: int = ALL_IDIOMS) -> tuple[RewritePass, ...]:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final, cast
 
+from tessera.ops.counting import FUNCTION_OPERATIONS
 from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue
-
-FUNCTION_OPERATIONS: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "div": 10, "sqrt": 12, "rsqrt": 20, "exp": 15, "exp2": 14, "expm1": 20, "log": 33, "log1p": 50, "sin": 34,
-        "cos": 35, "tanh": 28, "erf": 18, "pow": 120,
-    }
-)  # fmt: skip
-"""Vector instructions of an fp32 function as `backend/llvm/vecmath` expands it; all other operations are one."""
 
 LOOP_INSTRUCTIONS: Final = 4
 ISSUE: Final = 4.0
