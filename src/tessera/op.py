@@ -37,7 +37,21 @@ from tessera.doors.functions import (
 from tessera.doors.products import constant
 from tessera.doors.reductions import all, any, logsumexp, std, var
 from tessera.doors.selection import cumsum, topk
-from tessera.doors.spectral import complex, conj, fft, fft2, ifft, ifft2, imag, irfft, irfft2, real, rfft, rfft2
+from tessera.doors.spectral import (
+    complex,
+    conj,
+    fft,
+    fft2,
+    ifft,
+    ifft2,
+    imag,
+    irfft,
+    irfft2,
+    real,
+    rfft,
+    rfft2,
+    spectral_conv,
+)
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
 from tessera.lazy import issuing, sources
@@ -121,6 +135,7 @@ __all__ = [
     "sin",
     "softmax",
     "softplus",
+    "spectral_conv",
     "sqrt",
     "std",
     "sub",

@@ -33,9 +33,9 @@ PROBES: Mapping[str, dict[str, Any]] = {"scatter_along": {"extent": 2}, "refit":
 
 OF_COMPLEX_NUMBERS = frozenset(
     "view_as_real view_as_complex complex_mul complex_div complex_matmul complex_abs to_complex fft ifft rfft irfft "
-    "rfft_adjoint irfft_adjoint".split()
+    "rfft_adjoint irfft_adjoint kernel_spectrum spectrum_adjoint pointwise_mul".split()
 )
-"""Records with tests of their own (tests/property/test_complex.py, test_fourier.py)."""
+"""Records with tests of their own (tests/property/test_complex.py, test_fourier.py, test_spectral.py)."""
 
 
 def _matrix(draw: Draw, dtype: DType, shape: Shape | None = None) -> torch.Tensor:

@@ -32,7 +32,7 @@ from tessera.compiler.launches import (
     views_of,
 )
 from tessera.compiler.layout_views import layout_view, words_of
-from tessera.compiler.library_calls import library_launch
+from tessera.compiler.library_calls import kept_result, library_launch
 from tessera.compiler.placement import part_offset, placed_in_results, places_of, strides_before
 from tessera.compiler.program import Alignment, KernelItem, LayoutItem, LibraryItem, Program, ValueInfo
 from tessera.compiler.split_k import PARTS, part_arrays, split_product
@@ -268,7 +268,13 @@ class _Binder(Launcher):
 
     def _library(self, item: LibraryItem) -> None:
         inputs = [self._in_memory(self.views[value]) for value in item.inputs]
-        launch = library_launch(item, self.order[item.node].structure, inputs, self.new)
+        node = self.order[item.node].structure
+        kept = kept_result(node, inputs)
+        if kept is not None:
+            (value,) = item.outputs.values()
+            self.views[value] = kept
+            return
+        launch = library_launch(item, node, inputs, self.new)
         for view, name in zip(launch.outputs, launch.operator.joint or (launch.operator.name,), strict=True):
             if name in item.outputs:
                 self.views[item.outputs[name]] = view

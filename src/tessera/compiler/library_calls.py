@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tessera.compiler.arrays import Shape, View
+import torch
+
+from tessera.compiler.arrays import Shape, Storage, View
 from tessera.compiler.launches import LibraryLaunch
 from tessera.compiler.program import LibraryItem
-from tessera.dtypes import DType
-from tessera.lazy.structure import Structure
+from tessera.dtypes import DType, dtype_of
+from tessera.lazy.devices import CPU
+from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.record import elements
 from tessera.profiling.schema import StepFacts
+from tessera.runtime.derived import derivation
 from tessera.runtime.gpu_library_plan import DeviceCall
-from tessera.runtime.library import LibraryKernel, Operand
+from tessera.runtime.library import LibraryKernel, Operand, call
 from tessera.runtime.plan import Step
 from tessera.runtime.threads import worker_count
 
@@ -37,10 +41,46 @@ def library_launch(
     return LibraryLaunch(operator, named, tuple(inputs), tuple(outputs))
 
 
+@dataclass(frozen=True)
+class LibraryForm:
+    """What a call of a library makes of one constant (`runtime.derived.Form`); `attributes` are (name, value) pairs."""
+
+    operator: str
+    attributes: tuple[tuple[str, Any], ...]
+
+    def _result(self, shape: Shape, dtype: DType) -> tuple[Shape, DType]:
+        return OPERATORS[self.operator].result(self.operator, [_Shaped(shape, dtype)], [dtype], dict(self.attributes))
+
+    def nbytes(self, shape: Shape, dtype: DType) -> int:
+        """The size of the result."""
+        found, element = self._result(shape, dtype)
+        return elements(found) * element.itemsize
+
+    def fill(self, source: torch.Tensor, target: torch.Tensor) -> None:
+        """Writes the result of the call over `source` into the bytes of `target`. Raises as calls in plans do."""
+        shape, dtype = self._result(tuple(source.shape), dtype_of(source.dtype))
+        result = target.view(dtype.torch).view(shape)
+        call(self.operator, OPERATORS[self.operator].library, [source], [result], dict(self.attributes))
+
+
+def kept_result(node: Structure, inputs: Sequence[View]) -> View | None:
+    """The result of a call that stays with its one operand, a constant in CPU memory; None where it does not."""
+    assert node.operator is not None
+    operator = OPERATORS[node.operator.name]
+    if not operator.kept or node.device not in (None, CPU):
+        return None
+    (source,) = inputs
+    storage = source.storage
+    if not storage.frozen or storage.leaf is None or storage.derivation is not None:
+        return None
+    form = LibraryForm(operator.name, tuple(node.named_attributes.items()))
+    made = derivation(form, source.dtype, source.shape, source.strides, source.offset_bytes)
+    return View(Storage(0, storage.leaf, derivation=made), node.dtype, node.shape, contiguous_strides(node.shape))
+
+
 def library_step(launch: LibraryLaunch) -> Step:
     """The step of a CPU's plan that makes the call; storages have their slots."""
-    call = library_call(launch)
-    return Step(LibraryKernel(*call), (), threads=worker_count())
+    return Step(LibraryKernel(*library_call(launch)), (), threads=worker_count())
 
 
 def library_call(launch: LibraryLaunch) -> DeviceCall:

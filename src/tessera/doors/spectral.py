@@ -1,4 +1,4 @@
-"""Complex numbers and Fourier transforms, with the parameters of `torch.fft`."""
+"""Complex numbers, Fourier transforms with the parameters of `torch.fft`, and convolution through them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.conversion import as_node, as_pair
-from tessera.ops import complexes
+from tessera.ops import complexes, spectral_calls
 from tessera.ops.algebra import call
 from tessera.ops.fourier import NORMS
 from tessera.ops.views import integer, normalized_axis
 from tessera.runtime.streams import Stream
+from tessera.scheduling.spectral_cost import fast_points
 
 _LAST_TWO = (-2, -1)
 
@@ -152,3 +153,32 @@ def conj(x: object, *, stream: Stream | None = None) -> Tensor:
     """The complex conjugate; of real numbers, x itself."""
     node = typed(Tensor, as_node(x))
     return typed(Tensor, issuing.on(complexes.conjugate(node) if node.dtype.kind == "complex" else node, stream))
+
+
+def spectral_conv(
+    x: object,
+    weight: object,
+    bias: object = None,
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    layout: str = "NCHW",
+    stream: Stream | None = None,
+) -> Tensor:
+    """The convolution of images with a window of weights, as `torch.nn.functional.conv2d`, computed through Fourier
+    transforms: the way for large windows, whose size costs nothing here (docs/convolution.md).
+
+    `x` is [N, C, H, W] or, with `layout="NHWC"`, [N, H, W, C]; `weight` is [C_out, C / groups, KH, KW] in both layouts,
+    and its spectrum is computed once where `op.constant` marks it. `padding` may be "valid" or "same" (stride 1 only).
+    Floats of 16 bits are transformed in fp32. The error is that of the transforms, about eps log2 of their size times
+    the root mean square of the results; a NaN or infinity of an image spoils all results that share its channel.
+
+    Raises ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError (E_DTYPE) and ArgumentError (E_ARGUMENT).
+    """
+    image, kernel = typed(Tensor, as_node(x)), typed(Tensor, as_node(weight))
+    added = None if bias is None else typed(Tensor, as_node(bias))
+    options: dict[str, object] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    made = spectral_calls.spectral_conv(image, kernel, added, options, layout, fast_points)
+    return typed(Tensor, issuing.on(made, stream))

@@ -78,7 +78,7 @@ class Operator:
 
     An operator of the family "library" has no kernels: a plan calls `library` on views of its own memory, with any
     strides. Where one call gives several results, `joint` names their operators in order, and `library` gets an output
-    for each.
+    for each. What is `kept` is computed once of a constant operand (`op.constant`) and stays with it.
     """
 
     name: str
@@ -97,6 +97,7 @@ class Operator:
     cheap: bool = False
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
+    kept: bool = False
 
     @property
     def attribute_names(self) -> tuple[str, ...]:

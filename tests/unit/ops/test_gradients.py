@@ -111,13 +111,22 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         (lambda a, b: op.irfft(op.complex(a, b), 5, norm="ortho"), (normal(2, 4), normal(2, 4))),
         (lambda a, b: op.irfft2(op.complex(a, b), s=(5, 6)), (normal(3, 4), normal(3, 4))),
     ],
+    "kernel_spectrum": [
+        (
+            lambda x, w: op.spectral_conv(x, w, padding=(2, 1), stride=(1, 2), dilation=(2, 1)),
+            (normal(1, 2, 4, 5), normal(1, 2, 2, 3)),
+        )
+    ],
+    "pointwise_mul": [
+        (lambda x, w: op.spectral_conv(x, w, groups=2, padding=1), (normal(2, 2, 3, 4), normal(4, 1, 3, 2)))
+    ],
     "refit": [(lambda a: call("refit", a, shape=(2, 5)), (normal(3, 4),))],
     "topk_values": [(lambda a: op.topk(a, 2, 0)[0], (normal(4, 3),))],
 }
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round"}
-NOT_DIFFERENTIABLE |= {"topk_indices", "scatter_along", "rfft_adjoint", "irfft_adjoint"}
+NOT_DIFFERENTIABLE |= {"topk_indices", "scatter_along", "rfft_adjoint", "irfft_adjoint", "spectrum_adjoint"}
 
 
 def test_every_operator_has_a_case() -> None:

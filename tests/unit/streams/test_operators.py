@@ -55,6 +55,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "concat": ([X, Y], 1),
     "cumsum": (X, 1),
     "complex": (X, Y),
+    "spectral_conv": (torch.randn(1, 2, 5, 6), torch.randn(2, 2, 3, 3)),
     **dict.fromkeys(("fft", "ifft", "rfft", "fft2", "ifft2", "rfft2"), (X,)),
     **dict.fromkeys(("irfft", "irfft2", "real", "imag", "conj"), (op.complex(X, Y),)),
     "flash_attention": (HEADS, HEADS, HEADS),

@@ -1,0 +1,88 @@
+"""`spectral_conv` as users call it: what a number, a pair, "same" and "valid" mean, in either layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.errors import ArgumentError, DTypeError
+from tessera.lazy.node import Node
+from tessera.ops.algebra import call
+from tessera.ops.spectral import Pair, Window, check_shapes, convolve
+from tessera.ops.views import integer
+
+_TO_FIRST = (0, 3, 1, 2)
+_TO_LAST = (0, 2, 3, 1)
+_LAYOUTS = ("NCHW", "NHWC")
+
+
+def spectral_conv(
+    image: Node, kernel: Node, bias: Node | None, options: dict[str, object], layout: object, points: Any
+) -> Any:
+    """The convolution; `options` are stride, padding, dilation and groups as users give them, `points` gives the size
+    of a transform for the least one. Raises ArgumentError, ShapeMismatchError and DTypeError.
+    """
+    if layout not in _LAYOUTS:
+        raise ArgumentError(f"spectral_conv: layout={layout!r}", hints=['"NCHW" or "NHWC"'])
+    if image.dtype.kind != "float" or image.dtype is not kernel.dtype:
+        raise DTypeError(
+            f"spectral_conv of {image.shape} {image.dtype} and {kernel.shape} {kernel.dtype}: image and weights have "
+            "one floating-point dtype",
+            hints=["cast them to one dtype"],
+        )
+    turned = layout == "NHWC" and len(image.shape) == 4
+    planes: Any = call("transpose", image, permutation=_TO_FIRST) if turned else image
+    window = window_of(options, kernel)
+    check_shapes("spectral_conv", planes, kernel, window)
+    _, _, *sides = planes.shape
+    _, _, *size = kernel.shape
+    least = window.least_points((sides[0], sides[1]), (size[0], size[1]))
+    result = convolve(planes, kernel, window, (points(least[0]), points(least[1])))
+    if bias is not None:
+        result = result + call("reshape", _checked_bias(bias, result), shape=(1, bias.shape[0], 1, 1))
+    return call("transpose", result, permutation=_TO_LAST) if turned else result
+
+
+def _checked_bias(bias: Node, result: Any) -> Node:
+    if bias.shape != (result.shape[1],) or bias.dtype is not result.dtype:
+        raise ArgumentError(
+            f"spectral_conv: a bias of shape {bias.shape} {bias.dtype} for {result.shape[1]} output channels of "
+            f"{result.dtype}",
+            hints=["one number a channel, of the result's dtype"],
+        )
+    return bias
+
+
+def window_of(options: dict[str, object], kernel: Node) -> Window:
+    """The window of options as users give them. Raises ArgumentError."""
+    stride, dilation = _pair(options["stride"], "stride", 1), _pair(options["dilation"], "dilation", 1)
+    groups = integer(options["groups"], "groups")
+    if groups < 1:
+        raise ArgumentError(f"spectral_conv: groups={groups}", hints=["1, or a divisor of the channels"])
+    window = Window(stride=stride, dilation=dilation, groups=groups)
+    size = kernel.shape[2:4] if len(kernel.shape) == 4 else (1, 1)
+    return Window(stride, _padding(options["padding"], window.reach((size[0], size[1])), stride), dilation, groups)
+
+
+def _padding(padding: object, reach: Pair, stride: Pair) -> tuple[int, int, int, int]:
+    if padding == "valid":
+        return 0, 0, 0, 0
+    if padding == "same":
+        if stride != (1, 1):
+            raise ArgumentError('spectral_conv: padding="same" with a stride', hints=["give the padding in pixels"])
+        top, left = ((side - 1) // 2 for side in reach)
+        return top, left, reach[0] - 1 - top, reach[1] - 1 - left
+    if isinstance(padding, str):
+        raise ArgumentError(f"spectral_conv: padding={padding!r}", hints=['a number, a pair, "same" or "valid"'])
+    rows, columns = _pair(padding, "padding", 0)
+    return rows, columns, rows, columns
+
+
+def _pair(value: object, name: str, least: int) -> Pair:
+    given = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(given) != 2:
+        hints = ["a whole number, or one for rows and one for columns"]
+        raise ArgumentError(f"spectral_conv: {name}={value!r}", hints=hints)
+    rows, columns = (integer(entry, f"the {name} of a convolution") for entry in given)
+    if min(rows, columns) < least:
+        raise ArgumentError(f"spectral_conv: {name}={value!r}", hints=[f"at least {least}"])
+    return rows, columns
