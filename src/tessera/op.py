@@ -20,6 +20,7 @@ import torch
 from tessera import dtypes
 from tessera.compiler.tiles import refuse_impossible
 from tessera.compiler.tracing import kernel
+from tessera.doors.convolution import conv2d
 from tessera.doors.functions import (
     ceil,
     cos,
@@ -76,6 +77,7 @@ __all__ = [
     "concat",
     "conj",
     "constant",
+    "conv2d",
     "cos",
     "cumsum",
     "div",

@@ -25,7 +25,7 @@ def operand_dtypes(record: Operator) -> list[DType]:
     """The dtypes that an operator takes, as it says itself when it is called."""
     accepted = []
     for dtype in sorted(SUPPORTED - COMPLEX, key=lambda dtype: dtype.name):
-        if record.family == "attention":  # its operands are not alike
+        if record.family in ("attention", "convolution"):  # its operands are not alike
             accepted += [dtype] if dtype.kind == "float" else []
             continue
         operand = as_node(torch.ones((2, 2), dtype=dtype.torch))
@@ -224,6 +224,34 @@ def _library(draw: Draw, record: Operator, dtype: DType) -> Case:
     return LIBRARY_CASES[record.name](draw, record, dtype)
 
 
+# -- convolution ------------------------------------------------------------------------------------------------------
+
+
+def _convolution(draw: Draw, record: Operator, dtype: DType) -> Case:
+    """Every stride, padding, dilation and layout; images smaller than the window, and padding larger than it."""
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3)))
+    depth, outputs = draw(st.sampled_from((1, 2, 3, 5, 16, 40, 65))), draw(st.sampled_from((1, 3, 16, 17, 33, 40)))
+    window = draw(st.sampled_from((1, 1, 2, 3, 5))), draw(st.sampled_from((1, 1, 2, 3, 7)))
+    stride, dilation = (tuple(draw(st.integers(1, 3)) for _ in range(2)) for _ in range(2))
+    padding = tuple(draw(st.sampled_from((0, 0, 1, 2, 6))) for _ in range(2))
+    sides = []
+    for size, step, pad in zip(window, dilation, padding, strict=True):
+        least = max(1, step * (size - 1) + 1 - 2 * pad)
+        sides.append(draw(st.integers(least, least + 20)))
+    images = draw(st.sampled_from((0, 1, 1, 2, 3)))
+    # A weight that is not finite need not show where it meets padding.
+    values: Values = draw(st.sampled_from(("ordinary", "special")))
+    shape = (images, groups * depth, *sides)
+    layout = draw(st.sampled_from(("NCHW", "NHWC", "NHWC")))
+    image = _operand(draw, shape if layout == "NCHW" else (images, *sides, groups * depth), dtype, values)
+    weights = _operand(draw, (groups * outputs, depth, *window), dtype, "ordinary")
+    kept = op.constant(weights) if draw(st.booleans()) else weights
+    result = op.conv2d(image, kept, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout)
+    largest = [torch.nan_to_num(x.double().abs(), nan=0.0, posinf=0.0) for x in (image, weights)]
+    size = math.prod(float(x.max()) if x.numel() else 0.0 for x in largest)
+    return Case(result, size * depth * math.prod(window))
+
+
 # -- layout -----------------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +291,7 @@ _FAMILIES = {
     "row": _row,
     "contraction": _contraction,
     "attention": _attention,
+    "convolution": _convolution,
     "layout": _layout,
     "library": _library,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
@@ -308,10 +308,3 @@ def _unit_label(labels: Names, strides: tuple[int, ...]) -> str | None:
     contiguous = [label for label, stride in zip(labels, strides, strict=True) if stride == 1]
     order = ("n", "k", "m") if "n" in labels else ("k", "m")
     return next((label for label in order if label in contiguous), None)
-
-
-FAMILY_ARRAYS: Mapping[str, Callable[[Sequence[int], Sequence[tuple[View, Alignment]], int], ShapedArrays]] = {
-    "attention": attention_arrays,
-    "contraction": contraction_arrays,
-}
-"""Family of a kernel -> its arrays over merged axes; those of maps and reductions have `map_reduce_arrays`."""

@@ -8,20 +8,21 @@ known ones only in extents nothing is compiled.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tessera.compiler.arrays import (
-    FAMILY_ARRAYS,
     Call,
     Shape,
     ShapedArrays,
     Storage,
     View,
+    attention_arrays,
     contraction_arrays,
     map_reduce_arrays,
 )
+from tessera.compiler.convolution import convolution_arrays
 from tessera.compiler.launches import (
     AnyLaunch,
     Choice,
@@ -41,14 +42,26 @@ from tessera.errors import ScheduleError
 from tessera.lazy import structure as structures
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.structure import Structure, contiguous_strides
+from tessera.rewrite.groups import PRODUCTS
 from tessera.runtime.derived import Derivation
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Output, Slot
 from tessera.scheduling.schedule import Schedule
 
+Arrays: TypeAlias = Sequence[tuple[View, Alignment]]
+"""What a kernel reads and then what it writes, and how each lies over its domain."""
+
 _slot = lru_cache(maxsize=1 << 10)(Slot)
 """Makes a slot; plans share them."""
 
+FAMILY_ARRAYS: Mapping[str, Callable[[KernelItem, Sequence[int], Arrays], ShapedArrays]] = {
+    "attention": lambda item, domain, arrays: attention_arrays(domain, arrays, len(item.loads)),
+    "contraction": lambda item, domain, arrays: contraction_arrays(domain, arrays, len(item.loads)),
+    "convolution": convolution_arrays,
+}
+"""Family of a kernel -> its arrays over merged axes, of the extents of its domain; those of maps and reductions have
+`map_reduce_arrays`.
+"""
 
 PlanT = TypeVar("PlanT")
 
@@ -119,7 +132,7 @@ class Launcher:
         arrays = [(inputs[index], alignment) for index, alignment in item.loads]
         arrays += list(zip(outputs, item.stores, strict=True))
         if item.family in FAMILY_ARRAYS:
-            shaped = FAMILY_ARRAYS[item.family](domain, arrays, len(item.loads))
+            shaped = FAMILY_ARRAYS[item.family](item, domain, arrays)
         else:
             merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
             if merged is None:
@@ -136,7 +149,7 @@ class Launcher:
             self._launch_split(item, inputs, outputs, choice.schedule)
             return
         for step in self.compiler.steps(call, choice, self.new):
-            self._add(*step)
+            self._note(step)
 
     def _add(self, call: Call, choice: Choice) -> None:
         self._note(Launch(call, choice))
@@ -184,7 +197,7 @@ class Launcher:
             for value in item.outputs:
                 info = program.values[value]
                 views.setdefault(value, self.new(self.shape_of(info), info.dtype))
-            keep = schedule if item.family == "contraction" else None
+            keep = schedule if item.family in PRODUCTS else None
             self.launch(item, [views[v] for v in item.inputs], [views[v] for v in item.outputs], keep)
 
     def _launch_on_copies(

@@ -12,6 +12,7 @@ from xdsl.ir import BlockArgument, SSAValue
 from tessera.backend.contract import KernelObject
 from tessera.compiler.arrays import Call, Storage, View
 from tessera.compiler.binding import Launcher
+from tessera.compiler.convolution import packed_weights_of, unpacked
 from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Launch, PlanCompiler, kernel_launches
 from tessera.compiler.program import named_dims
@@ -19,6 +20,7 @@ from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, fp8_e4m3
 from tessera.ir.graph import GraphOperation
 from tessera.lazy.devices import CPU, torch_device
+from tessera.lazy.structure import contiguous_strides
 from tessera.ops import OPERATORS
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.checking import FullReference, check_output
@@ -107,11 +109,19 @@ def workload_of(call: Call, device: str = CPU) -> Workload:
     specs: list[OperandSpec] = []
     scalars: list[int] = []
     inputs: dict[int, torch.Tensor] = {}
-    for index, (view, _) in enumerate(call.arguments):
+    packed = packed_weights_of(call)
+    for index, (view, words) in enumerate(call.arguments):
         if view.is_scalar:
             number = scalar_bits(view.dtype)
             scalars.append(number[0])
             inputs.setdefault(item.loads[index][0], torch.tensor(number[1], dtype=view.dtype.torch, device=place))
+            continue
+        if index == packed:
+            panels = tuple(words[: len(words) // 2])
+            element = call.shaped.pattern.arguments[index].dtype.name
+            specs.append(OperandSpec(panels, contiguous_strides(panels), element, "normal", item.loads[index][0]))
+            weights = unpacked(call, materialize(specs[-1]).to(place).tensor)
+            inputs.setdefault(item.loads[index][0], weights.to(view.dtype.torch))
             continue
         # An input that is read under two alignments is two operands of the same values.
         seed = item.loads[index][0] if index < loads else 0
@@ -173,6 +183,8 @@ def evaluate_region(call: Call, inputs: Sequence[torch.Tensor]) -> list[torch.Te
 
 def _flops(call: Call) -> float:
     extents = call.shaped.extents
+    if call.item.family == "convolution":  # the image's own rows and columns are walked by results
+        return 2.0 * math.prod(extent for axis, extent in extents.items() if axis not in ("h", "w"))
     if call.item.family == "attention":  # a pair of a query and a key multiplies along one head size, then the other
         pairs = math.prod(extent for axis, extent in extents.items() if axis not in ("d", "v"))
         return 2.0 * pairs * (extents["d"] + extents["v"])

@@ -118,13 +118,14 @@ class GpuKernelCompiler:
         """Schedules are chosen anew; compiled kernels stay."""
         self._chosen.clear()
 
-    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[tuple[Call, Choice]]:
+    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
         """The call itself, or, where its reduced axis is cut into chunks, these and what joins them."""
         if CHUNK not in choice.schedule:
-            return ((call, choice),)
-        return in_chunks(
+            return (Launch(call, choice),)
+        chunks = in_chunks(
             call, choice, self.target, new, lambda subject, second: self._default(subject, second, {}, False)
         )
+        return [Launch(*step) for step in chunks]
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""

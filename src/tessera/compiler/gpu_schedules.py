@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.compiler.arrays import Call
+from tessera.errors import UnsupportedTargetError
 from tessera.scheduling import gpu_attention_space, gpu_rows_space, gpu_space
 from tessera.scheduling.attention_space import attention_problem
 from tessera.scheduling.gpu import (
@@ -22,7 +23,7 @@ from tessera.scheduling.gpu_reduction import CHUNK, lower_partial_gpu
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec, Spec
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, ConvolutionSpec, MapReduceSpec, Spec
 from tessera.target import Target
 
 FUSION = "fusion"
@@ -35,6 +36,19 @@ along stride 1 as well.
 """
 
 
+GpuSpec: TypeAlias = ContractionSpec | AttentionSpec | MapReduceSpec
+"""Of the families that have kernels on GPUs."""
+
+
+def on_gpus(spec: Spec) -> GpuSpec:
+    """The specification, of a family that GPUs have. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
+    if isinstance(spec, ConvolutionSpec):
+        raise UnsupportedTargetError(
+            f"{spec.name}: convolutions have no kernel for GPUs yet", hints=["compute them on the CPU: x.to('cpu')"]
+        )
+    return spec
+
+
 def gpu_schedule(
     spec: Spec, extents: Mapping[str, int], target: Target, pins: Schedule, layouts: Layouts | None = None
 ) -> Schedule:
@@ -45,6 +59,7 @@ def gpu_schedule(
     schedule has.
     """
     wanted = Schedule({knob: value for knob, value in pins.items() if knob != FUSION})
+    spec = on_gpus(spec)
     if isinstance(spec, ContractionSpec):
         problem = contraction_gpu_problem(spec, extents, target, layouts)
         chosen = gpu_space.space(problem).pinned(wanted).default if wanted else gpu_space.default_schedule(problem)
@@ -60,7 +75,7 @@ def gpu_schedule(
 
 def gpu_knobs(spec: Spec, call: Call, target: Target) -> Space[Any]:
     """All schedules of a kernel on a GPU, for a call of it."""
-    extents = call.shaped.extents
+    extents, spec = call.shaped.extents, on_gpus(spec)
     if isinstance(spec, ContractionSpec):
         return gpu_space.space(contraction_gpu_problem(spec, extents, target, layouts_of(spec, call)))
     if isinstance(spec, AttentionSpec):
@@ -87,6 +102,7 @@ def layouts_of(spec: ContractionSpec, call: Call, unaligned: frozenset[int] = fr
 
 def gpu_tile_ir(spec: Spec, schedule: Schedule) -> ModuleOp:
     """The Tile IR of a kernel on a GPU under a schedule."""
+    spec = on_gpus(spec)
     if isinstance(spec, ContractionSpec):
         return lower_contraction_gpu(spec, schedule)
     if isinstance(spec, AttentionSpec):

@@ -16,7 +16,7 @@ from tessera.compiler.candidates import Launched, launched_under, scalar_bits, w
 from tessera.compiler.gpu_chunks import StepSubject
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
-from tessera.compiler.gpu_schedules import FUSION, layouts_of
+from tessera.compiler.gpu_schedules import FUSION, layouts_of, on_gpus
 from tessera.compiler.identities import identify, product_shape
 from tessera.compiler.launches import Launch
 from tessera.compiler.revision import generator_revision
@@ -71,7 +71,7 @@ def is_tuned(subject: Subject) -> bool:
 
 
 def _pose(subject: Subject, call: Call, target: Target) -> _Posed:
-    spec, extents = subject.spec, call.shaped.extents
+    spec, extents = on_gpus(subject.spec), call.shaped.extents
     if isinstance(subject, StepSubject):
         raise CompileError(f"kernel {subject.item.name}: reductions in chunks have one schedule, and are not tuned")
     if isinstance(spec, AttentionSpec):

@@ -110,6 +110,14 @@ def _unify_attention(names: _Names, index: int, node: SymbolicNode) -> None:
             names.unify((operand, own - 1), (k, k_rank - 2))
 
 
+def _unify_convolution(names: _Names, index: int, node: SymbolicNode) -> None:
+    image, weights = node.operands
+    names.unify((image, 0), (index, 0))
+    names.unify((weights, 0), (index, 3))
+    if node.named_attributes["groups"] == 1:
+        names.unify((image, 3), (weights, 1))
+
+
 def _unify_reduction(names: _Names, index: int, node: SymbolicNode) -> None:
     (operand,) = node.operands
     rank = len(names.nodes[operand].shape)
@@ -143,6 +151,7 @@ _UNIFY: dict[str, Any] = {
     "row": _unify_elementwise,
     "contraction": _unify_contraction,
     "attention": _unify_attention,
+    "convolution": _unify_convolution,
     "reduction": _unify_reduction,
     "layout": _unify_layout,
     "library": _unify_nothing,

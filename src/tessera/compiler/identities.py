@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from tessera.compiler.subjects import Subject
 from tessera.lazy.policy import current_policy
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, ConvolutionSpec
 from tessera.tuning.identity import Identity
 
 
@@ -48,4 +48,6 @@ def _signature(subject: Subject) -> tuple[str, tuple[str, ...], tuple[str, ...]]
         operator += f" pinned to {subject.pins}"
     if isinstance(subject.spec, AttentionSpec) and subject.spec.causal:
         operator += " causal"
+    if isinstance(subject.spec, ConvolutionSpec):
+        operator += f" {subject.spec.window}"
     return operator, tuple(a.dtype.name for a in arguments), tuple(layouts)

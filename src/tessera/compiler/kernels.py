@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -15,6 +15,7 @@ from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.constants import is_packed, packed_call
+from tessera.compiler.convolution import packed_weights, packed_weights_of, with_packing
 from tessera.compiler.copies import Copies
 from tessera.compiler.launches import AnyLaunch, Choice, Launch, Memory
 from tessera.compiler.layout import UNLIMITED
@@ -38,6 +39,7 @@ from tessera.scheduling.families import Problem, kernel_family
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.ordering import keeping_order, sum_order
 from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import Spec
 from tessera.target import Target
 
 
@@ -63,6 +65,12 @@ AnySpace: TypeAlias = Space[Any]
 
 ScheduleSource = Callable[["KernelCompiler", Call, Problem], Schedule | None]
 """Gives the tuned schedule of a call, or None where nothing was tuned for it."""
+
+_PACK: Mapping[str, Callable[[Call, Spec, Target], Call]] = {
+    "contraction": packed_call,
+    "convolution": packed_weights,
+}
+"""Family -> the call over packed operands."""
 
 REMEMBERED = 1 << 14
 """Choices of kernels kept before they are made again."""
@@ -96,8 +104,9 @@ class KernelCompiler:
         return subject
 
     def over_constants(self, call: Call) -> Call:
-        """A product over packed weights, where these are a constant."""
-        return packed_call(call, self.subject(call).spec, self.target) if call.item.family == "contraction" else call
+        """A product over packed weights, where these are a constant; a convolution always."""
+        pack = _PACK.get(call.item.family)
+        return call if pack is None else pack(call, self.subject(call).spec, self.target)
 
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default."""
@@ -161,9 +170,12 @@ class KernelCompiler:
             subject.item.variants[subject, "blocks"] = blocked
         return blocked
 
-    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[tuple[Call, Choice]]:
-        """One launch: workers share a kernel's work."""
-        return ((call, choice),)
+    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
+        """One launch: workers share a kernel's work. Weights that are computed are packed before."""
+        if call.item.family == "convolution" and packed_weights_of(call) is None:
+            packing, packed = with_packing(call, choice.subject.spec, self.target, new)
+            return packing, Launch(packed, choice._replace(subject=self.subject(packed)))
+        return (Launch(call, choice),)
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""

@@ -104,7 +104,7 @@ class PlanCompiler(Protocol[PlanT_co]):
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default. Compiles nothing."""
 
-    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[tuple[Call, Choice]]:
+    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
         """The launches that a call takes under a choice: itself, or several over workspaces that `new` makes."""
 
     def parts(self, item: KernelItem) -> Program | None:

@@ -38,8 +38,9 @@ class KernelItem:
 
     `inputs`, `outputs` are value numbers. `domain` names the iteration extents; a contraction's ends in m, n, k, of
     which k is not a dimension of the result, an attention's in queries, size of a value, keys, size of a key and heads
-    of K and V, of which the first two are dimensions of the result. `loads` are the arrays that the kernel reads, as
-    (index into `inputs`, alignment over the domain); an input that is read under two alignments is two arrays.
+    of K and V, of which the first two are dimensions of the result, a convolution's in the image's rows, columns and
+    channels, the window's rows and columns, and the channels of a group. `loads` are the arrays that the kernel reads,
+    as (index into `inputs`, alignment over the domain); an input that is read under two alignments is two arrays.
     `stores` are the alignments of the outputs. `variants` caches what has been compiled.
     """
 
@@ -58,6 +59,11 @@ class KernelItem:
     def anchor(self) -> GraphOperation | None:
         """The matrix product of a contraction."""
         return _anchor(self.operation)
+
+    @property
+    def convolution(self) -> GraphOperation | None:
+        """The convolution of a kernel of that family."""
+        return _first(self.operation, "convolution")
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +197,12 @@ def _kernel_item(
         inner = -2 if anchor.attribute("transpose_a", False) else -1
         argument_dims = _dims_lists(operation.attributes["argument_dims"])
         domain = (*domain, _operand_dims(anchor.inputs[0], argument_dims)[inner])
+    convolution = _first(operation, "convolution")
+    if convolution is not None:
+        image, weights = (
+            _operand_dims(value, _dims_lists(operation.attributes["argument_dims"])) for value in convolution.inputs
+        )
+        domain = (*domain, *image[1:], *weights[2:], weights[1])
     attention = _first(operation, "attention")
     if attention is not None:
         domain = (*domain, *_key_dims(attention, _dims_lists(operation.attributes["argument_dims"])))
@@ -296,6 +308,8 @@ def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain
         inner = (rank - 2, rank) if index == 0 else (rank, rank - 1)
         flip = op.attribute("transpose_a" if index == 0 else "transpose_b", False)
         full: Alignment = (*batch, *(inner[::-1] if flip else inner))
+    elif family == "convolution":
+        full = (0, rank, rank + 1, rank + 2) if index == 0 else (rank - 1, rank + 5, rank + 3, rank + 4)
     elif family == "attention":
         full = _attention_alignment(index, len(shape), rank)
         keys = op.inputs[1].type

@@ -67,8 +67,8 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         family = family_of(op.operator)
         if family == "contraction":
             flops += _contraction_flops(item, inputs, outputs)
-        elif family == "attention":
-            flops += _attention_flops(item, op, inputs, outputs)
+        elif family in ("attention", "convolution"):
+            flops += _anchor_flops(item, op, inputs, outputs)
         else:
             flops += _per_element_flops(op) * elements
     dtype = dtype_of_value(operations[0].inputs[0]) if operations[0].inputs else fp32
@@ -97,7 +97,7 @@ def _contraction_flops(
     return 2.0 * math.prod(outputs[0][0])
 
 
-def _attention_flops(
+def _anchor_flops(
     item: KernelItem,
     operation: GraphOperation,
     inputs: Sequence[tuple[tuple[int, ...], DType]],

@@ -14,8 +14,19 @@ from tessera.ir.attributes import DTYPE_NAMES
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
+from tessera.rewrite.groups import PRODUCTS
 from tessera.scheduling.expression import Recorder, Value
-from tessera.scheduling.spec import Argument, AttentionSpec, ContractionSpec, MapReduceSpec, Output, Spec
+from tessera.scheduling.spec import (
+    Argument,
+    AttentionSpec,
+    ContractionSpec,
+    ConvolutionSpec,
+    MapReduceSpec,
+    Output,
+    Spec,
+    Window,
+    under_cast,
+)
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,8 @@ class Pattern:
     """What a kernel is generated for, beside its operations: its arguments as they walk the merged axes.
 
     `outer` are the outer (or batch) axes; `reduced` and `lanes` are those of `MapReduceSpec`, `one_block` that of
-    `ContractionSpec`; `heads_as_queries` says that the queries of attention are heads that share keys.
+    `ContractionSpec`, `window` that of `ConvolutionSpec`; `heads_as_queries` says that the queries of attention are
+    heads that share keys.
     """
 
     arguments: tuple[Argument, ...]
@@ -32,6 +44,7 @@ class Pattern:
     lanes: str
     one_block: bool
     heads_as_queries: bool = False
+    window: Window | None = None
 
 
 def dtype_of_value(value: SSAValue) -> DType:
@@ -57,7 +70,7 @@ class _RegionReader:
             raw = self._load(value, alignment)
         else:
             raw = self.values[value]
-            if index < 2 and family_of(operation.operator) == "contraction":
+            if index < 2 and family_of(operation.operator) in PRODUCTS:
                 # As it would be stored: machines multiply narrow elements faster than those of the accumulator.
                 raw = self.recorder.cast(raw, dtype_of_value(value))
         return self.recorder.cast(raw, accumulator(raw.dtype))
@@ -148,10 +161,32 @@ def attention_spec(item: KernelItem, pattern: Pattern) -> AttentionSpec:
     )
 
 
+def convolution_spec(item: KernelItem, pattern: Pattern) -> ConvolutionSpec:
+    """The specification of a convolution with its prologues and epilogues."""
+    recorder = _ConvolutionRecorder(pattern.outer)
+    reader = _RegionReader(item, pattern, recorder)
+    for operation in _graph_operations(item):
+        reader.run(operation)
+    assert recorder.convolved is not None and pattern.window is not None
+    image, weights, accumulator = recorder.convolved
+    return ConvolutionSpec(
+        item.name,
+        pattern.arguments,
+        pattern.outer,
+        image,
+        under_cast(weights).argument,
+        pattern.window,
+        "g" if "g" in pattern.outer else None,
+        accumulator,
+        reader.outputs(),
+    )
+
+
 SPECS: Mapping[str, Callable[[KernelItem, Pattern], Spec]] = {
     "attention": attention_spec,
     "column": map_reduce_spec,
     "contraction": contraction_spec,
+    "convolution": convolution_spec,
     "row": map_reduce_spec,
 }
 """Family of a kernel -> what makes its specification."""
@@ -169,6 +204,21 @@ class _AttentionRecorder(Recorder):
         """The tile of weighted means."""
         result = self.make("accumulator", (), (), q.dtype, (*self.batch, "q", "v"))
         self.attended = q, k, v, scale, mask, causal, result
+        return result
+
+
+class _ConvolutionRecorder(Recorder):
+    """A recorder that notes the operands of the one convolution."""
+
+    def __init__(self, batch: Sequence[str]) -> None:
+        super().__init__(None)
+        self.batch = batch
+        self.convolved: tuple[Value, Value, Value] | None = None
+
+    def convolve(self, image: Value, weights: Value) -> Value:
+        """The tile of sums. They are formed in the image's accumulator, whatever the weights are packed in."""
+        result = self.make("accumulator", (), (), image.dtype, (*self.batch, "y", "x", "n"))
+        self.convolved = image, weights, result
         return result
 
 

@@ -18,6 +18,7 @@ from tessera.lazy.policy import FAST, Policy
 from tessera.ops.pins import KNOBS
 from tessera.scheduling.attention_space import attention_problem
 from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.convolution_space import convolution_problem
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.families import Problem
 from tessera.scheduling.mapreduce import kept_values
@@ -25,7 +26,15 @@ from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.pressure import live_values
 from tessera.scheduling.schedule import KnobValue, Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec, Spec, under_cast, unit_axis
+from tessera.scheduling.spec import (
+    AttentionSpec,
+    ContractionSpec,
+    ConvolutionSpec,
+    MapReduceSpec,
+    Spec,
+    under_cast,
+    unit_axis,
+)
 from tessera.target import Target
 
 Poser: TypeAlias = Callable[[Mapping[str, int], int], Problem]
@@ -177,6 +186,7 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
 _POSERS: Mapping[type[Any], Callable[[Any, Target], Poser]] = {
     AttentionSpec: lambda spec, target: partial(attention_problem, spec, target),
     ContractionSpec: _contraction_poser,
+    ConvolutionSpec: lambda spec, target: partial(convolution_problem, spec, target),
     MapReduceSpec: _map_reduce_poser,
 }
 """Class of a specification -> what poses its problems."""

@@ -107,6 +107,9 @@ def _each(names: str, *form: OperatorForm) -> dict[str, OperatorForm]:
 _FORMS: dict[str, OperatorForm] = {
     "matmul": OperatorForm(_BINARY, rules.contraction, optional=_MATRIX),
     "gemm": OperatorForm((2, 3), rules.gemm, optional={"alpha": float, "beta": float, **_MATRIX}),
+    "conv2d": OperatorForm(
+        _BINARY, rules.convolution, {"stride": tuple, "padding": tuple, "dilation": tuple, "groups": int}
+    ),
     "flash_attention": OperatorForm((4, 5), rules.attention, {"causal": bool}),
     **_each("add sub mul div pow minimum maximum", OperatorForm(_BINARY, rules.arithmetic)),
     **_each("neg abs relu clamp floor ceil round", OperatorForm(_UNARY, rules.arithmetic)),

@@ -218,6 +218,34 @@ def attention(op: Operation) -> None:
     _expect_element(op, q.element_type)
 
 
+def convolution(op: Operation) -> None:
+    """`[N, H, W, groups C]`, `[groups O, C, KH, KW] -> [N, OH, OW, groups O]`; `stride` and `dilation` are for rows and
+    columns, `padding` is top, left, bottom, right.
+    """
+    image, weights = (tensor.get_shape() for tensor in operand_types(op))
+    if len(image) != 4 or len(weights) != 4:
+        fail(op, "image and weights have four dimensions")
+    stride, padding, dilation = (_integers(op, name) for name in ("stride", "padding", "dilation"))
+    groups = cast(int, to_value(op.attributes["groups"]))
+    if (len(stride), len(padding), len(dilation)) != (2, 4, 2) or min(*stride, *dilation, groups) < 1:
+        fail(op, "stride and dilation are two positive numbers, padding is four, groups is positive")
+    if DYNAMIC_INDEX not in (image[3], weights[1]) and image[3] != groups * weights[1]:
+        fail(op, f"{image[3]} channels are not {groups} groups of {weights[1]}")
+    extents = []
+    for side in (0, 1):
+        extent, window = image[1 + side], weights[2 + side]
+        if DYNAMIC_INDEX in (extent, window):
+            extents.append(DYNAMIC_INDEX)
+            continue
+        padded = extent + padding[side] + padding[2 + side]
+        extents.append((padded - dilation[side] * (window - 1) - 1) // stride[side] + 1)
+    _expect_extents(op, (image[0], *extents, weights[0]))
+    if len({tensor.element_type for tensor in (*operand_types(op), result_type(op))}) != 1:
+        fail(op, "element types differ; insert a cast")
+    if not is_float(result_type(op).element_type):
+        fail(op, "defined on floating-point elements only; insert a cast")
+
+
 def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
     """The shape left by reducing `axes`: dropped, or 1 with `keepdims`."""
     if keepdims:

@@ -214,7 +214,12 @@ def _stage(interpreter: Interpreter, op: tile.StageOp) -> Sequence[Value]:
 
 def _alloc(interpreter: Interpreter, op: tile.AllocOp) -> Sequence[Value]:
     kind = op.memory.type
-    return (allocate(kind.get_shape(), torch_dtype(kind.element_type)),)
+    shape, dtype = kind.get_shape(), torch_dtype(kind.element_type)
+    if not isinstance(kind.layout, StridedLayoutAttr):
+        return (allocate(shape, dtype),)
+    strides = [stride.data for stride in kind.layout.strides.data if not isinstance(stride, NoneAttr)]
+    size = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+    return (allocate([size], dtype).as_strided(shape, strides),)
 
 
 def _dim(interpreter: Interpreter, op: Operation) -> Sequence[Value]:

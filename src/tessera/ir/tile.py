@@ -225,7 +225,9 @@ class StageOp(IRDLOperation):
 
 @irdl_op_definition
 class AllocOp(IRDLOperation):
-    """Scratch memory of static shape, private to one worker; its content is undefined at first."""
+    """Scratch memory of static shape, private to one worker; its content is undefined at first. Several indices may
+    name one element, where its strides say so: a window that walks overlapping pieces.
+    """
 
     name = "tessera.tile.alloc"
     level = attr_def(StringAttr)

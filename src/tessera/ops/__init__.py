@@ -3,6 +3,7 @@
 from tessera.ops import attention as attention
 from tessera.ops import complexes as complexes
 from tessera.ops import contraction as contraction
+from tessera.ops import convolution as convolution
 from tessera.ops import elementwise as elementwise
 from tessera.ops import fourier as fourier
 from tessera.ops import layout as layout

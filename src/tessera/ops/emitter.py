@@ -128,6 +128,9 @@ class Emitter(Protocol[V]):
     def contract(self, a: V, b: V, /) -> V:
         """The sum of products along the contracted axis, in the accumulator's dtype."""
 
+    def convolve(self, image: V, weights: V, /) -> V:
+        """The sum of products over the window and the channels, in the accumulator's dtype; see `ops.convolution`."""
+
     def attend(self, q: V, k: V, v: V, scale: V, mask: V | None, causal: bool, /) -> V:
         """For each query the mean of the values, weighted by the softmax over keys of the scaled and masked scores, in
         the accumulator's dtype; see `ops.attention`.

@@ -16,7 +16,9 @@ from tessera.lazy import structure as structures
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
 
-Family: TypeAlias = Literal["elementwise", "contraction", "reduction", "row", "layout", "attention", "library"]
+Family: TypeAlias = Literal[
+    "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library"
+]
 
 
 class Typed(Protocol):

@@ -79,7 +79,7 @@ def merge_transposes(operation: GraphOperation, rewriter: Rewriter) -> SSAValue 
     return rewriter.create(
         "transpose",
         [inner.inputs[0]],
-        {"permutation": tuple(permutation[d] for d in outer), **_place_in_form(operation)},
+        {"permutation": tuple(permutation[d] for d in outer), **place_in_form(operation)},
     )
 
 
@@ -162,10 +162,10 @@ def merge_reshapes(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
     inner = made_by(operation.inputs[0], "reshape")
     if inner is None:
         return None
-    return rewriter.create("reshape", [inner.inputs[0]], _place_in_form(operation))
+    return rewriter.create("reshape", [inner.inputs[0]], place_in_form(operation))
 
 
-def _place_in_form(operation: GraphOperation) -> dict[str, Value]:
+def place_in_form(operation: GraphOperation) -> dict[str, Value]:
     """The `node` that holds a layout operator's run-time extents; a graph written by hand has none."""
     return {"node": operation.attributes["node"]} if "node" in operation.attributes else {}
 

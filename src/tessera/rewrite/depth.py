@@ -19,7 +19,9 @@ from tessera.ops.record import family_of
 DEPTH: Final = 400
 """Vector instructions per vector of results that a kernel of maps and reductions may have."""
 
-SHARES: Final[Mapping[str, float]] = MappingProxyType({"map": 1.0, "reduction": 1.0, "contraction": 0.5})
+SHARES: Final[Mapping[str, float]] = MappingProxyType(
+    {"map": 1.0, "reduction": 1.0, "contraction": 0.5, "convolution": 0.5}
+)
 """The share of that for each kind of group: an epilogue is compiled once for every height of a register tile."""
 
 COUNTED: Final = ("elementwise", "reduction", "row")

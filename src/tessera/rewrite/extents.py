@@ -112,6 +112,12 @@ def _unify(classes: _Classes, operation: GraphOperation) -> None:
         _unify_product(classes, operation)
     elif family == "attention":
         _unify_attention(classes, operation)
+    elif family == "convolution":
+        image, weights = operation.inputs
+        classes.unify((image, 0), (result, 0))
+        classes.unify((weights, 0), (result, 3))
+        if operation.attribute("groups") == 1:
+            classes.unify((image, 3), (weights, 1))
     elif family == "reduction":
         (operand,) = operation.inputs
         axes, rank = operation.integers("axes"), len(_shape(operand))

@@ -24,6 +24,9 @@ from tessera.rewrite.engine import dims_of
 SCALE = 3
 """The operand of attention that is one number, which may stand in its kernel."""
 
+PRODUCTS = ("contraction", "convolution")
+"""Families whose kernels take maps of their operands as prologues, and of their result as epilogues."""
+
 Mapping_ = tuple[int | None, ...]
 """For each dimension of a value the domain dimension that it walks; None where it is 1 and the domain's is not."""
 
@@ -37,7 +40,7 @@ class Group:
     """
 
     number: int
-    kind: str  # "map", "reduction", "contraction", "attention" or "layout"
+    kind: str  # "map", "reduction", "contraction", "convolution", "attention" or "layout"
     domain: tuple[str, ...]
     reduced: tuple[int, int] | None = None
     operations: list[GraphOperation] = field(default_factory=list)
@@ -113,8 +116,8 @@ class Partition:
         family = family_of(operation.operator)
         if family == "constant" and not self._is_stored(operation):
             return  # copied into each kernel that uses it
-        if family == "contraction":
-            group = self._new("contraction", dims_of(operation.result))
+        if family in PRODUCTS:
+            group = self._new(family, dims_of(operation.result))
             group.mapping[operation.result] = tuple(range(len(group.domain)))
             self._absorb_prologues(group, operation)
         elif family == "attention":
@@ -133,7 +136,7 @@ class Partition:
         """Whether a constant must lie in memory: as a result, or for an operator that does not compute."""
         return constant.result in self.outputs or any(
             isinstance(use.operation, GraphOperation)
-            and family_of(use.operation.operator) in ("layout", "library", "contraction", "attention")
+            and family_of(use.operation.operator) in ("layout", "library", "contraction", "convolution", "attention")
             and not (family_of(use.operation.operator) == "attention" and use.index == SCALE)
             for use in constant.result.uses
         )
@@ -182,7 +185,7 @@ class Partition:
         self, group: Group, operation: GraphOperation, operand: SSAValue, dims: tuple[str, ...]
     ) -> Mapping_ | None:
         """How the result of a map would lie over the group's domain, or None when it does not."""
-        if group.kind == "contraction":
+        if group.kind in PRODUCTS:
             # The product itself must not be needed elsewhere: it stays in registers.
             others = [use for use in operand.uses if use.operation is not operation]
             if dims != group.domain or others or operand in self.outputs:
@@ -205,7 +208,7 @@ class Partition:
         """Other map groups over the same domain that feed a fused map become part of its group."""
         for operand in operation.inputs:
             other = self.group_of.get(operand)
-            if other is None or other is group or group.kind == "contraction" or not self._fit(group, other):
+            if other is None or other is group or group.kind in PRODUCTS or not self._fit(group, other):
                 continue
             readers = [*group.operations, operation]
             if all(_reads_in_place(reader, group.mapping[reader.result], other) for reader in readers):
@@ -299,7 +302,8 @@ class Partition:
 
     def _absorb_prologues(self, group: Group, operation: GraphOperation) -> None:
         """Chains of cheap maps over an operand, used by nothing else, are computed while the operand is packed."""
-        for operand in operation.inputs[:2]:
+        # A convolution's weights are packed before, by what knows no expressions.
+        for operand in operation.inputs[: 2 if group.kind == "contraction" else 1]:
             producer = self.group_of.get(operand)
             if (
                 producer is None

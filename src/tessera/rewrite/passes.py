@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from tessera.ir.passes import Pass
-from tessera.rewrite import algebra, idioms, reductions
+from tessera.rewrite import algebra, idioms, reductions, transposes
 from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, merge_equal, rewrite_function
 from tessera.rewrite.extents import has_extent_names, name_extents
@@ -68,7 +68,7 @@ class AlgebraPass(RewritePass):
     name: ClassVar[str] = "algebra"
 
     def on_function(self, function: FuncOp) -> list[Firing]:
-        return rewrite_function(function, algebra.RULES)
+        return rewrite_function(function, (*algebra.RULES, *transposes.RULES))
 
 
 @dataclass(frozen=True)

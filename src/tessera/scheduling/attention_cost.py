@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from typing import Final, cast
 
-from tessera.ops.counting import FUNCTION_OPERATIONS
 from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
 from tessera.scheduling.schedule import KnobValue

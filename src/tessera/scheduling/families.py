@@ -12,20 +12,23 @@ from typing import Any, Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.scheduling import attention_space, contraction_space, mapreduce_space
+from tessera.scheduling import attention_space, contraction_space, convolution_space, mapreduce_space
 from tessera.scheduling.attention_cost import attention_work
 from tessera.scheduling.attention_kernels import lower_attention
 from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.contraction import REGISTER_BLOCK, lower_contraction
 from tessera.scheduling.contraction_cost import contraction_work
 from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.convolution import lower_convolution
+from tessera.scheduling.convolution_cost import convolution_work
+from tessera.scheduling.convolution_space import ConvolutionProblem
 from tessera.scheduling.knobs import Rule, Space
 from tessera.scheduling.machine import Machine, Work
 from tessera.scheduling.mapreduce import lower_map_reduce
 from tessera.scheduling.mapreduce_cost import map_reduce_work
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue, Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, ConvolutionSpec, MapReduceSpec
 from tessera.target import Target
 
 PARALLEL_FLOPS = 2_000_000
@@ -80,7 +83,11 @@ def _attention_order(schedule: Schedule, problem: AttentionProblem) -> tuple[Kno
     return schedule["fusion"], schedule["lanes"], schedule.integers("tile")[1], schedule.integers("micro")[0]
 
 
-def _dtype_of_sums(problem: ContractionProblem | AttentionProblem) -> str:
+def _window_order(schedule: Schedule, problem: ConvolutionProblem) -> tuple[KnobValue, ...]:
+    return (schedule["fusion"],)  # the window and its channels are always walked in one order
+
+
+def _dtype_of_sums(problem: ContractionProblem | AttentionProblem | ConvolutionProblem) -> str:
     return problem.accumulator.name
 
 
@@ -109,6 +116,18 @@ FAMILIES: tuple[Family, ...] = (
         work=attention_work,
         sum_order=_attention_order,
         is_shared=lambda p: 2 * p.visible * (p.head + p.value_head) >= PARALLEL_FLOPS,
+        accumulation=_dtype_of_sums,
+    ),
+    Family(
+        spec=ConvolutionSpec,
+        problem=ConvolutionProblem,
+        lower=lambda spec, schedule, target: lower_convolution(spec, schedule),
+        space=convolution_space.space,
+        rules=convolution_space.RULES,
+        start=convolution_space.default_schedule,
+        work=convolution_work,
+        sum_order=_window_order,
+        is_shared=lambda p: 2 * p.products >= PARALLEL_FLOPS,
         accumulation=_dtype_of_sums,
     ),
     Family(

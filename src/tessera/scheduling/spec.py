@@ -122,7 +122,39 @@ class AttentionSpec:
     outputs: tuple[Output, ...]
 
 
-Spec: TypeAlias = ContractionSpec | MapReduceSpec | AttentionSpec
+@dataclass(frozen=True)
+class Window:
+    """How a convolution's window walks an image, rows first: the step between neighbouring results, the rows and
+    columns of zeros before the image, and the step between the window's own elements.
+    """
+
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+
+@dataclass(frozen=True)
+class ConvolutionSpec:
+    """A convolution: `outputs` are expressions over `accumulator`, which varies along `batch`, y, x and n (channels).
+
+    `image` varies along `batch`, h (its rows), x, w (its columns) and c (channels of a group): column `w + stride x`,
+    so that a tile of neighbouring results walks x and the window's columns are w. `weights` is the number of the
+    argument that holds them as `convolution_weights` packs them, walking row and lane (pair and half, too, where the
+    machine multiplies pairs). `groups` is the batch axis of the groups, None where there is one.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    batch: tuple[str, ...]
+    image: Value
+    weights: int
+    window: Window
+    groups: str | None
+    accumulator: Value
+    outputs: tuple[Output, ...]
+
+
+Spec: TypeAlias = ContractionSpec | MapReduceSpec | AttentionSpec | ConvolutionSpec
 """What a lowering is given, of any family."""
 
 

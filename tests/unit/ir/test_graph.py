@@ -28,6 +28,11 @@ REDUCE: Example = ("?x8xf32", "?x1xf32", {"axes": (1,), "keepdims": True})
 VALID: dict[str, Example] = {
     "matmul": ("4x?x8xbf16, 8x?xbf16", "4x?x?xf32", {"accum_dtype": "fp32"}),
     "gemm": ("8x?xf32, 8x?xf32, 1x?xf32", "?x?xf32", {"transpose_a": True, "alpha": 2.0, "beta": 1}),
+    "conv2d": (
+        "?x?x9x6xbf16, 8x3x3x?xbf16",
+        "?x?x?x8xbf16",
+        {"stride": (2, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 2},
+    ),
     "flash_attention": (
         "2x8x?x64xbf16, 2x?x?x64xbf16, 2x?x?x32xbf16, f32, 1x?xi1",
         "2x8x?x32xbf16",
@@ -60,6 +65,7 @@ VALID: dict[str, Example] = {
     "view_as_complex": ("?x8x2xf64", "?x8xcomplex<f64>", {}),
     "library": ("?x8xf32, 4xi64", "?x3xi64", {"callee": "topk_indices", "axis": 1}),
 }
+ONE_STEP = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}
 MATRICES = "?x8xf32, 8x?xf32"
 INVALID = [
     ("add", "3x4xf32, 5x4xf32", "3x4xf32", {}, "(3, 4) f32 and (5, 4) f32 .* do not broadcast"),
@@ -83,6 +89,12 @@ INVALID = [
     ("flash_attention", "3x4xf32, 5x4xf32, 5x2xbf16, f32", "3x2xf32", {"causal": True}, "one floating-point element"),
     ("flash_attention", "3x4xf32, 5x4xf32, 5x2xf32, f32, 4xi1", "3x2xf32", {"causal": True}, "mask does not broadcast"),
     ("flash_attention", "8x3x4xf32, 2x5x4xf32, 2x5x2xf32, f32", "2x3x2xf32", {"causal": True}, "be (8, 3, 2)"),
+    ("conv2d", "2x9x9xf32, 8x3x3x3xf32", "2x7x7x8xf32", ONE_STEP, "four dimensions"),
+    ("conv2d", "2x9x9x4xf32, 8x3x3x3xf32", "2x7x7x8xf32", ONE_STEP, "4 channels are not 1 groups of 3"),
+    ("conv2d", "2x9x9x3xf32, 8x3x3x3xf32", "2x9x7x8xf32", ONE_STEP, "should be (2, 7, 7, 8)"),
+    ("conv2d", "2x9x9x3xf32, 8x3x3x3xbf16", "2x7x7x8xf32", ONE_STEP, "element types differ"),
+    ("conv2d", "2x9x9x3xi32, 8x3x3x3xi32", "2x7x7x8xi32", ONE_STEP, "floating-point elements only"),
+    ("conv2d", "2x9x9x3xf32, 8x3x3x3xf32", "2x7x7x8xf32", {**ONE_STEP, "padding": (0, 0)}, "padding is four"),
     ("gemm", "3x4xf32, 4x6xf32, 5x6xf32", "3x6xf32", {}, "C does not broadcast"),
     ("sum", "4x4xf32", "4xf32", {}, "needs the attribute 'axes'"),
     ("sum", "4x4xf32", "4xf32", {"axes": (2,)}, r"axes \[2\] are not distinct dimensions in 0..1"),

@@ -82,6 +82,17 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         ),
         (op.flash_attention, (normal(3, 2), normal(0, 2), normal(0, 2))),
     ],
+    "conv2d": [
+        (
+            lambda x, w: op.conv2d(x, w, stride=(2, 1), padding=(1, 3), dilation=(1, 2)),
+            (normal(2, 3, 6, 5), normal(4, 3, 3, 2)),
+        ),
+        (
+            lambda x, w: op.conv2d(x, w, groups=2, padding="same", layout="NHWC"),
+            (normal(1, 4, 3, 4), normal(6, 2, 2, 3)),
+        ),
+        (lambda x, w: op.conv2d(x, w, stride=3), (normal(1, 2, 6, 5), normal(2, 2, 2, 1))),
+    ],
     "pin": [(lambda a: op.exp(a).pin(fusion=True), (normal(3, 4),))],
     "reshape": [(lambda a: (a * 1).reshape(4, 3), (normal(3, 4),))],
     "transpose": [(lambda a: (a * 1).transpose(2, 0, 1), (normal(2, 3, 4),))],

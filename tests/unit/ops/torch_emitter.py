@@ -142,6 +142,11 @@ class TorchEmitter:
     def position(self) -> Value:
         return Value(torch.arange(self.reduced))
 
+    def convolve(self, image: Value, weights: Value, /) -> Value:
+        """With the record's default attributes."""
+        pixels, window = self._same(image, weights)
+        return Value(torch.nn.functional.conv2d(pixels.permute(0, 3, 1, 2), window).permute(0, 2, 3, 1))
+
     def attend(self, q: Value, k: Value, v: Value, scale: Value, mask: Value | None, causal: bool, /) -> Value:
         score = torch.matmul(*self._same(q, Value(k.tensor.mT))) * scale.tensor
         if mask is not None:

@@ -1,0 +1,89 @@
+"""Convolutions as users call them: what a number, a pair, "same" and "valid" mean, and images in either layout."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from tessera.errors import ArgumentError
+from tessera.lazy.node import Node
+from tessera.ops.algebra import call
+from tessera.ops.views import integer
+
+Pair: TypeAlias = tuple[int, int]
+
+TO_LAST = (0, 2, 3, 1)
+"""[N, C, H, W] as [N, H, W, C]."""
+TO_FIRST = (0, 3, 1, 2)
+LAYOUTS = ("NCHW", "NHWC")
+
+
+def conv2d(
+    image: Node,
+    weights: Node,
+    bias: Node | None,
+    stride: object,
+    padding: object,
+    dilation: object,
+    groups: object,
+    layout: object,
+) -> Any:
+    """The convolution; see `op.conv2d`. An image with channels first is seen through a view, and so is its result.
+
+    Raises ArgumentError (E_ARGUMENT), ShapeMismatchError and DTypeError.
+    """
+    if layout not in LAYOUTS:
+        raise ArgumentError(f"conv2d: layout={layout!r}", hints=['"NCHW" or "NHWC"'])
+    steps, apart = pair(stride, "stride", least=1), pair(dilation, "dilation", least=1)
+    count = integer(groups, "groups")
+    if count < 1:
+        raise ArgumentError(f"conv2d: groups={count}", hints=["1, or a divisor of the channels"])
+    window = weights.shape[2:4] if len(weights.shape) == 4 else (1, 1)
+    around = paddings(padding, (window[0], window[1]), steps, apart)
+    turned = layout == "NCHW" and len(image.shape) == 4
+    # Operators, not views of what exists: gradients follow these.
+    pixels = call("transpose", image, permutation=TO_LAST) if turned else image
+    result = call("conv2d", pixels, weights, stride=steps, padding=around, dilation=apart, groups=count)
+    result = call("transpose", result, permutation=TO_FIRST) if turned else result
+    return result if bias is None else with_bias(result, bias, turned)
+
+
+def with_bias(result: Any, bias: Node, channels_first: bool) -> Any:
+    """The result with a number added to each channel. Raises ArgumentError for anything but one for each."""
+    channels = result.shape[1 if channels_first else -1]
+    if bias.shape != (channels,):
+        raise ArgumentError(
+            f"conv2d: a bias of shape {bias.shape} for {channels} output channels", hints=["one number a channel"]
+        )
+    if bias.dtype is not result.dtype:
+        raise ArgumentError(
+            f"conv2d: a bias of {bias.dtype} for results of {result.dtype}", hints=[f"cast it to {result.dtype}"]
+        )
+    return result + (call("reshape", bias, shape=(1, channels, 1, 1)) if channels_first else bias)
+
+
+def pair(value: object, name: str, least: int) -> Pair:
+    """A number for both sides, or one for rows and one for columns. Raises ArgumentError below `least`."""
+    given = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(given) != 2:
+        raise ArgumentError(f"conv2d: {name}={value!r}", hints=["a whole number, or one for rows and one for columns"])
+    rows, columns = (integer(entry, f"the {name} of a convolution") for entry in given)
+    if min(rows, columns) < least:
+        raise ArgumentError(f"conv2d: {name}={value!r}", hints=[f"at least {least}"])
+    return rows, columns
+
+
+def paddings(padding: object, window: Pair, stride: Pair, dilation: Pair) -> tuple[int, int, int, int]:
+    """Rows and columns of zeros: top, left, bottom, right. "same" keeps the image's size, with the odd row or column
+    at the end, as torch has it. Raises ArgumentError for what means nothing, and "same" with a stride.
+    """
+    if padding == "valid":
+        return 0, 0, 0, 0
+    if padding == "same":
+        if stride != (1, 1):
+            raise ArgumentError('conv2d: padding="same" with a stride', hints=["give the padding in pixels"])
+        rows, columns = (d * (size - 1) for size, d in zip(window, dilation, strict=True))
+        return rows // 2, columns // 2, rows - rows // 2, columns - columns // 2
+    if isinstance(padding, str):
+        raise ArgumentError(f"conv2d: padding={padding!r}", hints=['a number, a pair, "same" or "valid"'])
+    rows, columns = pair(padding, "padding", least=0)
+    return rows, columns, rows, columns

@@ -1,0 +1,87 @@
+"""Transposes of images go below what follows a convolution: a network written with channels first runs with channels
+last, and what follows a convolution stays in its kernel.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.attributes import Value
+from tessera.ir.graph import GraphOperation
+from tessera.ops.record import family_of
+from tessera.rewrite.algebra import dtype, made_by, place_in_form
+from tessera.rewrite.engine import NamedRule, Rewriter, dims_of
+
+LOOKED_AT = 32
+"""Operations above a transpose among which a convolution is looked for."""
+
+
+#   add(transpose(x, p), y)  ->  transpose(add(x, transpose(y, p^-1)), p)      (x a convolution, or maps of one)
+def sink_transpose(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    lead = _leading_transpose(operation)
+    if lead is None:
+        return None
+    permutation, place = lead.integers("permutation"), place_in_form(lead)
+    turned = [_turned(operand, permutation) for operand in operation.inputs]
+    operands: list[SSAValue] = []
+    for operand, back in zip(operation.inputs, turned, strict=True):
+        source = made_by(operand, "transpose")
+        if source is not None and source.integers("permutation") == permutation:
+            operands.append(source.inputs[0])
+        elif back is None:
+            return None
+        elif back == tuple(range(len(back))):
+            operands.append(operand)
+        else:
+            dims = dims_of(operand)
+            attributes: dict[str, Value] = {"permutation": back, **place}
+            operands.append(
+                rewriter.make("transpose", [operand], tuple(dims[d] for d in back), dtype(operand), attributes)
+            )
+    outer = dims_of(operation.result)
+    inner = dict(zip(permutation, outer, strict=True))
+    dims = tuple(inner[d] for d in range(len(outer)))
+    kept = {name: value for name, value in operation.attributes.items() if name != "dims"}
+    made = rewriter.make(operation.operator, operands, dims, dtype(operation.result), kept)
+    return rewriter.create("transpose", [made], {"permutation": permutation, **place})
+
+
+def _leading_transpose(operation: GraphOperation) -> GraphOperation | None:
+    """The transpose of an image among the operands, that has all the extents of the result."""
+    for operand in operation.inputs:
+        source = made_by(operand, "transpose")
+        if source is not None and dims_of(operand) == dims_of(operation.result) and _is_image(source.inputs[0]):
+            return source
+    return None
+
+
+def _is_image(value: SSAValue) -> bool:
+    """Whether a convolution made a value, or maps of one did."""
+    waiting, seen = [value], 0
+    while waiting and seen < LOOKED_AT:
+        owner, seen = waiting.pop().owner, seen + 1
+        if not isinstance(owner, GraphOperation):
+            continue
+        family = family_of(owner.operator)
+        if family == "convolution":
+            return True
+        if family == "elementwise":
+            waiting += owner.inputs
+    return False
+
+
+def _turned(operand: SSAValue, permutation: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The permutation that undoes `permutation` on an operand that is aligned at the right; None where it moves
+    dimensions that the operand has not.
+    """
+    own, rank = len(dims_of(operand)), len(permutation)
+    missing = rank - own
+    back = tuple(permutation.index(d) for d in range(rank))
+    if own == 0:
+        return ()
+    if back[:missing] != tuple(range(missing)):
+        return None
+    return tuple(d - missing for d in back[missing:])
+
+
+RULES = (NamedRule("sink-transpose", (), sink_transpose, family="elementwise"),)

@@ -1,0 +1,423 @@
+"""Lowering a convolution for CPUs: an implicit matrix product of image pixels and packed weights.
+
+Results are made register tile by register tile: pixels of one or several rows of the result down, channels along the
+lanes. Each tile sums over the whole window and all channels, reading pixels where they lie: no matrix of windows exists
+anywhere. A block of the image goes through scratch memory, with the zeros of the padding around it, channels together
+and rows apart, so that the innermost loop has no conditions and its addresses are constants; an image without padding
+whose channels lie together may be read in place.
+
+    for each image: for blocks of (BY, BX) results:
+        scratch = the block's pixels, padded                    (pack_a)
+        for panels of NR channels: for tiles of RY rows of MR results in the block:
+            for each row and column of the window, each channel: sums += pixels x weights
+            epilogue, store
+
+Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures" (SC 2018), sum so over
+blocked layouts; here the layouts are those of users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from xdsl.dialects import arith
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
+
+from tessera.dtypes import bf16, fp32
+from tessera.scheduling.attributes import buffer_type
+from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import ConvolutionSpec, Window, kernel_module, unit_axis
+from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
+
+TURNED = 16
+"""Pixels, and channels, of a tile that is transposed in registers on its way into scratch memory."""
+HALF = "half"
+"""The axis of packed weights along which the two channels of a pair lie."""
+COPIED = 64
+"""Channels that are copied at a time."""
+
+
+def lower_convolution(spec: ConvolutionSpec, schedule: Schedule) -> ModuleOp:
+    """The Tile IR module of `spec` under `schedule` (knobs of `convolution_space`)."""
+    module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
+    _ConvolutionLowering(spec, schedule, TileBuilder(block), arguments).lower()
+    return module
+
+
+def multiplies_pairs(spec: ConvolutionSpec, native_bf16: bool) -> bool:
+    """Whether products are of pairs of bf16, summed in fp32 by one instruction: as the weights are packed, if they
+    are, else as a machine with such an instruction does it.
+    """
+    axes = spec.arguments[spec.weights].axes
+    if "row" in axes:
+        return HALF in axes
+    raw = spec.image.arguments[0] if spec.image.operation == "cast" else spec.image
+    return native_bf16 and raw.dtype is bf16 and spec.accumulator.dtype is fp32
+
+
+def tails(pixels: int) -> tuple[int, ...]:
+    """Heights of the smaller register tiles that finish a row of results, largest first."""
+    return tuple(sorted({height for height in (-(-pixels // 2), -(-pixels // 4)) if height < pixels}, reverse=True))
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block of results: where it begins, and how many rows and columns it has."""
+
+    y: SSAValue
+    x: SSAValue
+    rows: SSAValue
+    columns: SSAValue
+
+
+class _ConvolutionLowering:
+    def __init__(
+        self,
+        spec: ConvolutionSpec,
+        schedule: Schedule,
+        builder: TileBuilder,
+        arguments: dict[int, ArgumentTile],
+    ) -> None:
+        self.spec, self.builder, self.arguments = spec, builder, arguments
+        self.pairs = pairs = HALF in spec.arguments[spec.weights].axes
+        self.by, self.bx = schedule.integers("tile")
+        self.ry, self.mr, self.nr = schedule.integers("micro")
+        self.kh, self.kw, self.channels = schedule.integers("window")
+        self.unroll = schedule.integer("unroll")
+        self.staged = bool(schedule["pack_a"])
+        self.split = str(schedule["parallel"])
+        self.element = bf16 if pairs else spec.accumulator.dtype
+        self.step = 2 if pairs else 1
+        self.depth = -(-self.channels // self.step) * self.step
+        self.image = spec.image.arguments[0] if pairs and spec.image.operation == "cast" else spec.image
+        self.merge = bool(schedule["merge"])
+        if self.staged:
+            self._allocate(schedule)
+
+    def _allocate(self, schedule: Schedule) -> None:
+        """Scratch memory for a block of the image: [row, x, column, channel], column `stride x + column`.
+
+        With the knob `merge` the channels of neighbouring columns follow each other: a row of the window is one run.
+        """
+        rows, line, columns, pixel = scratch_shape(schedule, self.spec.window, self.depth, self.element.itemsize)
+        run = self.kw * self.depth if self.merge else self.depth
+        step = self.spec.window.stride[1] * pixel
+        kind = buffer_type(self.element, [line, step, pixel, 1], [rows, self.bx, columns, run])
+        self.scratch = self.builder.alloc(kind, "L2")
+
+    # -- the nest -------------------------------------------------------------------------------------------------
+
+    def lower(self) -> None:
+        builder, spec = self.builder, self.spec
+        axes = (*spec.batch, "y", "x", "n")
+        self.extents = {axis: self._extent(axis) for axis in (*axes, "h", "w", "c")}
+        steps = [1] * len(spec.batch) + [self.by, self.bx, self.nr]
+        place = {"batch": 0, "rows": len(spec.batch), "pixels": len(axes) - 2, "columns": len(axes) - 1}[self.split]
+        with ExitStack() as nest:
+            bounds = nest.enter_context(builder.parallel([self.extents[axis] for axis in axes], steps, place))
+            self.at: dict[str, SSAValue] = {}
+            for axis, step, (lower, upper) in zip(axes[:-1], steps, bounds, strict=False):
+                self.at[axis] = nest.enter_context(builder.loop(lower, upper, step)).index
+            ends = [upper for _, upper in bounds]
+            sizes = [
+                builder.minimum(builder.index(step), builder.sub(ends[place], self.at[axis]))
+                for axis, step, place in (("y", self.by, -3), ("x", self.bx, -2))
+            ]
+            self._block(_Block(self.at["y"], self.at["x"], *sizes), bounds[-1])
+
+    def _extent(self, axis: str) -> SSAValue:
+        for index in (self.spec.outputs[0].argument, *range(len(self.spec.arguments))):
+            axes = self.spec.arguments[index].axes
+            if axis in axes:
+                return self.builder.extent(self.arguments[index].value, axes.index(axis))
+        raise KeyError(axis)
+
+    def _block(self, block: _Block, channels: tuple[SSAValue, SSAValue]) -> None:
+        builder = self.builder
+        if self.staged:
+            self._stage(block)
+        with builder.loop(*channels, self.nr) as panel:
+            first = self._first_weight(panel.index)
+            for rows, lower, upper in self._row_loops(block.rows):
+                with builder.loop(lower, upper, rows) as row:
+                    tile = partial(self._tile, block, panel.index, first, rows, row.index)
+                    self._over_pixels(block.columns, tile)
+
+    def _row_loops(self, rows: SSAValue) -> Sequence[tuple[int, SSAValue, SSAValue]]:
+        """(rows of a register tile, first row, end): several rows at once, then one by one what is left."""
+        builder, zero = self.builder, self.builder.index(0)
+        if self.ry == 1:
+            return ((1, zero, rows),)
+        several = builder.index(self.ry)
+        middle = builder.mul(builder.floor_div(rows, several), several)
+        return ((self.ry, zero, middle), (1, middle, rows))
+
+    def _over_pixels(self, columns: SSAValue, body: Callable[[SSAValue, int], None]) -> None:
+        """Register tiles along a row of the block: full ones, then one smaller tile for what is left."""
+        builder, zero = self.builder, self.builder.index(0)
+        heights = tails(self.mr)
+        # A full tile also takes a rest larger than the largest tail; what it computes too much is not stored.
+        most = heights[0] if heights else 0
+        full = builder.add(builder.sub(columns, builder.index(most)), builder.index(self.mr - 1))
+        start = builder.mul(builder.floor_div(full, builder.index(self.mr)), builder.index(self.mr))
+        with builder.loop(zero, start, self.mr) as loop:
+            body(loop.index, self.mr)
+        rest = builder.sub(columns, start)
+
+        def finish(left: tuple[int, ...]) -> tuple[SSAValue, ...]:
+            head, *others = left
+
+            def then() -> tuple[SSAValue, ...]:
+                body(start, head)
+                return ()
+
+            more = (lambda: finish(tuple(others))) if others else None
+            floor = others[0] if others else 0
+            return builder.branch(builder.compare(rest, builder.index(floor), "sgt"), then, more)
+
+        if heights:
+            finish(heights)
+
+    # -- the block of the image -----------------------------------------------------------------------------------
+
+    def _stage(self, block: _Block) -> None:
+        """Copies the pixels that a block of results needs, and zeros where the window leaves the image."""
+        builder, (sy, sx) = self.builder, self.spec.window.stride
+        (top, left), (dy, dx) = self.spec.window.padding, self.spec.window.dilation
+        first = builder.sub(builder.mul(block.y, builder.index(sy)), builder.index(top))
+        column = builder.sub(builder.mul(block.x, builder.index(sx)), builder.index(left))
+        rows = self._reach(block.rows, sy, (self.kh - 1) * dy)
+        columns = self._reach(block.columns, sx, (self.kw - 1) * dx)
+        zero = builder.index(0)
+        # Columns [before, end) of the block lie inside the image; neither exceeds the block.
+        before = builder.minimum(columns, self._maximum(zero, builder.sub(zero, column)))
+        end = self._maximum(before, builder.minimum(columns, builder.sub(self.extents["w"], column)))
+        with builder.loop(zero, rows, 1) as loop:
+            h = builder.add(first, loop.index)
+
+            def inside() -> list[SSAValue]:
+                self._zeros(loop.index, zero, before)
+                self._copy(loop.index, h, column, before, end)
+                self._zeros(loop.index, end, columns)
+                return []
+
+            def outside() -> list[SSAValue]:
+                self._zeros(loop.index, zero, columns)
+                return []
+
+            below = builder.compare(h, self.extents["h"], "slt")
+            after = builder.compare(zero, h, "sle")
+            builder.branch(builder.append(arith.AndIOp(below, after)), inside, outside)
+
+    def _reach(self, results: SSAValue, stride: int, span: int) -> SSAValue:
+        """The pixels along one direction that so many results need."""
+        builder = self.builder
+        steps = builder.mul(builder.sub(results, builder.index(1)), builder.index(stride))
+        return builder.add(steps, builder.index(span + 1))
+
+    def _maximum(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.builder.append(arith.MaxSIOp(a, b))
+
+    def _zeros(self, row: SSAValue, lower: SSAValue, upper: SSAValue) -> None:
+        builder = self.builder
+        with builder.loop(lower, upper, 1) as column:
+            for channel, lanes in _pieces(0, self.depth, COPIED):
+                zeros = builder.splat(0.0, self.element, (1, lanes))
+                self._put(zeros, row, column.index, builder.index(channel))
+
+    def _put(self, value: SSAValue, row: SSAValue, column: SSAValue, channel: SSAValue) -> None:
+        inside = [True, True]
+        self.builder.store(value, self.scratch, [row, self.builder.index(0), column, channel], [2, 3], inside)
+
+    def _copy(self, row: SSAValue, h: SSAValue, first: SSAValue, lower: SSAValue, upper: SSAValue) -> None:
+        """Columns [lower, upper) of a row of the block, all of which lie inside the image."""
+        turned = unit_axis(self.image, self.spec.arguments, "c") == "w"
+        if not turned:
+            self._copy_columns(row, h, first, (lower, upper), 1, COPIED)
+            return
+        builder = self.builder
+        several = builder.index(TURNED)
+        whole = builder.mul(builder.floor_div(builder.sub(upper, lower), several), several)
+        middle = builder.add(lower, whole)
+        self._copy_columns(row, h, first, (lower, middle), TURNED, TURNED)
+        self._copy_columns(row, h, first, (middle, upper), 1, TURNED)
+
+    def _copy_columns(
+        self,
+        row: SSAValue,
+        h: SSAValue,
+        first: SSAValue,
+        columns: tuple[SSAValue, SSAValue],
+        pixels: int,
+        channels: int,
+    ) -> None:
+        """Tiles of so many pixels and channels; a channel that pairs have too many is zero."""
+        builder = self.builder
+        whole = self.channels // channels * channels
+        with builder.loop(*columns, pixels) as column:
+            at = {"h": h, "x": builder.index(0), "w": builder.add(first, column.index)}
+            with builder.loop(builder.index(0), builder.index(whole), channels) as channel:
+                self._put(self._pixels(at, channel.index, pixels, channels), row, column.index, channel.index)
+            for start, lanes in _pieces(whole, self.channels, channels):
+                place = builder.index(start)
+                self._put(self._pixels(at, place, pixels, lanes), row, column.index, place)
+            if self.depth > self.channels:
+                zeros = builder.splat(0.0, self.element, (pixels, 1))
+                self._put(zeros, row, column.index, builder.index(self.channels))
+
+    def _pixels(self, at: Mapping[str, SSAValue], channel: SSAValue, pixels: int, channels: int) -> SSAValue:
+        writer = self._writer({"w": pixels, "c": channels}, {**at, "c": channel}, {"w": True, "c": True})
+        return writer.write(self.image, (pixels, channels))
+
+    def _writer(self, sizes: dict[str, int], at: Mapping[str, SSAValue], bounded: Mapping[str, bool]) -> TileWriter:
+        """A writer of the operand or epilogue expressions at a position."""
+        batch = {axis: self.at[axis] for axis in self.spec.batch}
+        writer = TileWriter(self.builder, self.arguments, sizes, Scope(frozenset(), 0))
+        writer.enter({**batch, **at}, bounded)
+        return writer
+
+    # -- the register tile ----------------------------------------------------------------------------------------
+
+    def _first_weight(self, channel: SSAValue) -> SSAValue:
+        """The row of the packed weights at which the panel of a channel begins."""
+        builder = self.builder
+        panel = builder.floor_div(channel, builder.index(self.nr))
+        if self.spec.groups is not None:
+            last = builder.add(self.extents["n"], builder.index(self.nr - 1))
+            panels = builder.floor_div(last, builder.index(self.nr))
+            panel = builder.add(builder.mul(self.at[self.spec.groups], panels), panel)
+        return builder.mul(panel, builder.index(self.kh * self.kw * self.depth // self.step))
+
+    def _tile(
+        self, block: _Block, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, x: SSAValue, mr: int
+    ) -> None:
+        """Sums, and stores, a register tile: `rows` rows of `mr` results from (row, x) of the block on."""
+        builder = self.builder
+        sums: Sequence[SSAValue] = [builder.splat(0, self.spec.accumulator.dtype, (mr, self.nr))] * rows
+        kw, depth = (1, self.kw * self.depth) if self.merge else (self.kw, self.depth)
+        line = builder.index(kw * depth // self.step)
+        with self._window(self.kh, sums, first, line) as down:
+            with self._window(kw, down.sums, down.row, builder.index(depth // self.step)) as across:
+                upper = builder.index(depth // self.step)
+                with builder.loop(builder.index(0), upper, 1, across.sums, self.unroll) as loop:
+                    weights = self._weights(builder.add(across.row, loop.index))
+                    c = loop.index if self.step == 1 else builder.mul(loop.index, builder.index(self.step))
+                    loop.yielded = tuple(
+                        builder.mma(
+                            self._read(block, row, x, number, down.index, across.index, c, mr),
+                            weights,
+                            total,
+                            mr,
+                            self.nr,
+                            self.step,
+                            self.element,
+                        )
+                        for number, total in enumerate(loop.carried)
+                    )
+                across.sums = loop.results
+            down.sums = across.sums
+        for number, total in enumerate(down.sums):
+            y = builder.add(builder.add(block.y, row), builder.index(number))
+            self._epilogue(total, y, builder.add(block.x, x), channel, mr)
+
+    @contextmanager
+    def _window(self, extent: int, sums: Sequence[SSAValue], first: SSAValue, stride: SSAValue) -> Iterator[_Walk]:
+        """A loop along one side of the window; none where it has one element."""
+        builder = self.builder
+        if extent == 1:
+            yield _Walk(builder.index(0), first, sums)
+            return
+        with builder.loop(builder.index(0), builder.index(extent), 1, sums) as loop:
+            walk = _Walk(loop.index, builder.add(first, builder.mul(loop.index, stride)), loop.carried)
+            yield walk
+            loop.yielded = tuple(walk.sums)
+        walk.sums = loop.results
+
+    def _weights(self, row: SSAValue) -> SSAValue:
+        buffer, zero = self.arguments[self.spec.weights].value, self.builder.index(0)
+        if self.pairs:
+            return self.builder.load(buffer, [row, zero, zero], [2, 1], (2, self.nr), [True, True])
+        return self.builder.load(buffer, [row, zero], [-1, 1], (1, self.nr), [True, True])
+
+    def _read(
+        self,
+        block: _Block,
+        row: SSAValue,
+        x: SSAValue,
+        number: int,
+        kh: SSAValue,
+        kw: SSAValue,
+        c: SSAValue,
+        mr: int,
+    ) -> SSAValue:
+        """Pixels of the image that row `number` of the register tile needs at one element of the window."""
+        builder, window = self.builder, self.spec.window
+        row = builder.add(row, builder.index(number))
+        down = builder.add(
+            builder.mul(row, builder.index(window.stride[0])), builder.mul(kh, builder.index(window.dilation[0]))
+        )
+        column = builder.mul(kw, builder.index(window.dilation[1]))
+        shape = (mr, self.step)
+        if self.staged:
+            return builder.load(self.scratch, [down, x, column, c], [1, 3], shape, [True, True])
+        h = builder.add(builder.mul(block.y, builder.index(window.stride[0])), down)
+        at = {"h": h, "x": builder.add(block.x, x), "w": column, "c": c}
+        writer = self._writer({"x": mr, "c": self.step}, at, {"x": False, "c": True})
+        writer.any_outside = True
+        return writer.write(self.image, shape)
+
+    def _epilogue(self, total: SSAValue, y: SSAValue, x: SSAValue, channel: SSAValue, mr: int) -> None:
+        at = {"y": y, "x": x, "n": channel}
+        writer = self._writer({"x": mr, "n": self.nr}, at, {"x": False, "n": False})
+        writer.define(self.spec.accumulator, total)
+        where = {**{axis: self.at[axis] for axis in self.spec.batch}, **at}
+        for output in self.spec.outputs:
+            axes = self.spec.arguments[output.argument].axes
+            self.builder.store(
+                writer.write(output.value, (mr, self.nr)),
+                self.arguments[output.argument].value,
+                [where[axis] for axis in axes],
+                [axes.index("x"), axes.index("n")],
+                [False, False],
+            )
+
+
+@dataclass
+class _Walk:
+    """A walk along one side of the window: where it is, the row of the weights there, and the sums so far."""
+
+    index: SSAValue
+    row: SSAValue
+    sums: Sequence[SSAValue]
+
+
+def scratch_shape(schedule: Schedule, window: Window, depth: int, itemsize: int) -> tuple[int, int, int, int]:
+    """Rows of a block of the image, elements from one to the next, columns, elements from one to the next."""
+    (by, bx), (kh, kw, _) = schedule.integers("tile"), schedule.integers("window")
+    rows = (by - 1) * window.stride[0] + (kh - 1) * window.dilation[0] + 1
+    columns = (bx - 1) * window.stride[1] + (kw - 1) * window.dilation[1] + 1
+    pixel = depth if schedule["merge"] else _pixel_stride(depth, itemsize)
+    return rows, columns * pixel + COPIED, columns, pixel
+
+
+def _pixel_stride(depth: int, itemsize: int) -> int:
+    """Elements from a pixel to the next in scratch memory: a line apart from a power of two, so that neighbouring
+    pixels do not fall into the same cache set.
+    """
+    line = 64 // itemsize
+    return depth if depth * itemsize % 512 else depth + line
+
+
+def _pieces(first: int, end: int, largest: int) -> Iterator[tuple[int, int]]:
+    """(first, lanes) of pieces of `largest` lanes, then ever smaller halves, that cover [first, end) exactly."""
+    while first < end:
+        lanes = largest
+        while lanes > end - first:
+            lanes //= 2
+        yield first, lanes
+        first += lanes

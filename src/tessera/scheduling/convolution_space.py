@@ -1,0 +1,290 @@
+"""The knobs, rules and default schedule of convolutions on CPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tessera.dtypes import DType
+from tessera.scheduling.convolution import multiplies_pairs, scratch_shape, tails
+from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.spec import ConvolutionSpec, Window, under_cast, unit_axis
+from tessera.target import Target
+
+SCRATCH_BYTES = 256 << 10
+"""A block of the image that leaves most of a second cache of 1 MiB to the weights, which stream past it."""
+LARGEST_SCRATCH = 8 << 20
+FEW_CHANNELS = 32
+"""Channels up to which a row of the window is one run in memory: the loop over channels alone would be too short."""
+LONG_ROW = 224
+"""Results in a row from which its last register tile hardly matters."""
+
+
+@dataclass(frozen=True)
+class ConvolutionProblem:
+    """What legality and cost depend on: extents, dtypes, layouts, machine.
+
+    `images` counts images and groups; `rows`, `columns` and `outputs` are the results of one (pixels of several images
+    may be one row, where they follow each other), `kernel` is the size of the window, `depth` the channels of a group.
+    `element` is the dtype of the packed weights, which come in panels of `panel` channels. `turned`: the image has its
+    channels apart in memory. `mapped`: a prologue is computed on the way.
+    """
+
+    images: int
+    rows: int
+    columns: int
+    outputs: int
+    depth: int
+    kernel: tuple[int, int]
+    window: Window
+    image_dtype: DType
+    out_dtype: DType
+    accumulator: DType
+    element: DType
+    pairs: bool
+    panel: int
+    turned: bool
+    mapped: bool
+    out_turned: bool
+    target: Target
+    workers: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The extents that a choice of schedule depends on."""
+        return self.images, self.rows, self.columns, self.outputs, self.depth
+
+    @property
+    def products(self) -> float:
+        """Multiplications."""
+        results = float(self.images) * self.rows * self.columns * self.outputs
+        return results * self.depth * math.prod(self.kernel)
+
+
+def panel_width(outputs: int, accumulator: DType, target: Target) -> int:
+    """Channels of a panel of packed weights: two vectors of sums, one where there are no more channels."""
+    lanes = max(1, target.vector_bits // (8 * accumulator.itemsize))
+    return lanes if outputs <= lanes else 2 * lanes
+
+
+def convolution_problem(
+    spec: ConvolutionSpec, target: Target, extents: Mapping[str, int], workers: int = 1
+) -> ConvolutionProblem:
+    """What the rules of schedules for `spec` need to know, for the extents of its axes."""
+    image = under_cast(spec.image)
+    stored = [argument for argument in spec.arguments if argument.axes][-1]
+    pairs = multiplies_pairs(spec, target.has_avx512bf16)
+    return ConvolutionProblem(
+        images=math.prod([extents[axis] for axis in spec.batch]),
+        rows=extents["y"],
+        columns=extents["x"],
+        outputs=extents["n"],
+        depth=extents["c"],
+        kernel=(extents["kh"], extents["kw"]),
+        window=spec.window,
+        image_dtype=image.dtype,
+        out_dtype=spec.outputs[0].value.dtype,
+        accumulator=spec.accumulator.dtype,
+        element=image.dtype if pairs else spec.accumulator.dtype,
+        pairs=pairs,
+        panel=panel_width(extents["n"], spec.accumulator.dtype, target),
+        turned=unit_axis(spec.image, spec.arguments, "") != "c",
+        mapped=image.operation != "load",
+        out_turned=stored.stride("n") != 1,
+        target=target,
+        workers=workers,
+    )
+
+
+def padded_depth(problem: ConvolutionProblem) -> int:
+    """Channels in scratch memory: pairs come whole."""
+    return problem.depth + problem.depth % 2 if problem.pairs else problem.depth
+
+
+def scratch_bytes(schedule: Schedule, problem: ConvolutionProblem) -> int:
+    """Bytes of a block of the image in scratch memory."""
+    rows, line, *_ = scratch_shape(schedule, problem.window, padded_depth(problem), problem.element.itemsize)
+    return rows * line * problem.element.itemsize
+
+
+def _registers(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+    rows, pixels, channels = schedule.integers("micro")
+    vectors = -(-channels * problem.accumulator.itemsize * 8 // problem.target.vector_bits)
+    return rows * pixels * vectors + vectors + 1 <= problem.target.vector_registers
+
+
+def _packed(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+    return schedule.integers("micro")[2] == problem.panel
+
+
+def _window(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+    return schedule.integers("window") == (*problem.kernel, problem.depth)
+
+
+def _whole_tiles(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+    (rows, columns), (ry, mr, _) = schedule.integers("tile"), schedule.integers("micro")
+    return rows % ry == 0 and columns % mr == 0
+
+
+def _in_place(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+    if schedule["pack_a"]:
+        return True
+    apart = problem.turned or problem.mapped or (problem.pairs and problem.depth % 2)
+    return not apart and problem.window.padding == (0, 0) and not schedule["merge"]
+
+
+def _runs(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+    return not schedule["merge"] or problem.window.dilation[1] == 1
+
+
+def _scratch(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+    least = schedule.integers("tile") == schedule.integers("micro")[:2]
+    return not schedule["pack_a"] or least or scratch_bytes(schedule, problem) <= LARGEST_SCRATCH
+
+
+def _something_to_cut(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+    return schedule["parallel"] != "batch" or problem.images > 1
+
+
+RULES: tuple[Rule[ConvolutionProblem], ...] = (
+    Rule("vector-registers", "sums, a row of weights and a pixel must fit the vector registers", _registers),
+    Rule("packed-weights", "a register tile is as wide as the panels that weights are packed in", _packed),
+    Rule("window-matches", "the window and its channels are those of the problem", _window),
+    Rule("block-of-whole-tiles", "a block of results is a whole number of register tiles", _whole_tiles),
+    Rule(
+        "in-place-without-padding",
+        "the image is read in place only without padding and prologue, channels together",
+        _in_place,
+    ),
+    Rule("runs-of-neighbours", "a row of the window is one run only where its columns are neighbours", _runs),
+    Rule("scratch-memory", "a block of the image takes at most 8 MiB, or is as small as blocks get", _scratch),
+    Rule("batch-to-split", "only several images or groups can be cut into shares", _something_to_cut),
+)
+
+
+def _micros(problem: ConvolutionProblem) -> tuple[tuple[int, int, int], ...]:
+    heights = (14, 13, 12, 11, 10, 8, 7, 6, 4, 2, 1)
+    return tuple((rows, pixels, problem.panel) for rows in (1, 2, 4) for pixels in heights)
+
+
+def _tiles(problem: ConvolutionProblem, start: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    rows, columns = start
+    for down in (1, 2, 4):
+        for across in (1, 2, 4):
+            yield max(1, rows // down), max(1, columns // across)
+            yield rows * down, columns * across
+
+
+def space(problem: ConvolutionProblem) -> Space[ConvolutionProblem]:
+    """All schedules of one convolution."""
+    start = default_schedule(problem)
+    tiles = tuple(sorted(set(_tiles(problem, start.integers("tile")))))  # type: ignore[arg-type]
+    knobs = (
+        Knob("tile", tiles, "rows and columns of a block of results, whose pixels are in scratch memory together"),
+        Knob("micro", _micros(problem), "register tile: rows, columns and channels of results"),
+        Knob("window", ((*problem.kernel, problem.depth),), "rows and columns of the window, channels"),
+        Knob("unroll", (1, 2, 4, 8), "steps of the innermost loop emitted one after another"),
+        Knob("pack_a", (True, False), "copy blocks of the image into scratch memory"),
+        Knob("merge", (False, True), "sum over a row of the window and its channels in one loop"),
+        Knob("parallel", ("rows", "pixels", "columns", "batch"), "the dimension that is cut into shares: of workers"),
+        Knob("fusion", (True, False), "prologues and epilogues inside this kernel"),
+    )
+    return Space(knobs, RULES, problem, start)
+
+
+def default_schedule(problem: ConvolutionProblem) -> Schedule:
+    """Register tiles that divide rows of results well, and blocks of which the second cache holds several.
+
+    On Zen 4, ResNet-50's layers in fp32 take 0.93 of oneDNN's time so (geometric mean, one thread, weights packed
+    beforehand in both).
+    """
+    ry, mr = _register_tile(problem)
+    schedule = Schedule(
+        tile=(ry, mr),
+        micro=(ry, mr, problem.panel),
+        window=(*problem.kernel, problem.depth),
+        unroll=4,
+        pack_a=True,
+        merge=problem.window.dilation[1] == 1 and problem.kernel[1] > 1 and problem.depth < FEW_CHANNELS,
+        parallel="columns",
+        fusion=True,
+    )
+    schedule = schedule.replace(tile=_block(schedule, problem))
+    return schedule.replace(parallel=_shares(schedule, problem))
+
+
+def _register_tile(problem: ConvolutionProblem) -> tuple[int, int]:
+    """Rows and pixels of a register tile: few lost pixels at the end of a row, many sums in flight."""
+    vectors = -(-problem.panel * problem.accumulator.itemsize * 8 // problem.target.vector_bits)
+    most = max(1, (problem.target.vector_registers - vectors - 1) // vectors)
+    if problem.columns >= LONG_ROW:
+        return 1, min(most, 14)
+    heights = range(max(1, most // 2), most + 1)
+    best = min(heights, key=lambda mr: (_wasted(problem.columns, mr) * (1.0 + 0.15 * (1 - mr / most)), -mr))
+    best = min(best, max(problem.columns, 1))
+    rows = min(most // best, max(problem.rows, 1))
+    return max(rows, 1), best
+
+
+def _wasted(columns: int, mr: int) -> float:
+    """Pixels computed for each that there is, tails considered."""
+    whole, rest = divmod(columns, mr)
+    last = 0 if not rest else min([height for height in (*tails(mr), mr) if height >= rest])
+    return (whole * mr + last) / max(columns, 1)
+
+
+def _block(schedule: Schedule, problem: ConvolutionProblem) -> tuple[int, int]:
+    """The largest block, rows of results first, that fits its part of the cache."""
+    ry, mr, _ = schedule.integers("micro")
+    columns = -(-max(problem.columns, 1) // mr) * mr
+    if problem.rows == 1:
+        columns = max(columns, SCRATCH_BYTES // (problem.element.itemsize * max(problem.depth, 1)) // mr * mr)
+    while columns > mr and scratch_bytes(schedule.replace(tile=(ry, columns)), problem) > SCRATCH_BYTES:
+        columns -= mr
+    whole = columns
+    if problem.rows == 1:
+        whole = _pixels(problem, mr, columns)
+    elif columns < problem.columns:  # even blocks
+        count = -(-problem.columns // columns)
+        whole = min(columns, -(-problem.columns // (count * mr)) * mr)
+    rows = ry
+    most = -(-max(problem.rows, 1) // ry) * ry
+    while rows < most and scratch_bytes(schedule.replace(tile=(rows + ry, whole)), problem) <= SCRATCH_BYTES:
+        rows += ry
+    if rows < most:
+        count = -(-most // rows)
+        rows = -(-most // (count * ry)) * ry
+    return rows, whole
+
+
+def _pixels(problem: ConvolutionProblem, mr: int, most: int) -> int:
+    """The pixels of a block where all are one row: one of few numbers, so that batches of any size share kernels, and
+    the one that gives workers the most even shares.
+    """
+    tiles = -(-max(problem.columns, 1) // mr)
+    enough = mr << (tiles - 1).bit_length()
+    if enough <= most or problem.workers == 1:
+        return min(enough, most)
+    choices = [max(mr, most * eighths // 8 // mr * mr) for eighths in (8, 7, 6, 5, 4)]
+    return min(choices, key=lambda size: -(-problem.columns // (size * problem.workers)) * size)
+
+
+def _shares(schedule: Schedule, problem: ConvolutionProblem) -> str:
+    """The dimension that gives each worker the same share: several images, blocks of rows or pixels, else channels."""
+    rows, columns = schedule.integers("tile")
+    counts = {
+        "batch": problem.images,
+        "rows": -(-problem.rows // rows),
+        "pixels": -(-problem.columns // columns),
+        "columns": -(-problem.outputs // problem.panel),
+    }
+    workers = problem.workers
+
+    def even(count: int) -> float:
+        return count / (workers * -(-count // workers)) if count else 0.0
+
+    if problem.images == 1:
+        del counts["batch"]
+    return max(counts, key=lambda name: even(counts[name]))
