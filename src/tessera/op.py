@@ -53,6 +53,7 @@ from tessera.doors.spectral import (
     rfft2,
     spectral_conv,
 )
+from tessera.doors.windows import avg_pool2d, batch_norm, depthwise_conv2d, max_pool2d
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor, check_device
 from tessera.lazy import issuing, sources
@@ -69,6 +70,8 @@ __all__ = [
     "all",
     "any",
     "argmax",
+    "avg_pool2d",
+    "batch_norm",
     "broadcast_to",
     "cast",
     "ceil",
@@ -80,6 +83,7 @@ __all__ = [
     "conv2d",
     "cos",
     "cumsum",
+    "depthwise_conv2d",
     "div",
     "elu",
     "eq",
@@ -115,6 +119,7 @@ __all__ = [
     "lt",
     "matmul",
     "max",
+    "max_pool2d",
     "maximum",
     "mean",
     "min",

@@ -25,7 +25,7 @@ def operand_dtypes(record: Operator) -> list[DType]:
     """The dtypes that an operator takes, as it says itself when it is called."""
     accepted = []
     for dtype in sorted(SUPPORTED - COMPLEX, key=lambda dtype: dtype.name):
-        if record.family in ("attention", "convolution"):  # its operands are not alike
+        if record.family in ("attention", "convolution", "window"):  # their operands are not alike
             accepted += [dtype] if dtype.kind == "float" else []
             continue
         operand = as_node(torch.ones((2, 2), dtype=dtype.torch))
@@ -252,6 +252,32 @@ def _convolution(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(result, size * depth * math.prod(window))
 
 
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+def _window(draw: Draw, record: Operator, dtype: DType) -> Case:
+    """Windows of any size, stride and dilation, in either layout; images that no vector divides, and empty ones."""
+    side = st.sampled_from((1, 2, 3, 5, 8, 17, 28, 33))
+    kernel, stride, dilation = ((draw(st.integers(1, most)), draw(st.integers(1, most))) for most in (4, 3, 2))
+    padding = tuple(draw(st.integers(0, size // 2)) for size in kernel for _ in (0, 1))
+    layout, n, c = (
+        draw(st.sampled_from(("NCHW", "NHWC"))),
+        draw(st.integers(0, 2)),
+        draw(st.sampled_from((1, 3, 17, 40))),
+    )
+    reach = [(size - 1) * gap + 1 for size, gap in zip(kernel, dilation, strict=True)]
+    h, w = (max(draw(side), least) for least in reach)
+    multiplier = draw(st.sampled_from((1, 1, 2))) if record.arity[1] > 1 else 1
+    values: Values = draw(st.sampled_from(("ordinary", "special")))
+    x = _operand(draw, (n, c, h, w) if layout == "NCHW" else (n, h, w, c), dtype, values)
+    taps = [_operand(draw, (c * multiplier, *kernel), dtype, "ordinary") for _ in range(record.arity[1] - 1)]
+    attributes = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation, "layout": layout}
+    attributes |= {"multiplier": multiplier} if taps else {}
+    tensor = call(record.name, as_node(x), *map(as_node, taps), **attributes)
+    sizes = [torch.nan_to_num(each.double().abs(), nan=0.0, posinf=0.0) for each in (x, *taps)]
+    return Case(tensor, 0.0 if record.name == "max_pool2d" else record.reference(*sizes, **attributes))
+
+
 # -- layout -----------------------------------------------------------------------------------------------------------
 
 
@@ -292,6 +318,7 @@ _FAMILIES = {
     "contraction": _contraction,
     "attention": _attention,
     "convolution": _convolution,
+    "window": _window,
     "layout": _layout,
     "library": _library,
 }

@@ -68,7 +68,7 @@ class Call(NamedTuple):
     shaped: ShapedArrays
 
 
-class _Layout(NamedTuple):
+class ArrayLayout(NamedTuple):
     """What a kernel's arrays are but for numbers: all that is the same for other extents and strides."""
 
     pattern: Pattern
@@ -93,11 +93,11 @@ def map_reduce_arrays(
     which is one or none.
     """
     rank = len(domain)
-    columns = _columns(arrays, rank)
+    columns = columns_of(arrays, rank)
     if reduced is None:
         axes = merge_axes(domain, columns, largest)
         axes = axes if axes.extents else _line(arrays, range(rank))
-        return _map_reduce(axes, _numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads)
+        return _map_reduce(axes, numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads)
     first, last = reduced
     before, middle = (
         merge_axes(domain[:first], columns[:first], largest),
@@ -109,7 +109,7 @@ def map_reduce_arrays(
     outer = len(before.extents)
     if last == rank:
         axes = Axes(before.extents + middle.extents, before.columns + middle.columns)
-        return _map_reduce(axes, _numbered("o", outer, "c"), "c", arrays, loads)
+        return _map_reduce(axes, numbered("o", outer, "c"), "c", arrays, loads)
     after = merge_axes(domain[last:], columns[last:], largest)
     after = after if after.extents else _line(arrays, range(last, rank))
     inner, lanes = slice(None, -1), slice(-1, None)
@@ -117,21 +117,21 @@ def map_reduce_arrays(
         before.extents + after.extents[inner] + middle.extents + after.extents[lanes],
         before.columns + after.columns[inner] + middle.columns + after.columns[lanes],
     )
-    names = _numbered("o", outer) + _numbered("i", len(after.extents) - 1, "r", "c")
+    names = numbered("o", outer) + numbered("i", len(after.extents) - 1, "r", "c")
     return _map_reduce(axes, names, "r", arrays, loads)
 
 
 def contraction_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int) -> ShapedArrays:
     """Merges the batch dimensions of a matrix product; its last three domain dimensions are m, n and k."""
     batch = len(domain) - 3
-    columns = _columns(arrays, len(domain))
+    columns = columns_of(arrays, len(domain))
     merged = merge_axes(domain[:batch], columns[:batch])
     axes = Axes(merged.extents + tuple(domain[batch:]), merged.columns + columns[batch:])
-    names = _numbered("b", len(merged.extents), "m", "n", "k")
+    names = numbered("b", len(merged.extents), "m", "n", "k")
     alignments = tuple([alignment for _, alignment in arrays])
-    ones, classes = _classes(axes)
-    layout = _contraction_layout(names, ones, classes, _kinds(arrays), loads, alignments, batch)
-    return _shaped(layout, names, axes)
+    ones, classes = axes_classes(axes)
+    layout = _contraction_layout(names, ones, classes, kinds_of(arrays), loads, alignments, batch)
+    return shaped_arrays(layout, names, axes)
 
 
 def attention_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int) -> ShapedArrays:
@@ -141,7 +141,7 @@ def attention_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignme
     are a dimension of their own, which K and V do not walk: no kernel divides by how many they are.
     """
     rank = len(domain) - 3
-    columns = _columns(arrays, len(domain))
+    columns = columns_of(arrays, len(domain))
     extents, batch = tuple(domain[: rank - 2]), columns[: rank - 2]
     inner, inner_columns = tuple(domain[rank - 2 : -1]), columns[rank - 2 : -1]
     joined = False
@@ -157,10 +157,10 @@ def attention_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignme
             batch, inner_columns = batch[:-1], (own, *inner_columns[1:])
     merged = merge_axes(extents, batch)
     axes = Axes(merged.extents + inner, merged.columns + inner_columns)
-    names = _numbered("b", len(merged.extents), "q", "v", "k", "d")
-    ones, classes = _classes(axes)
+    names = numbered("b", len(merged.extents), "q", "v", "k", "d")
+    ones, classes = axes_classes(axes)
     roles = tuple([_role(alignment, rank, place >= loads) for place, (_, alignment) in enumerate(arrays)])
-    return _shaped(_attention_layout(names, ones, classes, _kinds(arrays), roles, joined), names, axes)
+    return shaped_arrays(_attention_layout(names, ones, classes, kinds_of(arrays), roles, joined), names, axes)
 
 
 def _role(alignment: Alignment, rank: int, is_output: bool) -> str:
@@ -172,7 +172,7 @@ def _role(alignment: Alignment, rank: int, is_output: bool) -> str:
     return "vk" if rank - 1 in alignment else ""
 
 
-def _columns(arrays: Sequence[tuple[View, Alignment]], rank: int) -> tuple[Column, ...]:
+def columns_of(arrays: Sequence[tuple[View, Alignment]], rank: int) -> tuple[Column, ...]:
     """The strides of all arrays along each dimension of the domain."""
     return tuple(zip(*[domain_strides(view.strides, alignment, rank) for view, alignment in arrays], strict=True))
 
@@ -183,15 +183,17 @@ def _line(arrays: Sequence[tuple[View, Alignment]], dimensions: range) -> Axes:
 
 
 @lru_cache(maxsize=256)
-def _numbered(prefix: str, count: int, *last: str) -> Names:
+def numbered(prefix: str, count: int, *last: str) -> Names:
+    """The names prefix0, prefix1, ... of `count` axes, and those of the axes after them."""
     return (*[f"{prefix}{axis}" for axis in range(count)], *last)
 
 
-def _kinds(arrays: Sequence[tuple[View, Alignment]]) -> Kinds:
+def kinds_of(arrays: Sequence[tuple[View, Alignment]]) -> Kinds:
+    """The dtype of each array, and whether it is a scalar."""
     return tuple([(view.dtype, view.is_scalar) for view, _ in arrays])
 
 
-def _classes(axes: Axes) -> tuple[tuple[bool, ...], tuple[Column, ...]]:
+def axes_classes(axes: Axes) -> tuple[tuple[bool, ...], tuple[Column, ...]]:
     """What code may depend on: which extents are 1, and which strides are 0 and 1 (2 stands for all others)."""
     ones = tuple([extent == 1 for extent in axes.extents])
     return ones, tuple([tuple([s if s in (0, 1) else 2 for s in column]) for column in axes.columns])
@@ -200,10 +202,11 @@ def _classes(axes: Axes) -> tuple[tuple[bool, ...], tuple[Column, ...]]:
 def _map_reduce(
     axes: Axes, names: Names, reduced: str | None, arrays: Sequence[tuple[View, Alignment]], loads: int
 ) -> ShapedArrays:
-    return _shaped(_map_reduce_layout(names, *_classes(axes), _kinds(arrays), loads, reduced), names, axes)
+    return shaped_arrays(_map_reduce_layout(names, *axes_classes(axes), kinds_of(arrays), loads, reduced), names, axes)
 
 
-def _shaped(layout: _Layout, names: Names, axes: Axes) -> ShapedArrays:
+def shaped_arrays(layout: ArrayLayout, names: Names, axes: Axes) -> ShapedArrays:
+    """A layout with the numbers of its axes."""
     count = len(layout.picks)
     rows = zip(*axes.columns, (0,) * count, (1,) * count, strict=True)
     strides = tuple([tuple([row[pick] for pick in picks]) for row, picks in zip(rows, layout.picks, strict=True)])
@@ -213,7 +216,7 @@ def _shaped(layout: _Layout, names: Names, axes: Axes) -> ShapedArrays:
 @lru_cache(maxsize=1 << 12)
 def _map_reduce_layout(
     names: Names, ones: tuple[bool, ...], classes: tuple[Column, ...], kinds: Kinds, loads: int, reduced: str | None
-) -> _Layout:
+) -> ArrayLayout:
     arguments: list[Argument] = []
     axes: list[Names] = []
     picks: list[tuple[int, ...]] = []
@@ -233,7 +236,7 @@ def _map_reduce_layout(
         axes.append(tuple(walked))
         picks.append(tuple(walked.values()))
     outer = names[: -2 if reduced == "r" else -1]
-    return _Layout(Pattern(tuple(arguments), outer, reduced, "c", True), tuple(axes), tuple(picks))
+    return ArrayLayout(Pattern(tuple(arguments), outer, reduced, "c", True), tuple(axes), tuple(picks))
 
 
 def _class(classes: tuple[Column, ...], pick: int, array: int) -> int:
@@ -250,7 +253,7 @@ def _contraction_layout(
     loads: int,
     alignments: tuple[Alignment, ...],
     batch: int,
-) -> _Layout:
+) -> ArrayLayout:
     """`batch`: the number of batch dimensions before they were merged, after which m, n and k stand."""
     arguments: list[Argument] = []
     axes: list[Names] = []
@@ -270,7 +273,7 @@ def _contraction_layout(
         arguments.append(Argument(dtype, tuple(walked), static, is_scalar))
         axes.append(tuple(walked))
         picks.append(tuple(walked.values()))
-    return _Layout(Pattern(tuple(arguments), names[:-3], None, "n", True), tuple(axes), tuple(picks))
+    return ArrayLayout(Pattern(tuple(arguments), names[:-3], None, "n", True), tuple(axes), tuple(picks))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -281,7 +284,7 @@ def _attention_layout(
     kinds: Kinds,
     roles: tuple[str, ...],
     joined: bool,
-) -> _Layout:
+) -> ArrayLayout:
     arguments: list[Argument] = []
     axes: list[Names] = []
     picks: list[tuple[int, ...]] = []
@@ -300,7 +303,7 @@ def _attention_layout(
         axes.append(tuple(walked))
         picks.append(tuple(walked.values()))
     pattern = Pattern(tuple(arguments), names[:-4], None, "v", True, joined)
-    return _Layout(pattern, tuple(axes), tuple(picks))
+    return ArrayLayout(pattern, tuple(axes), tuple(picks))
 
 
 def _unit_label(labels: Names, strides: tuple[int, ...]) -> str | None:

@@ -37,6 +37,7 @@ from tessera.compiler.library_calls import kept_result, library_launch
 from tessera.compiler.placement import part_offset, placed_in_results, places_of, strides_before
 from tessera.compiler.program import Alignment, KernelItem, LayoutItem, LibraryItem, Program, ValueInfo
 from tessera.compiler.split_k import PARTS, part_arrays, split_product
+from tessera.compiler.window_arrays import window_arrays, with_taps_along_lanes
 from tessera.dtypes import DType
 from tessera.errors import ScheduleError
 from tessera.lazy import structure as structures
@@ -58,6 +59,7 @@ FAMILY_ARRAYS: Mapping[str, Callable[[KernelItem, Sequence[int], Arrays], Shaped
     "attention": lambda item, domain, arrays: attention_arrays(domain, arrays, len(item.loads)),
     "contraction": lambda item, domain, arrays: contraction_arrays(domain, arrays, len(item.loads)),
     "convolution": convolution_arrays,
+    "window": lambda item, domain, arrays: window_arrays(domain, arrays, len(item.loads)),
 }
 """Family of a kernel -> its arrays over merged axes, of the extents of its domain; those of maps and reductions have
 `map_reduce_arrays`.
@@ -131,6 +133,8 @@ class Launcher:
             return
         arrays = [(inputs[index], alignment) for index, alignment in item.loads]
         arrays += list(zip(outputs, item.stores, strict=True))
+        if item.family == "window":
+            arrays = with_taps_along_lanes(arrays, self._copied)
         if item.family in FAMILY_ARRAYS:
             shaped = FAMILY_ARRAYS[item.family](item, domain, arrays)
         else:
@@ -197,7 +201,7 @@ class Launcher:
             for value in item.outputs:
                 info = program.values[value]
                 views.setdefault(value, self.new(self.shape_of(info), info.dtype))
-            keep = schedule if item.family in PRODUCTS else None
+            keep = schedule if item.family in (*PRODUCTS, "window") else None
             self.launch(item, [views[v] for v in item.inputs], [views[v] for v in item.outputs], keep)
 
     def _launch_on_copies(
@@ -210,6 +214,12 @@ class Launcher:
             self.copy(view, copy)
             copies.append(copy)
         self.launch(item, copies, outputs, schedule)
+
+    def _copied(self, view: View, strides: Shape) -> View:
+        """A copy of a view in memory of the plan, in these strides."""
+        copy = self.new(view.shape, view.dtype)._replace(strides=strides)
+        self.copy(view, copy)
+        return copy
 
     def copy(self, source: View, destination: View) -> None:
         """Adds a kernel that copies one view into another of the same shape."""

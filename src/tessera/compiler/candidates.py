@@ -188,6 +188,8 @@ def _flops(call: Call) -> float:
     if call.item.family == "attention":  # a pair of a query and a key multiplies along one head size, then the other
         pairs = math.prod(extent for axis, extent in extents.items() if axis not in ("d", "v"))
         return 2.0 * pairs * (extents["d"] + extents["v"])
+    if call.item.family == "window":
+        return 2.0 * math.prod(extent for axis, extent in extents.items() if axis not in ("h", "w"))
     return 2.0 * math.prod(extents.values())
 
 

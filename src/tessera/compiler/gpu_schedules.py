@@ -23,7 +23,7 @@ from tessera.scheduling.gpu_reduction import CHUNK, lower_partial_gpu
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec, ConvolutionSpec, MapReduceSpec, Spec
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, ConvolutionSpec, MapReduceSpec, Spec, WindowSpec
 from tessera.target import Target
 
 FUSION = "fusion"
@@ -42,9 +42,10 @@ GpuSpec: TypeAlias = ContractionSpec | AttentionSpec | MapReduceSpec
 
 def on_gpus(spec: Spec) -> GpuSpec:
     """The specification, of a family that GPUs have. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
-    if isinstance(spec, ConvolutionSpec):
+    if isinstance(spec, ConvolutionSpec | WindowSpec):
+        what = "convolutions" if isinstance(spec, ConvolutionSpec) else "reductions over windows"
         raise UnsupportedTargetError(
-            f"{spec.name}: convolutions have no kernel for GPUs yet", hints=["compute them on the CPU: x.to('cpu')"]
+            f"{spec.name}: {what} have no kernel for GPUs yet", hints=["compute them on the CPU: x.to('cpu')"]
         )
     return spec
 

@@ -118,6 +118,16 @@ def _unify_convolution(names: _Names, index: int, node: SymbolicNode) -> None:
         names.unify((image, 3), (weights, 1))
 
 
+def _unify_window(names: _Names, index: int, node: SymbolicNode) -> None:
+    image, *taps = node.operands
+    channel = 1 if node.named_attributes["layout"] == "NCHW" else 3
+    names.unify((image, 0), (index, 0))
+    if node.named_attributes.get("multiplier", 1) == 1:
+        names.unify((image, channel), (index, channel))
+    for operand in taps:
+        names.unify((operand, 0), (index, channel))
+
+
 def _unify_reduction(names: _Names, index: int, node: SymbolicNode) -> None:
     (operand,) = node.operands
     rank = len(names.nodes[operand].shape)
@@ -155,6 +165,7 @@ _UNIFY: dict[str, Any] = {
     "reduction": _unify_reduction,
     "layout": _unify_layout,
     "library": _unify_nothing,
+    "window": _unify_window,
 }
 
 

@@ -17,6 +17,7 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import OPERATORS, family_of
+from tessera.ops.windows import image_dimensions
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.groups import operand_alignment
 from tessera.rewrite.idioms import IDIOMS, Guard, guards_of
@@ -39,8 +40,9 @@ class KernelItem:
     `inputs`, `outputs` are value numbers. `domain` names the iteration extents; a contraction's ends in m, n, k, of
     which k is not a dimension of the result, an attention's in queries, size of a value, keys, size of a key and heads
     of K and V, of which the first two are dimensions of the result, a convolution's in the image's rows, columns and
-    channels, the window's rows and columns, and the channels of a group. `loads` are the arrays that the kernel reads,
-    as (index into `inputs`, alignment over the domain); an input that is read under two alignments is two arrays.
+    channels, the window's rows and columns, and the channels of a group, a window's in the rows and columns of the
+    image, those of the window, and the image's channels. `loads` are the arrays that the kernel reads, as
+    (index into `inputs`, alignment over the domain); an input that is read under two alignments is two arrays.
     `stores` are the alignments of the outputs. `variants` caches what has been compiled.
     """
 
@@ -54,6 +56,11 @@ class KernelItem:
     loads: tuple[tuple[int, Alignment], ...]
     stores: tuple[Alignment, ...]
     variants: dict[object, object] = field(default_factory=dict)
+
+    @property
+    def window(self) -> GraphOperation | None:
+        """The operation that slides a window over images."""
+        return _first(self.operation, "window")
 
     @property
     def anchor(self) -> GraphOperation | None:
@@ -206,6 +213,9 @@ def _kernel_item(
     attention = _first(operation, "attention")
     if attention is not None:
         domain = (*domain, *_key_dims(attention, _dims_lists(operation.attributes["argument_dims"])))
+    window = _first(operation, "window")
+    if window is not None:
+        domain = (*domain, *_window_dims(window, _dims_lists(operation.attributes["argument_dims"])))
     return KernelItem(
         operation,
         operation.sym_name.data,
@@ -261,6 +271,14 @@ def _key_dims(attention: GraphOperation, argument_dims: list[tuple[str, ...]]) -
     return dims[-2], dims[-1], dims[-3] if len(dims) > 2 else "1"
 
 
+def _window_dims(window: GraphOperation, argument_dims: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """The names of the image's rows and columns, of the window's ("1" where no operand has them), of the channels."""
+    image = _operand_dims(window.inputs[0], argument_dims)
+    taps = _operand_dims(window.inputs[1], argument_dims)[1:] if len(window.inputs) > 1 else ("1", "1")
+    channel, *sides = image_dimensions(str(window.attribute("layout")))
+    return *[image[dimension] for dimension in sides], *taps, image[channel]
+
+
 @dataclass(frozen=True)
 class Alignments:
     """How the values of a kernel's region lie over its domain.
@@ -310,6 +328,10 @@ def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain
         full: Alignment = (*batch, *(inner[::-1] if flip else inner))
     elif family == "convolution":
         full = (0, rank, rank + 1, rank + 2) if index == 0 else (rank - 1, rank + 5, rank + 3, rank + 4)
+    elif family == "window":
+        channel, *sides = image_dimensions(str(op.attribute("layout")))
+        placed = {0: 0, channel: rank + 4, sides[0]: rank, sides[1]: rank + 1}
+        full = (channel, rank + 2, rank + 3) if index else tuple([placed[dimension] for dimension in range(rank)])
     elif family == "attention":
         full = _attention_alignment(index, len(shape), rank)
         keys = op.inputs[1].type

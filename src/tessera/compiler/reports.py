@@ -67,7 +67,7 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         family = family_of(op.operator)
         if family == "contraction":
             flops += _contraction_flops(item, inputs, outputs)
-        elif family in ("attention", "convolution"):
+        elif family in ("attention", "convolution", "window"):
             flops += _anchor_flops(item, op, inputs, outputs)
         else:
             flops += _per_element_flops(op) * elements

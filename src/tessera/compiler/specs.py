@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import TensorType
@@ -21,10 +21,12 @@ from tessera.scheduling.spec import (
     AttentionSpec,
     ContractionSpec,
     ConvolutionSpec,
+    Geometry,
     MapReduceSpec,
     Output,
     Spec,
     Window,
+    WindowSpec,
     under_cast,
 )
 
@@ -182,14 +184,47 @@ def convolution_spec(item: KernelItem, pattern: Pattern) -> ConvolutionSpec:
     )
 
 
+def window_spec(item: KernelItem, pattern: Pattern) -> WindowSpec:
+    """The specification of a reduction over a sliding window."""
+    recorder = _WindowRecorder(None)
+    reader = _RegionReader(item, pattern, recorder)
+    for operation in _graph_operations(item):
+        reader.run(operation)
+    assert item.window is not None
+    kernel, stride, dilation = (_pair(item.window.integers(name)) for name in ("kernel", "stride", "dilation"))
+    geometry = Geometry(kernel, stride, _pair(item.window.integers("padding")[::2]), dilation)
+    return WindowSpec(item.name, pattern.arguments, pattern.outer, pattern.lanes, geometry, reader.outputs())
+
+
+def _pair(values: tuple[int, ...]) -> tuple[int, int]:
+    first, second = values
+    return first, second
+
+
 SPECS: Mapping[str, Callable[[KernelItem, Pattern], Spec]] = {
     "attention": attention_spec,
     "column": map_reduce_spec,
     "contraction": contraction_spec,
     "convolution": convolution_spec,
     "row": map_reduce_spec,
+    "window": window_spec,
 }
 """Family of a kernel -> what makes its specification."""
+
+
+class _WindowRecorder(Recorder):
+    """A recorder whose reductions go over the window, and whose image varies with it."""
+
+    def load(self, argument: int, dtype: DType, axes: Iterable[str]) -> Value:
+        """An element of an argument: one that walks h and w is read through the window."""
+        walked = set(axes)
+        if walked >= {"h", "w"}:
+            walked = walked - {"h", "w"} | {"y", "x", "ky", "kx"}
+        return self.make("load", (), (argument,), dtype, walked)
+
+    def reduce(self, kind: str, a: Value) -> Value:
+        """Reduces `a` over the window."""
+        return self.make("reduce", (a,), (kind,), a.dtype, a.axes - {"ky", "kx"}, a.stage + 1)
 
 
 class _AttentionRecorder(Recorder):

@@ -32,9 +32,11 @@ from tessera.scheduling.spec import (
     ConvolutionSpec,
     MapReduceSpec,
     Spec,
+    WindowSpec,
     under_cast,
     unit_axis,
 )
+from tessera.scheduling.window_space import window_problem
 from tessera.target import Target
 
 Poser: TypeAlias = Callable[[Mapping[str, int], int], Problem]
@@ -188,5 +190,6 @@ _POSERS: Mapping[type[Any], Callable[[Any, Target], Poser]] = {
     ContractionSpec: _contraction_poser,
     ConvolutionSpec: lambda spec, target: partial(convolution_problem, spec, target),
     MapReduceSpec: _map_reduce_poser,
+    WindowSpec: lambda spec, target: partial(window_problem, spec, target),
 }
 """Class of a specification -> what poses its problems."""

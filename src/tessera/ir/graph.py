@@ -98,6 +98,7 @@ _UNARY, _BINARY, _TERNARY = (1, 1), (2, 2), (3, 3)
 _AXES = {"axes": tuple}
 _KEEPDIMS = {"keepdims": bool}
 _MATRIX = {"transpose_a": bool, "transpose_b": bool, "accum_dtype": str}
+_WINDOW = {"kernel": tuple, "stride": tuple, "padding": tuple, "dilation": tuple, "layout": str}
 
 
 def _each(names: str, *form: OperatorForm) -> dict[str, OperatorForm]:
@@ -111,6 +112,8 @@ _FORMS: dict[str, OperatorForm] = {
         _BINARY, rules.convolution, {"stride": tuple, "padding": tuple, "dilation": tuple, "groups": int}
     ),
     "flash_attention": OperatorForm((4, 5), rules.attention, {"causal": bool}),
+    "depthwise_conv2d": OperatorForm(_BINARY, rules.window, _WINDOW, {"multiplier": int}),
+    **_each("max_pool2d sum_pool2d", OperatorForm(_UNARY, rules.window, _WINDOW)),
     **_each("add sub mul div pow minimum maximum", OperatorForm(_BINARY, rules.arithmetic)),
     **_each("neg abs relu clamp floor ceil round", OperatorForm(_UNARY, rules.arithmetic)),
     **_each("exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf silu", OperatorForm(_UNARY, rules.floating)),

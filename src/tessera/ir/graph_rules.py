@@ -246,6 +246,25 @@ def convolution(op: Operation) -> None:
         fail(op, "defined on floating-point elements only; insert a cast")
 
 
+def window(op: Operation) -> None:
+    """Images of four dimensions, reduced over a window; beside them operands of the window's places."""
+    image, *taps = operand_types(op)
+    if image.get_num_dims() != 4 or any(tensor.get_num_dims() != 3 for tensor in taps):
+        fail(op, "images have four dimensions, operands of the window's places three")
+    channel = 1 if to_value(op.attributes["layout"]) == "NCHW" else 3
+    before, after = image.get_shape(), result_type(op).get_shape()
+    if len(after) != 4 or not compatible(before[0], after[0]):
+        fail(op, "the result has the operand's images")
+    kernel = _integers(op, "kernel")
+    for tensor in taps:
+        shape = tensor.get_shape()
+        if not compatible(shape[0], after[channel]) or not all(map(compatible, shape[1:], kernel)):
+            fail(op, "operands beside the image are [channels, rows, columns] of the window")
+    if not is_float(image.element_type):
+        fail(op, "defined on floating-point elements only; insert a cast")
+    _expect_element(op, _expect_one_element(op))
+
+
 def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
     """The shape left by reducing `axes`: dropped, or 1 with `keepdims`."""
     if keepdims:

@@ -26,7 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 from tessera.ir import graph_rules as rules
 from tessera.ir.attributes import to_value
 
-KERNEL_FAMILIES = ("contraction", "row", "column", "attention", "convolution")
+KERNEL_FAMILIES = ("contraction", "row", "column", "attention", "convolution", "window")
 
 
 @irdl_op_definition

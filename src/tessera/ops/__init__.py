@@ -12,5 +12,6 @@ from tessera.ops import reduction as reduction
 from tessera.ops import rows as rows
 from tessera.ops import selection as selection
 from tessera.ops import spectral as spectral
+from tessera.ops import windows as windows
 from tessera.ops.record import OPERATORS as OPERATORS
 from tessera.ops.record import Operator as Operator

@@ -116,11 +116,11 @@ def _slice_gradient(g: N, operands: tuple[N], out: N, *, starts: Shape, sizes: S
     """The cotangent where the elements came from, among zeros."""
     (x,) = operands
     for axis, extent in enumerate(x.shape):
-        spread = _dilated(g, axis, steps[axis]) if steps[axis] > 1 and sizes[axis] else g
+        spread = dilated(g, axis, steps[axis]) if steps[axis] > 1 and sizes[axis] else g
         # Dilation leaves zeros after the last element, of which the operand may hold fewer.
         kept = min(spread.shape[axis], extent - starts[axis])
         spread = spread if kept == spread.shape[axis] else _first(spread, axis, kept)
-        g = _padded(spread, axis, starts[axis], extent - starts[axis] - kept)
+        g = padded(spread, axis, starts[axis], extent - starts[axis] - kept)
     return (g,)
 
 
@@ -129,7 +129,7 @@ def _zeros(like: N, axis: int, extent: int) -> N:
     return call("broadcast_to", literal(0, like.dtype), shape=shape)
 
 
-def _dilated(x: N, axis: int, step: int) -> N:
+def dilated(x: N, axis: int, step: int) -> N:
     """`step - 1` zeros after each element along `axis`."""
     before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
     column = call("reshape", x, shape=(*before, 1, *after))
@@ -143,7 +143,8 @@ def _first(x: N, axis: int, count: int) -> N:
     return call("slice", x, starts=(0,) * rank, sizes=sizes, steps=(1,) * rank)
 
 
-def _padded(x: N, axis: int, before: int, after: int) -> N:
+def padded(x: N, axis: int, before: int, after: int) -> N:
+    """Zeros at either end of an axis."""
     parts = [_zeros(x, axis, before)] if before else []
     parts += [x, *([_zeros(x, axis, after)] if after else [])]
     return call("concat", *parts, axis=axis) if len(parts) > 1 else x

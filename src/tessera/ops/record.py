@@ -17,7 +17,7 @@ from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
 
 Family: TypeAlias = Literal[
-    "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library"
+    "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library", "window"
 ]
 
 

@@ -20,7 +20,7 @@ DEPTH: Final = 400
 """Vector instructions per vector of results that a kernel of maps and reductions may have."""
 
 SHARES: Final[Mapping[str, float]] = MappingProxyType(
-    {"map": 1.0, "reduction": 1.0, "contraction": 0.5, "convolution": 0.5}
+    {"map": 1.0, "reduction": 1.0, "contraction": 0.5, "convolution": 0.5, "window": 0.5}
 )
 """The share of that for each kind of group: an epilogue is compiled once for every height of a register tile."""
 

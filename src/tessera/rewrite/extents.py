@@ -118,6 +118,8 @@ def _unify(classes: _Classes, operation: GraphOperation) -> None:
         classes.unify((weights, 0), (result, 3))
         if operation.attribute("groups") == 1:
             classes.unify((image, 3), (weights, 1))
+    elif family == "window":
+        _unify_window(classes, operation)
     elif family == "reduction":
         (operand,) = operation.inputs
         axes, rank = operation.integers("axes"), len(_shape(operand))
@@ -156,6 +158,16 @@ def _unify_product(classes: _Classes, operation: GraphOperation) -> None:
         classes.align(b, result, range(rank_b - 2))
     for value in addend:
         classes.align(value, result)
+
+
+def _unify_window(classes: _Classes, operation: GraphOperation) -> None:
+    image, *taps = operation.inputs
+    channel = 1 if operation.attribute("layout") == "NCHW" else 3
+    classes.unify((image, 0), (operation.result, 0))
+    if operation.attribute("multiplier", 1) == 1:
+        classes.unify((image, channel), (operation.result, channel))
+    for operand in taps:
+        classes.unify((operand, 0), (operation.result, channel))
 
 
 def _unify_attention(classes: _Classes, operation: GraphOperation) -> None:

@@ -134,7 +134,7 @@ def _kernel(
 
 
 def _family(group: Group) -> str:
-    if group.kind in ("contraction", "attention", "convolution"):
+    if group.kind in ("contraction", "attention", "convolution", "window"):
         return group.kind
     if group.reduced is not None and group.reduced[1] < len(group.domain):
         return "column"

@@ -26,6 +26,8 @@ SCALE = 3
 
 PRODUCTS = ("contraction", "convolution")
 """Families whose kernels take maps of their operands as prologues, and of their result as epilogues."""
+IN_REGISTERS = (*PRODUCTS, "window")
+"""Kinds of groups that take maps of their result as epilogues, as long as nothing else needs it."""
 
 Mapping_ = tuple[int | None, ...]
 """For each dimension of a value the domain dimension that it walks; None where it is 1 and the domain's is not."""
@@ -40,7 +42,7 @@ class Group:
     """
 
     number: int
-    kind: str  # "map", "reduction", "contraction", "convolution", "attention" or "layout"
+    kind: str  # "map", "reduction", "contraction", "convolution", "window", "attention" or "layout"
     domain: tuple[str, ...]
     reduced: tuple[int, int] | None = None
     operations: list[GraphOperation] = field(default_factory=list)
@@ -120,6 +122,9 @@ class Partition:
             group = self._new(family, dims_of(operation.result))
             group.mapping[operation.result] = tuple(range(len(group.domain)))
             self._absorb_prologues(group, operation)
+        elif family == "window":
+            group = self._new("window", dims_of(operation.result))
+            group.mapping[operation.result] = tuple(range(len(group.domain)))
         elif family == "attention":
             # On its own: neither its operands nor its result are computed on the way yet.
             group = self._new("attention", dims_of(operation.result))
@@ -136,7 +141,7 @@ class Partition:
         """Whether a constant must lie in memory: as a result, or for an operator that does not compute."""
         return constant.result in self.outputs or any(
             isinstance(use.operation, GraphOperation)
-            and family_of(use.operation.operator) in ("layout", "library", "contraction", "convolution", "attention")
+            and family_of(use.operation.operator) in ("layout", "library", "attention", *IN_REGISTERS)
             and not (family_of(use.operation.operator) == "attention" and use.index == SCALE)
             for use in constant.result.uses
         )
@@ -185,8 +190,8 @@ class Partition:
         self, group: Group, operation: GraphOperation, operand: SSAValue, dims: tuple[str, ...]
     ) -> Mapping_ | None:
         """How the result of a map would lie over the group's domain, or None when it does not."""
-        if group.kind in PRODUCTS:
-            # The product itself must not be needed elsewhere: it stays in registers.
+        if group.kind in IN_REGISTERS:
+            # The product, or the sums over windows, must not be needed elsewhere: they stay in registers.
             others = [use for use in operand.uses if use.operation is not operation]
             if dims != group.domain or others or operand in self.outputs:
                 return None
@@ -208,7 +213,7 @@ class Partition:
         """Other map groups over the same domain that feed a fused map become part of its group."""
         for operand in operation.inputs:
             other = self.group_of.get(operand)
-            if other is None or other is group or group.kind in PRODUCTS or not self._fit(group, other):
+            if other is None or other is group or group.kind in IN_REGISTERS or not self._fit(group, other):
                 continue
             readers = [*group.operations, operation]
             if all(_reads_in_place(reader, group.mapping[reader.result], other) for reader in readers):

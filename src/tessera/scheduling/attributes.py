@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
+    AnyFloat,
     BFloat16Type,
     DenseArrayBase,
     Float8E4M3FNType,
@@ -51,6 +52,13 @@ _ELEMENT_TYPES: dict[str, ElementType] = {
 def element_type(dtype: DType) -> ElementType:
     """The MLIR element type of a dtype."""
     return _ELEMENT_TYPES[dtype.mlir]
+
+
+def float_type(dtype: DType) -> AnyFloat:
+    """The MLIR element type of a floating-point dtype."""
+    kind = element_type(dtype)
+    assert isinstance(kind, AnyFloat)
+    return kind
 
 
 def integers_attribute(values: Sequence[int]) -> DenseArrayBase:

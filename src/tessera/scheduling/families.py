@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.scheduling import attention_space, contraction_space, convolution_space, mapreduce_space
+from tessera.scheduling import attention_space, contraction_space, convolution_space, mapreduce_space, window_space
 from tessera.scheduling.attention_cost import attention_work
 from tessera.scheduling.attention_kernels import lower_attention
 from tessera.scheduling.attention_space import AttentionProblem
@@ -28,7 +28,10 @@ from tessera.scheduling.mapreduce import lower_map_reduce
 from tessera.scheduling.mapreduce_cost import map_reduce_work
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue, Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec, ConvolutionSpec, MapReduceSpec
+from tessera.scheduling.spec import AttentionSpec, ContractionSpec, ConvolutionSpec, MapReduceSpec, WindowSpec
+from tessera.scheduling.window import lower_window
+from tessera.scheduling.window_cost import window_work
+from tessera.scheduling.window_space import WindowProblem
 from tessera.target import Target
 
 PARALLEL_FLOPS = 2_000_000
@@ -139,6 +142,18 @@ FAMILIES: tuple[Family, ...] = (
         start=mapreduce_space.default_schedule,
         work=map_reduce_work,
         sum_order=_reduction_order,
+        is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
+        accumulation=lambda p: "fp32",
+    ),
+    Family(
+        spec=WindowSpec,
+        problem=WindowProblem,
+        lower=lambda spec, schedule, target: lower_window(spec, schedule, target.vector_bits // 32),
+        space=window_space.space,
+        rules=window_space.RULES,
+        start=window_space.default_schedule,
+        work=window_work,
+        sum_order=window_space.sum_order,
         is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
         accumulation=lambda p: "fp32",
     ),

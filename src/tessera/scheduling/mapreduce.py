@@ -49,6 +49,12 @@ def identity(kind: str, dtype: DType) -> float | int:
     return -limit if kind == "max" else limit - 1
 
 
+def combine(reduction: Value, a: SSAValue, b: SSAValue) -> Operation:
+    """The operation that joins two partial results of a reduction."""
+    table = _COMBINE_FLOAT if reduction.dtype.kind == "float" else _COMBINE_INTEGER
+    return table[reduction.kind](a, b)
+
+
 def kept_values(spec: MapReduceSpec) -> list[Value]:
     """Dear values that a later pass needs again: candidates for scratch memory, in the order of their making."""
     if spec.reduced is None:
@@ -263,8 +269,7 @@ class _MapReduceLowering:
                 self.builder.store(row, self.scratch[value], [self.builder.index(0), position], [0, 1], [True, True])
 
     def _combine(self, value: Value, a: SSAValue, b: SSAValue) -> SSAValue:
-        table = _COMBINE_FLOAT if value.dtype.kind == "float" else _COMBINE_INTEGER
-        return self.builder.append(table[value.kind](a, b))
+        return self.builder.append(combine(value, a, b))
 
     # -- lanes beside the reduced axis, and pure maps -------------------------------------------------------------
 

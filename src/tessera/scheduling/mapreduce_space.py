@@ -113,13 +113,13 @@ def default_schedule(problem: MapReduceProblem) -> Schedule:
         tile=(1, lanes * unroll),
         keep=keep,
         ahead=ahead,
-        nontemporal=problem.bytes_out >= _cache_bytes(problem.target),
+        nontemporal=problem.bytes_out >= cache_bytes(problem.target),
         parallel="lanes" if few_rows else "outer",
         fusion=True,
     )
 
 
-def _cache_bytes(target: Target) -> int:
+def cache_bytes(target: Target) -> int:
     """Size of the last cache: larger results are gone from it before anyone reads them, so that they may bypass it.
 
     On Zen 4 (32 MiB of L3) a layer norm of 64 MiB gained a half by it, a copy two thirds.

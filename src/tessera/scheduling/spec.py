@@ -154,7 +154,50 @@ class ConvolutionSpec:
     outputs: tuple[Output, ...]
 
 
-Spec: TypeAlias = ContractionSpec | MapReduceSpec | AttentionSpec | ConvolutionSpec
+@dataclass(frozen=True)
+class Geometry:
+    """A window of `kernel` rows and columns over an image: output (y, x) sees the image's elements
+    (y * stride - padding + tap * dilation), along either dimension; `padding` is that above and to the left.
+    """
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+    @property
+    def taps(self) -> tuple[tuple[int, int], ...]:
+        """The window's places, row after row, which is the order of sums."""
+        return tuple((row, column) for row in range(self.kernel[0]) for column in range(self.kernel[1]))
+
+    def reach(self, dimension: int) -> int:
+        """The distance of the last tap from the first, in elements of the image."""
+        return (self.kernel[dimension] - 1) * self.dilation[dimension]
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """Reductions over a sliding window: `outputs` are expressions over reductions, of which one operand is read
+    through the window. It walks h and w, the rows and columns of the image, and varies along y, x (of the result), ky
+    and kx (of the window); operands that walk ky and kx have an element per tap.
+
+    `lanes` is the axis along vectors: x, or c where channels lie side by side; then y is the last of the `outer` axes.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    outer: tuple[str, ...]
+    lanes: str
+    geometry: Geometry
+    outputs: tuple[Output, ...]
+
+    @property
+    def rows(self) -> str:
+        """The axis along which a register tile has several rows."""
+        return "y" if self.lanes == "x" else "x"
+
+
+Spec: TypeAlias = ContractionSpec | MapReduceSpec | AttentionSpec | ConvolutionSpec | WindowSpec
 """What a lowering is given, of any family."""
 
 

@@ -24,6 +24,13 @@ Example: TypeAlias = "tuple[str, str, dict[str, object]]"
 MAP: Example = ("?x8xf32", "?x8xf32", {})
 TWO: Example = ("?x8xf32, 1x8xf32", "?x8xf32", {})
 TEST: Example = ("?x8xf32, ?x1xf32", "?x8xi1", {})
+WINDOW: dict[str, object] = {
+    "kernel": (3, 3),
+    "stride": (1, 2),
+    "padding": (1, 1, 0, 0),
+    "dilation": (1, 1),
+    "layout": "NHWC",
+}
 REDUCE: Example = ("?x8xf32", "?x1xf32", {"axes": (1,), "keepdims": True})
 VALID: dict[str, Example] = {
     "matmul": ("4x?x8xbf16, 8x?xbf16", "4x?x?xf32", {"accum_dtype": "fp32"}),
@@ -33,6 +40,8 @@ VALID: dict[str, Example] = {
         "?x?x?x8xbf16",
         {"stride": (2, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 2},
     ),
+    "depthwise_conv2d": ("?x9x9x8xf32, 16x3x3xf32", "?x9x4x16xf32", {**WINDOW, "multiplier": 2}),
+    **dict.fromkeys(("max_pool2d", "sum_pool2d"), ("?x9x9x8xbf16", "?x9x4x8xbf16", WINDOW)),
     "flash_attention": (
         "2x8x?x64xbf16, 2x?x?x64xbf16, 2x?x?x32xbf16, f32, 1x?xi1",
         "2x8x?x32xbf16",
@@ -95,6 +104,10 @@ INVALID = [
     ("conv2d", "2x9x9x3xf32, 8x3x3x3xbf16", "2x7x7x8xf32", ONE_STEP, "element types differ"),
     ("conv2d", "2x9x9x3xi32, 8x3x3x3xi32", "2x7x7x8xi32", ONE_STEP, "floating-point elements only"),
     ("conv2d", "2x9x9x3xf32, 8x3x3x3xf32", "2x7x7x8xf32", {**ONE_STEP, "padding": (0, 0)}, "padding is four"),
+    ("max_pool2d", "9x9x8xf32", "9x4x8xf32", WINDOW, "images have four dimensions"),
+    ("max_pool2d", "2x9x9x8xf32", "3x9x4x8xf32", WINDOW, "the result has the operand's images"),
+    ("max_pool2d", "2x9x9x8xi32", "2x9x4x8xi32", WINDOW, "floating-point elements only"),
+    ("depthwise_conv2d", "2x9x9x8xf32, 8x3x5xf32", "2x9x4x8xf32", WINDOW, "operands beside the image"),
     ("gemm", "3x4xf32, 4x6xf32, 5x6xf32", "3x6xf32", {}, "C does not broadcast"),
     ("sum", "4x4xf32", "4xf32", {}, "needs the attribute 'axes'"),
     ("sum", "4x4xf32", "4xf32", {"axes": (2,)}, r"axes \[2\] are not distinct dimensions in 0..1"),

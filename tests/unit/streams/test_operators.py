@@ -16,6 +16,7 @@ X = torch.randn(3, 8) + 2
 Y = torch.randn(3, 8) + 2
 W = torch.randn(8)
 HEADS = torch.randn(1, 2, 5, 32)
+IMAGE = torch.randn(1, 3, 8, 9)
 
 UNARY = ["neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "relu", "gelu", "silu", "logical_not"]
 UNARY += [
@@ -59,6 +60,9 @@ CALLS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("fft", "ifft", "rfft", "fft2", "ifft2", "rfft2"), (X,)),
     **dict.fromkeys(("irfft", "irfft2", "real", "imag", "conj"), (op.complex(X, Y),)),
     "flash_attention": (HEADS, HEADS, HEADS),
+    "depthwise_conv2d": (IMAGE, torch.ones(3, 2, 2)),
+    **dict.fromkeys(("avg_pool2d", "max_pool2d"), (IMAGE, 2)),
+    "batch_norm": (IMAGE, torch.zeros(3), torch.ones(3)),
 }
 
 NO_OPERATORS = {"tensor", "kernel", "constant"}

@@ -1,0 +1,101 @@
+"""Depthwise convolution and pooling: reductions over windows that slide over images.
+
+Images are [N, C, H, W], or with `layout="NHWC"` [N, H, W, C]. Their strides decide how they are read: a torch tensor in
+`torch.channels_last` memory is read in place, and gives such a result.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from tessera.doors.nodes import call, node, on
+from tessera.handle import Tensor
+from tessera.ops import window_calls
+from tessera.runtime.streams import Stream
+
+Pair: TypeAlias = int | tuple[int, int]
+Layout: TypeAlias = Literal["NCHW", "NHWC"]
+
+
+def depthwise_conv2d(
+    x: object,
+    weight: object,
+    bias: object = None,
+    *,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    layout: Layout = "NCHW",
+    stream: Stream | None = None,
+) -> Tensor:
+    """Each channel convolved with kernels of its own: `torch.nn.functional.conv2d` with as many groups as channels.
+
+    `weight` is [C * m, 1, KH, KW] or [C * m, KH, KW], in either layout; channel c becomes the channels c * m ... of the
+    result. `bias` is [C * m]. Sums are formed in fp32 (fp64 of fp64). Raises ShapeMismatchError where channels or sizes
+    do not fit, and ArgumentError for geometry that is none.
+    """
+    image, taps = node(x), node(weight)
+    made: Tensor = window_calls.depthwise_conv2d(image, taps, stride, padding, dilation, layout)
+    if bias is not None:
+        made = call("add", made, window_calls.per_channel(made, node(bias), layout))
+    return on(made, stream)
+
+
+def max_pool2d(
+    x: object,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    ceil_mode: bool = False,
+    *,
+    layout: Layout = "NCHW",
+    stream: Stream | None = None,
+) -> Tensor:
+    """The largest element of each window; NaN where it has one. The window moves by its own size unless `stride` says
+    otherwise. As `torch.nn.functional.max_pool2d`: what lies outside is smaller than anything.
+    """
+    made: Tensor = window_calls.max_pool2d(node(x), kernel_size, stride, padding, dilation, ceil_mode, layout)
+    return on(made, stream)
+
+
+def avg_pool2d(
+    x: object,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    layout: Layout = "NCHW",
+    stream: Stream | None = None,
+) -> Tensor:
+    """The mean of each window, as `torch.nn.functional.avg_pool2d`: of the elements of the image and of its padding, of
+    the image alone without `count_include_pad`, or the sum over `divisor_override`.
+    """
+    options: dict[str, Any] = {"count_include_pad": count_include_pad, "divisor_override": divisor_override}
+    made: Tensor = window_calls.avg_pool2d(node(x), kernel_size, stride, padding, ceil_mode, layout, **options)
+    return on(made, stream)
+
+
+def batch_norm(
+    x: object,
+    mean: object,
+    var: object,
+    weight: object = None,
+    bias: object = None,
+    eps: float = 1e-5,
+    *,
+    axis: int = 1,
+    stream: Stream | None = None,
+) -> Tensor:
+    """Normalization by known statistics, as in inference: (x - mean) / sqrt(var + eps) * weight + bias along `axis`.
+
+    It is a scale and a shift for each channel, formed in fp32 (fp64 of fp64) of as many elements as there are channels,
+    and becomes part of the kernel that computes `x` or of the one that reads the result. Raises ShapeMismatchError for
+    statistics that do not have one element for each channel.
+    """
+    gain, offset = (None if each is None else node(each) for each in (weight, bias))
+    made: Tensor = window_calls.batch_norm(node(x), node(mean), node(var), gain, offset, eps, axis)
+    return on(made, stream)

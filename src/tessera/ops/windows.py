@@ -1,0 +1,191 @@
+"""Reductions over a window that slides over images: `depthwise_conv2d`, `max_pool2d`, `sum_pool2d`.
+
+    result[n, c, y, x] = body over (ky, kx) of image[n, c, y sy - top + ky dy, x sx - left + kx dx], taps[c, ky, kx]
+
+The first operand is read through the window, [N, C, H, W] or with `layout="NHWC"` [N, H, W, C]; further operands have
+an element for each channel of the result and each place of the window, [C, KH, KW]. What lies outside the image reads
+0, or where all reductions are maxima (or minima) what changes none. `padding` is (top, bottom, left, right).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from tessera.dtypes import DType
+from tessera.lazy.structure import Shape
+from tessera.ops.emitter import Emitter, V
+from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
+from tessera.ops.window_gradients import depthwise_gradient, no_gradient_of_extrema, sum_pool_gradient
+
+N: TypeAlias = Any
+
+LAYOUTS = ("NCHW", "NHWC")
+GEOMETRY: Named = {
+    "kernel": (1, 1),
+    "stride": (1, 1),
+    "padding": (0, 0, 0, 0),
+    "dilation": (1, 1),
+    "layout": "NCHW",
+}
+"""The attributes of every operator of this family."""
+
+
+def image_dimensions(layout: str) -> tuple[int, int, int]:
+    """The dimensions of channels, rows and columns."""
+    return (1, 2, 3) if layout == "NCHW" else (3, 1, 2)
+
+
+def window_extent(extent: int, side: int, attributes: Named) -> int:
+    """The places of a window along rows (`side` 0) or columns (1) of an image; not positive where it does not fit."""
+    before, after = attributes["padding"][2 * side : 2 * side + 2]
+    kernel, dilation, stride = (int(attributes[name][side]) for name in ("kernel", "dilation", "stride"))
+    room: int = extent + before + after - (kernel - 1) * dilation - 1
+    return room // stride + 1
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    """One floating-point dtype for all operands. Raises DTypeError."""
+    if any(operand.dtype.kind != "float" or operand.dtype is not operands[0].dtype for operand in operands):
+        raise dtype_error(name, operands, "operands have one floating-point dtype", ["cast them to one dtype"])
+    return [operand.dtype for operand in operands]
+
+
+def window_result(
+    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
+) -> tuple[Shape, DType]:
+    """The result's shape: images of as many rows and columns as the window has places. Raises ShapeMismatchError."""
+    layout, image = attributes["layout"], operands[0].shape
+    if len(image) != 4:
+        wanted = "[N, C, H, W]" if layout == "NCHW" else "[N, H, W, C]"
+        hint = "give a single image a first dimension of 1: x[None]"
+        raise shape_error(name, operands, f"images are {wanted}", [hint] if len(image) == 3 else [])
+    channel, *sides = image_dimensions(layout)
+    places = [window_extent(image[dimension], side, attributes) for side, dimension in enumerate(sides)]
+    if min(places) < 1:
+        kernel, dilation = attributes["kernel"], attributes["dilation"]
+        reach = tuple((kernel[side] - 1) * dilation[side] + 1 for side in (0, 1))
+        raise shape_error(
+            name,
+            operands,
+            f"a window of {reach[0]} x {reach[1]} elements does not fit into an image of "
+            f"{image[sides[0]]} x {image[sides[1]]} with padding {attributes['padding']} (top, bottom, left, right)",
+            ["pad more, or take a smaller kernel"],
+        )
+    channels = image[channel] * attributes.get("multiplier", 1)
+    shape = list(image)
+    shape[channel], shape[sides[0]], shape[sides[1]] = channels, *places
+    taps = (channels, *attributes["kernel"])
+    if any(operand.shape != taps for operand in operands[1:]):
+        raise shape_error(name, operands, f"operands beside the image have shape {taps}: [channels, rows, columns]")
+    return tuple(shape), cast[0]
+
+
+def window_flops(per_tap: int) -> Callable[[Sequence[Typed], Typed, Named], int]:
+    """`per_tap` operations for each place of the window and each element of the result."""
+
+    def count(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+        return per_tap * elements(tuple(attributes["kernel"])) * elements(result.shape)
+
+    return count
+
+
+# -- references -------------------------------------------------------------------------------------------------------
+
+
+def _as_planes(x: torch.Tensor, layout: str) -> torch.Tensor:
+    return x if layout == "NCHW" else x.permute(0, 3, 1, 2)
+
+
+def _as_given(x: torch.Tensor, layout: str) -> torch.Tensor:
+    return x if layout == "NCHW" else x.permute(0, 2, 3, 1)
+
+
+def windows_of(x: torch.Tensor, outside: float, attributes: Named) -> torch.Tensor:
+    """[N, C, OH, OW, KH, KW]: what each window of images [N, C, H, W] sees; `outside` of them where it leaves them."""
+    top, bottom, left, right = attributes["padding"]
+    padded = torch.nn.functional.pad(x, (left, right, top, bottom), value=outside)
+    for side in (0, 1):
+        kernel, dilation, stride = (attributes[name][side] for name in ("kernel", "dilation", "stride"))
+        padded = padded.unfold(2 + side, (kernel - 1) * dilation + 1, stride)[..., ::dilation]
+    return padded
+
+
+def _depthwise_reference(x: torch.Tensor, weight: torch.Tensor, **attributes: Any) -> torch.Tensor:
+    top, bottom, left, right = attributes["padding"]
+    planes = torch.nn.functional.pad(_as_planes(x, attributes["layout"]), (left, right, top, bottom))
+    result = torch.nn.functional.conv2d(
+        planes,
+        weight[:, None],
+        stride=attributes["stride"],
+        dilation=attributes["dilation"],
+        groups=max(planes.shape[1], 1),
+    )
+    return _as_given(result, attributes["layout"])
+
+
+def _max_reference(x: torch.Tensor, **attributes: Any) -> torch.Tensor:
+    windows = windows_of(_as_planes(x, attributes["layout"]), float("-inf"), attributes)
+    return _as_given(windows.amax((-2, -1)), attributes["layout"])
+
+
+def _sum_reference(x: torch.Tensor, **attributes: Any) -> torch.Tensor:
+    windows = windows_of(_as_planes(x, attributes["layout"]), 0.0, attributes)
+    return _as_given(windows.sum((-2, -1)), attributes["layout"])
+
+
+# -- bodies -----------------------------------------------------------------------------------------------------------
+
+
+def _depthwise_body(e: Emitter[V], x: V, weight: V, **attributes: object) -> V:
+    return e.reduce("add", e.mul(x, weight))
+
+
+def _max_body(e: Emitter[V], x: V, **attributes: object) -> V:
+    return e.reduce("max", x)
+
+
+def _sum_body(e: Emitter[V], x: V, **attributes: object) -> V:
+    return e.reduce("add", x)
+
+
+DEPTHWISE_CONV2D = register(
+    Operator(
+        name="depthwise_conv2d",
+        family="window",
+        arity=(2, 2),
+        operand_dtypes=only_float,
+        result=window_result,
+        flops=window_flops(2),
+        bytes_moved=bytes_once,
+        reference=_depthwise_reference,
+        gradient=depthwise_gradient,
+        body=_depthwise_body,
+        attributes={**GEOMETRY, "multiplier": 1},
+    )
+)
+
+for _name, _reference, _gradient, _body in (
+    ("max_pool2d", _max_reference, no_gradient_of_extrema, _max_body),
+    ("sum_pool2d", _sum_reference, sum_pool_gradient, _sum_body),
+):
+    register(
+        Operator(
+            name=_name,
+            family="window",
+            arity=(1, 1),
+            operand_dtypes=only_float,
+            result=window_result,
+            flops=window_flops(1),
+            bytes_moved=bytes_once,
+            reference=_reference,
+            gradient=_gradient,
+            body=_body,
+            attributes=GEOMETRY,
+        )
+    )
