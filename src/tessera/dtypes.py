@@ -66,7 +66,7 @@ ALL = (bool_, int8, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, tf32, fp32, fp
 COMPLEX = frozenset((complex64, complex128))
 """Pairs of floats, as torch stores them: kernels compute with the parts (`ops/complexes.py`)."""
 
-SUPPORTED = frozenset((bool_, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, fp32, fp64)) | COMPLEX
+SUPPORTED = frozenset((bool_, int8, int32, int64, fp8_e4m3, fp8_e5m2, fp16, bf16, fp32, fp64)) | COMPLEX
 """The dtypes that tensors may have."""
 
 _BY_TORCH = {dtype.torch: dtype for dtype in ALL if dtype is not tf32}

@@ -35,7 +35,7 @@ from tessera.doors.functions import (
     sin,
     softplus,
 )
-from tessera.doors.products import constant
+from tessera.doors.products import constant, int8_linear, quantize
 from tessera.doors.reductions import all, any, logsumexp, std, var
 from tessera.doors.selection import cumsum, topk
 from tessera.doors.spectral import (
@@ -102,6 +102,7 @@ __all__ = [
     "ifft",
     "ifft2",
     "imag",
+    "int8_linear",
     "irfft",
     "irfft2",
     "isnan",
@@ -129,6 +130,7 @@ __all__ = [
     "neg",
     "pow",
     "prod",
+    "quantize",
     "real",
     "relu",
     "reshape",

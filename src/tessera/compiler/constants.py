@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from tessera.compiler.arrays import Call, ShapedArrays, Storage, View
-from tessera.dtypes import DType, bf16, fp32
+from tessera.dtypes import DType, bf16, fp32, int8, int32
 from tessera.lazy.structure import contiguous_strides
 from tessera.runtime.derived import derivation
 from tessera.scheduling.spec import ContractionSpec, Panels, Spec, loaded_arguments, under_cast
@@ -111,8 +111,9 @@ def _panels(spec: ContractionSpec, n: int, target: Target) -> Panels:
     raw = under_cast(spec.a).dtype, under_cast(spec.b).dtype
     sums = spec.accumulator.dtype
     pairs = target.has_avx512bf16 and raw == (bf16, bf16) and sums == fp32
+    quads = target.has_avx512vnni and raw == (int8, int8) and sums == int32
     lanes = max(target.vector_bits // (8 * sums.itemsize), target.vector_bits // 32)
-    return Panels(lanes if n <= lanes else 2 * lanes, 2 if pairs else 1)
+    return Panels(lanes if n <= lanes else 2 * lanes, 4 if quads else 2 if pairs else 1)
 
 
 def _over_panels(call: Call, index: int, panels: Panels) -> Call:

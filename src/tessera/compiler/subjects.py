@@ -27,6 +27,7 @@ from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.pressure import live_values
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import (
+    QUAD,
     AttentionSpec,
     ContractionSpec,
     ConvolutionSpec,
@@ -122,6 +123,7 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
         workers=1,
         native_bf16=target.has_avx512bf16,
         b_panels=0 if packed is None else packed.width,
+        quads=packed is not None and packed.group == QUAD,
     )
 
     def pose(extents: Mapping[str, int], workers: int) -> Problem:

@@ -1,16 +1,26 @@
-"""Matrix products: what goes beside `op.matmul` and `op.gemm`."""
+"""Matrix products: what goes beside `op.matmul` and `op.gemm`: constant weights, and products of bytes."""
 
 from __future__ import annotations
 
 from typing import cast
 
-from tessera.errors import ArgumentError
+from tessera import dtypes
+from tessera.doors.joint import joint
+from tessera.doors.nodes import call, node, on
+from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
+from tessera.lazy import issuing
 from tessera.lazy.constants import constant_leaf
 from tessera.lazy.conversion import as_node
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promise import settle
+from tessera.ops import calls, products, views
+from tessera.ops.calls import Axis
+from tessera.runtime.streams import Stream
+
+MOST = 127
+"""The largest quantized number: -128 is left out, so that a number and its negative are quantized alike."""
 
 
 def constant(x: object) -> Tensor:
@@ -32,3 +42,69 @@ def constant(x: object) -> Tensor:
     (leaf,) = node.eval().leaves
     settle((leaf,))
     return cast(Tensor, leaf_node(constant_leaf(leaf)))
+
+
+def quantize(x: object, axis: Axis = None, *, stream: Stream | None = None) -> tuple[Tensor, Tensor]:
+    """`x` as int8 numbers and the fp32 scale that they share along `axis`: `x` is about `numbers * scale`.
+
+    The scale is the largest magnitude over 127; with `axis` (one or several) it has an element for each index of the
+    other dimensions, without one it is one number. Rounding is to the nearest, ties to even, so that the error is at
+    most half a scale. All zeros have the scale 1; where `x` has a NaN or an infinity, the scale is not finite.
+    Evaluating either result evaluates both. Raises DTypeError (E_DTYPE) for what is no float.
+    """
+    numbers, scale = _quantized(node(x), axis, keepdims=False)
+    if stream is not None:
+        issuing.issue_all([numbers, scale], stream)
+        return numbers, scale
+    numbers, scale = joint([numbers, scale])
+    return numbers, scale
+
+
+def _quantized(x: Tensor, axis: Axis, keepdims: bool) -> tuple[Tensor, Tensor]:
+    if x.dtype.kind != "float":
+        raise DTypeError(f"quantize of {tuple(x.shape)} {x.dtype}: floats are quantized", hints=['x.to("fp32")'])
+    wide = x.to("fp32")
+    largest = cast(Tensor, calls.reduction("max", call("abs", wide), axis, True))
+    share = largest / MOST  # denormal, or 0, where all numbers are: what is left of them may not fit
+    scale = call("where", call("eq", share, 0.0), 1.0, share)
+    numbers = call("clamp", call("round", wide / scale), minimum=-float(MOST), maximum=float(MOST)).to("int8")
+    if keepdims:
+        return numbers, scale
+    shape = calls.reduction("max", wide, axis, False).shape
+    return numbers, cast(Tensor, views.reshape(scale, shape))
+
+
+def int8_linear(
+    x: object,
+    weight: object,
+    weight_scale: object,
+    bias: object = None,
+    *,
+    stream: Stream | None = None,
+) -> Tensor:
+    """`x @ weight.T * weight_scale + bias` with the rows of `x` quantized on the way: a product of bytes, summed
+    exactly in int32, scaled in fp32 and rounded once to the dtype of `x`.
+
+    `x` [..., K] of floats; `weight` [N, K] of int8, best an `op.constant`; `weight_scale` [N] or one number, as
+    `op.quantize(w, axis=-1)` gives them; `bias` [N]. Sums are those of int32, modulo 2**32: they cannot overflow up to
+    K = 133,152 (`127 * 127 * K < 2**31`). Raises ShapeMismatchError (E_SHAPE_MISMATCH) and DTypeError (E_DTYPE).
+    """
+    rows, weights = node(x), node(weight)
+    if weights.dtype is not dtypes.int8:
+        raise DTypeError(f"int8_linear with weights of {weights.dtype}", hints=["op.quantize(weight, axis=-1)"])
+    if weights.ndim != 2 or not rows.ndim or rows.shape[-1] != weights.shape[1]:
+        raise ShapeMismatchError(
+            f"int8_linear of {tuple(rows.shape)} and weights {tuple(weights.shape)}: [..., K] and [N, K] are meant"
+        )
+    scales = node(weight_scale)
+    if tuple(scales.shape) not in ((), (weights.shape[0],)):
+        raise ShapeMismatchError(
+            f"int8_linear with {weights.shape[0]} rows of weights and scales of shape {tuple(scales.shape)}",
+            hints=["op.quantize(weight, axis=-1) gives a scale for each row"],
+        )
+    numbers, scale = _quantized(rows, -1, keepdims=True)
+    sums = cast(Tensor, products.matmul(numbers, views.swapped(weights)))
+    result = sums.to("fp32") * scale * scales.to("fp32")
+    if bias is not None:
+        result = result + bias
+    return on(result.to(rows.dtype), stream)

@@ -229,6 +229,8 @@ def _dim(interpreter: Interpreter, op: Operation) -> Sequence[Value]:
 
 def _mma(interpreter: Interpreter, op: tile.MmaOp) -> Sequence[Value]:
     a, b, acc = (interpreter.tensor(operand) for operand in (op.a, op.b, op.acc))
+    if op.unsigned_a is not None:
+        a = a.view(torch.uint8)
     return (acc + a.to(acc.dtype) @ b.to(acc.dtype),)
 
 

@@ -27,7 +27,10 @@ def allocate(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Fresh memory full of poison: NaN, for integers a large negative number, for booleans true."""
     if dtype.is_floating_point:
         return torch.full(tuple(shape), float("nan"), dtype=dtype)
-    return torch.full(tuple(shape), True if dtype == torch.bool else torch.iinfo(dtype).min + 12345, dtype=dtype)
+    if dtype == torch.bool:
+        return torch.full(tuple(shape), True, dtype=dtype)
+    limits = torch.iinfo(dtype)
+    return torch.full(tuple(shape), limits.min + min(12345, limits.max // 2), dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ broadcasts, masks, comparisons, selections and casts. All are pure.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, StringAttr, VectorType
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, StringAttr, UnitAttr, VectorType
 from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, attr_def, irdl_op_definition, operand_def, result_def, traits_def
+from xdsl.irdl import IRDLOperation, attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -18,7 +18,7 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 @irdl_op_definition
 class MmaOp(IRDLOperation):
-    """`acc + a @ b` on tiles: the one matrix operation."""
+    """`acc + a @ b` on tiles: the one matrix operation. With `unsigned_a` the bytes of `a` stand for 0 to 255."""
 
     name = "tessera.tile.mma_sync"
     a = operand_def(VectorType)
@@ -28,6 +28,7 @@ class MmaOp(IRDLOperation):
     n = attr_def(IntegerAttr)
     k = attr_def(IntegerAttr)
     dtype = attr_def(StringAttr)
+    unsigned_a = opt_attr_def(UnitAttr)
     result = result_def(VectorType)
     traits = traits_def(Pure())
 
@@ -40,6 +41,8 @@ class MmaOp(IRDLOperation):
             )
         if self.result.type != acc:
             raise VerifyException("the result has the accumulator's type")
+        if self.unsigned_a is not None and a.element_type != IntegerType(8):
+            raise VerifyException(f"unsigned_a is of tiles of i8, not of {a.element_type}")
 
 
 @irdl_op_definition

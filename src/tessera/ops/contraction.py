@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tessera.dtypes import DType
+from tessera.dtypes import DType, int8, int32
 from tessera.lazy.promotion import broadcast_shape, product_dtype
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, sum_to
@@ -52,14 +52,19 @@ def product_shape(name: str, operands: Sequence[Typed]) -> Shape:
 def _matmul_result(
     name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
 ) -> tuple[Shape, DType]:
-    return product_shape(name, operands), cast[0]
+    return product_shape(name, operands), _result_dtype(cast[0])
 
 
 def _gemm_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
     shape = product_shape(name, operands)
     if len(operands) == 3 and broadcast_shape([shape, operands[2].shape]) != shape:
         raise shape_error(name, operands, f"C does not broadcast to the product's shape {shape}")
-    return shape, cast[0]
+    return shape, _result_dtype(cast[0])
+
+
+def _result_dtype(common: DType) -> DType:
+    """The operands' dtype; of int8, whose products it does not hold, that of the sums."""
+    return int32 if common is int8 else common
 
 
 def _matmul_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
@@ -71,14 +76,18 @@ def _gemm_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> 
     return _matmul_flops(operands, result, attributes) + scalings * elements(result.shape)
 
 
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.int32) if x.dtype == torch.int8 else x
+
+
 def _matmul_reference(a: torch.Tensor, b: torch.Tensor, **settings: object) -> torch.Tensor:
-    return torch.matmul(a, b)
+    return torch.matmul(_wide(a), _wide(b))
 
 
 def _gemm_reference(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None = None, *, alpha: float, beta: float, **settings: object
 ) -> torch.Tensor:
-    product = alpha * torch.matmul(a, b)
+    product = alpha * torch.matmul(_wide(a), _wide(b))
     return product if c is None or beta == 0 else product + beta * c
 
 

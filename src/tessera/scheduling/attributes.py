@@ -26,6 +26,7 @@ from xdsl.dialects.builtin import (
     f32,
     f64,
     i1,
+    i8,
     i32,
     i64,
 )
@@ -44,6 +45,7 @@ _ELEMENT_TYPES: dict[str, ElementType] = {
     "f8E4M3FN": f8E4M3FN,
     "f8E5M2": f8E5M2,
     "i1": i1,
+    "i8": i8,
     "i32": i32,
     "i64": i64,
 }

@@ -298,7 +298,19 @@ class TileBuilder:
             )
         )
 
-    def mma(self, a: SSAValue, b: SSAValue, acc: SSAValue, m: int, n: int, k: int, dtype: DType) -> SSAValue:
+    def mma(
+        self,
+        a: SSAValue,
+        b: SSAValue,
+        acc: SSAValue,
+        m: int,
+        n: int,
+        k: int,
+        dtype: DType,
+        unsigned_a: bool = False,
+    ) -> SSAValue:
+        """`acc + a @ b`; with `unsigned_a` the bytes of `a` stand for 0 to 255."""
+        flags: dict[str, Attribute] = {"unsigned_a": UnitAttr()} if unsigned_a else {}
         return self.append(
             tile.MmaOp.create(
                 operands=[a, b, acc],
@@ -308,6 +320,7 @@ class TileBuilder:
                     "n": IntegerAttr(n, i64),
                     "k": IntegerAttr(k, i64),
                     "dtype": StringAttr(dtype.name),
+                    **flags,
                 },
             )
         )
@@ -330,6 +343,12 @@ class TileBuilder:
         if kind == value.type:
             return value
         return self.append(tile.CastOp.create(operands=[value], result_types=[kind]))
+
+    def spread(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """A tile with its dimensions of size 1 repeated."""
+        assert isinstance(value.type, VectorType)
+        kind = VectorType(value.type.element_type, list(shape))
+        return self.append(tile.BroadcastOp.create(operands=[value], result_types=[kind]))
 
     def reduce(self, value: SSAValue, kind: str, axis: int) -> SSAValue:
         assert isinstance(value.type, VectorType)

@@ -18,34 +18,34 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from tessera.dtypes import bf16, fp32
+from tessera.dtypes import bf16, fp32, int8
 from tessera.scheduling.attributes import buffer_type
 from tessera.scheduling.builder import TileBuilder
-from tessera.scheduling.contraction_parts import Corner, Operand, Place, contiguous
+from tessera.scheduling.contraction_parts import (
+    A_PADDING,
+    REGISTER_BLOCK,
+    SUMS_PADDING,
+    TRANSPOSED_ROWS,
+    VECTOR_BYTES,
+    Corner,
+    Operand,
+    Place,
+    contiguous,
+    m_tails,
+)
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ContractionSpec, Output, Panels, kernel_module, under_cast, unit_axis
+from tessera.scheduling.spec import QUAD, ContractionSpec, Output, Panels, kernel_module, under_cast, unit_axis
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 
-A_PADDING = 16
-"""Elements added to a packed row of A, so that rows do not fall into the same cache set."""
-SUMS_PADDING = 16
-"""The same for a row of sums in scratch memory."""
-REGISTER_BLOCK = 256
-"""Steps of K after which sums in registers are added to the sum of the blocks before."""
-TRANSPOSED_ROWS = 16
-"""Rows of a tile that is transposed in registers while packing."""
 
-
-def m_tails(rows: int) -> tuple[int, ...]:
-    """Heights of the smaller register tiles that finish a block whose height `rows` does not divide, largest first."""
-    return tuple(height for height in (8, 4, 1) if height <= rows * 3 // 4)[:2]
-
-
-def lower_contraction(spec: ContractionSpec, schedule: Schedule, native_bf16: bool) -> ModuleOp:
-    """The Tile IR module of `spec` under `schedule`; `native_bf16` says that the target multiplies bf16 pairs."""
+def lower_contraction(
+    spec: ContractionSpec, schedule: Schedule, native_bf16: bool, native_int8: bool = False
+) -> ModuleOp:
+    """The Tile IR module of `spec` under `schedule`; `native_bf16` says that the target multiplies bf16 pairs,
+    `native_int8` that it multiplies unsigned by signed bytes, four at a time."""
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
-    _ContractionLowering(spec, schedule, native_bf16, TileBuilder(block), arguments).lower()
+    _ContractionLowering(spec, schedule, (native_bf16, native_int8), TileBuilder(block), arguments).lower()
     return module
 
 
@@ -54,7 +54,7 @@ class _ContractionLowering:
         self,
         spec: ContractionSpec,
         schedule: Schedule,
-        native_bf16: bool,
+        native: tuple[bool, bool],
         builder: TileBuilder,
         arguments: dict[int, ArgumentTile],
     ) -> None:
@@ -73,11 +73,12 @@ class _ContractionLowering:
         self.accumulator_dtype = spec.accumulator.dtype
         self.sums_floats = spec.accumulator.dtype.kind == "float"
         raw = under_cast(spec.a).dtype, under_cast(spec.b).dtype
-        self.pairs = native_bf16 and raw == (bf16, bf16) and self.accumulator_dtype == fp32
-        self.element = bf16 if self.pairs else self.accumulator_dtype
-        self.k_step = 2 if self.pairs else 1
         raw_b = under_cast(spec.b)
         self.panels = spec.arguments[raw_b.argument].panels if raw_b.operation == "load" else None
+        self.pairs = native[0] and raw == (bf16, bf16) and self.accumulator_dtype == fp32
+        self.quads = native[1] and self.panels is not None and self.panels.group == QUAD
+        self.element = bf16 if self.pairs else int8 if self.quads else self.accumulator_dtype
+        self.k_step = 2 if self.pairs else QUAD if self.quads else 1
         self.partials: SSAValue | None = None
 
     # -- the nest -------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class _ContractionLowering:
 
     def _element(self, value: Value) -> Value:
         """The operand in the dtype that the micro-kernel multiplies."""
-        if self.pairs and value.operation == "cast":
+        if (self.pairs or self.quads) and value.operation == "cast":
             return value.arguments[0]
         return value
 
@@ -212,7 +213,7 @@ class _ContractionLowering:
     def _stage_a(self, ic: SSAValue, height: SSAValue, pc: SSAValue, depth: SSAValue) -> Operand:
         builder = self.builder
         value = self._element(self.spec.a)
-        if unit_axis(self.spec.a, self.spec.arguments, "k") == "m" and not self.pairs:
+        if unit_axis(self.spec.a, self.spec.arguments, "k") == "m" and not self.pairs and not self.quads:
             panels = -(-self.mc // self.mr)
             shape = [panels, self.kc, self.mr]
             kind = buffer_type(self.element, contiguous(shape), shape)
@@ -221,10 +222,10 @@ class _ContractionLowering:
                 writer = self._writer({"k": 1, "m": self.mr}, at, {"k": True, "m": False})
                 stage.tile = writer.write(value, (1, self.mr))
             return Operand(value, self.element, stage.buffer, self.mr)
-        lanes = 32 if self.pairs else 16
+        lanes = VECTOR_BYTES // self.element.itemsize if self.pairs or self.quads else 16
         kc = -(-self.kc // lanes) * lanes
         rows = -(-self.mc // self.mr) * self.mr
-        stride = kc + A_PADDING * (2 if self.pairs else 1)
+        stride = kc + A_PADDING * self.k_step
         kind = buffer_type(self.element, [stride, 1], [rows, stride])
         # Whole register tiles: the rows that the last one lacks read as zero.
         whole = builder.mul(
@@ -234,7 +235,7 @@ class _ContractionLowering:
         with builder.stage((whole, depth), "rows", "L2", (rows, kc), kind) as stage:
             at = {"m": builder.add(ic, stage.row), "k": builder.add(pc, stage.column)}
             writer = self._writer({"m": 1, "k": lanes}, at, {"m": False, "k": False})
-            stage.tile = writer.write(value, (1, lanes))
+            stage.tile = self._unsigned(writer.write(value, (1, lanes)), lanes)
         return Operand(value, self.element, stage.buffer, 0)
 
     # -- the micro-kernel -----------------------------------------------------------------------------------------
@@ -246,46 +247,65 @@ class _ContractionLowering:
         if self.depth >= 2:
             place = sums or self._place(self.spec.outputs[0], m, n)
             builder.prefetch(place.buffer, place.indices, mr, self.nr, write=True)
-        zero = builder.splat(0, self.accumulator_dtype, (mr, self.nr))
+        zeros = [builder.splat(0, self.accumulator_dtype, (mr, self.nr))]
+        if self.quads:
+            zeros.append(builder.splat(0, self.accumulator_dtype, (1, self.nr)))
         a_panel = builder.floor_div(ir, builder.index(self.mr)) if a.panel else ir
         b_panel = builder.floor_div(jr, builder.index(self.nr)) if b.panel else jr
 
-        def step(k: SSAValue, acc: SSAValue, whole: bool) -> SSAValue:
+        def step(k: SSAValue, sums: Sequence[SSAValue], whole: bool) -> list[SSAValue]:
             left = self._load_a(a, corner, a_panel, m, k, mr)
             right = self._load_b(b, corner, b_panel, n, k, whole)
-            return builder.mma(left, right, acc, mr, self.nr, self.k_step, self.element)
+            acc = builder.mma(left, right, sums[0], mr, self.nr, self.k_step, self.element, self.quads)
+            return [acc, *[self._offset(right, offset) for offset in sums[1:]]]
 
         # Pairs of rows of B read in place: a last row without a partner is a step of its own.
         lone_row = self.pairs and b.staged is None and self.panels is None
         two = builder.index(2)
         depth = builder.mul(builder.floor_div(corner.depth, two), two) if lone_row else corner.depth
-        acc = self._summed(depth, zero, lambda k, sums: step(k, sums, True))
+        acc, *offsets = self._summed(depth, zeros, lambda k, sums: step(k, sums, True))
+        for offset in offsets:
+            acc = builder.append(arith.SubiOp(acc, builder.spread(offset, (mr, self.nr))))
         if lone_row:
             odd = builder.compare(depth, corner.depth, "slt")
             whole = acc
-            (acc,) = builder.branch(odd, lambda: [step(depth, whole, False)], lambda: [whole])
+            (acc,) = builder.branch(odd, lambda: step(depth, [whole], False), lambda: [whole])
         if sums is None:
             self._epilogue(acc, m, n, mr)
         else:
             self._accumulate(acc, corner, sums, m, n, mr)
 
-    def _summed(self, depth: SSAValue, zero: SSAValue, step: Callable[[SSAValue, SSAValue], SSAValue]) -> SSAValue:
-        """The sum of all steps up to `depth`, a multiple of theirs. In registers it is made block by block: a sum of
-        sums has smaller rounding errors than one long sum.
+    def _summed(
+        self, depth: SSAValue, zeros: Sequence[SSAValue], step: Callable[[SSAValue, Sequence[SSAValue]], list[SSAValue]]
+    ) -> Sequence[SSAValue]:
+        """The sums of all steps up to `depth`, a multiple of theirs. In registers they are made block by block: a sum
+        of sums has smaller rounding errors than one long sum.
         """
         builder, start = self.builder, self.builder.index(0)
 
-        def block(lower: SSAValue, upper: SSAValue) -> SSAValue:
-            with builder.loop(lower, upper, self.k_step, [zero], self.unroll) as loop:
-                loop.yielded = (step(loop.index, loop.carried[0]),)
-            return loop.results[0]
+        def block(lower: SSAValue, upper: SSAValue) -> Sequence[SSAValue]:
+            with builder.loop(lower, upper, self.k_step, zeros, self.unroll) as loop:
+                loop.yielded = tuple(step(loop.index, loop.carried))
+            return loop.results
 
-        if not self.sums_in_registers:
+        if not self.sums_in_registers or not self.sums_floats:
             return block(start, depth)
-        with builder.loop(start, depth, REGISTER_BLOCK, [zero]) as blocks:
+        with builder.loop(start, depth, REGISTER_BLOCK, zeros) as blocks:
             end = builder.minimum(builder.add(blocks.index, builder.index(REGISTER_BLOCK)), depth)
-            blocks.yielded = (self._plus(blocks.carried[0], block(blocks.index, end)),)
-        return blocks.results[0]
+            parts = zip(blocks.carried, block(blocks.index, end), strict=True)
+            blocks.yielded = tuple([self._plus(total, part) for total, part in parts])
+        return blocks.results
+
+    def _unsigned(self, tile: SSAValue, lanes: int) -> SSAValue:
+        """Bytes of A as the instruction wants them: moved up by 128, so that none is negative."""
+        if not self.quads:
+            return tile
+        return self.builder.append(arith.XOrIOp(tile, self.builder.splat(-128, int8, (1, lanes))))
+
+    def _offset(self, right: SSAValue, sums: SSAValue) -> SSAValue:
+        """What A moved up by 128 adds to every row of sums."""
+        moved = self.builder.splat(-128, int8, (1, QUAD), 0)
+        return self.builder.mma(moved, right, sums, 1, self.nr, QUAD, int8, True)
 
     def _plus(self, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.builder.append(arith.AddfOp(a, b) if self.sums_floats else arith.AddiOp(a, b))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from tessera.scheduling.contraction import m_tails
+from tessera.scheduling.contraction_parts import m_tails
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
 from tessera.scheduling.schedule import KnobValue

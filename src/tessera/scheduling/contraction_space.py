@@ -16,7 +16,8 @@ class ContractionProblem:
 
     `a_contiguous`, `b_contiguous` name the axis along which the operand is contiguous ("m", "n", "k", or "" for none);
     `a_mapped`, `b_mapped` say that a prologue is computed while loading. `b_panels` is the width of the panels that B
-    was packed into once and for all, 0 where it was not.
+    was packed into once and for all, 0 where it was not; `quads` says that they hold bytes which are multiplied four at
+    a time.
     """
 
     m: int
@@ -37,6 +38,7 @@ class ContractionProblem:
     workers: int
     native_bf16: bool
     b_panels: int = 0
+    quads: bool = False
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -51,14 +53,14 @@ class ContractionProblem:
     @property
     def element_bytes(self) -> int:
         """Bytes of one packed operand element."""
-        return 2 if self.pairs else self.accumulator.itemsize
+        return 1 if self.quads else 2 if self.pairs else self.accumulator.itemsize
 
 
 def _registers(schedule: Schedule, problem: ContractionProblem) -> bool:
     mr, nr = schedule.integers("micro")
     lanes = problem.target.vector_bits // (8 * problem.accumulator.itemsize)
     columns = -(-nr // lanes)
-    return mr * columns + columns + 1 <= problem.target.vector_registers
+    return (mr + problem.quads) * columns + columns + 1 <= problem.target.vector_registers
 
 
 def _full_lanes(schedule: Schedule, problem: ContractionProblem) -> bool:
@@ -93,7 +95,8 @@ def _splits(schedule: Schedule, problem: ContractionProblem) -> bool:
 
 
 def _prologue(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return bool((schedule["pack_a"] or not problem.a_mapped) and (schedule["pack_b"] or not problem.b_mapped))
+    a_stays = not problem.a_mapped and not problem.quads
+    return bool((schedule["pack_a"] or a_stays) and (schedule["pack_b"] or not problem.b_mapped))
 
 
 def _streams(schedule: Schedule, problem: ContractionProblem) -> bool:
@@ -200,7 +203,7 @@ def packed_schedule(problem: ContractionProblem) -> Schedule:
         tile=(144 if deep else mc, 2048, kc),
         micro=(height, problem.b_panels),
         unroll=4,
-        pack_a=problem.m > 1 or problem.a_mapped,
+        pack_a=problem.m > 1 or problem.a_mapped or problem.quads,
         pack_b=False,
         sums="registers" if not deep else "scratch" if problem.m <= MOST_ROWS else "output",
         order="columns" if not deep or problem.m <= MOST_ROWS else "rows",

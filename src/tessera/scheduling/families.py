@@ -16,8 +16,9 @@ from tessera.scheduling import attention_space, contraction_space, convolution_s
 from tessera.scheduling.attention_cost import attention_work
 from tessera.scheduling.attention_kernels import lower_attention
 from tessera.scheduling.attention_space import AttentionProblem
-from tessera.scheduling.contraction import REGISTER_BLOCK, lower_contraction
+from tessera.scheduling.contraction import lower_contraction
 from tessera.scheduling.contraction_cost import contraction_work
+from tessera.scheduling.contraction_parts import REGISTER_BLOCK
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.convolution import lower_convolution
 from tessera.scheduling.convolution_cost import convolution_work
@@ -98,7 +99,9 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         spec=ContractionSpec,
         problem=ContractionProblem,
-        lower=lambda spec, schedule, target: lower_contraction(spec, schedule, target.has_avx512bf16),
+        lower=lambda spec, schedule, target: lower_contraction(
+            spec, schedule, target.has_avx512bf16, target.has_avx512vnni
+        ),
         space=contraction_space.space,
         rules=contraction_space.RULES,
         start=contraction_space.default_schedule,

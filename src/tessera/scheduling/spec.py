@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Region
@@ -14,6 +14,9 @@ from tessera.ir import tile
 from tessera.scheduling.attributes import buffer_type, element_type, integers_attribute
 from tessera.scheduling.expression import Value
 from tessera.scheduling.writer import ArgumentTile
+
+QUAD: Final = 4
+"""Steps of K that lie side by side where bytes are multiplied."""
 
 
 @dataclass(frozen=True)

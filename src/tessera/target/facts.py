@@ -84,6 +84,11 @@ class Target:
         return self.has_avx512 and "avx512bf16" in self.features
 
     @property
+    def has_avx512vnni(self) -> bool:
+        """Whether int8 dot products (`vpdpbusd`) on 512-bit vectors can be used."""
+        return self.has_avx512 and "avx512vnni" in self.features
+
+    @property
     def has_vnni(self) -> bool:
         """Whether int8 dot products can be used, on vectors of any width."""
         return bool(self.features & {"avx512vnni", "avxvnni"})

@@ -15,7 +15,8 @@ from tessera.dtypes import DType, bf16, fp16, fp32, fp64
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
-from tessera.scheduling.contraction import lower_contraction, m_tails
+from tessera.scheduling.contraction import lower_contraction
+from tessera.scheduling.contraction_parts import m_tails
 from tessera.scheduling.contraction_space import space
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import ContractionSpec

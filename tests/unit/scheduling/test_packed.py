@@ -33,10 +33,11 @@ def over_panels(spec: ContractionSpec, panels: Panels) -> ContractionSpec:
 
 
 def packed(b: torch.Tensor, panels: Panels) -> torch.Tensor:
-    """The panels of a matrix, in memory full of NaN before."""
+    """The panels of a matrix, in memory full of poison before."""
     form = PackedPanels(panels)
     shape = form.shape(tuple(b.shape))
-    made = torch.full(shape if panels.group > 1 else shape[:-1], float("nan"), dtype=b.dtype)
+    poison = float("nan") if b.is_floating_point() else 99
+    made = torch.full(shape if panels.group > 1 else shape[:-1], poison, dtype=b.dtype)
     form.fill(b, made.view(-1).view(torch.uint8))
     return made
 

@@ -68,14 +68,15 @@ class Generator:
         return split_columns(columns, self.emitter.lanes)
 
     def separate(self, pairs: PairTile) -> Tile:
-        """The two rows of a tile whose columns are interleaved."""
-        emitter, kind = self.emitter, pairs.element.llvm
+        """The rows of a tile whose columns are interleaved."""
+        emitter, kind, depth = self.emitter, pairs.element.llvm, pairs.depth
         rows: list[tuple[str, ...]] = []
-        for row in range(2):
+        for row in range(depth):
             parts = zip(pairs.parts, self.widths(pairs.columns), strict=True)
             rows.append(
                 tuple(
-                    emitter.shuffle(kind, 2 * lanes, part, "poison", range(row, 2 * lanes, 2)) for part, lanes in parts
+                    emitter.shuffle(kind, depth * lanes, part, "poison", range(row, depth * lanes, depth))
+                    for part, lanes in parts
                 )
             )
         return Tile(pairs.element, pairs.columns, tuple(rows))

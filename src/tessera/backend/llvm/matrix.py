@@ -7,10 +7,10 @@ from typing import cast
 
 from xdsl.ir import Operation
 
-from tessera.backend.llvm.conversion import convert
+from tessera.backend.llvm.conversion import convert, each_part
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.pairs import pair_tiles
-from tessera.backend.llvm.values import BF16, F32, PairTile, Tile, Value, vector_type
+from tessera.backend.llvm.values import BF16, F32, I8, I32, PairTile, Tile, Value, vector_type
 from tessera.ir import tile
 
 _PAIR_LANES = 16
@@ -20,6 +20,8 @@ def _mma(generator: Generator, op: tile.MmaOp) -> Sequence[Value]:
     acc = generator.tile(op.acc)
     b = generator.value(op.b)
     assert isinstance(b, (Tile, PairTile))
+    if op.unsigned_a is not None:
+        return (_unsigned_products(generator, generator.tile(op.a), b, acc),)
     if _multiplies_pairs(generator, generator.tile(op.a), b, acc):
         pairs = [b] if isinstance(b, PairTile) else pair_tiles(generator, b)
         return (_pair_products(generator, generator.tile(op.a), pairs, acc),)
@@ -84,6 +86,36 @@ def _pair_products(generator: Generator, a: Tile, b: Sequence[PairTile], acc: Ti
                 function = "@llvm.x86.avx512bf16.dpbf16ps.512"
                 row[v] = emitter.emit(emitter.call(sums, function, (sums, row[v]), (pairs, left), (pairs, part)))
     return Tile(F32, acc.columns, tuple(tuple(row) for row in rows))
+
+
+def _unsigned_products(generator: Generator, a: Tile, b: Tile | PairTile, acc: Tile) -> Tile:
+    """Unsigned bytes by signed ones: by `vpdpbusd` where it is there, else as any other integers."""
+    target = generator.emitter.target
+    whole = acc.element is I32 and all(lanes == _PAIR_LANES for lanes in generator.widths(acc.columns))
+    if target.has_avx512vnni and whole and isinstance(b, PairTile) and b.element is I8 and a.columns == b.depth:
+        return _quad_products(generator, a, b, acc)
+
+    def widen(lanes: int, part: str) -> str:
+        kinds = f"{vector_type('i8', lanes)} {part} to {vector_type(acc.element.llvm, lanes)}"
+        return generator.emitter.emit(f"zext {kinds}")
+
+    right = generator.separate(b) if isinstance(b, PairTile) else b
+    return _outer_products(
+        generator, each_part(generator, acc.element, [a], widen), convert(generator, right, acc.element), acc
+    )
+
+
+def _quad_products(generator: Generator, a: Tile, b: PairTile, acc: Tile) -> Tile:
+    emitter = generator.emitter
+    sums = f"<{_PAIR_LANES} x i32>"
+    rows = [list(row) for row in acc.rows]
+    right = [emitter.emit(f"bitcast <{4 * _PAIR_LANES} x i8> {part} to {sums}") for part in b.parts]
+    for quad, row in zip(a.rows, rows, strict=True):
+        left = emitter.splat("i32", emitter.emit(f"bitcast <4 x i8> {quad[0]} to i32"), _PAIR_LANES)
+        for v, part in enumerate(right):
+            function = "@llvm.x86.avx512.vpdpbusd.512"
+            row[v] = emitter.emit(emitter.call(sums, function, (sums, row[v]), (sums, left), (sums, part)))
+    return Tile(I32, acc.columns, tuple(tuple(row) for row in rows))
 
 
 def _pair(generator: Generator, a: Tile, row: int, column: int) -> str:

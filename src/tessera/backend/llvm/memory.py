@@ -16,7 +16,17 @@ from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.literals import literal
 from tessera.backend.llvm.pairs import pair_tiles
 from tessera.backend.llvm.parts import load
-from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, Value, constant_index, element_of, shape_of
+from tessera.backend.llvm.values import (
+    GROUP_BYTES,
+    Buffer,
+    Index,
+    PairTile,
+    Tile,
+    Value,
+    constant_index,
+    element_of,
+    shape_of,
+)
 from tessera.errors import CompileError
 from tessera.ir import tile
 
@@ -41,9 +51,10 @@ def _read_pairs(generator: Generator, at: Window) -> PairTile:
     (pointer,) = Window(at.element, single(), single(), at.pointer, at.terms, at.constant).row_pointers(
         generator.emitter
     )
-    parts, first = [], 0
+    parts, first, depth = [], 0, at.rows.size
     for lanes in generator.widths(at.columns.size):
-        parts.append(load(generator, at.element, advance(generator.emitter, pointer, 4 * first), 2 * lanes))
+        start = advance(generator.emitter, pointer, GROUP_BYTES * first)
+        parts.append(load(generator, at.element, start, depth * lanes))
         first += lanes
     return PairTile(at.element, at.columns.size, tuple(parts))
 
@@ -59,7 +70,7 @@ def _window(generator: Generator, op: tile.LoadOp | tile.StoreOp, shape: tuple[i
 def _store_op(generator: Generator, op: tile.StoreOp) -> Sequence[Value]:
     value = generator.tile(op.value)
     at = _window(generator, op, shape_of(op.value.type))
-    if _interleaves(at) and at.whole(generator.emitter) == "true":
+    if _interleaves(at) and at.rows.size == 2 and at.whole(generator.emitter) == "true":
         _write_pairs(generator, at, value)
     else:
         write(generator, at, value, op.nontemporal is not None)
@@ -67,9 +78,10 @@ def _store_op(generator: Generator, op: tile.StoreOp) -> Sequence[Value]:
 
 
 def _interleaves(at: Window) -> bool:
-    """Whether a tile is two rows of 16-bit elements whose columns lie interleaved in memory."""
-    narrow = at.rows.size == 2 and at.columns.size > 1 and at.element.size == 2
-    return narrow and at.rows.stride == 2 and at.columns.stride == 4
+    """Whether a tile is two rows of 16-bit elements, or four of 8-bit ones, whose columns lie interleaved in memory."""
+    size, stride = at.element.size, at.columns.stride
+    together = at.rows.size > 1 and at.columns.size > 1 and at.rows.stride == size
+    return together and at.rows.size * size == GROUP_BYTES and stride == GROUP_BYTES
 
 
 def _write_pairs(generator: Generator, at: Window, value: Tile) -> None:

@@ -59,6 +59,8 @@ _FLOATS: dict[type[Attribute], Element] = {
     Float8E4M3FNType: E4M3,
     Float8E5M2Type: E5M2,
 }
+GROUP_BYTES = 4
+"""Bytes of neighbouring rows that a dot product adds to one sum."""
 NARROW = frozenset((F16, BF16, E4M3, E5M2))
 """The floats that are held as bit patterns."""
 
@@ -133,14 +135,20 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class PairTile:
-    """A tile of two rows of 16-bit elements whose columns are interleaved, as the dot product of pairs wants them.
+    """A tile of two rows of 16-bit elements, or four of 8-bit ones, whose columns are interleaved, as dot products want
+    them.
 
-    Each part holds, lane after lane, the two rows of up to a register's lanes of columns.
+    Each part holds, lane after lane, the rows of up to a register's lanes of columns.
     """
 
     element: Element
     columns: int
     parts: tuple[str, ...]
+
+    @property
+    def depth(self) -> int:
+        """The number of rows."""
+        return GROUP_BYTES // self.element.size
 
 
 @dataclass(frozen=True, slots=True)
