@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from tessera.compiler import pipeline
 from tessera.compiler.binding import launches_of
 from tessera.compiler.constants import packed_note
+from tessera.compiler.fusion_report import fusion_text
 from tessera.compiler.graph import build_graph
 from tessera.compiler.kernels import Code, Kernel
 from tessera.compiler.launches import Choice
@@ -21,7 +22,7 @@ from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 from tessera.scheduling.annotate import annotate
 from tessera.scheduling.schedule import Schedule
 
-LEVELS = ("graph", "rewrites", "schedule", "tile", "target")
+LEVELS = ("graph", "rewrites", "fusion", "schedule", "tile", "target")
 
 
 def inspect_structure(structure: Structure, level: str) -> str:
@@ -131,6 +132,7 @@ def _target_text(structure: Structure) -> str:
 _TEXT: dict[str, Callable[[Structure], str]] = {
     "graph": _graph_text,
     "rewrites": _rewrites_text,
+    "fusion": fusion_text,
     "schedule": _schedule_text,
     "tile": _tile_text,
     "target": _target_text,

@@ -22,10 +22,15 @@ from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm
 from tessera.rewrite.passes import ALL_IDIOMS, RewritePass
 from tessera.runtime.threads import worker_count
-from tessera.scheduling.choice import CONVINCING, size_class
+from tessera.scheduling.choice import size_class
 
-MANY_SCORES: Final = 1 << 14
+MANY_SCORES: Final = 1 << 12
 """Scores of a head from which on the program without idioms is not even made, which takes milliseconds."""
+
+MUCH: Final = 2.0
+"""How many times as fast the program without idioms has to be by the model. On Zen 4 attention was never slower than
+its products, from 8 to 1024 keys; the model overestimates it by up to 3 times where there is one query.
+"""
 
 Passes = Callable[[int], Sequence[RewritePass]]
 """The passes that a form goes through, by how many idioms are recognized."""
@@ -97,7 +102,7 @@ def _has_much_to_do(item: Item, extents: Mapping[str, int]) -> bool:
 def cheaper(program: Program, plain: Program, structure: Structure, compiler: KernelCompiler) -> Program:
     """`program`, but where the model promises much of `plain`: it errs, and idioms also save memory."""
     seconds, rival = (predicted_seconds(each, structure, compiler) for each in (program, plain))
-    return plain if rival * CONVINCING < seconds else program
+    return plain if rival * MUCH < seconds else program
 
 
 def predicted_seconds(program: Program, structure: Structure, compiler: KernelCompiler) -> float:

@@ -18,6 +18,7 @@ from tessera.dtypes import DType, accumulator, bool_, fp32, holds
 from tessera.ir.attributes import Value, names_of, to_attribute
 from tessera.ir.graph import GraphOperation
 from tessera.ops.pins import KNOBS
+from tessera.ops.record import family_of
 from tessera.rewrite.algebra import dtype, made_by
 from tessera.rewrite.engine import NamedRule, Rewriter, dims_of
 from tessera.rewrite.scores import (
@@ -230,6 +231,32 @@ def share_heads(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | Non
     return rewriter.create("reshape", [made], {"node": 0})
 
 
+#   transpose(reshape(x)) * c   ->   transpose(reshape(x * c))   (where x is made for this alone, and scaled on the way)
+def scale_before_layout(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    step = scaling_of(operation)
+    if step is None or dtype(step[0]) is not dtype(operation.result):
+        return None
+    value, (scaling, factor) = step
+    orders: list[GraphOperation] = []
+    while only_use(value) and isinstance(value.owner, GraphOperation) and value.owner.operator in _ORDERS:
+        orders.append(value.owner)
+        value = value.owner.inputs[0]
+    maker = value.owner
+    if not orders or not only_use(value) or not isinstance(maker, GraphOperation):
+        return None
+    if family_of(maker.operator) not in _COMPUTED:
+        return None
+    moved = rewriter.make(scaling, [value, factor], dims_of(value), dtype(value))
+    for order in reversed(orders):
+        attributes = {name: attribute for name, attribute in order.attributes.items() if name != "dims"}
+        moved = rewriter.create(order.operator, [moved], attributes, like=order.result)
+    return moved
+
+
+_ORDERS = ("reshape", "transpose")
+_COMPUTED = ("elementwise", "reduction", "row", "contraction")
+
+
 def _repeated(value: SSAValue) -> SSAValue | None:
     """What a reshape takes from, where it has one dimension more and may be repeated along one of them."""
     reshaped = made_by(value, "reshape")
@@ -279,7 +306,8 @@ def guards_of(function: FuncOp) -> list[Guard]:
 SOFTMAX = (NamedRule("recognize-softmax", ("div",), recognize_softmax),)
 ATTENTION = (NamedRule("recognize-attention", ("matmul",), recognize_attention),)
 SHARED_HEADS = (NamedRule("share-heads", ("flash_attention",), share_heads),)
-"""The rules, in three steps: the second matches what the first leaves, the third needs more of the extents."""
+SCALES = (NamedRule("scale-before-layout", ("mul", "div"), scale_before_layout),)
+"""The rules, in the order in which they are applied; `SHARED_HEADS` needs more of the extents."""
 
 IDIOMS = frozenset(rule.name for rule in (*ATTENTION, *SHARED_HEADS))
 """Names of the rules after which a program may differ from what was written in more than rounding, or in speed."""

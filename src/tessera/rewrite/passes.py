@@ -92,7 +92,7 @@ class IdiomsPass(RewritePass):
         steps = (idioms.SOFTMAX, idioms.ATTENTION, idioms.SHARED_HEADS)[: self.most + 1] if self.most else ()
         log = [firing for rules in steps for firing in rewrite_function(function, rules)]
         if log:
-            log += rewrite_function(function, algebra.RULES) + merge_equal(function.body.block)
+            log += rewrite_function(function, (*algebra.RULES, *idioms.SCALES)) + merge_equal(function.body.block)
         return log
 
 

@@ -1,0 +1,69 @@
+"""What users see of fusion: which operators became one kernel, the memory traffic that this saves, and what did not.
+
+matmul_add_gelu_1: matmul . add . gelu; 2 results stay in registers, 1.57 MB less to write and read again
+layer_norm_0 -> matmul_add_gelu_1 through memory, 0.39 MB: a reduction is done before a product packs its result
+                (reduced-operand)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from tessera.compiler import pipeline
+from tessera.compiler.binding import extents_of
+from tessera.compiler.program import named_dims
+from tessera.ir.schedule import KernelOp
+from tessera.lazy.structure import Structure
+from tessera.rewrite.algebra import dtype
+from tessera.rewrite.engine import dims_of
+from tessera.rewrite.reasons import kept_apart, kept_inside, operations_in
+
+MB = 1e6
+
+
+def fusion_text(structure: Structure) -> str:
+    """The kernels of a structure's program, and why what goes through memory between them does."""
+    program = pipeline.program_of(structure)
+    extents = extents_of(program, structure.post_order())
+    function = _function(program.module)
+    kernels = [op for op in function.body.block.ops if isinstance(op, KernelOp)]
+    lines = [_kernel_line(kernel, extents) for kernel in kernels]
+    for apart in kept_apart(function):
+        nbytes = _nbytes(_dims_between(apart.value), apart.value, extents)
+        lines.append(
+            f"{apart.producer} -> {apart.consumer} through memory, {nbytes / MB:.3g} MB: {apart.reason} ({apart.rule})"
+        )
+    return "\n".join(lines)
+
+
+def _function(module: ModuleOp) -> FuncOp:
+    (function,) = (op for op in module.ops if isinstance(op, FuncOp))
+    return function
+
+
+def _kernel_line(kernel: KernelOp, extents: Mapping[str, int]) -> str:
+    names = " . ".join(op.operator for op in operations_in(kernel))
+    inside = kept_inside(kernel)
+    if not inside:
+        return f"{kernel.sym_name.data}: {names}"
+    saved = 2 * sum(_nbytes(dims_of(op.result), op.result, extents) for op in inside)
+    results = "result stays" if len(inside) == 1 else "results stay"
+    return (
+        f"{kernel.sym_name.data}: {names}; {len(inside)} {results} in registers, "
+        f"{saved / MB:.3g} MB less to write and read again"
+    )
+
+
+def _dims_between(value: SSAValue) -> tuple[str, ...]:
+    producer = value.owner
+    assert isinstance(producer, KernelOp)
+    return named_dims(producer, "result_dims")[list(producer.outputs).index(value)]  # type: ignore[arg-type]
+
+
+def _nbytes(names: tuple[str, ...], value: SSAValue, extents: Mapping[str, int]) -> int:
+    return math.prod([extents[name] for name in names]) * dtype(value).itemsize
