@@ -12,6 +12,8 @@ from tessera.backend.llvm import LLVMBackend
 from tessera.backend.triton.static import kernel_objects
 from tessera.compiler.arrays import Call
 from tessera.compiler.binding import bind
+from tessera.compiler.collection import collecting_later
+from tessera.compiler.entry import autotune
 from tessera.compiler.gpu_kernels import Compile, GpuKernelCompiler
 from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Choice
@@ -95,6 +97,14 @@ def program_of(structure: Structure, order: Sequence[Occurrence] | None = None) 
     return programs.choose(structure, order, current_policy(), compiler)
 
 
+def _bind(structure: Structure) -> tuple[Plan, list[Choice]]:
+    order = structure.post_order()
+    program = program_of(structure, order)
+    if structure.device in (None, CPU):
+        return bind(program, order, kernel_compiler())
+    return bind(program, order, gpu_compiler(structure.device))
+
+
 def plan(structure: Structure) -> Plan:
     """The plan of `structure` under the numerics policy in force, bound if need be.
 
@@ -104,12 +114,8 @@ def plan(structure: Structure) -> Plan:
     with _lock:
         known = _bound.get((structure, policy))
         if known is None:
-            order = structure.post_order()
-            program = program_of(structure, order)
-            if structure.device in (None, CPU):
-                known = bind(program, order, kernel_compiler())
-            else:
-                known = bind(program, order, gpu_compiler(structure.device))
+            with collecting_later(not autotune.enabled):  # tuning takes minutes
+                known = _bind(structure)
             _bound[structure, policy] = known
             if policy == FAST:
                 structure.plan = known[0]
