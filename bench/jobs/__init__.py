@@ -13,7 +13,7 @@ from bench.jobs.job import Job
 THEMES: dict[str, tuple[str, ...]] = {
     "attention": ("attention",),
     "conv": ("conv", "depthwise", "spectral"),
-    "blocks": ("blocks",),
+    "blocks": ("blocks", "gpt2", "resnet"),
     "skinny": ("matmul",),
 }
 """The themes of each suite, in the order in which they are measured."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from examples import gpt2_block, llama_block
+from examples import gpt2_block, llama_block, resnet50
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 33])
@@ -38,3 +38,18 @@ def test_the_llama_example_says_what_it_found() -> None:
     lines: list[str] = []
     assert llama_block.main(width=48, heads=4, kv_heads=2, hidden=64, tokens=9, write=lines.append) < 1e-5
     assert "9 tokens of width 48" in lines[0]
+
+
+@pytest.mark.parametrize(("count", "side"), [(1, 32), (2, 45)])
+def test_a_resnet_is_torchs(count: int, side: int) -> None:
+    network = resnet50.random_network(width=8, depths=(1, 2), classes=7)
+    images = resnet50.random_images(count, side)
+    found = resnet50.logits(images, resnet50.weights_of(network))
+    with torch.no_grad():
+        torch.testing.assert_close(found.torch(), network(images), atol=1e-5, rtol=1e-4)
+
+
+def test_the_resnet_example_says_what_it_found() -> None:
+    lines: list[str] = []
+    assert resnet50.main(side=32, depths=(1,), write=lines.append) < 1e-5
+    assert "ResNet of 1 blocks, 32 x 32 pixels" in lines[0]
