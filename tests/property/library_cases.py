@@ -27,13 +27,17 @@ class Case:
     scale: torch.Tensor | float = 0.0
 
 
-PROBES: Mapping[str, dict[str, Any]] = {"scatter_along": {"extent": 2}, "refit": {"shape": (2, 3)}}
+PROBES: Mapping[str, dict[str, Any]] = {
+    "scatter_along": {"extent": 2},
+    "refit": {"shape": (2, 3)},
+    "spread": {"shape": (2, 4), "steps": (1, 2)},
+}
 """Attributes of a record's application to two 2 x 2 operands, where the defaults are none."""
 
 
 OF_COMPLEX_NUMBERS = frozenset(
     "view_as_real view_as_complex complex_mul complex_div complex_matmul complex_abs to_complex fft ifft rfft irfft "
-    "rfft_adjoint irfft_adjoint kernel_spectrum spectrum_adjoint pointwise_mul".split()
+    "rfft_adjoint irfft_adjoint kernel_spectrum spectrum_adjoint pointwise_mul spectral_conv".split()
 )
 """Records with tests of their own (tests/property/test_complex.py, test_fourier.py, test_spectral.py)."""
 
@@ -77,10 +81,18 @@ def _refit(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(call("refit", as_node(x), shape=tuple(draw(st.integers(0, extent + 3)) for extent in x.shape)))
 
 
+def _spread(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    steps = tuple(draw(st.integers(1, 3)) for _ in x.shape)
+    shape = tuple(extent * step + draw(st.integers(0, 2)) for extent, step in zip(x.shape, steps, strict=True))
+    return Case(call("spread", as_node(x), shape=shape, steps=steps))
+
+
 LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "cumsum": _cumsum,
     "topk_values": _topk,
     "topk_indices": _topk,
     "scatter_along": _scatter,
     "refit": _refit,
+    "spread": _spread,
 }

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import op, profiler
+from tessera.backend.llvm import fourier
+from tessera.compiler import pipeline
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.scheduling.spectral_cost import fast_points
@@ -153,3 +155,50 @@ def test_sizes_of_transforms_are_smooth_even_and_near(least: int) -> None:
         while rest % factor == 0:
             rest //= factor
     assert rest == 1
+
+
+def _by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fourier, "find", lambda: None)
+    pipeline.forget_plans()
+
+
+def test_without_a_library_for_kernels_torch_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = normal(2, 6, 12, 15), normal(4, 3, 5, 5)
+    options: dict[str, Any] = {"padding": (2, 4), "stride": (1, 2), "groups": 2}
+    native = op.spectral_conv(x, w, **options).torch().clone()
+    _by_torch(monkeypatch)
+    called = op.spectral_conv(x, w, **options)
+    close(called, direct(x, w, **options))
+    torch.testing.assert_close(called.torch(), native, atol=1e-4, rtol=1e-4)
+    pipeline.forget_plans()
+
+
+@pytest.mark.parametrize(("images", "depth", "outputs", "groups"), [(1, 9, 5, 1), (3, 1, 2, 4), (1, 2, 1, 1)])
+def test_workers_share_images_groups_and_results(images: int, depth: int, outputs: int, groups: int) -> None:
+    x, w = normal(images, depth * groups, 90, 70), normal(outputs * groups, depth, 9, 7)
+    threads = torch.get_num_threads()
+    results = []
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        try:
+            pipeline.forget_plans()
+            results.append(op.spectral_conv(x, w, padding=3, groups=groups).torch().clone())
+        finally:
+            torch.set_num_threads(threads)
+    assert_same_bits(results[0], results[1])
+    close(op.spectral_conv(x, w, padding=3, groups=groups), direct(x, w, padding=3, groups=groups))
+    pipeline.forget_plans()
+
+
+def test_a_nan_stays_in_its_channel() -> None:
+    x, w = normal(1, 2, 16, 16), normal(2, 1, 5, 5)
+    x[0, 0, 3, 3] = torch.nan
+    found = op.spectral_conv(x, w, padding=2, groups=2).torch()
+    assert found[0, 0].isnan().all()
+    assert found[0, 1].isfinite().all()
+
+
+def test_on_the_interpreted_device() -> None:
+    x, w = normal(1, 3, 9, 9), normal(2, 3, 4, 4)
+    result = op.spectral_conv(op.tensor(x, device="interpreter"), op.tensor(w, device="interpreter"), padding=2)
+    close(result, direct(x, w, padding=2))

@@ -17,12 +17,14 @@ from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.constants import is_packed, packed_call
 from tessera.compiler.convolution import packed_weights, packed_weights_of, with_packing
 from tessera.compiler.copies import Copies
-from tessera.compiler.launches import AnyLaunch, Choice, Launch, Memory
+from tessera.compiler.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
 from tessera.compiler.layout import UNLIMITED
 from tessera.compiler.library_calls import library_step
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.recipes import recipe
 from tessera.compiler.reports import facts_of
+from tessera.compiler.spectral_steps import OPERATOR as SPECTRAL
+from tessera.compiler.spectral_steps import spectral_step
 from tessera.compiler.splitting import parts_of
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
@@ -132,7 +134,7 @@ class KernelCompiler:
         """One native call that runs the launches in order, over one address table."""
         calls = any([not isinstance(launch, Launch) for launch in launches])  # noqa: C419 - on the path of binding
         return BoundPlan(
-            steps=[self._step(launch) if isinstance(launch, Launch) else library_step(launch) for launch in launches],
+            steps=[self._step(launch) if isinstance(launch, Launch) else _call_step(launch) for launch in launches],
             slots=memory.slots,
             results=memory.results,
             outputs=memory.outputs,
@@ -270,6 +272,12 @@ class KernelCompiler:
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
         return self._copies.item(dtype, shape)
+
+
+def _call_step(launch: LibraryLaunch) -> Step:
+    """The step of a call of a library, native where there is a kernel for it."""
+    native = spectral_step(launch) if launch.operator.name == SPECTRAL else None
+    return library_step(launch) if native is None else native
 
 
 def useful_workers(problem: Problem, workers: int) -> int:

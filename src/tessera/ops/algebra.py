@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from tessera.dtypes import DType
+from tessera.dtypes import DType, real_of
 from tessera.errors import ArgumentError, DTypeError
 from tessera.lazy import structure as structures
 from tessera.lazy.building import apply, binary, unary
@@ -124,12 +124,14 @@ _ROOTS = {0.5: "sqrt", -0.5: "rsqrt"}
 
 def filled(value: Number, like: Node) -> Any:
     """A tensor of one literal value, in the shape and dtype of another tensor."""
-    literal = Algebra((structures.constant(value, like.dtype), ()))
-    return literal if not like.shape else call("broadcast_to", literal, shape=like.shape)
+    number = literal(value, like.dtype)
+    return number if not like.shape else call("broadcast_to", number, shape=like.shape)
 
 
 def literal(value: Number, dtype: DType) -> Any:
-    """A literal without dimensions, part of the algebra."""
+    """A literal without dimensions, part of the algebra; of complex numbers, one made of a real literal."""
+    if dtype.kind == "complex":
+        return call("cast", literal(value, real_of(dtype)), dtype=dtype)
     return Algebra((structures.constant(value, dtype), ()))
 
 

@@ -258,26 +258,113 @@ def check_shapes(name: str, image: N, kernel: N, window: Window) -> None:
         raise shape_error(name, shown, reason, ["a smaller window or dilation", "or more padding"])
 
 
+def _conv_dtypes(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    return [real_of(operands[1].dtype), operands[1].dtype]
+
+
+def _conv_shape(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+    return (operands[0].shape[0], operands[1].shape[0], *attributes["results"]), cast[0]
+
+
+def _conv_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+    """Of transforms of whole planes, 2.5 n log2 n each, and of the products."""
+    (images, channels), (outputs, depth) = operands[0].shape[:2], operands[1].shape[:2]
+    rows, columns = attributes["points"]
+    points = int(rows) * int(columns)
+    transforms = 2.5 * images * (channels + outputs) * points * max((points - 1).bit_length(), 1)
+    return round(transforms) + 8 * images * outputs * depth * int(rows) * (int(columns) // 2 + 1)
+
+
+def _conv_reference(
+    x: torch.Tensor, spectrum: torch.Tensor, *, points: Pair, results: Pair, stride: Pair, groups: int
+) -> torch.Tensor:
+    y = _mul_reference(torch.fft.rfft2(x, s=points), spectrum, groups=groups, by="result")
+    back: torch.Tensor = torch.fft.irfft2(y, s=points)
+    return back[..., :: stride[0], :: stride[1]][..., : results[0], : results[1]]
+
+
+def _conv(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
+    (x, spectrum), (result,) = inputs, outputs
+    (rows, columns), stride = attributes["points"], attributes["stride"]
+    # Rows first, and back last: rows of zeros are not transformed, nor rows that are not wanted.
+    spectra = torch.fft.fft(torch.fft.rfft(x, columns, -1), rows, -2)
+    products = spectra.new_empty((*result.shape[:2], *spectra.shape[2:]))
+    _mul([spectra, spectrum], [products], {"groups": attributes["groups"], "by": "result"})
+    back = torch.fft.ifft(products, None, -2)[..., :: stride[0], :][..., : result.shape[2], :]
+    result.copy_(torch.fft.irfft(back, columns, -1)[..., :: stride[1]][..., : result.shape[3]])
+
+
+def _conv_gradient(
+    g: N, operands: tuple[N, N], out: N, *, points: Pair, results: Pair, stride: Pair, groups: int
+) -> tuple[N, N]:
+    x, spectrum = operands
+    shape = (*out.shape[:2], *points)
+    spread = call("spread", g, shape=shape, steps=(1, 1, *stride))
+    half: dict[str, Any] = {"axes": (2, 3), "sizes": points, "norm": "backward"}
+    down = call("irfft_adjoint", spread, shape=(*shape[:3], points[1] // 2 + 1), **half)
+    to_image = call("pointwise_mul", down, spectrum, groups=groups, by="image")
+    return (
+        call("rfft_adjoint", to_image, shape=x.shape, **half),
+        call("pointwise_mul", call("rfft", x, **half), down, groups=groups, by="kernel"),
+    )
+
+
+def _without_geometry(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
+    return {**attributes, "points": None, "results": None}
+
+
+define(
+    "spectral_conv",
+    _conv,
+    {"points": (1, 1), "results": (1, 1), "stride": (1, 1), "groups": 1},
+    arity=(2, 2),
+    operand_dtypes=_conv_dtypes,
+    result=_conv_shape,
+    flops=_conv_flops,
+    reference=_conv_reference,
+    gradient=_conv_gradient,
+    symbolic=_without_geometry,
+)
+
+
 def convolve(image: N, kernel: N, window: Window, points: Pair) -> N:
     """The convolution of images [N, C, H, W] by transforms of `points` rows and columns; both of one dtype."""
-    rows, columns = window.results(image.shape[2:], kernel.shape[2:])
     dtype = image.dtype
-    # Rows first, and back last: rows of zeros are not transformed, nor rows that are not wanted.
     x = image if dtype in (fp32, fp64) else call("cast", image, dtype=fp32)
-    x = call("rfft", x, axes=(3,), sizes=(points[1],))
-    x = call("fft", x, axes=(2,), sizes=(points[0],))
     spectrum = call("kernel_spectrum", kernel, sizes=points, offset=window.padding[:2], dilation=window.dilation)
-    y = call("pointwise_mul", x, spectrum, groups=window.groups)
-    y = call("ifft", y, axes=(2,), sizes=(None,))
-    y = _every(y, 2, rows, window.stride[0])
-    y = call("irfft", y, axes=(3,), sizes=(points[1],))
-    y = _every(y, 3, columns, window.stride[1])
+    results = window.results(image.shape[2:], kernel.shape[2:])
+    y = call("spectral_conv", x, spectrum, points=points, results=results, stride=window.stride, groups=window.groups)
     return y if y.dtype is dtype else call("cast", y, dtype=dtype)
 
 
-def _every(x: N, axis: int, count: int, step: int) -> N:
-    """Elements 0, step, 2 step, ... of an axis, `count` of them."""
-    rank = len(x.shape)
-    sizes = tuple(count if dimension == axis else extent for dimension, extent in enumerate(x.shape))
-    steps = tuple(step if dimension == axis else 1 for dimension in range(rank))
-    return call("slice", x, starts=(0,) * rank, sizes=sizes, steps=steps)
+# -- spread: what a gradient needs ------------------------------------------------------------------------------------
+
+
+def _spread_reference(x: torch.Tensor, *, shape: Shape, steps: Shape) -> torch.Tensor:
+    result = x.new_zeros(shape)
+    place = tuple(slice(0, (extent - 1) * step + 1, step) for extent, step in zip(x.shape, steps, strict=True))
+    if x.numel():
+        result[place] = x
+    return result
+
+
+def _spread(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
+    outputs[0].copy_(_spread_reference(inputs[0], **attributes))
+
+
+def _spread_gradient(g: N, operands: tuple[N], out: N, *, shape: Shape, steps: Shape) -> tuple[N]:
+    sizes = operands[0].shape
+    return (call("slice", g, starts=(0,) * len(sizes), sizes=sizes, steps=steps),)
+
+
+define(
+    "spread",
+    _spread,
+    {"shape": (), "steps": ()},
+    operand_dtypes=_as_given,
+    result=lambda name, operands, cast, attributes: (attributes["shape"], cast[0]),
+    flops=lambda operands, result, attributes: 0,
+    reference=_spread_reference,
+    gradient=_spread_gradient,
+    symbolic=lambda attributes, operands, shape: {**attributes, "shape": None},
+)

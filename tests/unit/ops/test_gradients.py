@@ -128,9 +128,16 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
             (normal(1, 2, 4, 5), normal(1, 2, 2, 3)),
         )
     ],
-    "pointwise_mul": [
+    "spectral_conv": [
         (lambda x, w: op.spectral_conv(x, w, groups=2, padding=1), (normal(2, 2, 3, 4), normal(4, 1, 3, 2)))
     ],
+    "pointwise_mul": [
+        (
+            lambda a, b: op.imag(call("pointwise_mul", op.complex(a, 2 * a), op.complex(b, b + 1.0), groups=2)),
+            (normal(2, 4, 2, 3), normal(2, 2, 2, 3)),
+        )
+    ],
+    "spread": [(lambda a: call("spread", a, shape=(6, 5), steps=(2, 1)), (normal(3, 4),))],
     "refit": [(lambda a: call("refit", a, shape=(2, 5)), (normal(3, 4),))],
     "depthwise_conv2d": [(lambda a, b: op.depthwise_conv2d(a, b, padding=1), (normal(1, 2, 3, 4), normal(2, 2, 3)))],
     "sum_pool2d": [(lambda a: op.avg_pool2d(a, 2, 1, 1), (normal(1, 2, 3, 4),))],

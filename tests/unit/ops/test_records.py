@@ -15,7 +15,7 @@ from tessera.ops import OPERATORS, Operator
 WITHOUT_DOOR = frozenset(
     "slice scatter_along refit rfft_adjoint irfft_adjoint view_as_real view_as_complex to_complex "
     "complex_mul complex_div complex_matmul complex_abs kernel_spectrum spectrum_adjoint pointwise_mul "
-    "sum_pool2d".split()
+    "sum_pool2d spread".split()
 )
 """Written x[a:b], parts of gradients, and what operators are on complex numbers."""
 
