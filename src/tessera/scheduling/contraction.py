@@ -235,7 +235,8 @@ class _ContractionLowering:
         with builder.stage((whole, depth), "rows", "L2", (rows, kc), kind) as stage:
             at = {"m": builder.add(ic, stage.row), "k": builder.add(pc, stage.column)}
             writer = self._writer({"m": 1, "k": lanes}, at, {"m": False, "k": False})
-            stage.tile = self._unsigned(writer.write(value, (1, lanes)), lanes)
+            row = writer.write(value, (1, lanes))
+            stage.tile = self._unsigned(row, lanes) if self.quads else row
         return Operand(value, self.element, stage.buffer, 0)
 
     # -- the micro-kernel -----------------------------------------------------------------------------------------
@@ -298,8 +299,6 @@ class _ContractionLowering:
 
     def _unsigned(self, tile: SSAValue, lanes: int) -> SSAValue:
         """Bytes of A as the instruction wants them: moved up by 128, so that none is negative."""
-        if not self.quads:
-            return tile
         return self.builder.append(arith.XOrIOp(tile, self.builder.splat(-128, int8, (1, lanes))))
 
     def _offset(self, right: SSAValue, sums: SSAValue) -> SSAValue:
