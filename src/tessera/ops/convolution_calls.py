@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tessera.errors import ArgumentError
+from tessera.lazy.building import binary, unary
 from tessera.lazy.node import Node
+from tessera.lazy.structure import Attributes
 from tessera.ops.algebra import call
+from tessera.ops.record import OPERATORS
 from tessera.ops.views import integer
 
 Pair: TypeAlias = tuple[int, int]
@@ -31,20 +35,35 @@ def conv2d(
 
     Raises ArgumentError (E_ARGUMENT), ShapeMismatchError and DTypeError.
     """
+    window = weights.shape[2:4] if len(weights.shape) == 4 else (1, 1)
+    given = (value if isinstance(value, int | str) else _hashable(value) for value in (stride, padding, dilation))
+    attributes, channels_first = _settings(*given, groups, layout, window)
+    turned = channels_first and len(image.shape) == 4
+    # Operators, not views of what exists: gradients follow these.
+    pixels = unary(OPERATORS["transpose"], (TO_LAST,), image) if turned else image
+    result = binary(OPERATORS["conv2d"], attributes, pixels, weights)
+    result = unary(OPERATORS["transpose"], (TO_FIRST,), result) if turned else result
+    return result if bias is None else with_bias(result, bias, turned)
+
+
+def _hashable(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=1 << 10, typed=True)
+def _settings(
+    stride: object, padding: object, dilation: object, groups: object, layout: object, window: Pair
+) -> tuple[Attributes, bool]:
+    """The record's attributes, and whether images have their channels first. On the path of every call."""
     if layout not in LAYOUTS:
         raise ArgumentError(f"conv2d: layout={layout!r}", hints=['"NCHW" or "NHWC"'])
     steps, apart = pair(stride, "stride", least=1), pair(dilation, "dilation", least=1)
     count = integer(groups, "groups")
     if count < 1:
         raise ArgumentError(f"conv2d: groups={count}", hints=["1, or a divisor of the channels"])
-    window = weights.shape[2:4] if len(weights.shape) == 4 else (1, 1)
-    around = paddings(padding, (window[0], window[1]), steps, apart)
-    turned = layout == "NCHW" and len(image.shape) == 4
-    # Operators, not views of what exists: gradients follow these.
-    pixels = call("transpose", image, permutation=TO_LAST) if turned else image
-    result = call("conv2d", pixels, weights, stride=steps, padding=around, dilation=apart, groups=count)
-    result = call("transpose", result, permutation=TO_FIRST) if turned else result
-    return result if bias is None else with_bias(result, bias, turned)
+    around = paddings(padding, window, steps, apart)
+    values = OPERATORS["conv2d"].attribute_values(stride=steps, padding=around, dilation=apart, groups=count)
+    return values, layout == "NCHW"
 
 
 def with_bias(result: Any, bias: Node, channels_first: bool) -> Any:

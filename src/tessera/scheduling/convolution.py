@@ -301,8 +301,9 @@ class _ConvolutionLowering:
         sums: Sequence[SSAValue] = [builder.splat(0, self.spec.accumulator.dtype, (mr, self.nr))] * rows
         kw, depth = (1, self.kw * self.depth) if self.merge else (self.kw, self.depth)
         line = builder.index(kw * depth // self.step)
-        with self._window(self.kh, sums, first, line) as down:
-            with self._window(kw, down.sums, down.row, builder.index(depth // self.step)) as across:
+        with self._window(self.kh, self._rows_inside(block, row, rows), sums, first, line) as down:
+            columns = builder.index(0), builder.index(kw)
+            with self._window(kw, columns, down.sums, down.row, builder.index(depth // self.step)) as across:
                 upper = builder.index(depth // self.step)
                 with builder.loop(builder.index(0), upper, 1, across.sums, self.unroll) as loop:
                     weights = self._weights(builder.add(across.row, loop.index))
@@ -325,14 +326,34 @@ class _ConvolutionLowering:
             y = builder.add(builder.add(block.y, row), builder.index(number))
             self._epilogue(total, y, builder.add(block.x, x), channel, mr)
 
+    def _rows_inside(self, block: _Block, row: SSAValue, rows: int) -> tuple[SSAValue, SSAValue]:
+        """The rows of the window, from one to the end, that meet the image in any of so many rows of results."""
+        builder, zero, window = self.builder, self.builder.index(0), self.spec.window
+        stride, apart = builder.index(window.stride[0]), builder.index(window.dilation[0])
+        y = builder.add(block.y, row)
+        last = builder.add(y, builder.index(rows - 1))
+        top, rounding = window.padding[0], window.dilation[0] - 1
+        # Quotients are rounded towards zero, which is past the ends that matter where they are negative.
+        before = builder.sub(builder.index(top + rounding), builder.mul(last, stride))
+        lower = self._maximum(zero, builder.floor_div(before, apart))
+        reach = builder.sub(builder.add(self.extents["h"], builder.index(top + rounding)), builder.mul(y, stride))
+        return lower, builder.minimum(builder.index(self.kh), builder.floor_div(reach, apart))
+
     @contextmanager
-    def _window(self, extent: int, sums: Sequence[SSAValue], first: SSAValue, stride: SSAValue) -> Iterator[_Walk]:
+    def _window(
+        self,
+        extent: int,
+        bounds: tuple[SSAValue, SSAValue],
+        sums: Sequence[SSAValue],
+        first: SSAValue,
+        stride: SSAValue,
+    ) -> Iterator[_Walk]:
         """A loop along one side of the window; none where it has one element."""
         builder = self.builder
         if extent == 1:
             yield _Walk(builder.index(0), first, sums)
             return
-        with builder.loop(builder.index(0), builder.index(extent), 1, sums) as loop:
+        with builder.loop(*bounds, 1, sums) as loop:
             walk = _Walk(loop.index, builder.add(first, builder.mul(loop.index, stride)), loop.carried)
             yield walk
             loop.yielded = tuple(walk.sums)
