@@ -8,6 +8,16 @@ from pathlib import Path
 import pytest
 
 from tessera import autotune, settings
+from tessera.ops import record
+
+
+@pytest.fixture(autouse=True)
+def own_operators() -> Iterator[None]:
+    """Operators that a page registers are gone after it."""
+    known = set(record.OPERATORS)
+    yield
+    for name in record.OPERATORS.keys() - known:
+        del record._registry[name]
 
 
 @pytest.fixture(autouse=True)

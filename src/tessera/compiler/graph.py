@@ -243,6 +243,8 @@ def _operation(index: int, node: SymbolicNode, values: Mapping[int, SSAValue]) -
     name, family = node.operator.name, OPERATORS[node.operator.name].family
     if family == "library":
         name, attributes = "library", {"callee": name, **attributes}
+    else:
+        graph.declare(name, OPERATORS[name].arity)
     operation = graph.create(name, [values[i] for i in node.operands], _type(node), attributes)
     if family in ("layout", "library"):
         # Its extents and offsets are run-time values: they are read from this node of the structure.

@@ -64,7 +64,7 @@ class GraphOperation(IRDLOperation):
         return integers_of(self.attributes[name])
 
     def verify_(self) -> None:
-        form = _FORMS[self.operator]
+        form = _FORMS.get(self.operator) or _declared_forms[self.operator]
         least, most = form.operands
         if not least <= len(self.inputs) <= most:
             expected = str(least) if least == most else f"{least} to {most}" if most < UNBOUNDED else f"{least} or more"
@@ -152,6 +152,19 @@ GRAPH_OPERATIONS: dict[str, type[GraphOperation]] = {name: _define(name, form) f
 """Operation class of each operator, by the operator's name."""
 
 
+_declared_forms: dict[str, OperatorForm] = {}
+_declared: dict[str, type[GraphOperation]] = {}
+
+
+def declare(operator: str, operands: tuple[int, int]) -> None:
+    """Makes an operation of an operator that Graph IR does not have by itself, a user's: its record has checked shapes
+    and dtypes where it was called. Such operations are printed, but read from text by no program.
+    """
+    if operator not in GRAPH_OPERATIONS and operator not in _declared:
+        form = _declared_forms[operator] = OperatorForm(operands, rules.checked_by_record)
+        _declared[operator] = _define(operator, form)
+
+
 def create(
     operator: str,
     operands: Sequence[SSAValue],
@@ -160,7 +173,9 @@ def create(
 ) -> GraphOperation:
     """An unverified `tessera.graph.<operator>`: attributes are Python values, see `attributes.to_attribute`.
 
-    Raises KeyError for an operator that Graph IR does not have. The operation is not attached to any block.
+    Raises KeyError for an operator that Graph IR does not have and that nobody declared. The operation is not attached
+    to any block.
     """
     interned = {name: to_attribute(value) for name, value in attributes.items()} if attributes else {}
-    return GRAPH_OPERATIONS[operator].create(operands=operands, result_types=(result_type,), attributes=interned)
+    kind = GRAPH_OPERATIONS.get(operator) or _declared[operator]
+    return kind.create(operands=operands, result_types=(result_type,), attributes=interned)

@@ -109,6 +109,10 @@ def _expect_axes(op: Operation, axes: Sequence[int], rank: int) -> None:
         fail(op, f"axes {list(axes)} are not distinct dimensions in 0..{rank - 1}")
 
 
+def checked_by_record(op: Operation) -> None:
+    """Whatever the operator's record has let pass."""
+
+
 def arithmetic(op: Operation) -> None:
     """Operands of one element type, broadcast together; the result has the same type."""
     _expect_broadcast(op)
