@@ -72,6 +72,8 @@ class Job:
     """Whether `torch.compile` is a contender; not where it falls back to eager."""
     memory: bool = False
     """Whether peak memory is measured, and held against that of `torch.compile`."""
+    copy_bound: bool = False
+    """Whether its time is held against that of a copy of the same bytes, too."""
 
     @property
     def goals(self) -> tuple[Goal, ...]:

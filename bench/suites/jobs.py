@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+import torch
 
 from bench import contest
 from bench.environments import NotMeasuredError
@@ -89,6 +93,27 @@ def memory_figures(theme: str, job: Job, quick: bool, threads: int) -> list[Figu
     return figures
 
 
+def copy_figure(job: Job, threads: int, repeats: int) -> Figure:
+    """A copy's share of the time of a call, where both move the same bytes: measured in this process, in turn."""
+    inputs, module = job.inputs(), job.module()
+    call = job.ours(module, inputs)
+    source = torch.ones(job.bytes // 8)
+    target = torch.empty_like(source)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    times: dict[str, list[float]] = {"copy": [], "ours": []}
+    try:
+        for _ in range(repeats):
+            for name, timed in (("copy", lambda: target.copy_(source)), ("ours", call)):
+                start = time.perf_counter()
+                timed()
+                times[name].append(time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(before)
+    value = 100 * statistics.median(times["copy"]) / statistics.median(times["ours"])
+    return Figure(f"{job.name}: share of the copy bound", "tessera", threads, "%", value)
+
+
 def run(name: str, pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
     """Runs the suite `name` with the pool's thread count."""
     result = SuiteResult(name, pool.threads)
@@ -101,6 +126,8 @@ def run(name: str, pool: Pool, progress: Callable[[str], None], quick: bool = Fa
             cases.append(run_job(pool, theme, job, quick, budget))
             if job.memory:
                 result.figures.extend(memory_figures(theme, job, quick, pool.threads))
+            if job.copy_bound:
+                result.figures.append(copy_figure(job, pool.threads, 3 if quick else 25))
         result.cases.extend(cases)
         result.figures.extend(group_figures(jobs, cases, pool.threads))
     return result

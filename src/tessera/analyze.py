@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tessera.doors.copying import CopyBound, copy_bound
 from tessera.errors import ArgumentError
 from tessera.profiling.roofline import ACCESSES, Bound, bound
 from tessera.profiling.schema import Record, StepFacts
@@ -22,7 +23,18 @@ from tessera.target import Ceilings, Target, detect, gpu
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Bound", "Roofline", "RooflinePoint", "bandwidth", "machine", "point_of", "read_points", "roofline"]
+__all__ = [
+    "Bound",
+    "CopyBound",
+    "Roofline",
+    "RooflinePoint",
+    "bandwidth",
+    "copy_bound",
+    "machine",
+    "point_of",
+    "read_points",
+    "roofline",
+]
 
 _COLORS = ("#1b6ca8", "#c8553d", "#3c8d53", "#7d5ba6", "#8d6e3c", "#5f6b7a")
 _MARKERS = "osD^vP"

@@ -99,6 +99,13 @@ def map_reduce_arrays(
         axes = axes if axes.extents else _line(arrays, range(rank))
         return _map_reduce(axes, numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads)
     first, last = reduced
+    lanes_at = _lanes_before(domain, reduced, columns, loads) if largest == UNLIMITED else None
+    if lanes_at is not None:
+        order = [*range(lanes_at), *range(lanes_at + 1, rank), lanes_at]
+        domain, columns = [domain[d] for d in order], tuple([columns[d] for d in order])
+        places = {dimension: place for place, dimension in enumerate(order)}
+        arrays = [(view, tuple([None if a is None else places[a] for a in way])) for view, way in arrays]
+        first, last = first - 1, last - 1
     before, middle = (
         merge_axes(domain[:first], columns[:first], largest),
         merge_axes(domain[first:last], columns[first:last]),
@@ -119,6 +126,19 @@ def map_reduce_arrays(
     )
     names = numbered("o", outer) + numbered("i", len(after.extents) - 1, "r", "c")
     return _map_reduce(axes, names, "r", arrays, loads)
+
+
+def _lanes_before(domain: Sequence[int], reduced: tuple[int, int], columns: Sequence[Column], loads: int) -> int | None:
+    """A dimension before the reduced ones along which what is reduced lies side by side, where it does not along those:
+    the channels of a mean over the pixels of an image in channels-last memory. None where lanes go along them.
+    """
+    first, last = reduced
+    wide = [d for d in range(first, last) if domain[d] != 1]
+    if last < len(domain) or not wide or any(any(columns[d][loads:]) for d in wide):
+        return None
+    if any(columns[wide[-1]][array] == 1 for array in range(loads)):
+        return None
+    return next((d for d in range(first) if domain[d] != 1 and 1 in columns[d][:loads]), None)
 
 
 def contraction_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int) -> ShapedArrays:

@@ -13,11 +13,17 @@ from tessera.errors import ArgumentError, DeviceError, DTypeError, ShapeMismatch
 from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import CPU
 from tessera.lazy.node import Node
+from tessera.lazy.structure import Structure
 from tessera.ops import views
 from tessera.ops.algebra import call
-from tessera.ops.record import shape_error
+from tessera.ops.record import OPERATORS, shape_error
 from tessera.ops.views import normalized_axis
 from tessera.ops.windows import LAYOUTS, image_dimensions
+
+TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
+"""Permutations of an image's dimensions: channels to the end, and back."""
+LOOKED_AT = 16
+"""Operators above an image among which one that puts channels last is looked for."""
 
 
 def pair(name: str, what: str, value: object, least: int) -> tuple[int, int]:
@@ -55,6 +61,34 @@ def _require_cpu(name: str, *operands: Node) -> None:
             )
 
 
+def _arranged(name: str, image: Node, layout: str, *taps: Node, **attributes: Any) -> Any:
+    """The operator on an image as it lies: one whose channels lie side by side is seen with its channels last."""
+    if layout == "NHWC" or not _channels_lie_together(image.structure):
+        return call(name, image, *taps, layout=layout, **attributes)
+    result = call(name, call("transpose", image, permutation=TO_LAST), *taps, layout="NHWC", **attributes)
+    return call("transpose", result, permutation=TO_FIRST)
+
+
+def _channels_lie_together(structure: Structure) -> bool:
+    """Whether an image [N, C, H, W] lies in memory, or will, as [N, H, W, C]: a torch tensor in `channels_last`
+    format, what a convolution gives, and maps of these.
+    """
+    waiting, seen = [structure], 0
+    while waiting and seen < LOOKED_AT:
+        each, seen = waiting.pop(), seen + 1
+        if len(each.shape) != 4:
+            continue
+        if each.kind == "buffer" and each.strides[1] == 1 != each.strides[3] and each.shape[1] > 1:
+            return True
+        if each.operator is None:
+            continue
+        if each.operator.name == "transpose" and each.named_attributes["permutation"] == TO_FIRST:
+            return True
+        if OPERATORS[each.operator.name].family == "elementwise":
+            waiting += each.operands
+    return False
+
+
 def depthwise_conv2d(
     image: Node, weight: Node, stride: object, padding: object, dilation: object, layout: object
 ) -> Any:
@@ -80,15 +114,15 @@ def depthwise_conv2d(
             f"a weight for {shape[0]} channels does not fit {channels} channels of the image",
             ["each channel of the image has the same number of kernels", "NHWC images need layout='NHWC'"],
         )
-    return call(
+    return _arranged(
         name,
         image,
+        arranged,
         weight if len(shape) == 3 else views.reshape(weight, (shape[0], *shape[2:])),
         kernel=shape[-2:],
         stride=steps,
         padding=(rows, rows, columns, columns),
         dilation=gaps,
-        layout=arranged,
         multiplier=shape[0] // channels,
     )
 
@@ -143,14 +177,14 @@ class _Pool:
     def call(self, operator: str, image: Node, ceil_mode: bool) -> Any:
         """The node."""
         below, right = self.ends(ceil_mode)
-        return call(
+        return _arranged(
             operator,
             image,
+            self.layout,
             kernel=self.kernel,
             stride=self.stride,
             padding=(self.padding[0], below, self.padding[1], right),
             dilation=self.dilation,
-            layout=self.layout,
         )
 
 

@@ -56,14 +56,14 @@ def _leading_transpose(operation: GraphOperation) -> GraphOperation | None:
 
 
 def _is_image(value: SSAValue) -> bool:
-    """Whether a convolution made a value, or maps of one did."""
+    """Whether a convolution made a value, or a reduction over windows, or maps of one did."""
     waiting, seen = [value], 0
     while waiting and seen < LOOKED_AT:
         owner, seen = waiting.pop().owner, seen + 1
         if not isinstance(owner, GraphOperation):
             continue
         family = family_of(owner.operator)
-        if family == "convolution":
+        if family in ("convolution", "window"):
             return True
         if family == "elementwise":
             waiting += owner.inputs

@@ -313,3 +313,40 @@ def test_devices_without_such_kernels_are_named() -> None:
         op.max_pool2d(x, 3)
     with pytest.raises(DeviceError, match="depthwise_conv2d on interpreter"):
         op.depthwise_conv2d(x, op.tensor(normal(4, 3, 3), device="interpreter"))
+
+
+# -- memory formats ---------------------------------------------------------------------------------------------------
+
+
+def test_channels_last_images_are_read_in_place_and_stay_so() -> None:
+    x, weight, bias = normal(2, 24, 17, 19), normal(24, 1, 3, 3), normal(24)
+    last = x.to(memory_format=torch.channels_last)
+    result = op.relu(op.depthwise_conv2d(last, weight, bias, padding=1))
+    names = [choice.subject.item.name for choice in choices_of(result.structure)]
+    assert sum("depthwise" in name for name in names) == 1
+    assert choices_of(result.structure)[-1].subject.pattern.lanes == "c"
+    expected = functional.conv2d(x.double(), weight.double(), bias.double(), padding=1, groups=24).relu()
+    close(result, expected)
+    assert result.torch().is_contiguous(memory_format=torch.channels_last)
+    pooled = op.max_pool2d(last, 3, 2, 1).torch()
+    assert torch.equal(pooled, functional.max_pool2d(x, 3, 2, 1))
+    assert pooled.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_what_follows_a_convolution_keeps_its_channels_last() -> None:
+    x = normal(1, 8, 15, 14)
+    convolved = op.relu(op.conv2d(x, normal(16, 8, 3, 3), padding=1))
+    result = op.depthwise_conv2d(convolved, normal(16, 1, 3, 3), padding=1)
+    assert choices_of(result.structure)[-1].subject.pattern.lanes == "c"
+    close(result, oracle.reference(result))
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_global_pools_have_channels_along_lanes_where_these_lie_side_by_side(keepdims: bool) -> None:
+    x = normal(2, 37, 9, 11)
+    for image in (x, x.to(memory_format=torch.channels_last), x[:, ::2]):
+        result = op.mean(image, axis=(2, 3), keepdims=keepdims)
+        (choice,) = choices_of(result.structure)
+        by_rows = choice.subject.pattern.reduced == "c"
+        assert by_rows == (image.stride(1) != 1)
+        close(result, image.double().mean((2, 3), keepdim=keepdims), 1e-6)
