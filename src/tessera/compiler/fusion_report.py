@@ -28,6 +28,7 @@ MB = 1e6
 
 def fusion_text(structure: Structure) -> str:
     """The kernels of a structure's program, and why what goes through memory between them does."""
+    structure = pipeline.as_planned(structure).structure
     program = pipeline.program_of(structure)
     extents = extents_of(program, structure.post_order())
     function = _function(program.module)

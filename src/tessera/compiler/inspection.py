@@ -86,9 +86,10 @@ def _graph_text(structure: Structure) -> str:
     return print_module(build_graph(symbolic_form(structure)).module)
 
 
-def _schedule_text(structure: Structure) -> str:
+def _schedule_text(asked: Structure) -> str:
+    structure = pipeline.as_planned(asked).structure
     module = pipeline.program_of(structure).module.clone()
-    kernels = {choice.subject.item.name: choice for choice in choices_of(structure)}
+    kernels = {choice.subject.item.name: choice for choice in choices_of(asked)}
     for operation in module.walk():
         if isinstance(operation, KernelOp) and operation.sym_name.data in kernels:
             annotate(operation, kernels[operation.sym_name.data].schedule)
@@ -112,7 +113,8 @@ def _predictions(structure: Structure) -> list[str]:
 
 
 def _rewrites_text(structure: Structure) -> str:
-    return "\n".join(map(str, pipeline.program_of(structure).log))
+    planned = pipeline.as_planned(structure)
+    return "\n".join(map(str, (*planned.log, *pipeline.program_of(planned.structure).log)))
 
 
 def _tile_text(structure: Structure) -> str:

@@ -18,7 +18,8 @@ from tessera.compiler.gpu_kernels import Compile, GpuKernelCompiler
 from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Choice
 from tessera.compiler.program import Program
-from tessera.compiler.programs import Programs
+from tessera.compiler.programs import Programs, predicted_seconds
+from tessera.compiler.spectral_rewrite import Rewritten, with_spectra
 from tessera.lazy.devices import CPU, INTERPRETER
 from tessera.lazy.node import Node, joined
 from tessera.lazy.occurrences import Occurrence
@@ -97,7 +98,17 @@ def program_of(structure: Structure, order: Sequence[Occurrence] | None = None) 
     return programs.choose(structure, order, current_policy(), compiler)
 
 
-def _bind(structure: Structure) -> tuple[Plan, list[Choice]]:
+def as_planned(structure: Structure) -> Rewritten:
+    """The structure that is planned in place of one, of the same leaves, and the rewrites between the two."""
+    return with_spectra(structure, _direct_seconds)
+
+
+def _direct_seconds(structure: Structure) -> float:
+    return predicted_seconds(program_of(structure), structure, kernel_compiler())
+
+
+def _bind(asked: Structure) -> tuple[Plan, list[Choice]]:
+    structure = as_planned(asked).structure
     order = structure.post_order()
     program = program_of(structure, order)
     if structure.device in (None, CPU):

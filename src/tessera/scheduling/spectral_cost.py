@@ -12,11 +12,17 @@ import math
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-TRANSFORM_FLOPS: Final = 13e9
-"""Operations a second of transforms on one core: the low end, so that a rewrite that fires is right to."""
+TRANSFORM_FLOPS: Final = 15e9
+"""Operations a second of transforms on one core."""
 
-MOVED_BYTES: Final = 8e9
-"""Bytes a second of products and copies between transforms, on one core."""
+PRODUCT_FLOPS: Final = 40e9
+"""Operations a second of products of spectra, which come from a cache, on one core."""
+
+MOVED_BYTES: Final = 10e9
+"""Bytes a second of images, spectra of kernels and results, on one core."""
+
+OTHERWISE: Final = 3.0
+"""How much longer calls of torch take, whose arrays leave the caches between transforms."""
 
 CALL_SECONDS: Final = 8e-6
 """What one call of the library takes beside its work."""
@@ -44,7 +50,8 @@ def fast_points(least: int) -> int:
 
 class SpectralProblem(NamedTuple):
     """A convolution by transforms of `rows` x `columns` points: of images of `height` rows, of which `results` are
-    wanted; `itemsize` is that of real numbers. The kernels' spectra are there already where `kept`.
+    wanted; `itemsize` is that of real numbers. The kernels' spectra are there already where `kept`; `native` says that
+    a kernel does it, and not calls of torch.
     """
 
     images: int
@@ -57,7 +64,18 @@ class SpectralProblem(NamedTuple):
     columns: int
     itemsize: int
     kept: bool
+    native: bool
     workers: int
+
+    @property
+    def kernels(self) -> int:
+        """The number of planes of kernels."""
+        return self.outputs * self.channels // max(self.groups, 1)
+
+    @property
+    def spectra_bytes(self) -> int:
+        """The memory of the kernels' spectra."""
+        return self.kernels * self.rows * (self.columns // 2 + 1) * 2 * self.itemsize
 
 
 def spectral_seconds(problem: SpectralProblem) -> float:
@@ -67,12 +85,10 @@ def spectral_seconds(problem: SpectralProblem) -> float:
     along_rows = 2.5 * problem.columns * math.log2(problem.columns)
     along_columns = 5.0 * problem.rows * math.log2(max(problem.rows, 2)) * half
     flops = (read * problem.height + written * problem.results) * along_rows + (read + written) * along_columns
-    kernels = problem.outputs * problem.channels // max(problem.groups, 1)
     if not problem.kept:
-        flops += kernels * (problem.rows * along_rows + along_columns)
-    plane = problem.rows * half * 2 * problem.itemsize
-    products = problem.images * kernels * 8 * problem.rows * half
-    moved = plane * (read + written + kernels + 2 * problem.images * kernels)
-    wide = problem.itemsize / 4
-    seconds = flops * wide / TRANSFORM_FLOPS + max(moved / MOVED_BYTES, products * wide / TRANSFORM_FLOPS)
-    return seconds / max(problem.workers, 1) + 6 * CALL_SECONDS
+        flops += OTHERWISE * problem.kernels * (problem.rows * along_rows + along_columns)
+    products = 8.0 * problem.images * problem.kernels * problem.rows * half
+    planes = (read * problem.height + written * problem.results) * problem.columns * problem.itemsize
+    seconds = flops / TRANSFORM_FLOPS + products / PRODUCT_FLOPS
+    seconds = seconds * problem.itemsize / 4 + (planes + problem.spectra_bytes) / MOVED_BYTES
+    return seconds * (1.0 if problem.native else OTHERWISE) / max(problem.workers, 1) + CALL_SECONDS
