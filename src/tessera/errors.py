@@ -182,6 +182,12 @@ class LibraryError(TesseraError, RuntimeError):
     code = "E_LIBRARY"
 
 
+class IndexRangeError(TesseraError, IndexError):
+    """An index out of range, in a tensor of indices; the message has its value and place."""
+
+    code = "E_INDEX"
+
+
 class StreamError(TesseraError, RuntimeError):
     """Work that was enqueued on a stream failed; the place is that of the call that enqueued it."""
 

@@ -21,6 +21,7 @@ from tessera import dtypes
 from tessera.compiler.tiles import refuse_impossible
 from tessera.compiler.tracing import kernel
 from tessera.doors.convolution import conv2d
+from tessera.doors.einsum import einsum
 from tessera.doors.functions import (
     ceil,
     cos,
@@ -35,9 +36,14 @@ from tessera.doors.functions import (
     sin,
     softplus,
 )
+from tessera.doors.indexing import embedding, gather, index_select, one_hot, scatter_add, take
+from tessera.doors.losses import cross_entropy
 from tessera.doors.products import constant, int8_linear, quantize
+from tessera.doors.random import dropout
 from tessera.doors.reductions import all, any, logsumexp, std, var
+from tessera.doors.rotary import rope
 from tessera.doors.selection import cumsum, topk
+from tessera.doors.shapes import arange, flip, full, ones, pad, split, squeeze, stack, swapaxes, unsqueeze, zeros
 from tessera.doors.spectral import (
     complex,
     conj,
@@ -69,6 +75,7 @@ __all__ = [
     "add",
     "all",
     "any",
+    "arange",
     "argmax",
     "avg_pool2d",
     "batch_norm",
@@ -82,10 +89,14 @@ __all__ = [
     "constant",
     "conv2d",
     "cos",
+    "cross_entropy",
     "cumsum",
     "depthwise_conv2d",
     "div",
+    "dropout",
+    "einsum",
     "elu",
+    "embedding",
     "eq",
     "erf",
     "exp",
@@ -93,7 +104,10 @@ __all__ = [
     "fft",
     "fft2",
     "flash_attention",
+    "flip",
     "floor",
+    "full",
+    "gather",
     "ge",
     "gelu",
     "gemm",
@@ -102,6 +116,7 @@ __all__ = [
     "ifft",
     "ifft2",
     "imag",
+    "index_select",
     "int8_linear",
     "irfft",
     "irfft2",
@@ -128,6 +143,9 @@ __all__ = [
     "mul",
     "ne",
     "neg",
+    "one_hot",
+    "ones",
+    "pad",
     "pow",
     "prod",
     "quantize",
@@ -137,24 +155,33 @@ __all__ = [
     "rfft",
     "rfft2",
     "rms_norm",
+    "rope",
     "round",
     "rsqrt",
+    "scatter_add",
     "sigmoid",
     "silu",
     "sin",
     "softmax",
     "softplus",
     "spectral_conv",
+    "split",
     "sqrt",
+    "squeeze",
+    "stack",
     "std",
     "sub",
     "sum",
+    "swapaxes",
+    "take",
     "tanh",
     "tensor",
     "topk",
     "transpose",
+    "unsqueeze",
     "var",
     "where",
+    "zeros",
 ]
 
 _Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]

@@ -10,12 +10,13 @@ import torch
 from hypothesis import strategies as st
 
 from tessera import op
-from tessera.dtypes import COMPLEX, SUPPORTED, DType, bool_
+from tessera.doors.shapes import PAD_MODES
+from tessera.dtypes import COMPLEX, SUPPORTED, DType, bool_, int64
 from tessera.errors import DTypeError
 from tessera.lazy.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
-from tests.property.library_cases import LIBRARY_CASES, PROBES, Case
+from tests.property.library_cases import INDEXED, LIBRARY_CASES, PROBES, Case
 from tests.property.operands import EXTENTS, LAYOUTS, Shape, Values, filled, laid_out, shapes
 
 Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
@@ -23,6 +24,8 @@ Draw: TypeAlias = Callable[[st.SearchStrategy[Any]], Any]
 
 def operand_dtypes(record: Operator) -> list[DType]:
     """The dtypes that an operator takes, as it says itself when it is called."""
+    if not record.arity[0]:
+        return [int64]
     accepted = []
     for dtype in sorted(SUPPORTED - COMPLEX, key=lambda dtype: dtype.name):
         if record.family in ("attention", "convolution", "window"):  # their operands are not alike
@@ -31,7 +34,12 @@ def operand_dtypes(record: Operator) -> list[DType]:
         operand = as_node(torch.ones((2, 2), dtype=dtype.torch))
         condition = [as_node(torch.ones((2, 2), dtype=torch.bool))] if record.name == "where" else []
         try:
-            call(record.name, *condition, *[operand] * (record.arity[0] - len(condition)), **_probe(record))
+            operands = [*condition, *[operand] * (record.arity[0] - len(condition))]
+            if record.name == "philox":
+                operands[1] = as_node(torch.ones((), dtype=dtype.torch))
+            if record.name in INDEXED:
+                operands[1] = as_node(torch.ones((2, 2), dtype=torch.int64))
+            call(record.name, *operands, **_probe(record))
         except DTypeError:
             continue
         accepted.append(dtype)
@@ -45,6 +53,7 @@ def _probe(record: Operator) -> dict[str, Any]:
         "transpose": {"permutation": (1, 0)},
         "slice": {"starts": (0, 0), "sizes": (1, 1), "steps": (1, 1)},
         "clamp": {"minimum": 0},
+        "pad": {"before": (1, 0), "after": (0, 1), "mode": "reflect"},
         **PROBES,
     }
     return given.get(record.name, {"axes": (0,)} if record.family == "reduction" else {})
@@ -79,6 +88,8 @@ def _elementwise(draw: Draw, record: Operator, dtype: DType) -> Case:
     if record.name == "gelu":
         attributes["approximate"] = draw(st.sampled_from(("none", "tanh")))
     operands = [_operand(draw, _broadcasting(draw, shape), dtype, values) for _ in range(count)]
+    if record.name == "philox":
+        operands = [_operand(draw, shape, dtype, values), _operand(draw, (), dtype, values)]
     if record.name == "where":
         operands[0] = _operand(draw, _broadcasting(draw, shape), bool_, values)
     if record.name == "pow":
@@ -284,6 +295,8 @@ def _window(draw: Draw, record: Operator, dtype: DType) -> Case:
 def _layout(draw: Draw, record: Operator, dtype: DType) -> Case:
     rank = draw(st.sampled_from((1, 2, 3)))
     shape = draw(shapes(rank))
+    if record.name == "iota":
+        return Case(call("iota", shape=shape))
     values: Values = "unbounded"
     x = as_node(_operand(draw, shape, dtype, values))
     if record.name == "concat":
@@ -291,7 +304,17 @@ def _layout(draw: Draw, record: Operator, dtype: DType) -> Case:
         extents = draw(st.lists(st.sampled_from(EXTENTS), max_size=3))
         parts = [(*shape[:axis], extent, *shape[axis + 1 :]) for extent in extents]
         return Case(call("concat", x, *[as_node(_operand(draw, p, dtype, values)) for p in parts], axis=axis))
+    if record.name == "pad":
+        return _padded(draw, x, shape, dtype)
     return Case(call(record.name, x, **_layout_attributes(draw, record, shape)))
+
+
+def _padded(draw: Draw, x: Any, shape: Shape, dtype: DType) -> Case:
+    mode = draw(st.sampled_from(PAD_MODES))
+    most = [{"reflect": extent - 1, "replicate": 4 * bool(extent), "circular": extent}.get(mode, 4) for extent in shape]
+    sides = [tuple(draw(st.integers(0, min(max(width, 0), 4))) for width in most) for _ in range(2)]
+    fill = [as_node(filled((), dtype, "special", draw(st.integers(0, 99))))] if mode == "constant" else []
+    return Case(call("pad", x, *fill, before=sides[0], after=sides[1], mode=mode))
 
 
 def _layout_attributes(draw: Draw, record: Operator, shape: Shape) -> dict[str, Any]:
@@ -306,8 +329,15 @@ def _layout_attributes(draw: Draw, record: Operator, shape: Shape) -> dict[str, 
         first = draw(st.sampled_from([1, *divisors])) if count else 0
         return {"shape": (first, count // first) if first else (0, 4)}
     starts = tuple(draw(st.integers(0, extent)) for extent in shape)
-    steps = tuple(draw(st.integers(1, 3)) for _ in shape)
-    sizes = tuple(-(-(extent - start) // step) for extent, start, step in zip(shape, starts, steps, strict=True))
+    steps = tuple(draw(st.sampled_from((1, 2, 3, -1, -2))) for _ in shape)
+    starts = tuple(
+        start if step > 0 else max(extent - 1 - start, 0)
+        for start, step, extent in zip(starts, steps, shape, strict=True)
+    )
+    sizes = tuple(
+        -(-(extent - start) // step) if step > 0 else (start // -step + 1 if extent else 0)
+        for start, step, extent in zip(starts, steps, shape, strict=True)
+    )
     return {"starts": starts, "sizes": sizes, "steps": steps}
 
 

@@ -27,6 +27,9 @@ class Case:
     scale: torch.Tensor | float = 0.0
 
 
+INDEXED = frozenset(("take", "put_sum", "gather", "scatter_add"))
+"""Operators whose second operand is one of indices."""
+
 PROBES: Mapping[str, dict[str, Any]] = {
     "scatter_along": {"extent": 2},
     "refit": {"shape": (2, 3)},
@@ -88,6 +91,61 @@ def _spread(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(call("spread", as_node(x), shape=shape, steps=steps))
 
 
+def _places(draw: Draw, shape: Shape, extent: int) -> torch.Tensor:
+    """Indices in range; none where nothing is there to index."""
+    drawn = draw(st.integers(0, 1 << 16))
+    return torch.randint(0, max(extent, 1), shape if extent else (0,), generator=torch.Generator().manual_seed(drawn))
+
+
+def _checked(draw: Draw, record: Operator, dtype: DType) -> Case:
+    index = _places(draw, draw(shapes(2)), 7).to(dtype.torch)
+    return Case(call("checked_index", as_node(index), what="test", extent=7))
+
+
+def _take(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    axis = draw(st.integers(0, x.ndim - 1))
+    index = _places(draw, draw(shapes(draw(st.integers(0, 2)))), x.shape[axis])
+    return Case(call("take", as_node(x), as_node(index), axis=axis))
+
+
+def _put_sum(draw: Draw, record: Operator, dtype: DType) -> Case:
+    shape, axis, extent = draw(shapes(draw(st.integers(1, 3)))), 0, draw(st.integers(1, 9))
+    x = _ordinary(draw, dtype, shape)
+    index = _places(draw, shape[:1], extent)
+    tensor = call("put_sum", as_node(x), as_node(index), axis=axis, extent=extent)
+    return Case(tensor, _magnitude(record, (x, index), what="", axis=axis, extent=extent))
+
+
+def _ordinary(draw: Draw, dtype: DType, shape: Shape) -> torch.Tensor:
+    return laid_out(filled(shape, dtype, "ordinary", draw(st.integers(0, 1 << 16))), draw(st.sampled_from(LAYOUTS)))
+
+
+def _magnitude(record: Operator, operands: tuple[torch.Tensor, ...], **attributes: Any) -> torch.Tensor | float:
+    """The sum of magnitudes that sums of floats have errors of."""
+    sizes = [x if x.dtype == torch.int64 else x.double().abs() for x in operands]
+    return record.reference(*sizes, **attributes) if operands[0].is_floating_point() else 0.0
+
+
+def _gather(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    axis = draw(st.integers(0, x.ndim - 1))
+    wanted = tuple(draw(st.integers(0, extent)) for extent in x.shape)
+    index = _places(draw, wanted, x.shape[axis]).reshape(wanted if x.shape[axis] else (*[0] * x.ndim,))
+    return Case(call("gather", as_node(x), as_node(index), axis=axis))
+
+
+def _scatter_add(draw: Draw, record: Operator, dtype: DType) -> Case:
+    shape = draw(shapes(draw(st.integers(1, 3))))
+    axis = draw(st.integers(0, len(shape) - 1))
+    wanted = tuple(draw(st.integers(0, extent)) if shape[axis] else 0 for extent in shape)
+    more = tuple(extent + draw(st.integers(0, 2)) for extent in wanted)
+    x, source = _ordinary(draw, dtype, shape), _ordinary(draw, dtype, more)
+    index = _places(draw, wanted, shape[axis]).reshape(wanted)
+    tensor = call("scatter_add", as_node(x), as_node(index), as_node(source), axis=axis)
+    return Case(tensor, _magnitude(record, (x, index, source), axis=axis))
+
+
 LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "cumsum": _cumsum,
     "topk_values": _topk,
@@ -95,4 +153,9 @@ LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "scatter_along": _scatter,
     "refit": _refit,
     "spread": _spread,
+    "checked_index": _checked,
+    "take": _take,
+    "put_sum": _put_sum,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
 }

@@ -16,8 +16,8 @@ from tessera.scheduling.spec import Argument
 
 Shape = tuple[int, ...]
 Names: TypeAlias = tuple[str, ...]
-Kinds: TypeAlias = tuple[tuple[DType, bool], ...]
-"""The dtype of each array, and whether it is a scalar."""
+Kinds: TypeAlias = tuple[tuple[DType, bool, bool], ...]
+"""The dtype of each array, whether it is a scalar, and whether it is counted."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +48,8 @@ class View(NamedTuple):
     strides: Strides
     offset_bytes: int = 0
     is_scalar: bool = False
+    is_counted: bool = False
+    """Whether elements are their row-major numbers, of which none lies in memory: the shape and strides say it all."""
 
 
 class ShapedArrays(NamedTuple):
@@ -209,8 +211,8 @@ def numbered(prefix: str, count: int, *last: str) -> Names:
 
 
 def kinds_of(arrays: Sequence[tuple[View, Alignment]]) -> Kinds:
-    """The dtype of each array, and whether it is a scalar."""
-    return tuple([(view.dtype, view.is_scalar) for view, _ in arrays])
+    """The dtype of each array, whether it is a scalar, and whether it is counted."""
+    return tuple([(view.dtype, view.is_scalar, view.is_counted) for view, _ in arrays])
 
 
 def axes_classes(axes: Axes) -> tuple[tuple[bool, ...], tuple[Column, ...]]:
@@ -240,7 +242,7 @@ def _map_reduce_layout(
     arguments: list[Argument] = []
     axes: list[Names] = []
     picks: list[tuple[int, ...]] = []
-    for index, (dtype, is_scalar) in enumerate(kinds):
+    for index, (dtype, is_scalar, is_counted) in enumerate(kinds):
         walked: dict[str, int] = {}
         if not is_scalar:
             walked = {name: place for place, name in enumerate(names) if classes[place][index]}
@@ -252,11 +254,22 @@ def _map_reduce_layout(
         static = tuple(
             1 if name == "c" and _class(classes, place, index) == 1 else None for name, place in walked.items()
         )
-        arguments.append(Argument(dtype, tuple(walked), static, is_scalar))
+        counted = _counted(walked, len(names)) if is_counted else None
+        arguments.append(Argument(dtype, tuple(walked), static, is_scalar, counted=counted))
         axes.append(tuple(walked))
         picks.append(tuple(walked.values()))
     outer = names[: -2 if reduced == "r" else -1]
     return ArrayLayout(Pattern(tuple(arguments), outer, reduced, "c", True), tuple(axes), tuple(picks))
+
+
+def _counted(walked: Mapping[str, int], columns: int) -> Names:
+    """The axes that a counted array walks, in the order of its dimensions, without those that it walks for others."""
+    own = [name for name, pick in walked.items() if pick < columns]
+    return tuple(sorted(own, key=lambda name: (_ORDER.index(name[0]), int(name[1:] or 0))))
+
+
+_ORDER = "bormnic"
+"""Initials of axes in the order of the domain: batch or outer ones, the reduced one, those inside it, lanes."""
 
 
 def _class(classes: tuple[Column, ...], pick: int, array: int) -> int:
@@ -279,7 +292,7 @@ def _contraction_layout(
     axes: list[Names] = []
     picks: list[tuple[int, ...]] = []
     carried_k = any(classes[-1])
-    for index, (dtype, is_scalar) in enumerate(kinds):
+    for index, (dtype, is_scalar, is_counted) in enumerate(kinds):
         walked: dict[str, int] = {}
         forced = {"m", "n"} if index >= loads else {"k"} if index == 0 and not carried_k else set()
         single = {name for place, name in enumerate("mnk", batch) if place in alignments[index]}
@@ -290,7 +303,8 @@ def _contraction_layout(
                 walked[name] = len(names) + ones[place]
         unit = _unit_label(tuple(walked), tuple(_class(classes, pick, index) for pick in walked.values()))
         static = tuple(1 if name == unit else None for name in walked)
-        arguments.append(Argument(dtype, tuple(walked), static, is_scalar))
+        counted = _counted(walked, len(names)) if is_counted else None
+        arguments.append(Argument(dtype, tuple(walked), static, is_scalar, counted=counted))
         axes.append(tuple(walked))
         picks.append(tuple(walked.values()))
     return ArrayLayout(Pattern(tuple(arguments), names[:-3], None, "n", True), tuple(axes), tuple(picks))
@@ -308,7 +322,7 @@ def _attention_layout(
     arguments: list[Argument] = []
     axes: list[Names] = []
     picks: list[tuple[int, ...]] = []
-    for index, ((dtype, is_scalar), role) in enumerate(zip(kinds, roles, strict=True)):
+    for index, ((dtype, is_scalar, _), role) in enumerate(zip(kinds, roles, strict=True)):
         walked: dict[str, int] = {}
         for place, name in enumerate(() if is_scalar else names):
             if classes[place][index] and not ones[place]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from tessera.compiler.arrays import (
@@ -32,9 +31,9 @@ from tessera.compiler.launches import (
     kernel_launches,
     views_of,
 )
-from tessera.compiler.layout_views import layout_view, words_of
+from tessera.compiler.layout_views import centre, counted, layout_view, paddings, words_of
 from tessera.compiler.library_calls import kept_result, library_launch
-from tessera.compiler.placement import part_offset, placed_in_results, places_of, strides_before
+from tessera.compiler.placement import part_offset, placed_in_results, places_of, slots_of, strides_before
 from tessera.compiler.program import Alignment, KernelItem, LayoutItem, LibraryItem, Program, ValueInfo
 from tessera.compiler.split_k import PARTS, part_arrays, split_product
 from tessera.compiler.window_arrays import window_arrays, with_taps_along_lanes
@@ -44,16 +43,12 @@ from tessera.lazy import structure as structures
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.rewrite.groups import PRODUCTS
-from tessera.runtime.derived import Derivation
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
-from tessera.runtime.plan import Output, Slot
+from tessera.runtime.plan import Output
 from tessera.scheduling.schedule import Schedule
 
 Arrays: TypeAlias = Sequence[tuple[View, Alignment]]
 """What a kernel reads and then what it writes, and how each lies over its domain."""
-
-_slot = lru_cache(maxsize=1 << 10)(Slot)
-"""Makes a slot; plans share them."""
 
 FAMILY_ARRAYS: Mapping[str, Callable[[KernelItem, Sequence[int], Arrays], ShapedArrays]] = {
     "attention": lambda item, domain, arrays: attention_arrays(domain, arrays, len(item.loads)),
@@ -136,6 +131,7 @@ class Launcher:
         if item.family == "window":
             arrays = with_taps_along_lanes(arrays, self._copied)
         if item.family in FAMILY_ARRAYS:
+            arrays = [(self._readable(view, place, item), place) for view, place in arrays]
             shaped = FAMILY_ARRAYS[item.family](item, domain, arrays)
         else:
             merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
@@ -154,6 +150,18 @@ class Launcher:
             return
         for step in self.compiler.steps(call, choice, self.new):
             self._note(step)
+
+    def _readable(self, view: View, alignment: Alignment, item: KernelItem) -> View:
+        """The view, or a copy in memory of numbers that a product or attention reads for more than its result."""
+        rank = len(item.stores[0])
+        inside = item.family == "contraction" and all(axis is None or axis < rank for axis in alignment)
+        return view if inside or not view.is_counted else self.in_memory(view)
+
+    def in_memory(self, view: View) -> View:
+        """The view itself, or a copy of what has no address: a scalar argument, which lies in the address table, and
+        numbers of elements, which lie nowhere.
+        """
+        return self._copied(view) if view.is_scalar or view.is_counted else view
 
     def _add(self, call: Call, choice: Choice) -> None:
         self._note(Launch(call, choice))
@@ -208,16 +216,12 @@ class Launcher:
         self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None
     ) -> None:
         """A reduction over several dimensions that do not merge runs over contiguous copies of its inputs."""
-        copies = []
-        for view in inputs:
-            copy = self.new(view.shape, view.dtype)
-            self.copy(view, copy)
-            copies.append(copy)
-        self.launch(item, copies, outputs, schedule)
+        self.launch(item, [self._copied(view) for view in inputs], outputs, schedule)
 
-    def _copied(self, view: View, strides: Shape) -> View:
-        """A copy of a view in memory of the plan, in these strides."""
-        copy = self.new(view.shape, view.dtype)._replace(strides=strides)
+    def _copied(self, view: View, strides: Shape | None = None) -> View:
+        """A copy of a view in memory of the plan, in these strides; contiguous by default."""
+        copy = self.new(view.shape, view.dtype)
+        copy = copy if strides is None else copy._replace(strides=strides)
         self.copy(view, copy)
         return copy
 
@@ -237,7 +241,6 @@ class _Binder(Launcher):
         super().__init__(compiler, extents_of(program, order))
         self.views: dict[int, View] = {}
         self.places = places_of(program)
-        self.derived: list[tuple[int, Derivation]] = []
 
     def place(self) -> None:
         """Turns every item of the program into views and launches."""
@@ -275,6 +278,8 @@ class _Binder(Launcher):
         chain, part = self.places.chains.get(value), self.places.parts.get(value)
         if part is not None:
             whole = self._joined(part.joined)
+            if part.joined.operator == "pad":
+                return centre(whole, shape, self.order[part.joined.node].structure.named_attributes["before"])
             offset = part_offset(part, self._shape) * whole.strides[part.joined.axis] * dtype.itemsize
             return View(whole.storage, dtype, shape, whole.strides, offset)
         view = self.new(shape, dtype)
@@ -282,7 +287,7 @@ class _Binder(Launcher):
         return view if strides is None else view._replace(strides=strides)
 
     def _joined(self, item: LayoutItem) -> View:
-        """The result of a concatenation, into which its parts are written."""
+        """The result of a concatenation or of padding, into which its parts are written."""
         known = self.views.get(item.output)
         if known is None:
             known = self.new(self._shape(item.output), self.program.values[item.output].dtype)
@@ -290,7 +295,7 @@ class _Binder(Launcher):
         return known
 
     def _library(self, item: LibraryItem) -> None:
-        inputs = [self._in_memory(self.views[value]) for value in item.inputs]
+        inputs = [self._for_library(self.views[value]) for value in item.inputs]
         node = self.order[item.node].structure
         kept = kept_result(node, inputs)
         if kept is not None:
@@ -304,31 +309,40 @@ class _Binder(Launcher):
         if any([0 not in view.shape for view in launch.outputs]):  # noqa: C419 - on the path of binding
             self._note(launch)
 
+    def _for_library(self, view: View) -> View:
+        """The view, or a copy of what torch cannot see: what has no address, or is walked backwards."""
+        forwards = all([stride >= 0 for stride in view.strides])  # noqa: C419 - on the path of binding
+        return self.in_memory(view) if forwards else self._copied(view)
+
     # -- layout operators -----------------------------------------------------------------------------------------
 
     def _layout(self, item: LayoutItem) -> None:
         shape = self._shape(item.output)
-        if item.operator == "concat":
-            self._concat(item)
+        if item.operator in _MADE:
+            self.views[item.output] = _MADE[item.operator](self, item)
             return
-        source = self._in_memory(self.views[item.inputs[0]])
+        source = self.in_memory(self.views[item.inputs[0]])
         view = layout_view(item, source, shape, self.order[item.node].structure)
         if view is None:
-            contiguous = self.new(source.shape, source.dtype)
-            self.copy(source, contiguous)
-            view = layout_view(item, contiguous, shape, self.order[item.node].structure)
+            view = layout_view(item, self._copied(source), shape, self.order[item.node].structure)
             assert view is not None
         self.views[item.output] = view
 
-    def _in_memory(self, view: View) -> View:
-        """The view itself, or a copy of a scalar argument, which lies in the address table and has no address."""
-        if not view.is_scalar:
-            return view
-        copy = self.new(view.shape, view.dtype)
-        self.copy(view, copy)
-        return copy
+    def _counted(self, item: LayoutItem) -> View:
+        return counted(self._shape(item.output))
 
-    def _concat(self, item: LayoutItem) -> None:
+    def _pad(self, item: LayoutItem) -> View:
+        """Copies what is padded, unless it was written in its place, and then what goes around it."""
+        result, attributes = self._joined(item), self.order[item.node].structure.named_attributes
+        source, *value = [self.views[value] for value in item.inputs]
+        if source.storage is not result.storage:
+            self.copy(source, centre(result, source.shape, attributes["before"]))
+        fill = self.in_memory(value[0]) if value else None
+        for copied, target in paddings(result, source.shape, attributes["before"], attributes["mode"], fill):
+            self.copy(copied, target)
+        return result
+
+    def _concat(self, item: LayoutItem) -> View:
         """Copies the parts that have not been written in their places."""
         result, axis, start = self._joined(item), item.axis, 0
         for value in item.inputs:
@@ -337,6 +351,7 @@ class _Binder(Launcher):
             if part.storage is not result.storage:
                 self.copy(part, View(result.storage, result.dtype, part.shape, result.strides, offset))
             start += part.shape[axis]
+        return result
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
@@ -351,51 +366,26 @@ class _Binder(Launcher):
         temporaries = [s for s in storages if s.leaf is None and s not in results]
         temporaries = placed_in_results(temporaries, results) if temporaries else temporaries
         layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries]) if temporaries else NOTHING_PLACED
-        slots = self._slots(storages, results, temporaries, layout.offsets)
+        slots, derived = slots_of(storages, results, temporaries, layout.offsets)
         outputs = [self._output(root, results) for root in roots]
-        return Memory(slots, [storage.nbytes for storage in results], outputs, layout.nbytes, self.derived)
+        return Memory(slots, [storage.nbytes for storage in results], outputs, layout.nbytes, derived)
 
     def _root_view(self, value: int) -> View:
         view = self.views[value]
-        if view.storage.leaf is None and not view.offset_bytes:
-            return view
-        # A root that rewriting reduced to (a view of) an input, or a part of a temporary: results own their memory.
-        copy = self.new(view.shape, view.dtype)
-        self.copy(view, copy)
-        return copy
-
-    def _slots(
-        self,
-        storages: Sequence[Storage],
-        results: Sequence[Storage],
-        temporaries: Sequence[Storage],
-        offsets: Sequence[int],
-    ) -> list[Slot]:
-        slots: list[Slot] = []
-        of_leaf: dict[tuple[int, Derivation | None], int] = {}
-        for storage in storages:
-            if storage.leaf is None:
-                continue
-            key = storage.leaf, storage.derivation
-            if key not in of_leaf:
-                of_leaf[key] = len(slots)
-                if storage.derivation is None:
-                    slots.append(_slot("leaf", storage.leaf))
-                else:
-                    slots.append(_slot("derived", len(self.derived)))
-                    self.derived.append((storage.leaf, storage.derivation))
-            storage.slot = of_leaf[key]
-        for index, storage in enumerate(results):
-            storage.slot = len(slots)
-            slots.append(_slot("result", index))
-            for guest in storage.guests:
-                guest.slot = storage.slot
-        if temporaries:
-            for storage, offset in zip(temporaries, offsets, strict=True):
-                storage.slot, storage.offset = len(slots), offset
-            slots.append(_slot("arena"))
-        return slots
+        repeated = any([not stride and size > 1 for size, stride in zip(view.shape, view.strides, strict=True)])  # noqa: C419
+        # A root that rewriting reduced to (a view of) an input, a part of a temporary, or one element repeated: results
+        # own their memory, and may be written to.
+        owned = view.storage.leaf is None and not (view.offset_bytes or view.is_counted or repeated)
+        return view if owned else self._copied(view)
 
     def _output(self, view: View, results: Sequence[Storage]) -> Output:
         structure = structures.buffer(view.shape, view.strides, view.dtype, self.compiler.device)
         return Output(results.index(view.storage), structure)
+
+
+_MADE: Mapping[str, Callable[[_Binder, LayoutItem], View]] = {
+    "concat": _Binder._concat,
+    "iota": _Binder._counted,
+    "pad": _Binder._pad,
+}
+"""Layout operators that are no views of their first operand."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from tessera.compiler.arrays import Shape, View
+from tessera.compiler.arrays import Shape, Storage, View
 from tessera.compiler.program import LayoutItem
 from tessera.dtypes import complex_of, int64, real_of
-from tessera.lazy.structure import Structure
+from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
+from tessera.ops.layout import pad_sources
 
 _Rule: TypeAlias = Callable[[LayoutItem, View, Shape, Structure], View | None]
 
@@ -21,6 +22,30 @@ def layout_view(item: LayoutItem, source: View, shape: Shape, node: Structure) -
     the attributes, `shape` is the result's.
     """
     return _RULES[item.operator](item, source, shape, node)
+
+
+def counted(shape: Shape) -> View:
+    """The numbers of a shape's elements; kernels take an address for them, at which nothing is read."""
+    return View(Storage(int64.itemsize), int64, shape, contiguous_strides(shape), is_counted=True)
+
+
+def centre(result: View, shape: Shape, before: Shape) -> View:
+    """Where the elements of what is padded lie in the padded tensor."""
+    return _stepped(result, shape, before, (1,) * len(shape))
+
+
+def paddings(result: View, shape: Shape, before: Shape, mode: str, fill: View | None) -> Iterator[tuple[View, View]]:
+    """What to copy where, in order, once the centre is in its place: along one axis after the other, over all that is
+    there of the axes before.
+    """
+    for axis, (extent, front) in enumerate(zip(shape, before, strict=True)):
+        back = result.shape[axis] - front - extent
+        band = centre(result, (*result.shape[: axis + 1], *shape[axis + 1 :]), (*[0] * (axis + 1), *before[axis + 1 :]))
+        sources = pad_sources(mode, extent, front, back)
+        for at, width, (start, step) in ((0, front, sources[0]), (front + extent, back, sources[1])):
+            if width:
+                target = _along(band, axis, at, width, 1)
+                yield _repeated(fill, target.shape) if fill else _along(band, axis, start, width, step), target
 
 
 def words_of(view: View) -> View:
@@ -40,6 +65,10 @@ def _transposed(item: LayoutItem, source: View, shape: Shape, node: Structure) -
 
 
 def _broadcast(item: LayoutItem, source: View, shape: Shape, node: Structure) -> View:
+    return _repeated(source, shape)
+
+
+def _repeated(source: View, shape: Shape) -> View:
     lead = len(shape) - len(source.shape)
     strides = (0,) * lead + tuple(
         0 if own != wanted else stride
@@ -50,10 +79,21 @@ def _broadcast(item: LayoutItem, source: View, shape: Shape, node: Structure) ->
 
 def _sliced(item: LayoutItem, source: View, shape: Shape, node: Structure) -> View:
     attributes = node.named_attributes
-    starts, steps = attributes["starts"], attributes["steps"]
+    return _stepped(source, shape, attributes["starts"], attributes["steps"])
+
+
+def _stepped(source: View, shape: Shape, starts: Shape, steps: Shape) -> View:
+    """Elements `starts[d] + i * steps[d]`, `shape[d]` of them; a step of 0 repeats one, -1 goes back."""
     first = sum(start * stride for start, stride in zip(starts, source.strides, strict=True)) if 0 not in shape else 0
     strides = tuple(stride * step for stride, step in zip(source.strides, steps, strict=True))
     return View(source.storage, source.dtype, shape, strides, source.offset_bytes + first * source.dtype.itemsize)
+
+
+def _along(source: View, axis: int, start: int, size: int, step: int) -> View:
+    """`size` elements along an axis."""
+    starts = tuple(start if dim == axis else 0 for dim in range(len(source.shape)))
+    steps = tuple(step if dim == axis else 1 for dim in range(len(source.shape)))
+    return _stepped(source, (*source.shape[:axis], size, *source.shape[axis + 1 :]), starts, steps)
 
 
 def _reshaped(item: LayoutItem, source: View, shape: Shape, node: Structure) -> View | None:

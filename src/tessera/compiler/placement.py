@@ -9,6 +9,7 @@ Only the order of the leading dimensions is changed: the last one stays contiguo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -17,14 +18,19 @@ from tessera.compiler.layout import Strides
 from tessera.compiler.program import KernelItem, LayoutItem, Program
 from tessera.lazy.structure import contiguous_strides
 from tessera.lazy.views import reshaped_strides
+from tessera.runtime.derived import Derivation
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
+from tessera.runtime.plan import Slot
+
+_slot = lru_cache(maxsize=1 << 10)(Slot)
+"""Makes a slot; plans share them."""
 
 Chain = tuple[LayoutItem, ...]
 """Views one after the other, each of them all that reads the one before."""
 
 
 class Part(NamedTuple):
-    """A value that is one operand of a concatenation, and is read by nothing else."""
+    """A value that is one operand of a concatenation, or is padded, and is read by nothing else."""
 
     joined: LayoutItem
     place: int
@@ -60,11 +66,16 @@ def _found(program: Program) -> Places:
     for item in program.items:
         for value in item.outputs if isinstance(item, KernelItem) else ():
             reader = _only_reader(value, readers, program)
-            if reader is not None and reader.operator == "concat":
+            if reader is not None and value in _parts_of(reader):
                 parts[value] = Part(reader, reader.inputs.index(value))
             elif reader is not None and (chain := _chain(value, readers, program)):
                 chains[value] = chain
     return Places(chains, parts)
+
+
+def _parts_of(item: LayoutItem) -> Sequence[int]:
+    """The operands whose elements an item's result is made of; padding has a number beside them."""
+    return {"concat": item.inputs, "pad": item.inputs[:1]}.get(item.operator, ())
 
 
 def _only_reader(value: int, readers: Mapping[int, list[object]], program: Program) -> LayoutItem | None:
@@ -111,6 +122,39 @@ def strides_before(chain: Chain, shape_of: Callable[[int], Shape]) -> Strides | 
 def part_offset(part: Part, shape_of: Callable[[int], Shape]) -> int:
     """The position of a part along the axis of its concatenation."""
     return sum([shape_of(value)[part.joined.axis] for value in part.joined.inputs[: part.place]])
+
+
+def slots_of(
+    storages: Sequence[Storage], results: Sequence[Storage], temporaries: Sequence[Storage], offsets: Sequence[int]
+) -> tuple[list[Slot], list[tuple[int, Derivation]]]:
+    """The slots of the address table, which storages are given with their offsets, and (leaf, what is made of it) of
+    the derived ones.
+    """
+    slots: list[Slot] = []
+    derived: list[tuple[int, Derivation]] = []
+    of_leaf: dict[tuple[int, Derivation | None], int] = {}
+    for storage in storages:
+        if storage.leaf is None:
+            continue
+        key = storage.leaf, storage.derivation
+        if key not in of_leaf:
+            of_leaf[key] = len(slots)
+            if storage.derivation is None:
+                slots.append(_slot("leaf", storage.leaf))
+            else:
+                slots.append(_slot("derived", len(derived)))
+                derived.append((storage.leaf, storage.derivation))
+        storage.slot = of_leaf[key]
+    for index, storage in enumerate(results):
+        storage.slot = len(slots)
+        slots.append(_slot("result", index))
+        for guest in storage.guests:
+            guest.slot = storage.slot
+    if temporaries:
+        for storage, offset in zip(temporaries, offsets, strict=True):
+            storage.slot, storage.offset = len(slots), offset
+        slots.append(_slot("arena"))
+    return slots, derived
 
 
 def placed_in_results(temporaries: Sequence[Storage], results: Sequence[Storage]) -> list[Storage]:

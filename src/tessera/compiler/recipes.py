@@ -49,7 +49,9 @@ def _spec(spec: Spec) -> Iterator[str]:
 
 
 def _argument(argument: Argument) -> str:
-    return f"{argument.dtype} {argument.axes} {argument.strides} {argument.is_scalar} {argument.panels}"
+    return (
+        f"{argument.dtype} {argument.axes} {argument.strides} {argument.is_scalar} {argument.panels} {argument.counted}"
+    )
 
 
 def _value(value: Value, numbers: dict[Value, int]) -> str:

@@ -82,6 +82,8 @@ class _RegionReader:
         argument = self.pattern.arguments[position]
         if argument.is_scalar:
             return self.recorder.scalar(position, argument.dtype)
+        if argument.counted is not None:
+            return self.recorder.count(position, argument.counted)
         return self.recorder.load(position, argument.dtype, argument.axes)
 
     def run(self, operation: GraphOperation) -> None:

@@ -170,7 +170,8 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
         target=target,
         workers=1,
     )
-    arguments = [(argument.axes, argument.dtype.itemsize) for argument in spec.arguments]
+    # What is counted is not read.
+    arguments = [(a.axes, a.dtype.itemsize if a.counted is None else 0) for a in spec.arguments]
 
     def pose(extents: Mapping[str, int], workers: int) -> Problem:
         sizes = [math.prod([extents[axis] for axis in axes]) * itemsize for axes, itemsize in arguments]

@@ -105,7 +105,7 @@ def _window_layout(
     arguments: list[Argument] = []
     axes: list[Names] = []
     picks: list[tuple[int, ...]] = []
-    for index, ((dtype, is_scalar), role) in enumerate(zip(kinds, roles, strict=True)):
+    for index, ((dtype, is_scalar, _), role) in enumerate(zip(kinds, roles, strict=True)):
         walked: dict[str, int] = {}
         for place, name in enumerate(() if is_scalar else names):
             if classes[place][index] and (not ones[place] or name in forced[role]):

@@ -134,9 +134,12 @@ _FORMS: dict[str, OperatorForm] = {
     "transpose": OperatorForm(_UNARY, rules.transpose, {"permutation": tuple}),
     "broadcast_to": OperatorForm(_UNARY, rules.broadcast_to),
     "concat": OperatorForm((1, UNBOUNDED), rules.concat, {"axis": int}),
+    "pad": OperatorForm((1, 2), rules.pad, {"mode": str}),
     "slice": OperatorForm(_UNARY, rules.slice_, optional={"starts": tuple, "steps": tuple}),
     "view_as_real": OperatorForm(_UNARY, rules.view_as_real),
     "view_as_complex": OperatorForm(_UNARY, rules.view_as_complex),
+    "iota": OperatorForm((0, 0), rules.iota),
+    "philox": OperatorForm(_BINARY, rules.arithmetic),
     "constant": OperatorForm((0, 0), rules.constant, {"value": object}),
     "library": OperatorForm((1, UNBOUNDED), rules.library, {"callee": str}),
 }

@@ -423,8 +423,25 @@ def view_as_complex(op: Operation) -> None:
     _expect_extents(op, tuple(lead))
 
 
+def pad(op: Operation) -> None:
+    """Elements around those of the first operand: copies of them, or the second operand, a number ("constant")."""
+    mode, (data, *value) = to_value(op.attributes["mode"]), operand_types(op)
+    if mode not in ("constant", "reflect", "replicate", "circular"):
+        fail(op, f"no mode is called {mode}")
+    if len(value) != (mode == "constant") or any(each.get_shape() for each in value):
+        fail(op, "mode constant takes one number, the others none")
+    if data.get_num_dims() != result_type(op).get_num_dims():
+        fail(op, "ranks differ")
+    _expect_element(op, _expect_one_element(op))
+
+
 def library(op: Operation) -> None:
     """A call of a library, which the record of the operator `callee` describes; its extents are the plan's to know."""
+
+
+def iota(op: Operation) -> None:
+    """The row-major numbers of the result's elements, in i64."""
+    _expect_element(op, INT64)
 
 
 def constant(op: Operation) -> None:

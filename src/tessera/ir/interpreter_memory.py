@@ -80,7 +80,7 @@ def _inside(buffer: torch.Tensor, window: Window) -> torch.Tensor | None:
         return None
     walked = [dim for dim in window.order if dim >= 0]
     fixed = [dim for dim in range(buffer.dim()) if dim not in walked]
-    view = part.permute(*walked, *fixed).flatten(len(walked)).squeeze(-1) if fixed else part.permute(*walked)
+    view = part.permute([*walked, *fixed]).flatten(len(walked)).squeeze(-1) if fixed else part.permute(walked)
     for position, dim in enumerate(window.order):
         if dim < 0:
             view = view.unsqueeze(position)

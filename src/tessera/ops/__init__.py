@@ -6,6 +6,8 @@ from tessera.ops import contraction as contraction
 from tessera.ops import convolution as convolution
 from tessera.ops import elementwise as elementwise
 from tessera.ops import fourier as fourier
+from tessera.ops import generation as generation
+from tessera.ops import indexing as indexing
 from tessera.ops import layout as layout
 from tessera.ops import pins as pins
 from tessera.ops import reduction as reduction

@@ -113,6 +113,15 @@ class Emitter(Protocol[V]):
     def logical_not(self, a: V, /) -> V:
         """The opposite, of a bool."""
 
+    def bitwise_and(self, a: V, b: V, /) -> V:
+        """The bits that both integers have."""
+
+    def bitwise_xor(self, a: V, b: V, /) -> V:
+        """The bits that one of two integers has."""
+
+    def shift_right(self, a: V, b: V, /) -> V:
+        """a / 2 ** b of integers, rounded down: the sign is shifted in."""
+
     def cast(self, a: V, dtype: DType, /) -> V:
         """The value in another dtype: floats to integers toward zero, to bool by comparison with 0."""
 

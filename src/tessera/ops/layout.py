@@ -1,4 +1,4 @@
-"""Layout operators: `reshape transpose broadcast_to slice concat`. They move elements and compute nothing.
+"""Layout operators: `reshape transpose broadcast_to slice concat pad`. They move elements and compute nothing.
 
 The functions of `views` decide whether an operator is needed at all, and check its attributes.
 """
@@ -108,13 +108,21 @@ def _slice_symbolic(attributes: Named, operands: Sequence[Typed], shape: Shape) 
 
 
 def _slice_reference(x: torch.Tensor, *, starts: Shape, sizes: Shape, steps: Shape) -> torch.Tensor:
-    ranges = zip(starts, sizes, steps, strict=True)
-    return x[tuple(slice(start, start + size * step, step) for start, size, step in ranges)]
+    for axis, (start, size, step) in enumerate(zip(starts, sizes, steps, strict=True)):
+        x = x.index_select(axis, torch.arange(size) * step + start)
+    return x
 
 
 def _slice_gradient(g: N, operands: tuple[N], out: N, *, starts: Shape, sizes: Shape, steps: Shape) -> tuple[N]:
     """The cotangent where the elements came from, among zeros."""
     (x,) = operands
+    backwards = [axis for axis, step in enumerate(steps) if step < 0]
+    if backwards:
+        turned = tuple(start + max(size - 1, 0) * step for start, size, step in zip(starts, sizes, steps, strict=True))
+        starts = tuple(turned[d] if d in backwards else start for d, start in enumerate(starts))
+        return _slice_gradient(
+            reversed_along(g, backwards), operands, out, starts=starts, sizes=sizes, steps=tuple(map(abs, steps))
+        )
     for axis, extent in enumerate(x.shape):
         spread = dilated(g, axis, steps[axis]) if steps[axis] > 1 and sizes[axis] else g
         # Dilation leaves zeros after the last element, of which the operand may hold fewer.
@@ -122,6 +130,13 @@ def _slice_gradient(g: N, operands: tuple[N], out: N, *, starts: Shape, sizes: S
         spread = spread if kept == spread.shape[axis] else _first(spread, axis, kept)
         g = padded(spread, axis, starts[axis], extent - starts[axis] - kept)
     return (g,)
+
+
+def reversed_along(x: N, axes: Sequence[int]) -> N:
+    """The elements in the opposite order along some axes."""
+    starts = tuple(max(extent - 1, 0) if axis in axes else 0 for axis, extent in enumerate(x.shape))
+    steps = tuple(-1 if axis in axes else 1 for axis in range(len(x.shape)))
+    return call("slice", x, starts=starts, sizes=x.shape, steps=steps)
 
 
 def _zeros(like: N, axis: int, extent: int) -> N:
@@ -179,6 +194,81 @@ def _concat_gradient(g: N, operands: tuple[N, ...], out: N, *, axis: int) -> tup
     return tuple(cotangents)
 
 
+# -- pad --------------------------------------------------------------------------------------------------------------
+
+
+def _pad_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+    widths = zip(operands[0].shape, attributes["before"], attributes["after"], strict=True)
+    return tuple(extent + before + after for extent, before, after in widths), cast[0]
+
+
+def _pad_symbolic(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
+    return {"before": None, "after": None, "mode": attributes["mode"]}
+
+
+def pad_sources(mode: str, extent: int, before: int, after: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where the padding along an axis comes from: (first place, step) in the result for what is before, and after."""
+    last = before + extent - 1
+    if mode == "reflect":
+        return (2 * before, -1), (last - 1, -1)
+    return ((extent, 1), (before, 1)) if mode == "circular" else ((before, 0), (last, 0))
+
+
+def _pad_reference(x: torch.Tensor, *value: torch.Tensor, before: Shape, after: Shape, mode: str) -> torch.Tensor:
+    for axis, (front, back) in enumerate(zip(before, after, strict=True)):
+        extent = x.shape[axis]
+        if mode == "constant":
+            shapes = [(*x.shape[:axis], width, *x.shape[axis + 1 :]) for width in (front, back)]
+            parts = [value[0].expand(shape) for shape in shapes]
+        else:
+            sources = pad_sources(mode, extent, front, back)
+            widths = zip(sources, (front, back), strict=True)
+            parts = [
+                x.index_select(axis, torch.arange(width) * step + start - front) for (start, step), width in widths
+            ]
+        x = torch.cat([parts[0], x, parts[1]], axis)
+    return x
+
+
+def _pad_gradient(g: N, operands: tuple[N, ...], out: N, *, before: Shape, after: Shape, mode: str) -> tuple[N, ...]:
+    """What lies inside, and what the padding was copied from gets the padding's cotangent too, the last axis first."""
+    if mode == "constant":
+        inside = _between(g, before, operands[0].shape)
+        zeros = call("broadcast_to", literal(0, g.dtype), shape=operands[0].shape)
+        outside = call("pad", zeros, literal(1, g.dtype), before=before, after=after, mode=mode)
+        return inside, call("sum", g * outside, axes=tuple(range(len(g.shape))))
+    for axis in reversed(range(len(before))):
+        g = _folded(g, axis, operands[0].shape[axis], before[axis], after[axis], mode)
+    return (g,)
+
+
+def _folded(g: N, axis: int, extent: int, before: int, after: int, mode: str) -> N:
+    """The cotangent of what was padded along one axis."""
+    inside = _along(g, axis, before, extent)
+    for width, at, (start, step) in (
+        (before, 0, pad_sources(mode, extent, before, after)[0]),
+        (after, before + extent, pad_sources(mode, extent, before, after)[1]),
+    ):
+        if not width:
+            continue
+        part, first = _along(g, axis, at, width), start - before
+        if step == 0:
+            part = call("sum", part, axes=(axis,), keepdims=True)
+        elif step < 0:
+            part, first = reversed_along(part, [axis]), first - width + 1
+        inside = inside + padded(part, axis, first, extent - first - part.shape[axis])
+    return inside
+
+
+def _along(x: N, axis: int, start: int, size: int) -> N:
+    starts = tuple(start if dim == axis else 0 for dim in range(len(x.shape)))
+    return _between(x, starts, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
+
+
+def _between(x: N, starts: Shape, sizes: Shape) -> N:
+    return call("slice", x, starts=starts, sizes=sizes, steps=(1,) * len(sizes))
+
+
 def _define(
     name: str,
     result: Any,
@@ -212,3 +302,13 @@ _define("broadcast_to", _target_shape, _broadcast_reference, _broadcast_gradient
 _define("transpose", _transpose_result, _transpose_reference, _transpose_gradient, {"permutation": ()})
 _define("slice", _slice_result, _slice_reference, _slice_gradient, _SLICE, symbolic=_slice_symbolic)
 _define("concat", _concat_result, _concat_reference, _concat_gradient, {"axis": 0}, **_MANY)
+_define(
+    "pad",
+    _pad_result,
+    _pad_reference,
+    _pad_gradient,
+    {"before": (), "after": (), "mode": "constant"},
+    symbolic=_pad_symbolic,
+    arity=(1, 2),
+    operand_dtypes=_common,
+)

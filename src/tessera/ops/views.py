@@ -98,13 +98,13 @@ def sliced(node: Node, starts: Shape, sizes: Shape, steps: Shape) -> Any:
     if sizes == node.shape and not any(starts) and all(step == 1 for step in steps):
         return node
     leaf = existing(node)
-    if leaf:
+    if leaf and all(step > 0 for step in steps):  # torch has no tensors that are walked backwards
         return leaf_node(views.sliced(leaf, starts, sizes, steps))
     return call("slice", node, starts=starts, sizes=sizes, steps=steps)
 
 
 def indexed(node: Node, index: Any) -> Any:
-    """`node[index]` for integers, slices with positive steps, None and an Ellipsis, or a tuple of them.
+    """`node[index]` for integers, slices with any steps but 0, None and an Ellipsis, or a tuple of them.
 
     Raises ArgumentError (E_ARGUMENT) for other indices and for integers out of range.
     """
@@ -136,10 +136,11 @@ def _filled(entries: tuple[Any, ...], rank: int) -> list[Any]:
 
 def _range(entry: Any, extent: int) -> tuple[int, int, int]:
     if isinstance(entry, slice):
+        if entry.step == 0:
+            raise ArgumentError("a slice of step 0", hints=["steps are positive, or negative: backwards"])
         start, stop, step = entry.indices(extent)
-        if step < 1:
-            raise ArgumentError(f"a slice of step {step}", hints=["steps must be positive"])
-        return start, len(range(start, stop, step)), step
+        size = len(range(start, stop, step))
+        return start if size else 0, size, step
     if isinstance(entry, bool) or not isinstance(entry, Integral):
         raise ArgumentError(
             f"an index of type {type(entry).__name__}",

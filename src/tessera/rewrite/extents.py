@@ -134,7 +134,7 @@ def _unify(classes: _Classes, operation: GraphOperation) -> None:
         axis = operation.attribute("axis")
         for operand in operation.inputs:
             classes.align(operand, result, [dim for dim in range(len(_shape(operand))) if dim != axis])
-    elif operation.operator not in ("reshape", "slice"):
+    elif operation.operator not in ("reshape", "slice", "pad"):
         for operand in operation.inputs:
             classes.align(operand, result)
 

@@ -102,6 +102,10 @@ class Recorder:
         """A scalar kernel argument."""
         return self.make("scalar", (), (argument,), dtype, ())
 
+    def count(self, argument: int, axes: Sequence[str]) -> Value:
+        """The row-major number (int64) of the element of a counted argument: over the positions along `axes`."""
+        return self.make("count", (), (argument, *axes), int64, axes)
+
     def constant(self, value: float | int | bool, like: Value | DType) -> Value:
         """A literal of the dtype of `like`."""
         dtype = like if isinstance(like, DType) else like.dtype
@@ -197,6 +201,15 @@ class Recorder:
 
     def logical_not(self, a: Value) -> Value:
         return self.make("not", (a,))
+
+    def bitwise_and(self, a: Value, b: Value) -> Value:
+        return self.make("and", (a, b))
+
+    def bitwise_xor(self, a: Value, b: Value) -> Value:
+        return self.make("xor", (a, b))
+
+    def shift_right(self, a: Value, b: Value) -> Value:
+        return self.make("shift_right", (a, b))
 
     def cast(self, a: Value, dtype: DType) -> Value:
         return a if a.dtype == dtype else self.make("cast", (a,), (), dtype)

@@ -243,7 +243,7 @@ class _MapReduceLowering:
         builder, axis = self.builder, self.spec.outer[-1]
         written = {output.argument for output in self.spec.outputs}
         for number, argument in enumerate(self.spec.arguments):
-            if number not in written and {axis, self.spec.lanes} <= set(argument.axes):
+            if number not in written and argument.counted is None and {axis, self.spec.lanes} <= set(argument.axes):
                 here = {name: self.writer.position(name) for name in argument.axes if name != axis}
                 there = {**here, axis: builder.add(self.writer.position(axis), builder.index(1))}
                 indices = [there[name] for name in argument.axes]

@@ -35,7 +35,8 @@ class Panels:
 class Argument:
     """One kernel argument: a buffer that walks `axes` (static stride 1 or 0 where promised), or a scalar (no axes).
 
-    With `panels` the buffer holds a packed copy of a constant, whose axes are batch axes, n and k.
+    With `counted` nothing is read from it: its elements are their own row-major numbers over those axes. With `panels`
+    the buffer holds a packed copy of a constant, whose axes are batch axes, n and k.
     """
 
     dtype: DType
@@ -43,6 +44,7 @@ class Argument:
     strides: tuple[int | None, ...] = ()
     is_scalar: bool = False
     panels: Panels | None = None
+    counted: tuple[str, ...] | None = None
 
     @property
     def type(self) -> Attribute:

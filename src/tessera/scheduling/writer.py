@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xdsl.dialects import arith
+from xdsl.dialects import arith, memref
 from xdsl.dialects import math as math_dialect
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, f32, f64, i1, i64
 from xdsl.ir import Operation, SSAValue
@@ -48,6 +48,8 @@ _INTEGER: Mapping[str, Callable[..., Operation]] = {
     "abs": math_dialect.AbsIOp,
     "and": arith.AndIOp,
     "or": arith.OrIOp,
+    "xor": arith.XOrIOp,
+    "shift_right": arith.ShRSIOp,
 }
 
 
@@ -285,6 +287,38 @@ def _position(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAVa
     return writer.builder.append(operation, writer._home(value).depth)
 
 
+def _count(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    """The sum over axes of position times stride, where a stride is the product of the extents of the axes after."""
+    builder, depth = writer.builder, writer._home(value).depth
+    argument = writer.arguments[value.argument]
+    kind = VectorType(element_type(int64), list(shape))
+
+    def put(make: Callable[..., Operation], *operands: SSAValue) -> SSAValue:
+        return builder.append(make(*operands), depth)
+
+    def lanes(axis: int, first: SSAValue) -> SSAValue:
+        attributes = {"axis": IntegerAttr(axis, i64)}
+        return put(lambda at: tile.IotaOp.create(operands=[at], result_types=[kind], attributes=attributes), first)
+
+    def spread(index: SSAValue) -> SSAValue:
+        number = builder.append(arith.IndexCastOp(index, i64), depth)
+        return put(lambda at: tile.BroadcastOp.create(operands=[at], result_types=[kind]), number)
+
+    start, stride = builder.index(0), builder.index(1)
+    walked: list[tuple[int, SSAValue]] = []
+    for axis in reversed(value.attributes[1:]):
+        assert isinstance(axis, str)
+        start = put(arith.AddiOp, start, put(arith.MuliOp, writer.position(axis), stride))
+        if axis in writer.sizes and writer.sizes[axis] > 1:
+            walked.append((list(writer.sizes).index(axis), stride))
+        stride = put(arith.MuliOp, stride, put(memref.DimOp, argument.value, builder.index(argument.axes.index(axis))))
+    total = lanes(walked[0][0], start) if walked and walked[0][1] is builder.index(1) else spread(start)
+    for place, step in walked:
+        if step is not builder.index(1):
+            total = put(arith.AddiOp, total, put(arith.MuliOp, lanes(place, builder.index(0)), spread(step)))
+    return total
+
+
 def _extent(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
     assert writer.extent is not None and value.dtype in (fp32, fp64)
     depth = writer._home(value).depth
@@ -329,5 +363,6 @@ _SPECIAL: Mapping[str, Callable[[TileWriter, Value, tuple[int, ...]], SSAValue]]
     "cast": _cast,
     "not": _not,
     "position": _position,
+    "count": _count,
     "extent": _extent,
 }

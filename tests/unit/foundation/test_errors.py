@@ -23,6 +23,7 @@ CODES = {
     "E_DRIVER": RuntimeError,
     "E_DTYPE": TypeError,
     "E_GRAD_DETACHED": RuntimeError,
+    "E_INDEX": IndexError,
     "E_INPUT_MUTATED": RuntimeError,
     "E_IN_PLACE": TypeError,
     "E_IR": ValueError,

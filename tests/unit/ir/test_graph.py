@@ -72,6 +72,9 @@ VALID: dict[str, Example] = {
     "constant": ("", "?x8xf32", {"value": 1.5}),
     "view_as_real": ("?x8xcomplex<f32>", "?x8x2xf32", {}),
     "view_as_complex": ("?x8x2xf64", "?x8xcomplex<f64>", {}),
+    "iota": ("", "?x8xi64", {}),
+    "philox": ("?x8xi64, i64", "?x8xi64", {}),
+    "pad": ("?x8xf32, f32", "?x?xf32", {"mode": "constant"}),
     "library": ("?x8xf32, 4xi64", "?x3xi64", {"callee": "topk_indices", "axis": 1}),
 }
 ONE_STEP = {"stride": (1, 1), "padding": (0, 0, 0, 0), "dilation": (1, 1), "groups": 1}

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tessera import grad, op
+from tessera.doors.shapes import PAD_MODES
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS, oracle
@@ -24,6 +25,7 @@ def positive(*shape: int) -> torch.Tensor:
     return normal(*shape).abs() + 0.5
 
 
+INDEX = torch.tensor([1, 0, 2, 1])
 CONDITION = torch.tensor([True, False, True, False])
 
 CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
@@ -97,8 +99,23 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     "reshape": [(lambda a: (a * 1).reshape(4, 3), (normal(3, 4),))],
     "transpose": [(lambda a: (a * 1).transpose(2, 0, 1), (normal(2, 3, 4),))],
     "broadcast_to": [(lambda a: (a * 1).broadcast_to(2, 3, 4), (normal(3, 1),))],
-    "slice": [(lambda a: (a * 1)[1:, ::3], (normal(4, 8),)), (lambda a: (a * 1)[:2, 1:7:2], (normal(4, 8),))],
+    "slice": [
+        (lambda a: (a * 1)[1:, ::3], (normal(4, 8),)),
+        (lambda a: (a * 1)[:2, 1:7:2], (normal(4, 8),)),
+        (lambda a: (a * 1)[::-2, 6:0:-1], (normal(4, 8),)),
+    ],
     "concat": [(lambda a, b: op.concat([a, b], 1), (normal(3, 4), normal(3, 2)))],
+    "pad": [
+        (lambda a: op.pad(a * 1, (1, 2, 0, 3)), (normal(3, 4),)),
+        *[(lambda a, mode=mode: op.pad(a * 1, (1, 2, 2, 1), mode), (normal(3, 4),)) for mode in PAD_MODES[1:]],
+    ],
+    "take": [
+        (lambda a: op.embedding(a, torch.tensor([[1, 0], [1, 3]])), (normal(4, 3),)),
+        (lambda a: op.take(a, torch.tensor([[1, 0], [1, 2]]), axis=1), (normal(2, 3, 2),)),
+    ],
+    "put_sum": [(lambda a: call("put_sum", a, INDEX, what="", axis=0, extent=3), (normal(4, 2),))],
+    "gather": [(lambda a: op.gather(a, 0, INDEX[:, None]), (normal(3, 2),))],
+    "scatter_add": [(lambda a, b: op.scatter_add(a, 0, INDEX[:, None], b), (normal(3, 2), normal(4, 3)))],
     "cumsum": [(op.cumsum, (normal(3, 4),)), (lambda a: op.cumsum(a, 0) * a, (normal(3, 4),))],
     "view_as_real": [(lambda a, b: op.imag(op.complex(a, b) * 2.0), (normal(3, 4), normal(3, 4)))],
     "view_as_complex": [(lambda a, b: op.real(op.conj(op.complex(a, b)) + a), (normal(3, 4), normal(4)))],
@@ -145,10 +162,9 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
 }
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
-NOT_DIFFERENTIABLE |= {"floor", "ceil", "round"}
+NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index"}
 NOT_DIFFERENTIABLE |= {"topk_indices", "scatter_along", "rfft_adjoint", "irfft_adjoint", "spectrum_adjoint"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "max_pool2d"}
-NOT_DIFFERENTIABLE |= {"topk_indices", "scatter_along", "rfft_adjoint", "irfft_adjoint"}
 
 
 def test_every_operator_has_a_case() -> None:

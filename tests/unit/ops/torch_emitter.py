@@ -125,6 +125,15 @@ class TorchEmitter:
         assert a.dtype is dtypes.bool_
         return Value(~a.tensor)
 
+    def bitwise_and(self, a: Value, b: Value, /) -> Value:
+        return Value(torch.bitwise_and(*self._same(a, b)))
+
+    def bitwise_xor(self, a: Value, b: Value, /) -> Value:
+        return Value(torch.bitwise_xor(*self._same(a, b)))
+
+    def shift_right(self, a: Value, b: Value, /) -> Value:
+        return Value(torch.bitwise_right_shift(*self._same(a, b)))
+
     def cast(self, a: Value, dtype: DType, /) -> Value:
         return Value(a.tensor.to(dtype.torch))
 

@@ -15,6 +15,7 @@ from tests.unit.streams.support import held
 X = torch.randn(3, 8) + 2
 Y = torch.randn(3, 8) + 2
 W = torch.randn(8)
+INDICES = torch.tensor([2, 0, 1])
 HEADS = torch.randn(1, 2, 5, 32)
 IMAGE = torch.randn(1, 3, 8, 9)
 
@@ -59,6 +60,26 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "spectral_conv": (torch.randn(1, 2, 5, 6), torch.randn(2, 2, 3, 3)),
     **dict.fromkeys(("fft", "ifft", "rfft", "fft2", "ifft2", "rfft2"), (X,)),
     **dict.fromkeys(("irfft", "irfft2", "real", "imag", "conj"), (op.complex(X, Y),)),
+    "squeeze": (X[None], 0),
+    "unsqueeze": (X, 1),
+    "swapaxes": (op.tensor(X) * 1, 0, 1),
+    "flip": (X, 1),
+    "stack": ([X, Y], 1),
+    "pad": (X, (1, 2)),
+    "zeros": ((2, 3),),
+    "ones": ((2, 3),),
+    "full": ((2, 3), 0.5),
+    "arange": (7,),
+    "one_hot": (INDICES, 8),
+    "take": (X, INDICES),
+    "embedding": (X, INDICES),
+    "index_select": (X, 0, INDICES),
+    "gather": (X, 0, INDICES[:, None]),
+    "scatter_add": (X, 0, INDICES[:, None], Y),
+    "cross_entropy": (X, INDICES[:3]),
+    "dropout": (X, 0.5, 3),
+    "rope": (X,),
+    "einsum": ("ij,kj->ik", X, Y),
     "flash_attention": (HEADS, HEADS, HEADS),
     "depthwise_conv2d": (IMAGE, torch.ones(3, 2, 2)),
     **dict.fromkeys(("avg_pool2d", "max_pool2d"), (IMAGE, 2)),
@@ -66,7 +87,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
 }
 
 NO_OPERATORS = {"tensor", "kernel", "constant"}
-SEVERAL_RESULTS = {"topk"}
+SEVERAL_RESULTS = {"topk", "split"}
 
 
 def test_no_operator_was_forgotten() -> None:

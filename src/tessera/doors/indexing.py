@@ -1,0 +1,84 @@
+"""Places given by tensors of indices. Indices are integers from 0; one out of range is IndexRangeError (E_INDEX), with
+its value and place, when the result is evaluated: nothing outside of a tensor is read or written.
+"""
+
+from __future__ import annotations
+
+from tessera import dtypes
+from tessera.doors.nodes import call, node, on
+from tessera.errors import ArgumentError, ShapeMismatchError
+from tessera.handle import Tensor
+from tessera.ops import views
+from tessera.ops.views import integer, normalized_axis
+from tessera.runtime.streams import Stream
+
+
+def embedding(
+    weight: object, indices: object, padding_idx: int | None = None, *, stream: Stream | None = None
+) -> Tensor:
+    """The rows of `weight`, [rows, width], at `indices` of any shape: [*indices.shape, width].
+
+    The row `padding_idx` gets no gradient; its values are given as they are (as in torch).
+    """
+    table = node(weight)
+    if len(table.shape) != 2:
+        raise ShapeMismatchError(f"embedding: a weight of shape {table.shape}", hints=["[rows, width]"])
+    places = node(indices)
+    held = None if padding_idx is None else integer(padding_idx, "padding_idx")
+    if held is not None and not -table.shape[0] <= held < table.shape[0]:
+        raise ArgumentError(f"embedding: padding_idx={held} of {table.shape[0]} rows")
+    held = None if held is None else held % table.shape[0]
+    return on(call("take", table, places, what="embedding", axis=0, held=held), stream)
+
+
+def index_select(x: object, axis: int, index: object, *, stream: Stream | None = None) -> Tensor:
+    """The parts of x along an axis at the places of `index`, which has one dimension."""
+    value, places = node(x), node(index)
+    if len(places.shape) != 1:
+        raise ShapeMismatchError(f"index_select: an index of shape {places.shape}", hints=["one dimension"])
+    return on(_taken("index_select", value, places, axis), stream)
+
+
+def take(x: object, indices: object, axis: int = 0, *, stream: Stream | None = None) -> Tensor:
+    """The parts of x along an axis at the places of `indices`, whose dimensions stand in the axis' place (as in
+    numpy).
+    """
+    return on(_taken("take", node(x), node(indices), axis), stream)
+
+
+def gather(x: object, axis: int, index: object, *, stream: Stream | None = None) -> Tensor:
+    """For each index its element of x along an axis: result[i, j] = x[index[i, j], j] of axis 0 (as `torch.gather`)."""
+    value = node(x)
+    return on(call("gather", value, node(index), axis=_axis(value, axis)), stream)
+
+
+def scatter_add(x: object, axis: int, index: object, source: object, *, stream: Stream | None = None) -> Tensor:
+    """x with elements of `source` added at the places of `index` along an axis: result[index[i, j], j] += source[i, j]
+    of axis 0 (as `torch.scatter_add`).
+
+    Elements at one place are added in the order of the indices, so that results are the same each time; sums of 16-bit
+    floats are formed in fp32.
+    """
+    value, added = node(x), node(source)
+    return on(call("scatter_add", value, node(index), added, axis=_axis(value, axis)), stream)
+
+
+def one_hot(indices: object, num_classes: int, dtype: object = None, *, stream: Stream | None = None) -> Tensor:
+    """Rows of zeros with a one at each index: [*indices.shape, num_classes], int64 by default. A map that fuses."""
+    count = integer(num_classes, "num_classes")
+    if count < 0:
+        raise ArgumentError(f"one_hot: num_classes={count}")
+    places = call("checked_index", node(indices), what="one_hot", extent=count)
+    column = views.reshape(places, (*places.shape, 1))
+    hit: Tensor = column == call("iota", shape=(count,))
+    return on(hit.to(dtypes.int64 if dtype is None else dtypes.dtype_of(dtype)), stream)
+
+
+def _axis(value: Tensor, axis: int) -> int:
+    if not value.shape:
+        raise ShapeMismatchError("indices into a tensor without dimensions", hints=["reshape it to (1,)"])
+    return normalized_axis(axis, len(value.shape))
+
+
+def _taken(what: str, value: Tensor, places: Tensor, axis: int) -> Tensor:
+    return call("take", value, places, what=what, axis=_axis(value, axis))
