@@ -60,6 +60,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "spectral_conv": (torch.randn(1, 2, 5, 6), torch.randn(2, 2, 3, 3)),
     **dict.fromkeys(("fft", "ifft", "rfft", "fft2", "ifft2", "rfft2"), (X,)),
     **dict.fromkeys(("irfft", "irfft2", "real", "imag", "conj"), (op.complex(X, Y),)),
+    "conv2d": (IMAGE, torch.ones(3, 3, 2, 2)),
+    "int8_linear": (X, torch.ones(3, 8, dtype=torch.int8), torch.tensor(0.5)),
     "squeeze": (X[None], 0),
     "unsqueeze": (X, 1),
     "swapaxes": (op.tensor(X) * 1, 0, 1),
@@ -87,7 +89,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
 }
 
 NO_OPERATORS = {"tensor", "kernel", "constant"}
-SEVERAL_RESULTS = {"topk", "split"}
+SEVERAL_RESULTS = {"topk", "split", "quantize"}
 
 
 def test_no_operator_was_forgotten() -> None:
