@@ -47,12 +47,13 @@ class MmaOp(IRDLOperation):
 
 @irdl_op_definition
 class ReduceOp(IRDLOperation):
-    """Reduces a tile along `axis`, which becomes size 1."""
+    """Reduces a tile along `axis`, which becomes size 1. `nan = "any"`: `max` and `min` may ignore NaN or give it."""
 
     name = "tessera.tile.reduce"
     tile = operand_def(VectorType)
     kind = attr_def(StringAttr)
     axis = attr_def(IntegerAttr)
+    nan = opt_attr_def(StringAttr)
     result = result_def(VectorType)
     traits = traits_def(Pure())
 
@@ -60,6 +61,8 @@ class ReduceOp(IRDLOperation):
         tile, result = vector(self.tile), self.result.type
         if self.kind.data not in REDUCE_KINDS:
             raise VerifyException(f"kind {self.kind.data!r} is none of {REDUCE_KINDS}")
+        if self.nan is not None and self.nan.data != "any":
+            raise VerifyException('nan is "any" or absent')
         axis = self.axis.value.data
         expected = tuple(1 if dim == axis else size for dim, size in enumerate(tile.get_shape()))
         if result.get_shape() != expected or result.element_type != tile.element_type:

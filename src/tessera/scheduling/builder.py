@@ -350,16 +350,15 @@ class TileBuilder:
         kind = VectorType(value.type.element_type, list(shape))
         return self.append(tile.BroadcastOp.create(operands=[value], result_types=[kind]))
 
-    def reduce(self, value: SSAValue, kind: str, axis: int) -> SSAValue:
+    def reduce(self, value: SSAValue, kind: str, axis: int, any_nan: bool = False) -> SSAValue:
+        """A reduction along an axis; with `any_nan` what `max` and `min` give of NaN is left open."""
         assert isinstance(value.type, VectorType)
         shape = [1 if dim == axis else size for dim, size in enumerate(value.type.get_shape())]
-        return self.append(
-            tile.ReduceOp.create(
-                operands=[value],
-                result_types=[VectorType(value.type.element_type, shape)],
-                attributes={"kind": StringAttr(kind), "axis": IntegerAttr(axis, i64)},
-            )
-        )
+        attributes: dict[str, Attribute] = {"kind": StringAttr(kind), "axis": IntegerAttr(axis, i64)}
+        if any_nan:
+            attributes["nan"] = StringAttr("any")
+        kind_of_result = VectorType(value.type.element_type, shape)
+        return self.append(tile.ReduceOp.create(operands=[value], result_types=[kind_of_result], attributes=attributes))
 
 
 @dataclass

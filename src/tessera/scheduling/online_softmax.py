@@ -71,8 +71,8 @@ class OnlineSoftmax:
         return self._select(visible, scores, lowest)
 
     def largest(self, scores: SSAValue) -> SSAValue:
-        """The largest score of each query, multiplied by the factor."""
-        found = self.builder.reduce(scores, "max", self.axis)
+        """The largest score of each query, multiplied by the factor; what NaN makes of it is left open."""
+        found = self.builder.reduce(scores, "max", self.axis, any_nan=True)
         return found if self.factor is None else self.builder.append(arith.MulfOp(found, self.factor))
 
     def raised(self, m: SSAValue, largest: SSAValue) -> SSAValue:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tessera.errors import IRError
+from tessera.ir.parsing import parse
 from tessera.target import Target
 from tests.unit.backend.test_tile_operations import TARGETS, compare
 
@@ -41,6 +43,21 @@ def test_rows_reduced_together_give_what_each_gives_alone(kind: str, rows: int, 
     x[0, 3] = float("nan") if kind == "max" else 1e6
     together = REDUCTION.format(kind=kind, rows=rows, columns=columns)
     compare(together, [x, torch.full((1, rows), 7.0)], target, 1e-5)
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_where_nan_may_become_anything_numbers_are_compared_alike(kind: str, target: Target) -> None:
+    text = REDUCTION.format(kind=kind, rows=5, columns=48).replace("axis = 1}", 'axis = 1, nan = "any"}')
+    x = torch.randn(5, 48)
+    x[1, 7], x[2, 9], x[3] = float("inf"), -float("inf"), -float("inf")
+    compare(text, [x, torch.full((1, 5), 7.0)], target)
+
+
+def test_nan_is_any_or_absent() -> None:
+    text = REDUCTION.format(kind="max", rows=1, columns=16).replace("axis = 1}", 'axis = 1, nan = "first"}')
+    with pytest.raises(IRError, match='nan is "any" or absent'):
+        parse(text)
 
 
 @TARGETS

@@ -1,4 +1,4 @@
-"""The jobs of suite `attention`: right where they are small, and everything that the goals speak of in the full list."""
+"""The jobs of suite `attention`: right where they are small; the full list has all that the goals speak of."""
 
 from __future__ import annotations
 

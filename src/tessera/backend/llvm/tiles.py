@@ -11,7 +11,7 @@ from tessera.backend.llvm.addressing import lanes_below
 from tessera.backend.llvm.arithmetic import MAXIMUM, MINIMUM, Maker, apply, binary, compare, intrinsic, select
 from tessera.backend.llvm.conversion import computed_in, convert
 from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.values import I1, I64, Element, Index, Tile, Value, element_of, shape_of
+from tessera.backend.llvm.values import I1, I64, Element, Index, Tile, Value, element_of, shape_of, vector_type
 from tessera.ir import tile
 
 
@@ -108,11 +108,27 @@ _COMBINE: dict[str, dict[str, Maker]] = {
 }
 
 
+def _pick(predicate: str) -> Maker:
+    """The larger or smaller of two floats by a comparison, which with its selection is one instruction on x86."""
+
+    def make(generator: Generator, element: Element, lanes: int, operands: Sequence[str]) -> str:
+        kind, (a, b) = vector_type(element.llvm, lanes), operands
+        condition = generator.emitter.emit(f"fcmp {predicate} {kind} {a}, {b}")
+        return generator.emitter.emit(f"select {vector_type('i1', lanes)} {condition}, {kind} {a}, {kind} {b}")
+
+    return make
+
+
+_LOOSE: dict[str, Maker] = _COMBINE["float"] | {"max": _pick("ogt"), "min": _pick("olt")}
+"""Of floats where it is left open what becomes of NaN."""
+
+
 def _reduce(generator: Generator, op: tile.ReduceOp) -> Sequence[Value]:
     """Sums in the order of a fixed binary tree, 16-bit floats in fp32 up to the end."""
     value = generator.tile(op.tile)
     element = computed_in(value.element)
-    make = _COMBINE[element.kind][op.kind.data]
+    loose = op.nan is not None and element.kind == "float"
+    make = (_LOOSE if loose else _COMBINE[element.kind])[op.kind.data]
     wide = convert(generator, value, element)
     if op.axis.value.data == len(op.result.type.get_shape()) - 1:
         rows = tuple((total,) for total in _across_rows(generator, wide, make))
