@@ -12,6 +12,8 @@ from tessera.ops.record import family_of
 from tessera.rewrite.algebra import dtype, made_by, place_in_form
 from tessera.rewrite.engine import NamedRule, Rewriter, dims_of
 
+TO_FIRST = (0, 3, 1, 2)
+"""[N, H, W, C] as [N, C, H, W]."""
 LOOKED_AT = 32
 """Operations above a transpose among which a convolution is looked for."""
 
@@ -44,6 +46,35 @@ def sink_transpose(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
     kept = {name: value for name, value in operation.attributes.items() if name != "dims"}
     made = rewriter.make(operation.operator, operands, dims, dtype(operation.result), kept)
     return rewriter.create("transpose", [made], {"permutation": permutation, **place})
+
+
+#   max_pool2d(transpose(x, p)) {NCHW}  ->  transpose(max_pool2d(x) {NHWC}, p)      (x an image with channels last)
+def sink_through_window(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    source = made_by(operation.inputs[0], "transpose")
+    if source is None or operation.attribute("layout") != "NCHW" or source.integers("permutation") != TO_FIRST:
+        return None
+    if not _is_image(source.inputs[0]):
+        return None
+    count, channels, rows, columns = dims_of(operation.result)
+    kept = {name: value for name, value in operation.attributes.items() if name != "dims"}
+    operands = [source.inputs[0], *operation.inputs[1:]]
+    dims = (count, rows, columns, channels)
+    made = rewriter.make(operation.operator, operands, dims, dtype(operation.result), {**kept, "layout": "NHWC"})
+    return rewriter.create("transpose", [made], {"permutation": TO_FIRST, **place_in_form(source)})
+
+
+#   mean(transpose(x, p), axes)  ->  mean(x, p[axes])      (x an image; what is left has the same order)
+def sink_into_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
+    source = made_by(operation.inputs[0], "transpose")
+    if source is None or operation.operator == "argmax" or operation.attribute("keepdims", False):
+        return None
+    permutation, axes = source.integers("permutation"), operation.integers("axes")
+    left = [place for dimension, place in enumerate(permutation) if dimension not in axes]
+    if left != sorted(left) or not _is_image(source.inputs[0]):
+        return None
+    kept = {name: value for name, value in operation.attributes.items() if name != "dims"}
+    moved = tuple(sorted(permutation[axis] for axis in axes))
+    return rewriter.create(operation.operator, [source.inputs[0]], {**kept, "axes": moved})
 
 
 def _leading_transpose(operation: GraphOperation) -> GraphOperation | None:
@@ -84,4 +115,8 @@ def _turned(operand: SSAValue, permutation: tuple[int, ...]) -> tuple[int, ...] 
     return tuple(d - missing for d in back[missing:])
 
 
-RULES = (NamedRule("sink-transpose", (), sink_transpose, family="elementwise"),)
+RULES = (
+    NamedRule("sink-transpose", (), sink_transpose, family="elementwise"),
+    NamedRule("sink-transpose-into-reduction", (), sink_into_reduction, family="reduction"),
+    NamedRule("sink-transpose-through-window", (), sink_through_window, family="window"),
+)
