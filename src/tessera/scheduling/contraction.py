@@ -21,6 +21,7 @@ from xdsl.ir import SSAValue
 from tessera.dtypes import bf16, fp32, int8
 from tessera.scheduling.attributes import buffer_type
 from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.contraction_dots import DotsLowering
 from tessera.scheduling.contraction_parts import (
     A_PADDING,
     REGISTER_BLOCK,
@@ -42,10 +43,12 @@ from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 def lower_contraction(
     spec: ContractionSpec, schedule: Schedule, native_bf16: bool, native_int8: bool = False
 ) -> ModuleOp:
-    """The Tile IR module of `spec` under `schedule`; `native_bf16` says that the target multiplies bf16 pairs,
-    `native_int8` that it multiplies unsigned by signed bytes, four at a time."""
+    """The Tile IR of `spec` under `schedule`, for a target that multiplies bf16 pairs, and bytes, or not."""
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
-    _ContractionLowering(spec, schedule, (native_bf16, native_int8), TileBuilder(block), arguments).lower()
+    if schedule["order"] == "dots":
+        DotsLowering(spec, schedule, TileBuilder(block), arguments).lower()
+    else:
+        _ContractionLowering(spec, schedule, (native_bf16, native_int8), TileBuilder(block), arguments).lower()
     return module
 
 
@@ -236,7 +239,9 @@ class _ContractionLowering:
             at = {"m": builder.add(ic, stage.row), "k": builder.add(pc, stage.column)}
             writer = self._writer({"m": 1, "k": lanes}, at, {"m": False, "k": False})
             row = writer.write(value, (1, lanes))
-            stage.tile = self._unsigned(row, lanes) if self.quads else row
+            # Bytes are moved up by 128: the instruction takes a first factor without a sign.
+            moved = arith.XOrIOp(row, builder.splat(-128, int8, (1, lanes))) if self.quads else None
+            stage.tile = row if moved is None else builder.append(moved)
         return Operand(value, self.element, stage.buffer, 0)
 
     # -- the micro-kernel -----------------------------------------------------------------------------------------
@@ -248,9 +253,8 @@ class _ContractionLowering:
         if self.depth >= 2:
             place = sums or self._place(self.spec.outputs[0], m, n)
             builder.prefetch(place.buffer, place.indices, mr, self.nr, write=True)
-        zeros = [builder.splat(0, self.accumulator_dtype, (mr, self.nr))]
-        if self.quads:
-            zeros.append(builder.splat(0, self.accumulator_dtype, (1, self.nr)))
+        heights = (mr, 1) if self.quads else (mr,)
+        zeros = [builder.splat(0, self.accumulator_dtype, (rows, self.nr)) for rows in heights]
         a_panel = builder.floor_div(ir, builder.index(self.mr)) if a.panel else ir
         b_panel = builder.floor_div(jr, builder.index(self.nr)) if b.panel else jr
 
@@ -262,8 +266,8 @@ class _ContractionLowering:
 
         # Pairs of rows of B read in place: a last row without a partner is a step of its own.
         lone_row = self.pairs and b.staged is None and self.panels is None
-        two = builder.index(2)
-        depth = builder.mul(builder.floor_div(corner.depth, two), two) if lone_row else corner.depth
+        pairs = builder.floor_div(corner.depth, builder.index(2)) if lone_row else None
+        depth = corner.depth if pairs is None else builder.mul(pairs, builder.index(2))
         acc, *offsets = self._summed(depth, zeros, lambda k, sums: step(k, sums, True))
         for offset in offsets:
             acc = builder.append(arith.SubiOp(acc, builder.spread(offset, (mr, self.nr))))
@@ -296,10 +300,6 @@ class _ContractionLowering:
             parts = zip(blocks.carried, block(blocks.index, end), strict=True)
             blocks.yielded = tuple([self._plus(total, part) for total, part in parts])
         return blocks.results
-
-    def _unsigned(self, tile: SSAValue, lanes: int) -> SSAValue:
-        """Bytes of A as the instruction wants them: moved up by 128, so that none is negative."""
-        return self.builder.append(arith.XOrIOp(tile, self.builder.splat(-128, int8, (1, lanes))))
 
     def _offset(self, right: SSAValue, sums: SSAValue) -> SSAValue:
         """What A moved up by 128 adds to every row of sums."""

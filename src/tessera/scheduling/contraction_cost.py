@@ -84,12 +84,28 @@ class Nest:
 
 def contraction_work(problem: ContractionProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
     """The work of the worker with the largest share, all batches together."""
+    if schedule["order"] == "dots":
+        return _dots_work(problem, schedule, rates)
     nest = _nest(problem, schedule, rates)
     work = Work(_arithmetic(problem, schedule, nest, rates), {})
     operands = _Operands(problem, schedule, nest, rates, work)
     operands.inner_traffic()
     operands.output_traffic()
     operands.outer_traffic()
+    return work
+
+
+def _dots_work(problem: ContractionProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
+    """Dot products (`contraction_dots.py`): B once from where it lies, two instructions per vector of K and sum."""
+    mr, nr = cast(tuple[int, int], schedule["micro"])
+    n = largest_share(max(problem.n, 1), nr, problem.workers)
+    steps = problem.batch * problem.k * problem.accumulator.itemsize / rates.vector_bytes * n / nr
+    instructions = problem.m * (1 + 2 * nr) + nr * -(-problem.m // mr) + LOOP_INSTRUCTIONS
+    work = Work(steps * instructions / ISSUE * rates.cycle_s, {})
+    b = float(problem.batch) * problem.k * n * problem.b_dtype.itemsize
+    a = float(problem.batch) * problem.k * problem.m * problem.a_dtype.itemsize
+    work.move(rates.home(b + a), b + a)
+    work.move("L2", a * max(n / nr - 1, 0))
     return work
 
 

@@ -76,7 +76,7 @@ class Family:
 
 def _product_order(schedule: Schedule, problem: ContractionProblem) -> tuple[KnobValue, ...]:
     depth = REGISTER_BLOCK if schedule["sums"] == "registers" else schedule.integers("tile")[2]
-    return schedule["fusion"], depth if depth < problem.k else 0
+    return schedule["fusion"], schedule["order"] == "dots", depth if depth < problem.k else 0
 
 
 def _reduction_order(schedule: Schedule, problem: MapReduceProblem) -> tuple[KnobValue, ...]:
