@@ -247,6 +247,10 @@ def _reduce(interpreter: Interpreter, op: tile.ReduceOp) -> Sequence[Value]:
     return (_REDUCTIONS[op.kind.data](computed(value), op.axis.value.data).to(value.dtype),)
 
 
+def _element(interpreter: Interpreter, op: tile.ElementOp) -> Sequence[Value]:
+    return (interpreter.tensor(op.tile).reshape(()),)
+
+
 def _split(interpreter: Interpreter, op: tile.SplitOp) -> Sequence[Value]:
     return interpreter.tensor(op.tile).chunk(2, op.axis.value.data)
 
@@ -313,6 +317,7 @@ _HANDLERS = cast(
         tile.MmaOp.name: _mma,
         tile.ReduceOp.name: _reduce,
         tile.SplitOp.name: _split,
+        tile.ElementOp.name: _element,
         tile.BroadcastOp.name: _broadcast,
         tile.MaskOp.name: _mask,
         tile.IotaOp.name: _iota,

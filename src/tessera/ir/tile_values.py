@@ -70,6 +70,21 @@ class ReduceOp(IRDLOperation):
 
 
 @irdl_op_definition
+class ElementOp(IRDLOperation):
+    """The one element of a tile, as a scalar: what a branch may depend on."""
+
+    name = "tessera.tile.element"
+    tile = operand_def(VectorType)
+    result = result_def(Attribute)
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        whole = vector(self.tile)
+        if any(size != 1 for size in whole.get_shape()) or self.result.type != whole.element_type:
+            raise VerifyException(f"{whole} is no tile of one element of type {self.result.type}")
+
+
+@irdl_op_definition
 class SplitOp(IRDLOperation):
     """The lower and the upper half of a tile along `axis`."""
 

@@ -39,6 +39,8 @@ PADDING = 16
 SQUARE = 16
 """Side of the squares that are transposed in registers."""
 UNROLL = 4
+LOOKED_AT = 64
+"""Keys of a mask that are looked at together: are all of them hidden from a panel of queries?"""
 
 
 class BlockedAttention(AttentionNest):
@@ -212,7 +214,7 @@ class _Panel:
         """Writes the code; nothing happens where no query of the panel sees a key of the block."""
         builder, nest = self.builder, self.nest
         if not nest.spec.causal:
-            self._seen(self.width, nest.rounded_down(self.width, nest.mr))
+            self._below_mask()
             return
         keys = KeyRange.of(builder, self.query, nest.nr, nest.extents["q"], nest.extents["k"], causal=True)
         width = builder.minimum(self.width, builder.sub(keys.end, self.key))
@@ -223,6 +225,38 @@ class _Panel:
             return ()
 
         builder.branch(builder.compare(width, builder.index(0), "sgt"), seen)
+
+    def _below_mask(self) -> None:
+        """The keys of the block up to the last one that the mask shows to any query of the panel, if there is one.
+
+        So a mask that hides the future, written as booleans or -inf, costs what `causal` does, and padding little.
+        """
+        builder, nest = self.builder, self.nest
+        if nest.spec.mask is None or "k" not in nest.spec.mask.axes:
+            self._seen(self.width, nest.rounded_down(self.width, nest.mr))
+            return
+        zero = builder.index(0)
+        with builder.loop(zero, self.width, LOOKED_AT, [zero]) as loop:
+            end = builder.minimum(builder.add(loop.index, builder.index(LOOKED_AT)), self.width)
+            shown = builder.element(self._any_shown(builder.add(self.key, loop.index)))
+            loop.yielded = tuple(builder.branch(shown, lambda: [end], lambda: [loop.carried[0]]))
+        (width,) = loop.results
+
+        def seen() -> tuple[SSAValue, ...]:
+            self._seen(width, nest.rounded_down(width, nest.mr))
+            return ()
+
+        builder.branch(builder.compare(width, zero, "sgt"), seen)
+
+    def _any_shown(self, key: SSAValue) -> SSAValue:
+        """Whether the mask shows one of some keys to one of the panel's queries: a tile of one boolean."""
+        builder, nest, mask = self.builder, self.nest, self.nest.spec.mask
+        assert mask is not None
+        shape = nest.nr if "q" in mask.axes else 1, LOOKED_AT
+        tile = nest.write(mask, dict(zip("qk", shape, strict=True)), {"k": key, "q": self.query})
+        if mask.dtype is not bool_:
+            tile = self.softmax.differs(tile, builder.splat(-math.inf, mask.dtype, shape))
+        return builder.reduce(builder.reduce(tile, "max", 0), "max", 1)
 
     def _seen(self, width: SSAValue, whole: SSAValue) -> None:
         """The first `width` keys of the block; of these, the first `whole` are seen by all queries."""

@@ -336,6 +336,11 @@ class TileBuilder:
         self.attach(operation)
         return operation.lower, operation.upper
 
+    def element(self, value: SSAValue) -> SSAValue:
+        """The one element of a tile."""
+        assert isinstance(value.type, VectorType)
+        return self.append(tile.ElementOp.create(operands=[value], result_types=[value.type.element_type]))
+
     def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
         """A tile in another dtype; the tile itself where it has it."""
         assert isinstance(value.type, VectorType)

@@ -122,6 +122,10 @@ class OnlineSoftmax:
             positions.append(builder.append(operation))
         return self._compared(positions[0], positions[1], "le")
 
+    def differs(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """Where the elements of two tiles are not equal; NaN is equal to nothing."""
+        return self._compared(a, b, "ne")
+
     def _equals(self, value: SSAValue, number: float) -> SSAValue:
         return self._compared(value, self.splat(number), "eq")
 

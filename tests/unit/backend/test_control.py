@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tessera.errors import CompileError
+from tessera.errors import CompileError, IRError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tests.unit.backend.harness import Guarded, compile_module, compile_text, run
@@ -179,3 +179,40 @@ def test_two_kernels_in_a_module_are_refused() -> None:
     text = of_indices("%r = arith.addi %a, %b : index")
     with pytest.raises(CompileError, match="exactly one"):
         compile_text(text + text.replace("of_indices", "second"))
+
+
+FIRST_POSITIVE_ROW = f"""
+    %all = "tessera.tile.load"(%Y, %c0) {{dims = array<i64: 0>, in_bounds = array<i1: false>}}
+      : ({BUFFER}, index) -> vector<16xf32>
+    %zero = arith.constant dense<0.0> : vector<16xf32>
+    %positive = "tessera.tile.compare"(%all, %zero) {{predicate = "gt"}}
+      : (vector<16xf32>, vector<16xf32>) -> vector<16xi1>
+    %any = "tessera.tile.reduce"(%positive) {{kind = "max", axis = 0}} : (vector<16xi1>) -> vector<1xi1>
+    %taken = "tessera.tile.element"(%any) : (vector<1xi1>) -> i1
+    scf.if %taken {{
+      %z = arith.addf %all, %all : vector<16xf32>
+      "tessera.tile.store"(%z, %Y, %c0) {{dims = array<i64: 0>, in_bounds = array<i1: false>}}
+        : (vector<16xf32>, {BUFFER}, index) -> ()
+    }}"""
+
+
+@pytest.mark.parametrize("place", [None, 0, 4])
+def test_a_branch_depends_on_an_element_of_a_tile(place: int | None) -> None:
+    text = every_element(FIRST_POSITIVE_ROW, step=1)
+    start = torch.full((5,), -1.0)
+    if place is not None:
+        start[place] = 2.0
+    expected = start if place is None else 2 * start
+    y, interpreted = Guarded(start.clone()), start.clone()
+    run(compile_text(text), [y.tensor, 1])
+    run_kernel(parse(text), [interpreted, 1])
+    y.check(output=True)
+    assert torch.equal(y.tensor, expected)
+    assert torch.equal(interpreted, expected)
+
+
+def test_an_element_is_that_of_a_tile_of_one() -> None:
+    text = every_element(FIRST_POSITIVE_ROW.replace('"tessera.tile.element"(%any) : (vector<1xi1>)',
+                                                    '"tessera.tile.element"(%positive) : (vector<16xi1>)'))  # fmt: skip
+    with pytest.raises(IRError, match="no tile of one element"):
+        parse(text)

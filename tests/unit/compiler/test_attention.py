@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -257,3 +258,42 @@ def test_other_operands_are_refused_at_the_call() -> None:
         op.flash_attention(q, q, q, scale="1")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="causal=1"):
         op.flash_attention(q, q, q, causal=1)  # type: ignore[arg-type]
+
+
+def _future(queries: int, keys: int) -> torch.Tensor:
+    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+
+
+def _window(queries: int, keys: int) -> torch.Tensor:
+    distance = torch.arange(keys)[None] - torch.arange(queries)[:, None]
+    return (distance <= 0) & (distance > -70)
+
+
+def _padding(queries: int, keys: int) -> torch.Tensor:
+    return (torch.arange(keys) < keys // 3)[None]
+
+
+def _holes(queries: int, keys: int) -> torch.Tensor:
+    seen = torch.zeros(queries, keys, dtype=torch.bool)
+    seen[::3, 65:66] = True
+    seen[1::7, -1:] = True
+    return seen
+
+
+@pytest.mark.parametrize("pattern", [_future, _window, _padding, _holes])
+@pytest.mark.parametrize(("queries", "keys"), [(130, 200), (65, 64), (200, 129)])
+@pytest.mark.parametrize("boolean", [True, False])
+def test_blocks_that_a_mask_hides_are_left_out(
+    pattern: Callable[[int, int], torch.Tensor], queries: int, keys: int, boolean: bool
+) -> None:
+    q, k, v = normal(2, 2, queries, 16), normal(2, 2, keys, 16), normal(2, 2, keys, 16)
+    seen = pattern(queries, keys)
+    check(op.flash_attention(q, k, v, mask=seen if boolean else torch.where(seen, 0.5, -INFINITY)), 1e-5)
+
+
+def test_keys_behind_a_mask_may_be_anything_finite_or_not() -> None:
+    q, k, v = normal(70, 16), normal(200, 16), normal(200, 16)
+    seen = _padding(70, 200)
+    expected = op.flash_attention(q, k[:66], v[:66]).torch()
+    k[66:] = math.nan
+    torch.testing.assert_close(op.flash_attention(q, k, v, mask=seen).torch(), expected, atol=4e-6, rtol=4e-6)

@@ -138,6 +138,11 @@ def _reduce(generator: Generator, op: tile.ReduceOp) -> Sequence[Value]:
     return (convert(generator, total, value.element),)
 
 
+def _element(generator: Generator, op: tile.ElementOp) -> Sequence[Value]:
+    # A tile of one column holds scalars, and so does a scalar.
+    return (generator.tile(op.tile),)
+
+
 def _tree(items: Sequence[Item], combine: Callable[[Item, Item], Item]) -> Item:
     """All items combined, neighbours first."""
     while len(items) > 1:
@@ -224,6 +229,7 @@ TILES = cast(
         tile.SelectOp: _select,
         tile.CastOp: _cast,
         tile.ReduceOp: _reduce,
+        tile.ElementOp: _element,
     },
 )
 """The handler of each operation class."""
