@@ -17,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.dtypes import DType
 from tessera.ir import tile
 from tessera.scheduling.attributes import buffer_type
-from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.builder import Loop, TileBuilder
 from tessera.scheduling.expression import TRANSCENDENTAL, WALK, Value, post_order
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec, Output, kernel_module
@@ -35,6 +35,10 @@ _COMBINE_INTEGER: Mapping[str, Callable[[SSAValue, SSAValue], Operation]] = {
     "max": arith.MaxSIOp,
     "min": arith.MinSIOp,
 }
+
+
+PART = 64
+"""Steps along a row, or rows down a column, that are added one after another before their sum is added to the rest."""
 
 
 def identity(kind: str, dtype: DType) -> float | int:
@@ -169,6 +173,28 @@ class _MapReduceLowering:
         with builder.loop(middle, upper, self.lanes) as loop:
             yield loop.index, self.lanes, False
 
+    @contextmanager
+    def _walk(
+        self, lower: SSAValue, upper: SSAValue, step: int, reductions: Sequence[Value], neutral: Sequence[SSAValue]
+    ) -> Iterator[Loop]:
+        """A loop that carries the reductions. Sums of floats are formed in parts of `PART` steps, which are then added
+        up: with one sum after another the error grows with the length of the walk, so with its root, about.
+        """
+        builder = self.builder
+        if not any(value.kind == "add" and value.dtype.kind == "float" for value in reductions):
+            with builder.loop(lower, upper, step, neutral) as loop:
+                yield loop
+            return
+        with builder.loop(lower, upper, step * PART, neutral) as parts:
+            end = builder.minimum(builder.add(parts.index, builder.index(step * PART)), upper)
+            with builder.loop(parts.index, end, step, neutral) as loop:
+                yield loop
+            parts.yielded = tuple(
+                self._combine(value, total, part)
+                for value, total, part in zip(reductions, parts.carried, loop.results, strict=True)
+            )
+        loop.results = parts.results
+
     # -- rows: the reduced axis is the lane axis ------------------------------------------------------------------
 
     def _row(self) -> None:
@@ -219,7 +245,7 @@ class _MapReduceLowering:
         writer.sizes[spec.lanes] = width
         neutral = [builder.splat(identity(value.kind, value.dtype), value.dtype, (1, width)) for value in reductions]
         with (
-            builder.loop(lower, upper, width, neutral) as loop,
+            self._walk(lower, upper, width, reductions if bounded else (), neutral) as loop,
             self._scope({spec.lanes: loop.index}, {spec.lanes: bounded}),
         ):
             if self.ahead and bounded and stage == 1:
@@ -293,7 +319,10 @@ class _MapReduceLowering:
                 for value in reductions
             ]
             upper = self.extents[spec.reduced]
-            with builder.loop(builder.index(0), upper, 1, neutral) as loop, self._scope({spec.reduced: loop.index}, {}):
+            with (
+                self._walk(builder.index(0), upper, 1, reductions, neutral) as loop,
+                self._scope({spec.reduced: loop.index}, {}),
+            ):
                 loop.yielded = tuple(
                     self._combine(value, carried, writer.write(value.arguments[0], writer.shape(value)))
                     for value, carried in zip(reductions, loop.carried, strict=True)
