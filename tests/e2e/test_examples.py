@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from examples import gpt2_block, llama_block, resnet50
+from examples import gpt2, gpt2_block, llama_block, resnet50
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 33])
@@ -38,6 +38,15 @@ def test_the_llama_example_says_what_it_found() -> None:
     lines: list[str] = []
     assert llama_block.main(width=48, heads=4, kv_heads=2, hidden=64, tokens=9, write=lines.append) < 1e-5
     assert "9 tokens of width 48" in lines[0]
+
+
+@pytest.mark.parametrize("shape", [(1,), (9,), (2, 5)])
+def test_gpt2_is_torchs(shape: tuple[int, ...]) -> None:
+    module = gpt2.random_model(width=24, heads=3, blocks=2, vocabulary=53, longest=16)
+    tokens = gpt2.random_tokens(*shape, vocabulary=53)
+    found = gpt2.logits(tokens, *gpt2.constants_of(module), module.heads)
+    with torch.no_grad():
+        torch.testing.assert_close(found.torch(), module(tokens), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("count", "side"), [(1, 32), (2, 45)])
