@@ -1,4 +1,4 @@
-"""``python -m bench SUITE [--threads N] [--json FILE] [--save] [--quick]``."""
+"""``python -m bench SUITE [--threads N] [--json FILE] [--save] [--quick]``, ``python -m bench numerics [--write]``."""
 
 from __future__ import annotations
 
@@ -71,6 +71,10 @@ def save(found: dict[str, Any], sheets: Sequence[table.Sheet], folder: Path = RE
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the suites asked for. Returns the exit code: 0, also when a goal was missed."""
+    if arguments[:1] == ["numerics"]:
+        from bench.numerics import command
+
+        return command.main(arguments[1:])
     options = parse(arguments)
     threads = options.threads or [count for count in (1, 2) if count <= machine.cores()]
     names = list(SUITES) if options.suite == "all" else [options.suite]
