@@ -82,3 +82,16 @@ func.func @softmax(%x: tensor<?x?xf32>) -> tensor<?x?xf32> {
 // CHECK-LABEL: func.func @softmax
 // CHECK-NEXT: %0 = "tessera.graph.softmax"(%x) {axis = 1
 // CHECK-NEXT: func.return %0
+
+// A mask that compares positions hides the future, if there are as many queries as keys.
+func.func @future(%q: tensor<?x?xf32>, %k: tensor<?x?xf32>, %v: tensor<?x?xf32>, %c: tensor<f32>) -> tensor<?x?xf32> {
+  %0 = "tessera.graph.iota"() : () -> tensor<?x1xi64>
+  %1 = "tessera.graph.iota"() : () -> tensor<?xi64>
+  %2 = "tessera.graph.ge"(%0, %1) : (tensor<?x1xi64>, tensor<?xi64>) -> tensor<?x?xi1>
+  %3 = "tessera.graph.flash_attention"(%q, %k, %v, %c, %2) {causal = false}
+    : (tensor<?x?xf32>, tensor<?x?xf32>, tensor<?x?xf32>, tensor<f32>, tensor<?x?xi1>) -> tensor<?x?xf32>
+  func.return %3 : tensor<?x?xf32>
+}
+// CHECK-LABEL: func.func @future
+// CHECK-SAME: guards = {{\[}}
+// CHECK-NEXT: "tessera.graph.flash_attention"(%q, %k, %v, %c) {causal = true

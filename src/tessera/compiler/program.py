@@ -20,7 +20,8 @@ from tessera.ops.record import OPERATORS, family_of
 from tessera.ops.windows import image_dimensions
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.groups import operand_alignment
-from tessera.rewrite.idioms import IDIOMS, Guard, guards_of
+from tessera.rewrite.guards import Guard, guards_of
+from tessera.rewrite.idioms import IDIOMS
 
 Alignment = tuple[int | None, ...]
 

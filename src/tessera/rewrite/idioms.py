@@ -10,17 +10,17 @@ The snippet above each rule shows it before and after; the attention idiom itsel
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import DType, accumulator, bool_, fp32, holds
-from tessera.ir.attributes import Value, names_of, to_attribute
+from tessera.ir.attributes import Value
 from tessera.ir.graph import GraphOperation
 from tessera.ops.pins import KNOBS
 from tessera.ops.record import family_of
 from tessera.rewrite.algebra import dtype, made_by
+from tessera.rewrite.causality import hide_future
 from tessera.rewrite.engine import NamedRule, Rewriter, dims_of
+from tessera.rewrite.guards import Guard, require
 from tessera.rewrite.scores import (
     HIDDEN,
     Mask,
@@ -32,10 +32,6 @@ from tessera.rewrite.scores import (
     swapped_dims,
     trace_scores,
 )
-
-GUARDS = "guards"
-Guard = tuple[tuple[str, ...], tuple[str, ...]]
-"""Names of extents on either side, whose products must be equal."""
 
 
 #   e = exp(x - max(x));  e / sum(e)   ->   softmax(x)      (along one axis)
@@ -284,30 +280,14 @@ def _split_heads(mask: SSAValue, heads: str, times: str, rewriter: Rewriter) -> 
     return rewriter.make("reshape", [mask], (*names[:-3], *apart, *names[-2:]), dtype(mask), {"node": 0})
 
 
-def require(operation: GraphOperation, guards: list[Guard]) -> None:
-    """Notes on the function of an operation what its program needs of extents."""
-    block = operation.parent
-    function = None if block is None else block.parent_op()
-    assert isinstance(function, FuncOp)
-    known = dict.fromkeys(guards_of(function))
-    known.update(dict.fromkeys((a, b) for a, b in guards if a != b))
-    function.attributes[GUARDS] = to_attribute(tuple(known))
-
-
-def guards_of(function: FuncOp) -> list[Guard]:
-    """What was noted by `require`."""
-    noted = function.attributes.get(GUARDS)
-    if noted is None:
-        return []
-    assert isinstance(noted, ArrayAttr)
-    return [(names_of(guard.data[0]), names_of(guard.data[1])) for guard in noted.data]
-
-
 SOFTMAX = (NamedRule("recognize-softmax", ("div",), recognize_softmax),)
 ATTENTION = (NamedRule("recognize-attention", ("matmul",), recognize_attention),)
-SHARED_HEADS = (NamedRule("share-heads", ("flash_attention",), share_heads),)
+GUARDED = (
+    NamedRule("hide-future", ("flash_attention",), hide_future),
+    NamedRule("share-heads", ("flash_attention",), share_heads),
+)
 SCALES = (NamedRule("scale-before-layout", ("mul", "div"), scale_before_layout),)
-"""The rules, in the order in which they are applied; `SHARED_HEADS` needs more of the extents."""
+"""The rules, in the order in which they are applied; `GUARDED` ones need more of the extents."""
 
-IDIOMS = frozenset(rule.name for rule in (*ATTENTION, *SHARED_HEADS))
+IDIOMS = frozenset(rule.name for rule in (*ATTENTION, *GUARDED))
 """Names of the rules after which a program may differ from what was written in more than rounding, or in speed."""

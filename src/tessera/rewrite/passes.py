@@ -83,13 +83,15 @@ class MergeEqualPass(RewritePass):
 
 @dataclass(frozen=True)
 class IdiomsPass(RewritePass):
-    """Operators that users wrote out become one: attention (`most` 1), which reads repeated heads in place (2)."""
+    """Operators that users wrote out become one: attention (`most` 1), and what needs facts about extents (2): heads that
+    were repeated, masks that hide the future.
+    """
 
     name: ClassVar[str] = "idioms"
     most: int = ALL_IDIOMS
 
     def on_function(self, function: FuncOp) -> list[Firing]:
-        steps = (idioms.SOFTMAX, idioms.ATTENTION, idioms.SHARED_HEADS)[: self.most + 1] if self.most else ()
+        steps = (idioms.SOFTMAX, idioms.ATTENTION, idioms.GUARDED)[: self.most + 1] if self.most else ()
         log = [firing for rules in steps for firing in rewrite_function(function, rules)]
         if log:
             log += rewrite_function(function, (*algebra.RULES, *idioms.SCALES)) + merge_equal(function.body.block)

@@ -17,6 +17,7 @@ from tessera.compiler import pipeline, programs
 from tessera.handle import Tensor
 from tessera.lazy.symbolic import symbolic_form
 from tessera.ops import oracle
+from tessera.rewrite.idioms import IDIOMS
 
 INFINITY = math.inf
 Scores = Callable[[Tensor], Tensor]
@@ -38,7 +39,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> to
 def rules(tensor: Tensor) -> list[str]:
     """Names of the idioms in the program that a tensor is computed by."""
     program = pipeline.program_of(tensor.structure)
-    return [firing.rule for firing in program.log if firing.rule in ("recognize-attention", "share-heads")]
+    return [firing.rule for firing in program.log if firing.rule in IDIOMS]
 
 
 def kernels(tensor: Tensor) -> list[str]:
@@ -214,6 +215,31 @@ def test_one_form_serves_extents_that_meet_its_guards_and_extents_that_do_not() 
     assert rules(scrambled) == ["recognize-attention"]
     check(merged)
     check(scrambled)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("keys_first", [True, False])
+def test_a_comparison_of_positions_is_a_causal_mask(shown: bool, keys_first: bool) -> None:
+    query, key = op.reshape(op.arange(70), (70, 1)), op.arange(70)
+    if shown:
+        mask = op.le(key, query) if keys_first else op.ge(query, key)
+    else:
+        mask = op.gt(key, query) if keys_first else op.lt(query, key)
+    q, k, v = normal(2, 70, 8), normal(2, 70, 8), normal(2, 70, 5)
+    branches = (lambda s: (s, -INFINITY)) if shown else (lambda s: (-INFINITY, s))
+    result = attention(q, k, v, lambda s: op.where(mask, *branches(s * 0.3)))
+    assert rules(result) == ["recognize-attention", "hide-future"]
+    assert all("iota" not in name for name in kernels(result))
+    check(result)
+
+
+def test_other_comparisons_of_positions_stay_masks() -> None:
+    q, k, v = normal(9, 8), normal(13, 8), normal(13, 5)
+    query, key = op.reshape(op.arange(9), (9, 1)), op.arange(13)
+    for mask in (op.ge(query, key), op.gt(query, key - 1), op.ge(query * 2, key), op.le(query, key)):
+        result = attention(q, k, v, lambda s, mask=mask: op.where(mask, s, -INFINITY))  # type: ignore[misc]
+        assert rules(result) == ["recognize-attention"]
+        check(result)
 
 
 EXTENTS = st.sampled_from((1, 2, 3, 7, 16, 33))
