@@ -121,5 +121,20 @@ def test_11_copies_and_kernels_overlap_in_a_session(tmp_path: Path, capsys: pyte
 
 def test_7_2_a_tile_shape_is_taken() -> None:
     a, b = torch.randn(256, 192), torch.randn(192, 320)
-    product = run_all(PERFORMANCE, {"op": op, "A": a, "B": b})["Y"]
+    product = run_all(PERFORMANCE[:1], {"op": op, "A": a, "B": b})["Y"]
     torch.testing.assert_close(product.torch().double(), a.double() @ b.double(), atol=1e-4, rtol=1e-4)
+
+
+def test_7_4_a_convolution_with_a_large_window_is_a_product_of_spectra() -> None:
+    x, w = torch.randn(1, 8, 112, 112), torch.randn(8, 8, 31, 31)
+    result = run_all(PERFORMANCE[1:2], {"op": op, "X": x, "W": w})["Y"]
+    assert "ifft . pointwise_mul . fft" in result.inspect("rewrites").splitlines()[0]
+    expected = torch.nn.functional.conv2d(x.double(), w.double(), padding=15)
+    torch.testing.assert_close(result.torch().double(), expected, atol=1e-3, rtol=1e-3)
+
+
+def test_7_4_transforms_are_operators_too() -> None:
+    x, kernel = torch.randn(3, 40, 40, dtype=torch.float64), torch.randn(9, 9, dtype=torch.float64)
+    found = run_all(PERFORMANCE[2:3], {"op": op, "X": x, "K": kernel})["Z"]
+    expected = torch.nn.functional.conv2d(x[:, None], kernel.flip(0, 1)[None, None], padding=8)[:, 0]
+    torch.testing.assert_close(op.real(found).torch()[:, :48, :48], expected)
