@@ -10,7 +10,7 @@ from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy.conversion import as_operands
 from tessera.ops import products, views
-from tessera.ops.einsum_notation import Labels, Notation, contraction_order, extents_of, parse
+from tessera.ops.einsum_notation import Labels, Notation, contraction_order, read
 from tessera.runtime.streams import Stream
 
 
@@ -29,9 +29,7 @@ def einsum(equation: str, *operands: object, stream: Stream | None = None) -> Te
     if not operands:
         raise ArgumentError("einsum of no operands")
     values: list[Tensor] = [node(value) for value in as_operands(operands)]
-    shapes = [value.shape for value in values]
-    notation = parse(equation, shapes)
-    extents = extents_of(notation, shapes)
+    notation, extents = read(equation, tuple(value.shape for value in values))
     pairs = zip(values, notation.operands, strict=True)
     terms = [_Term(value, labels).without_repeats().without_ones(extents) for value, labels in pairs]
     return on(_contracted(terms, notation, extents).in_order(notation.result, extents), stream)
@@ -45,6 +43,8 @@ class _Term:
 
     def without_repeats(self) -> _Term:
         """The diagonal of labels that stand twice."""
+        if len(set(self.labels)) == len(self.labels):
+            return self
         term = self
         while len(set(term.labels)) < len(term.labels):
             label = next(each for each in term.labels if term.labels.count(each) > 1)

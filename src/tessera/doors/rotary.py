@@ -6,7 +6,7 @@ from tessera import dtypes
 from tessera.doors.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.ops import views
+from tessera.ops import algebra, views
 from tessera.ops.views import normalized_axis
 from tessera.runtime.streams import Stream
 
@@ -104,22 +104,42 @@ def _aligned(table: Tensor, lead: tuple[int, ...], rank: int, place: int) -> Ten
 
 
 def _turned(value: Tensor, cosines: Tensor, sines: Tensor, interleaved: bool) -> Tensor:
-    """With the two of a pair in a dimension of their own: x cos + (x, turned around) (-sin, sin), one map."""
-    half = value.shape[-1] // 2
-    lead = value.shape[:-1]
-    pair = -1 if interleaved else -2
-    pairs: Tensor = views.reshape(value, (*lead, half, 2) if interleaved else (*lead, 2, half))
-    around = tuple([slice(None)] * (len(lead) + (1 if interleaved else 0)) + [slice(None, None, -1)])
-    other: Tensor = views.indexed(pairs, around)
-    cosines, sines = (_with_pair(table, pair) for table in (cosines, sines))
-    is_first = call("iota", shape=(2,) if interleaved else (2, 1)) == 0
-    across = other * sines
-    turned = (pairs * cosines + call("where", is_first, -across, across)).to(value.dtype)
-    made: Tensor = views.reshape(turned, value.shape)
+    """x cos + (the other of each pair) (-sin, sin), as one map over x."""
+    if interleaved:
+        cosines, sines = _twice(cosines), _twice(sines)
+        half = value.shape[-1] // 2
+        first_of_pair = views.broadcast_to(call("iota", shape=(2,)) == 0, (half, 2))
+        is_first: Tensor = views.reshape(first_of_pair, (2 * half,))
+        return _mixed(value, _neighbours(value, is_first), is_first, cosines, sines)
+    shape = (*value.shape[:-1], 2, value.shape[-1] // 2)
+    pairs: Tensor = views.reshape(value, shape)
+    other: Tensor = views.indexed(pairs, (Ellipsis, slice(None, None, -1), slice(None)))
+    cosines, sines = (views.reshape(table, (*table.shape[:-1], 1, table.shape[-1])) for table in (cosines, sines))
+    made: Tensor = views.reshape(_mixed(pairs, other, call("iota", shape=(2, 1)) == 0, cosines, sines), value.shape)
     return made
 
 
-def _with_pair(table: Tensor, pair: int) -> Tensor:
-    shape = (*table.shape, 1) if pair == -1 else (*table.shape[:-1], 1, table.shape[-1])
-    made: Tensor = views.reshape(table, shape)
+def _mixed(value: Tensor, other: Tensor, is_first: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    across = other * sines
+    turned = call("add", value * cosines, call("where", is_first, -across, across))
+    return turned.to(value.dtype)
+
+
+def _neighbours(value: Tensor, is_first: Tensor) -> Tensor:
+    """The other of each pair that lies side by side: the next element or the one before. Both are views of one padded
+    copy, so that kernels read whole vectors.
+    """
+    rank = len(value.shape)
+    sides = [(*[0] * (rank - 1), 1)] * 2
+    wider = call("pad", value, algebra.literal(0, value.dtype), before=sides[0], after=sides[1], mode="constant")
+    size = value.shape[-1]
+    after, before = (views.indexed(wider, (Ellipsis, slice(start, start + size))) for start in (2, 0))
+    return call("where", is_first, after, before)
+
+
+def _twice(table: Tensor) -> Tensor:
+    """Each value of the last dimension twice, side by side."""
+    wide = (*table.shape, 2)
+    spread = views.broadcast_to(views.reshape(table, (*table.shape, 1)), wide)
+    made: Tensor = views.reshape(spread, (*table.shape[:-1], 2 * table.shape[-1]))
     return made

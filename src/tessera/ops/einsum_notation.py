@@ -28,6 +28,15 @@ class Notation:
     result: Labels
 
 
+@lru_cache(maxsize=1024)
+def read(equation: str, shapes: tuple[Shape, ...]) -> tuple[Notation, Mapping[str, int]]:
+    """The labels of an equation over operands of these shapes, and their extents. Raises what `parse` and `extents_of`
+    raise.
+    """
+    notation = parse(equation, shapes)
+    return notation, extents_of(notation, shapes)
+
+
 def parse(equation: object, shapes: Sequence[Shape]) -> Notation:
     """The labels of an equation. Raises ArgumentError (E_ARGUMENT) for what is none, or does not fit the operands."""
     if not isinstance(equation, str):
@@ -94,6 +103,8 @@ def contraction_order(operands: Sequence[Labels], result: Labels, extents: Mappi
 
     The order with the fewest multiplications, of few operands; that of the cheapest next pair, of many.
     """
+    if len(operands) == 2:
+        return [(0, 1)]
     sizes = tuple(sorted(extents.items()))
     terms = tuple(frozenset(labels) for labels in operands)
     if len(operands) <= EXHAUSTIVE:

@@ -1,12 +1,13 @@
 """Operators that read or write at places given by a tensor of indices, by torch's library.
 
-Indices count from 0; negative ones are refused, as torch's functions do. Every index is checked before anything is read
-or written: IndexRangeError (E_INDEX) names the first that is out of range, and its place.
+Indices count from 0; negative ones are refused, as torch's functions do. Every index is checked before what it names is
+read or written: IndexRangeError (E_INDEX) names the first that is out of range, and its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
@@ -37,6 +38,16 @@ def refuse_out_of_range(what: str, index: torch.Tensor, extent: int, ignored: in
             f"{what}: index {int(index[place])} at {place} of the indices, where there are {extent}",
             hints=[f"indices are 0 to {extent - 1}" if extent else "there is nothing to index"],
         )
+
+
+@contextmanager
+def _named(what: str, index: torch.Tensor, extent: int) -> Iterator[None]:
+    """Says which index it was where torch, which checks each before it is used, refuses one."""
+    try:
+        yield
+    except (IndexError, RuntimeError):
+        refuse_out_of_range(what, index, extent)
+        raise
 
 
 def _no_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
@@ -130,9 +141,10 @@ def _take_gradient(g: N, operands: tuple[N, N], out: N, *, what: str, axis: int,
 
 def _take(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
     (x, index), (result,), axis = inputs, outputs, attributes["axis"]
-    refuse_out_of_range(attributes["what"], index, x.shape[axis])
-    flat = result.view(*x.shape[:axis], index.numel(), *x.shape[axis + 1 :])
-    torch.index_select(x, axis, index.flatten(), out=flat)
+    if index.dim() != 1:
+        result = result.view(*x.shape[:axis], index.numel(), *x.shape[axis + 1 :])
+    with _named(attributes["what"], index, x.shape[axis]):
+        torch.index_select(x, axis, index.flatten(), out=result)
 
 
 define(
@@ -169,11 +181,11 @@ def _put_gradient(g: N, operands: tuple[N, N], out: N, *, what: str, axis: int, 
 
 def _put(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
     (x, index), (result,), axis = inputs, outputs, attributes["axis"]
-    refuse_out_of_range(attributes["what"], index, attributes["extent"])
     parts = x.reshape(*result.shape[:axis], index.numel(), *result.shape[axis + 1 :])
     wide = _wide(result).zero_()
-    # One after the other, in the order of the indices.
-    wide.index_add_(axis, index.flatten(), parts.to(wide.dtype))
+    with _named(attributes["what"], index, attributes["extent"]):
+        # One after the other, in the order of the indices.
+        wide.index_add_(axis, index.flatten(), parts.to(wide.dtype))
     if wide is not result:
         result.copy_(wide)
 
@@ -227,8 +239,8 @@ def _gather_gradient(g: N, operands: tuple[N, N], out: N, *, axis: int) -> tuple
 
 def _gather(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
     x, index = inputs
-    refuse_out_of_range("gather", index, x.shape[attributes["axis"]])
-    torch.gather(x, attributes["axis"], index, out=outputs[0])
+    with _named("gather", index, x.shape[attributes["axis"]]):
+        torch.gather(x, attributes["axis"], index, out=outputs[0])
 
 
 define(
@@ -266,10 +278,10 @@ def _scatter_gradient(g: N, operands: tuple[N, N, N], out: N, *, axis: int) -> t
 
 def _scatter(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
     (x, index, source), (result,), axis = inputs, outputs, attributes["axis"]
-    refuse_out_of_range("scatter_add", index, x.shape[axis])
     wide = _wide(result).copy_(x)
-    # torch adds along the axis in the order of the indices, whatever the number of threads.
-    wide.scatter_add_(axis, index, source.to(wide.dtype))
+    with _named("scatter_add", index, x.shape[axis]):
+        # torch adds along the axis in the order of the indices, whatever the number of threads.
+        wide.scatter_add_(axis, index, source.to(wide.dtype))
     if wide is not result:
         result.copy_(wide)
 
