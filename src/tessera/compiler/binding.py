@@ -221,7 +221,9 @@ class Launcher:
     def _copied(self, view: View, strides: Shape | None = None) -> View:
         """A copy of a view in memory of the plan, in these strides; contiguous by default."""
         copy = self.new(view.shape, view.dtype)
-        copy = copy if strides is None else copy._replace(strides=strides)
+        if strides is not None:
+            reached = 1 + sum((extent - 1) * stride for extent, stride in zip(view.shape, strides, strict=True))
+            copy = View(Storage(reached * view.dtype.itemsize), view.dtype, view.shape, strides)
         self.copy(view, copy)
         return copy
 

@@ -30,6 +30,11 @@ from tessera.scheduling.spec import Argument
 ROWS, COLUMNS, KERNEL_ROWS, KERNEL_COLUMNS, CHANNELS = range(4, 9)
 """Places in the domain, after the four of the result."""
 
+LINE = 16
+"""Elements between the channels of one tap and those of the next, beside the channels: taps whose channels lie a power
+of two apart would fall on the same sets of a cache.
+"""
+
 Arrays = Sequence[tuple[View, Alignment]]
 
 
@@ -90,7 +95,8 @@ def with_taps_along_lanes(
         varies = KERNEL_ROWS in alignment or KERNEL_COLUMNS in alignment
         if varies and view.strides[0] != 1:
             channels, _, width = view.shape
-            found.append((copied(view, (1, width * channels, channels)), alignment))
+            apart = -(-channels // LINE) * LINE + LINE
+            found.append((copied(view, (1, width * apart, apart)), alignment))
         else:
             found.append((view, alignment))
     return found
