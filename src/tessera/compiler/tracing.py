@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
@@ -81,6 +82,9 @@ class TracedFunction:
         self._signatures: dict[Signature, None] = {}
         self._forms: dict[SymbolicForm, str] = {}
         self._last: Trace | None = None
+        self.on_trace: Callable[[Structure], None] | None = None
+        """Told of each new expression that the function gave, before anything of it is compiled."""
+        _latest[:] = [weakref.ref(self)]
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._owner = owner
@@ -159,7 +163,11 @@ class TracedFunction:
         signature = signature_of(key)
         pattern = known.by_signature.get(signature)
         if pattern is None or pattern.shape_dependent:
-            traced = trace(self._function, self._parameters, key)
+            before, _running.kernel = getattr(_running, "kernel", None), self
+            try:
+                traced = trace(self._function, self._parameters, key)
+            finally:
+                _running.kernel = before
             # After each run: what the function itself changed, such as a count of its runs, is no reason for another.
             surroundings = known.surroundings = Surroundings(self._function)
             self._settled = known.exact if surroundings.settled else {}
@@ -167,6 +175,8 @@ class TracedFunction:
             traced = pattern.replayed(key)
         if not any(isinstance(part, Receiver) for part in key):
             known.exact[key] = known.by_signature[signature] = traced
+        if self.on_trace is not None:
+            self.on_trace(traced.results[0].structure)
         reason = self._reason(key, signature, pattern, changed)
         self._signatures[signature] = None
         for result in traced.results:
@@ -223,6 +233,19 @@ class TracedFunction:
 
     def __repr__(self) -> str:
         return f"<tessera kernel {self._parameters.function}({self._parameters})>"
+
+
+_running = threading.local()
+_latest: list[weakref.ref[TracedFunction]] = []
+
+
+def subject() -> TracedFunction | None:
+    """The kernel that is being traced, else the one that was defined last; None where there is none."""
+    running = getattr(_running, "kernel", None)
+    if running is not None:
+        assert isinstance(running, TracedFunction)
+        return running
+    return _latest[0]() if _latest else None
 
 
 def kernel(function: Callable[..., Any]) -> TracedFunction:

@@ -31,6 +31,7 @@ from tessera.lazy.devices import device_named
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node
 from tessera.lazy.policy import current_policy
+from tessera.lazy.structure import Structure
 from tessera.ops.record import family_of
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.contraction_space import ContractionProblem
@@ -62,6 +63,18 @@ class CompilerBackend:
         if isinstance(compiler, GpuKernelCompiler):
             return gpu_tuning_problem(call, compiler)
         return tuning_problem(call, compiler)
+
+
+def heaviest_problem(structure: Structure) -> TuningProblem | None:
+    """The problem of the heaviest kernel of an expression on its device; None where it runs none."""
+    compiler = pipeline.compiler_of(structure.device)
+    launches = launches_of(pipeline.program_of(structure), structure, compiler)
+    if not launches:
+        return None
+    call = max(launches, key=_work).call
+    if isinstance(compiler, GpuKernelCompiler):
+        return gpu_tuning_problem(call, compiler)
+    return tuning_problem(call, compiler)
 
 
 def launches_of_operator(

@@ -161,6 +161,29 @@ class Autotune:
                 warnings.warn(f"{problem.identity} is not tuned: {error}", TuningWarning, stacklevel=2)
                 return config
 
+    def solve(self, problem: TuningProblem, method: Method = "on_device", max_trials: int | None = None) -> Config:
+        """The best schedule of a problem's space, measured or by the model, and remembered. One that was measured
+        before and lies in the space is taken as it is. Raises E_TUNE_SPACE_EMPTY and E_TUNE_FAILED.
+        """
+        limits = _limits(max_trials, None)
+        with self._lock:
+            known = self._known(problem)
+            if (
+                known.source == "cache"
+                and known.measured_s is not None
+                and not problem.space.violations(known.schedule)
+            ):
+                return known
+            provenance = Provenance.current(problem.generator, method)
+            if method == "on_device":
+                config = self._measure(problem, provenance, limits, None)
+            else:
+                entry = tune_by_model(problem, provenance)
+                self.database.put(entry)
+                config = Config(entry.schedule, entry.identity, "model", entry.predicted_s)
+            self._changed()
+            return config
+
     def remembered(self, identity: Identity, permits: Callable[[Schedule], bool]) -> Schedule | None:
         """The schedule remembered for an identity, else that of the nearest shape, if `permits` says that it is legal
         here. Does not tune: on the path of binding.

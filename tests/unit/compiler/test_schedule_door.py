@@ -1,0 +1,73 @@
+"""`schedule.search_space` and `schedule.autotune`: of which kernel they speak, and what they make it choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tessera import op, schedule
+from tessera.compiler import tracing
+from tessera.errors import ArgumentError, NoSubjectError, ScheduleError, TuneSpaceEmptyError
+
+
+def new_kernel() -> tracing.TracedFunction:
+    """A kernel that nobody has spoken of."""
+
+    @op.kernel
+    def product(a: Any, b: Any) -> Any:
+        return op.relu(a @ b)
+
+    return product
+
+
+def test_choices_limit_what_the_model_chooses() -> None:
+    product = new_kernel()
+    space = schedule.search_space(tile_sizes=[(96, 512, 128)], unroll=[2])
+    a, b = torch.randn(200, 150), torch.randn(150, 310)
+    result = product(a, b)
+    assert product.schedule["tile"] == (96, 512, 128)
+    assert product.schedule["unroll"] == 2
+    assert [config.source for config in space.configs] == ["model"]
+    torch.testing.assert_close(result.torch(), (a @ b).relu(), atol=1e-4, rtol=1e-4)
+
+
+def test_inside_a_kernel_it_speaks_of_that_one() -> None:
+    seen = []
+
+    @op.kernel
+    def inner(a: Any) -> Any:
+        seen.append(schedule.search_space(parallel=["outer"]))
+        return op.exp(a)
+
+    new_kernel()
+    inner(torch.randn(40, 30)).eval()
+    assert seen[0].name == "inner"
+    assert len(seen[0].configs) == 1
+    assert schedule.search_space(inner) is seen[0]
+
+
+def test_a_bare_call_needs_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "_latest", [])
+    with pytest.raises(NoSubjectError, match="no kernel that this could speak of"):
+        schedule.autotune(max_trials=3)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    product = new_kernel()
+    with pytest.raises(ArgumentError, match="cost_model='oracle'"):
+        schedule.autotune(product, cost_model="oracle")
+    with pytest.raises(ArgumentError, match="max_trials=0"):
+        schedule.autotune(product, max_trials=0)
+    with pytest.raises(ArgumentError, match="vectorize has no choices"):
+        schedule.search_space(product, vectorize=[])
+    with pytest.raises(ArgumentError, match="is no kernel"):
+        schedule.search_space(torch.relu)  # type: ignore[arg-type]
+    schedule.search_space(product, warp=[3])
+    with pytest.raises(ScheduleError, match="product has no knob 'warp'"):
+        product(torch.randn(4, 5), torch.randn(5, 6))
+    other = new_kernel()
+    schedule.search_space(other, tile_sizes=[(3, 5, 7)])
+    with pytest.raises(TuneSpaceEmptyError, match="no legal schedule"):
+        other(torch.randn(40, 50), torch.randn(50, 60))
