@@ -34,6 +34,7 @@ from tessera.scheduling.spec import (
     MapReduceSpec,
     Spec,
     WindowSpec,
+    exact_load,
     under_cast,
     unit_axis,
 )
@@ -102,7 +103,8 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
     raw_a, raw_b = under_cast(spec.a), under_cast(spec.b)
     a_contiguous, b_contiguous = unit_axis(spec.a, spec.arguments, ""), unit_axis(spec.b, spec.arguments, "")
     epilogue = len(post_order(output.value for output in spec.outputs)) - 1
-    packed = spec.arguments[raw_b.argument].panels if raw_b.operation == "load" else None
+    constant = exact_load(spec.b)
+    packed = None if constant is None else spec.arguments[constant.argument].panels
 
     some = ContractionProblem(
         m=1,
@@ -116,7 +118,7 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
         a_contiguous=a_contiguous,
         b_contiguous=b_contiguous,
         a_mapped=raw_a.operation != "load",
-        b_mapped=raw_b.operation != "load",
+        b_mapped=packed is None and raw_b.operation != "load",
         outputs=len(spec.outputs),
         epilogue_operations=epilogue,
         target=target,

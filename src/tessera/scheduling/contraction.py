@@ -22,6 +22,7 @@ from tessera.dtypes import bf16, fp32, int8
 from tessera.scheduling.attributes import buffer_type
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.contraction_dots import DotsLowering
+from tessera.scheduling.contraction_packed import packed_operand
 from tessera.scheduling.contraction_parts import (
     A_PADDING,
     REGISTER_BLOCK,
@@ -36,7 +37,7 @@ from tessera.scheduling.contraction_parts import (
 )
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import QUAD, ContractionSpec, Output, Panels, kernel_module, under_cast, unit_axis
+from tessera.scheduling.spec import QUAD, ContractionSpec, Output, kernel_module, under_cast, unit_axis
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
 
 
@@ -72,14 +73,13 @@ class _ContractionLowering:
         self.sums_in_registers = schedule["sums"] == "registers"
         self.rows_outer = schedule["order"] == "rows"
         self.parallel = str(schedule["parallel"])
-        self.depth, self.ahead = schedule.integer("pipeline_depth"), schedule.integer("fetch_ahead")
+        self.depth = schedule.integer("pipeline_depth")
         self.accumulator_dtype = spec.accumulator.dtype
         self.sums_floats = spec.accumulator.dtype.kind == "float"
         raw = under_cast(spec.a).dtype, under_cast(spec.b).dtype
-        raw_b = under_cast(spec.b)
-        self.panels = spec.arguments[raw_b.argument].panels if raw_b.operation == "load" else None
+        self.packed = packed_operand(spec, arguments, schedule.integer("fetch_ahead"))
         self.pairs = native[0] and raw == (bf16, bf16) and self.accumulator_dtype == fp32
-        self.quads = native[1] and self.panels is not None and self.panels.group == QUAD
+        self.quads = native[1] and self.packed is not None and self.packed.panels.group == QUAD
         self.element = bf16 if self.pairs else int8 if self.quads else self.accumulator_dtype
         self.k_step = 2 if self.pairs else QUAD if self.quads else 1
         self.partials: SSAValue | None = None
@@ -265,7 +265,7 @@ class _ContractionLowering:
             return [acc, *[self._offset(right, offset) for offset in sums[1:]]]
 
         # Pairs of rows of B read in place: a last row without a partner is a step of its own.
-        lone_row = self.pairs and b.staged is None and self.panels is None
+        lone_row = self.pairs and b.staged is None and self.packed is None
         pairs = builder.floor_div(corner.depth, builder.index(2)) if lone_row else None
         depth = corner.depth if pairs is None else builder.mul(pairs, builder.index(2))
         acc, *offsets = self._summed(depth, zeros, lambda k, sums: step(k, sums, True))
@@ -337,8 +337,8 @@ class _ContractionLowering:
     def _load_b(self, b: Operand, corner: Corner, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool) -> SSAValue:
         """`k_step` rows of B; `whole` says that all of them lie inside its extent of K."""
         builder, shape, zero = self.builder, (self.k_step, self.nr), self.builder.index(0)
-        if self.panels is not None:
-            return self._load_packed(self.panels, n, builder.add(corner.pc, k))
+        if self.packed is not None:
+            return self.packed.load(builder, self.batch_position, n, builder.add(corner.pc, k), shape, self.element)
         if b.staged is None:
             at = {"k": builder.add(corner.pc, k), "n": n}
             writer = self._writer({"k": self.k_step, "n": self.nr}, at, {"k": whole, "n": False})
@@ -347,24 +347,6 @@ class _ContractionLowering:
             pair = builder.floor_div(k, builder.index(2))
             return builder.load(b.staged, [panel, pair, zero, zero], [3, 2], shape, [True, True])
         return builder.load(b.staged, [panel, k, zero], [1, 2], shape, [True, True])
-
-    def _load_packed(self, panels: Panels, n: SSAValue, k: SSAValue) -> SSAValue:
-        """`k_step` rows of a packed constant, whose panels start at multiples of their width."""
-        builder, zero = self.builder, self.builder.index(0)
-        raw = under_cast(self.spec.b)
-        argument = self.spec.arguments[raw.argument]
-        batch = [self.batch_position[axis] for axis in argument.axes[:-2]]
-        group = builder.floor_div(k, builder.index(panels.group)) if panels.group > 1 else k
-        inner = [zero, zero] if panels.group > 1 else [zero]
-        indices = [*batch, builder.floor_div(n, builder.index(panels.width)), group, *inner]
-        columns = len(batch) + 2
-        dims = [columns + 1, columns] if panels.group > 1 else [columns - 1, columns]
-        buffer = self.arguments[raw.argument].value
-        if self.ahead:
-            # Panels lie one behind the other: past the end of one begins the next.
-            place = [*indices[: len(batch) + 1], builder.add(group, builder.index(self.ahead)), *inner]
-            builder.prefetch(buffer, place, 1, panels.width * panels.group, write=False)
-        return builder.cast(builder.load(buffer, indices, dims, (self.k_step, self.nr), [True, True]), self.element)
 
     def _accumulate(self, acc: SSAValue, corner: Corner, place: Place, m: SSAValue, n: SSAValue, mr: int) -> None:
         """Adds what earlier K blocks left at `place`, and puts it back there or runs the epilogue."""

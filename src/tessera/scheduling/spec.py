@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Region
 
-from tessera.dtypes import DType
+from tessera.dtypes import DType, holds
 from tessera.ir import tile
 from tessera.scheduling.attributes import buffer_type, element_type, integers_attribute
 from tessera.scheduling.expression import Value
@@ -237,6 +237,24 @@ def loaded_arguments(value: Value) -> list[int]:
 def under_cast(value: Value) -> Value:
     """What lies under a cast that widens."""
     return value.arguments[0] if value.operation == "cast" else value
+
+
+def cast_dtypes(value: Value) -> list[DType]:
+    """The dtypes that a value is cast to before anything else is done with it, the last cast first."""
+    found = []
+    while value.operation == "cast":
+        found.append(value.dtype)
+        value = value.arguments[0]
+    return found
+
+
+def exact_load(value: Value) -> Value | None:
+    """The load under casts that change no value of its dtype; None where there is something else."""
+    casts = cast_dtypes(value)
+    for _ in casts:
+        value = value.arguments[0]
+    is_exact = value.operation == "load" and all(holds(dtype, value.dtype) for dtype in casts)
+    return value if is_exact else None
 
 
 def unit_axis(value: Value, arguments: Sequence[Argument], default: str) -> str:

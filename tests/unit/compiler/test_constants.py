@@ -66,6 +66,19 @@ def test_products_with_constants(
         assert copies(constant) == 1
 
 
+@pytest.mark.parametrize("narrow", [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("wide", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_narrow_weights_are_packed_whatever_they_meet(narrow: torch.dtype, wide: torch.dtype, rows: int) -> None:
+    x, w = torch.randn(rows, 70).to(wide), torch.randn(90, 70).to(narrow)
+    result = op.matmul(x, op.constant(w).T)
+    is_rounded = {wide, narrow} == {torch.float16, torch.bfloat16}  # by neither: both are cast to fp32
+    assert ("panels of 32 columns" in result.inspect("schedule")) or is_rounded
+    value, exact = result.torch().double(), x.double() @ w.double().T
+    eps = {4: 1e-5, 2: 2.0**-7, 1: 2.0**-2}[result.torch().element_size()]
+    assert bool(((value - exact).abs() <= eps * (x.double().abs() @ w.double().abs().T)).all())
+
+
 def test_one_copy_serves_all_numbers_of_rows_all_views_and_all_marks() -> None:
     w = torch.randn(300, 200)
     constant = op.constant(w)
