@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.nn import functional
@@ -82,6 +83,18 @@ def _fourier() -> Iterator[Kernel]:
         )
 
 
+def _spectral() -> Iterator[Kernel]:
+    for channels, outputs, groups in ((8, 8, 8), (8, 4, 1)):
+        kind = "depthwise" if groups > 1 else "dense"
+        yield Kernel(
+            f"spectral_conv, {kind} 31 x 31",
+            ((1, channels, 56, 56), (outputs, channels // groups, 31, 31)),
+            partial(op.spectral_conv, padding=15, groups=groups),
+            partial(functional.conv2d, padding=15, groups=groups),
+            ("fp32", "bf16"),
+        )
+
+
 def _linear_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> object:
     return op.gelu(op.add(op.matmul(x, weight), bias))
 
@@ -102,6 +115,7 @@ def kernels() -> list[Kernel]:
         *_rows(4099),
         *_reductions(),
         *_fourier(),
+        *_spectral(),
     ]
 
 

@@ -178,7 +178,7 @@ def _transform(text: _Text, w: dict[str, str], x: str, real: str, image: str, gr
 
     def row(i: str) -> None:
         target, start = text.at(real, text.mul(i, row_bytes)), text.at(source, text.mul(i, w["x_row"]))
-        _gather(text, w, target, start, width_bytes)
+        _gather(text, w["x_column"], w["width"], target, start)
         text.add(f"call void @llvm.memset.p0.i64(ptr {text.at(target, width_bytes)}, i8 0, i64 {rest}, i1 false)")
 
     text.loop(w["height"], row)
@@ -188,33 +188,37 @@ def _transform(text: _Text, w: dict[str, str], x: str, real: str, image: str, gr
     zeros = text.let("z", f"sub i64 {text.mul(w['plane'], 8)}, {known}")
     text.add(f"call void @llvm.memset.p0.i64(ptr {text.at(plane, known)}, i8 0, i64 {zeros}, i1 false)")
     second = _call(text, w["forward"], w["all_columns"], plane)
-    _spoil(text, text.let("any", f"or i64 {first}, {second}"), plane)
+    _spoil(text, text.let("any", f"or i64 {first}, {second}"), plane, text.mul(w["plane"], 8))
 
 
-def _gather(text: _Text, w: dict[str, str], target: str, start: str, nbytes: str) -> None:
-    """Copies a row of an image, whose elements may lie apart."""
+def _gather(text: _Text, apart: str, count: str, target: str, start: str) -> None:
+    """Copies `count` numbers that lie `apart` bytes from each other."""
     tag = text.name("row")[1:]
-    text.add(f"%{tag} = icmp eq i64 {w['x_column']}, 4")
+    text.add(f"%{tag} = icmp eq i64 {apart}, 4")
     text.add(f"br i1 %{tag}, label %{tag}.dense, label %{tag}.apart")
     text.start(f"{tag}.dense")
-    text.add(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {start}, i64 {nbytes}, i1 false)")
+    text.add(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {start}, i64 {text.mul(count, 4)}, i1 false)")
     text.add(f"br label %{tag}.done")
     text.start(f"{tag}.apart")
 
     def element(j: str) -> None:
-        value = text.let("e", f"load float, ptr {text.at(start, text.mul(j, w['x_column']))}")
+        value = text.let("e", f"load float, ptr {text.at(start, text.mul(j, apart))}")
         text.add(f"store float {value}, ptr {text.at(target, text.mul(j, 4))}")
 
-    text.loop(w["width"], element)
+    text.loop(count, element)
     text.add(f"br label %{tag}.done")
     text.start(f"{tag}.done")
 
 
-def _spoil(text: _Text, status: str, plane: str) -> None:
-    """A NaN as the first element of a plane whose transform failed: from there it gets into every result."""
-    good = text.let("good", f"icmp eq i64 {status}, 0")
-    held = text.let("held", f"load float, ptr {plane}")
-    text.add(f"store float {text.let('q', f'select i1 {good}, float {held}, float 0x7FF8000000000000')}, ptr {plane}")
+def _spoil(text: _Text, status: str, plane: str, nbytes: str) -> None:
+    """NaN in all of a plane whose transform failed: every bit set."""
+    tag = text.name("failed")[1:]
+    text.add(f"%{tag} = icmp ne i64 {status}, 0")
+    text.add(f"br i1 %{tag}, label %{tag}.fill, label %{tag}.go")
+    text.start(f"{tag}.fill")
+    text.add(f"call void @llvm.memset.p0.i64(ptr {plane}, i8 -1, i64 {nbytes}, i1 false)")
+    text.add(f"br label %{tag}.go")
+    text.start(f"{tag}.go")
 
 
 def _result(
@@ -244,22 +248,17 @@ def _result(
     text.loop(w["depth"], added)
     first = _call(text, w["backward"], w["all_columns"], total)
     second = _call(text, w["backward"], w["result_rows"], total, real)
-    good = text.let("good", f"icmp eq i64 {text.let('any', f'or i64 {first}, {second}')}, 0")
     results = text.plus(text.mul(image, text.mul(w["groups"], w["outputs"])), channel)
     target = text.at(y, text.mul(results, w["y_plane"]))
     row_bytes, out_bytes = text.mul(w["points"], 4), text.mul(w["columns"], 4)
+    apart = text.mul(w["column_step"], 4)
 
     def row(i: str) -> None:
         source, out = text.at(real, text.mul(i, row_bytes)), text.at(target, text.mul(i, out_bytes))
-
-        def element(j: str) -> None:
-            value = text.let("e", f"load float, ptr {text.at(source, text.mul(text.mul(j, w['column_step']), 4))}")
-            kept = text.let("k", f"select i1 {good}, float {value}, float 0x7FF8000000000000")
-            text.add(f"store float {kept}, ptr {text.at(out, text.mul(j, 4))}")
-
-        text.loop(w["columns"], element)
+        _gather(text, apart, w["columns"], out, source)
 
     text.loop(w["rows"], row)
+    _spoil(text, text.let("any", f"or i64 {first}, {second}"), target, w["y_plane"])
 
 
 def _vector_product(text: _Text, fresh: str, total: str, a: str, b: str, i: str) -> None:
