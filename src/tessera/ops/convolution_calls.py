@@ -12,6 +12,7 @@ from tessera.lazy.structure import Attributes
 from tessera.ops.algebra import call
 from tessera.ops.record import OPERATORS
 from tessera.ops.views import integer
+from tessera.ops.window_calls import depthwise_conv2d
 
 Pair: TypeAlias = tuple[int, int]
 
@@ -19,6 +20,8 @@ TO_LAST = (0, 2, 3, 1)
 """[N, C, H, W] as [N, H, W, C]."""
 TO_FIRST = (0, 3, 1, 2)
 LAYOUTS = ("NCHW", "NHWC")
+MOST_COPIES = 4
+"""Output channels for each channel up to which a convolution with as many groups as channels is depthwise."""
 
 
 def conv2d(
@@ -38,12 +41,25 @@ def conv2d(
     window = weights.shape[2:4] if len(weights.shape) == 4 else (1, 1)
     given = (value if isinstance(value, int | str) else _hashable(value) for value in (stride, padding, dilation))
     attributes, channels_first = _settings(*given, groups, layout, window)
+    if _is_depthwise(image, weights, attributes, channels_first):
+        steps, (top, left, *_), apart, _ = attributes
+        result = depthwise_conv2d(image, weights, steps, (top, left), apart, layout)
+        return result if bias is None else with_bias(result, bias, channels_first)
     turned = channels_first and len(image.shape) == 4
     # Operators, not views of what exists: gradients follow these.
     pixels = unary(OPERATORS["transpose"], (TO_LAST,), image) if turned else image
     result = binary(OPERATORS["conv2d"], attributes, pixels, weights)
     result = unary(OPERATORS["transpose"], (TO_FIRST,), result) if turned else result
     return result if bias is None else with_bias(result, bias, turned)
+
+
+def _is_depthwise(image: Node, weights: Node, attributes: Attributes, channels_first: bool) -> bool:
+    """Whether each channel is convolved on its own, to one or few channels: a reduction over a window, no product."""
+    (_, (top, left, bottom, right), _, groups), shape = attributes, weights.shape
+    if groups == 1 or len(shape) != 4 or len(image.shape) != 4 or 0 in shape:
+        return False
+    alone = shape[1] == 1 and image.shape[1 if channels_first else 3] == groups and shape[0] % groups == 0
+    return alone and shape[0] <= MOST_COPIES * groups and (top, left) == (bottom, right)
 
 
 def _hashable(value: object) -> object:

@@ -120,6 +120,18 @@ def test_what_comes_before_is_computed_while_pixels_are_copied_and_padding_stays
     close(result.torch().permute(0, 3, 1, 2), expected(x + 3.0, w, padding=2), 200)
 
 
+def test_a_group_for_each_channel_is_a_reduction_over_windows() -> None:
+    x, w, b = normal(2, 6, 9, 8), normal(12, 1, 3, 3), normal(12)
+    for layout in ("NCHW", "NHWC"):
+        image = x if layout == "NCHW" else x.permute(0, 2, 3, 1)
+        result = op.conv2d(image, w, b, stride=2, padding=1, groups=6, layout=layout)
+        assert "window" in {choice.subject.item.family for choice in choices_of(result.structure)}
+        wanted = expected(x, w, bias=b.double(), stride=2, padding=1, groups=6)
+        close(result.torch() if layout == "NCHW" else result.torch().permute(0, 3, 1, 2), wanted, 9)
+    even = normal(6, 1, 2, 2)
+    close(op.conv2d(x, even, padding="same", groups=6).torch(), expected(x, even, padding="same", groups=6), 4)
+
+
 def test_weights_that_are_computed_are_packed_on_the_way() -> None:
     for dtype, depth in ((torch.float32, 5), (torch.bfloat16, 5)):
         x, w = normal(2, depth, 7, 6, dtype=dtype), normal(33, depth, 3, 2, dtype=dtype)
