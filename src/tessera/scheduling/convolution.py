@@ -8,7 +8,7 @@ whose channels lie together may be read in place.
 
     for each image: for blocks of (BY, BX) results:
         scratch = the block's pixels, padded                    (pack_a)
-        for panels of NR channels: for tiles of RY rows of MR results in the block:
+        for panels of NR channels: for tiles of RY rows of MR results in the block:      (order "rows": the other way)
             for each row and column of the window, each channel: sums += pixels x weights
             epilogue, store
 
@@ -91,6 +91,7 @@ class _ConvolutionLowering:
         self.unroll = schedule.integer("unroll")
         self.staged = bool(schedule["pack_a"])
         self.split = str(schedule["parallel"])
+        self.pixels_outer = schedule["order"] == "rows"
         self.element = bf16 if pairs else spec.accumulator.dtype
         self.step = 2 if pairs else 1
         self.depth = -(-self.channels // self.step) * self.step
@@ -141,12 +142,23 @@ class _ConvolutionLowering:
         builder = self.builder
         if self.staged:
             self._stage(block)
-        with builder.loop(*channels, self.nr) as panel:
-            first = self._first_weight(panel.index)
-            for rows, lower, upper in self._row_loops(block.rows):
-                with builder.loop(lower, upper, rows) as row:
-                    tile = partial(self._tile, block, panel.index, first, rows, row.index)
-                    self._over_pixels(block.columns, tile)
+        if not self.pixels_outer:
+            with builder.loop(*channels, self.nr) as panel:
+                first = self._first_weight(panel.index)
+                self._over_results(block, partial(self._tile, block, panel.index, first))
+            return
+
+        def panels(rows: int, row: SSAValue, x: SSAValue, mr: int) -> None:
+            with builder.loop(*channels, self.nr) as panel:
+                self._tile(block, panel.index, self._first_weight(panel.index), rows, row, x, mr)
+
+        self._over_results(block, panels)
+
+    def _over_results(self, block: _Block, body: Callable[[int, SSAValue, SSAValue, int], None]) -> None:
+        """Register tiles over a block: `body` gets rows and first row, first pixel and pixels of each."""
+        for rows, lower, upper in self._row_loops(block.rows):
+            with self.builder.loop(lower, upper, rows) as row:
+                self._over_pixels(block.columns, partial(body, rows, row.index))
 
     def _row_loops(self, rows: SSAValue) -> Sequence[tuple[int, SSAValue, SSAValue]]:
         """(rows of a register tile, first row, end): several rows at once, then one by one what is left."""

@@ -18,10 +18,14 @@ SCRATCH_BYTES = 256 << 10
 LARGEST_SCRATCH = 8 << 20
 FEW_CHANNELS = 32
 """Channels up to which a row of the window is one run in memory: the loop over channels alone would be too short."""
+NEAR_WEIGHTS = 256 << 10
+"""Bytes of weights up to which they stay in the second cache, so that each pixel's results are written at once."""
 FEW_OUTPUTS = 64
 """Channels of results up to which a copy of the image costs more than its pixels lying apart (windows of one pixel)."""
 NEAR_PIXELS = 2048
 """Bytes from a pixel to the next up to which a register tile of them fits the first cache's sets."""
+NEAR_IMAGE = 4 << 20
+"""Bytes of an image up to which the caches hold it: from memory, pixels come faster in blocks."""
 FEW_ROWS = 8
 """Rows of results up to which those that meet padding are many: 2 of 7 leave out a third of a window of 3 rows."""
 LONG_ROW = 224
@@ -194,6 +198,7 @@ def space(problem: ConvolutionProblem) -> Space[ConvolutionProblem]:
         Knob("unroll", (1, 2, 4, 8), "steps of the innermost loop emitted one after another"),
         Knob("pack_a", (True, False), "copy blocks of the image into scratch memory"),
         Knob("merge", (False, True), "sum over a row of the window and its channels in one loop"),
+        Knob("order", ("columns", "rows"), "which loop is outside: over panels of channels, or over pixels"),
         Knob("parallel", ("rows", "pixels", "columns", "batch"), "the dimension that is cut into shares: of workers"),
         Knob("fusion", (True, False), "prologues and epilogues inside this kernel"),
     )
@@ -214,15 +219,29 @@ def default_schedule(problem: ConvolutionProblem) -> Schedule:
         unroll=4,
         pack_a=True,
         merge=problem.window.dilation[1] == 1 and problem.kernel[1] > 1 and problem.depth < FEW_CHANNELS,
+        order="rows" if _weights_bytes(problem) <= NEAR_WEIGHTS else "columns",
         parallel="columns",
         fusion=True,
     )
     schedule = schedule.replace(tile=_block(schedule, problem))
-    if problem.outputs <= FEW_OUTPUTS and problem.depth * problem.element.itemsize <= NEAR_PIXELS:
-        near = schedule.replace(pack_a=False)
-        pointwise = problem.kernel == (1, 1) and not problem.pairs and problem.image_dtype == problem.element
-        schedule = near if pointwise and _in_place(near, problem) else schedule
+    near = schedule.replace(pack_a=False)
+    if _in_place(near, problem) and _is_read_in_place(problem):
+        schedule = near
     return schedule.replace(parallel=_shares(schedule, problem))
+
+
+def _is_read_in_place(problem: ConvolutionProblem) -> bool:
+    """Whether the copy of the image would cost more than it saves: a small image, of which few products are made."""
+    pixel = problem.depth * problem.element.itemsize
+    image = pixel * problem.images * problem.rows * problem.columns
+    product = problem.kernel == (1, 1) and not problem.pairs and problem.image_dtype == problem.element
+    return product and problem.outputs <= FEW_OUTPUTS and pixel <= NEAR_PIXELS and image <= NEAR_IMAGE
+
+
+def _weights_bytes(problem: ConvolutionProblem) -> int:
+    """Bytes of all packed weights of a group."""
+    panels = -(-problem.outputs // problem.panel) * problem.panel
+    return panels * padded_depth(problem) * math.prod(problem.kernel) * problem.element.itemsize
 
 
 def _register_tile(problem: ConvolutionProblem) -> tuple[int, int]:
