@@ -90,6 +90,7 @@ class _ConvolutionLowering:
         self.kh, self.kw, self.channels = schedule.integers("window")
         self.unroll = schedule.integer("unroll")
         self.staged = bool(schedule["pack_a"])
+        self.tails = tails(self.mr) if schedule["tails"] else ()
         self.split = str(schedule["parallel"])
         self.pixels_outer = schedule["order"] == "rows"
         self.element = bf16 if pairs else spec.accumulator.dtype
@@ -170,9 +171,9 @@ class _ConvolutionLowering:
         return ((self.ry, zero, middle), (1, middle, rows))
 
     def _over_pixels(self, columns: SSAValue, body: Callable[[SSAValue, int], None]) -> None:
-        """Register tiles along a row of the block: full ones, then one smaller tile for what is left."""
+        """Register tiles along a row of the block: full ones, then one smaller tile for what is left, if there are."""
         builder, zero = self.builder, self.builder.index(0)
-        heights = tails(self.mr)
+        heights = self.tails
         # A full tile also takes a rest larger than the largest tail; what it computes too much is not stored.
         most = heights[0] if heights else 0
         full = builder.add(builder.sub(columns, builder.index(most)), builder.index(self.mr - 1))

@@ -30,7 +30,8 @@ def convolution_work(problem: ConvolutionProblem, schedule: Mapping[str, KnobVal
     extent, step = cuts[cast(str, schedule["parallel"])]
     share = largest_share(extent, step, problem.workers) / max(extent, 1)
     rest = problem.columns % mr
-    last = min([height for height in (*tails(mr), mr) if height >= rest]) if rest else 0
+    heights = (*tails(mr), mr) if schedule["tails"] else (mr,)
+    last = min([height for height in heights if height >= rest]) if rest else 0
     pixels = float(problem.images) * problem.rows * (problem.columns - rest + last)
     vectors = -(-nr * sums * 8 // problem.target.vector_bits)
     depth = padded_depth(problem) * math.prod(problem.kernel)

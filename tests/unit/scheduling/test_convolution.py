@@ -1,0 +1,110 @@
+"""Schedules of convolutions: defaults, rules and cost."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+
+from tessera.compiler.convolution import WeightPanels
+from tessera.dtypes import bf16, fp32
+from tessera.scheduling.convolution import tails
+from tessera.scheduling.convolution_space import ConvolutionProblem, default_schedule, scratch_bytes, space
+from tessera.scheduling.cost import RooflineModel
+from tessera.scheduling.spec import Window
+from tests.unit.scheduling.problems import AVX2, AVX512
+
+THREE = Window((1, 1), (1, 1), (1, 1))
+
+
+def problem(**changes: Any) -> ConvolutionProblem:
+    """A window of 3 x 3 over 56 x 56 pixels of 64 channels on a machine with AVX-512."""
+    fields: dict[str, Any] = {
+        "images": 1,
+        "rows": 56,
+        "columns": 56,
+        "outputs": 64,
+        "depth": 64,
+        "kernel": (3, 3),
+        "window": THREE,
+        "image_dtype": fp32,
+        "out_dtype": fp32,
+        "accumulator": fp32,
+        "element": fp32,
+        "pairs": False,
+        "panel": 32,
+        "turned": False,
+        "mapped": False,
+        "out_turned": False,
+        "target": AVX512,
+        "workers": 2,
+    }
+    return ConvolutionProblem(**{**fields, **changes})
+
+
+def test_defaults_are_legal_whatever_the_extents() -> None:
+    for target, panel in ((AVX512, 32), (AVX2, 16)):
+        for (rows, columns), depth, kernel in product(
+            ((1, 1), (7, 7), (1, 3136), (13, 29), (0, 5)), (1, 3, 64, 4096), ((1, 1), (3, 3), (7, 1))
+        ):
+            posed = problem(
+                target=target, panel=panel, rows=rows, columns=columns, depth=depth, kernel=kernel, outputs=33
+            )
+            assert space(posed).violations(default_schedule(posed)) == ()
+
+
+def test_blocks_of_the_image_stay_in_their_part_of_the_cache() -> None:
+    for size, depth in ((112, 3), (56, 64), (28, 512), (7, 512)):
+        posed = problem(rows=size, columns=size, depth=depth)
+        assert scratch_bytes(default_schedule(posed), posed) <= 256 << 10
+
+
+def test_rules_name_what_is_wrong() -> None:
+    posed = problem()
+    start, legal = default_schedule(posed), space(posed)
+    assert legal.violations(start.replace(micro=(2, 14, 32), tile=(14, 56))) == ("vector-registers",)
+    assert legal.violations(start.replace(micro=(1, 14, 16))) == ("packed-weights",)
+    assert legal.violations(start.replace(window=(3, 3, 32))) == ("window-matches",)
+    assert legal.violations(start.replace(tile=(14, 50))) == ("block-of-whole-tiles",)
+    assert legal.violations(start.replace(pack_a=False)) == ("in-place-without-padding",)
+    assert legal.violations(start.replace(parallel="batch")) == ("batch-to-split",)
+    far = problem(window=Window((1, 1), (1, 1), (1, 2)))
+    assert "runs-of-neighbours" in space(far).violations(default_schedule(far).replace(merge=True))
+
+
+def test_workers_get_even_shares() -> None:
+    assert default_schedule(problem(images=8))["parallel"] == "batch"
+    assert default_schedule(problem(rows=7, columns=7, outputs=512, depth=512))["parallel"] == "columns"
+
+
+@pytest.mark.parametrize(("pixels", "heights"), [(14, (7, 4)), (12, (6, 3)), (7, (4, 2)), (2, (1,)), (1, ())])
+def test_tails_are_smaller_tiles(pixels: int, heights: tuple[int, ...]) -> None:
+    assert tails(pixels) == heights
+
+
+def test_the_model_counts_lost_pixels_and_lone_workers() -> None:
+    model = RooflineModel(None, AVX512)
+
+    def seconds(posed: ConvolutionProblem, **changes: Any) -> float:
+        return model.estimate(posed, default_schedule(posed).replace(**changes)).seconds
+
+    whole = problem()
+    assert seconds(whole) < seconds(problem(columns=57))
+    assert seconds(whole) < seconds(whole, micro=(1, 4, 32))
+    assert seconds(whole) < seconds(problem(workers=1))
+    assert seconds(problem(depth=128)) > 1.5 * seconds(whole)
+
+
+@pytest.mark.parametrize(("outputs", "depth", "group"), [(32, 4, 1), (33, 5, 2), (7, 3, 2), (70, 1, 1)])
+def test_panels_hold_the_weights_and_zeros(outputs: int, depth: int, group: int) -> None:
+    weights = torch.randn(2, outputs, 3, 2, depth)
+    form = WeightPanels(32, group, bf16 if group == 2 else fp32)
+    target = torch.full((form.nbytes(weights.shape, fp32),), 0x7F, dtype=torch.uint8)
+    form.fill(weights, target)
+    panels = target.view(form.dtype.torch).view(form.shape(weights.shape))
+    back = panels.permute(0, 1, 5, 2, 3, 4, 6).flatten(5, 6).flatten(1, 2)
+    assert torch.equal(back[:, :outputs, ..., :depth], weights.to(form.dtype.torch))
+    assert (back[:, outputs:] == 0).all()
+    assert (back[..., depth:] == 0).all()
