@@ -124,6 +124,40 @@ def _matmul(graph: Graph) -> Tensor:
     return op.matmul(op.matmul(a, b.T) * scale, c) if graph.draw(st.booleans()) else op.matmul(a, b.T @ c * scale)
 
 
+def _attention(graph: Graph) -> Tensor:
+    """Attention written out, scaled and maybe masked by what there is, its scores of (rows, rows)."""
+    q, k, v = op.tanh(graph.matrix()), graph.matrix(), graph.matrix()
+    scores = op.matmul(q, op.tanh(k).T) * (1.0 / graph.columns)
+    choice = graph.draw(st.integers(0, 3))
+    if choice == 1:
+        scores = scores + op.tanh(graph.matrix())[:, :1]
+    elif choice == 2:
+        position = op.arange(graph.rows)
+        scores = op.where(op.reshape(position, (graph.rows, 1)) >= position, scores, float("-inf"))
+    elif choice == 3:
+        weights = op.exp(scores - op.max(scores, -1, True))
+        return op.matmul(weights / op.sum(weights, -1, True), v)
+    return op.matmul(op.softmax(scores), v)
+
+
+def _normed_product(graph: Graph) -> Tensor:
+    """Products of one norm, one of them the gate of the other."""
+    normed = (
+        op.rms_norm(graph.matrix(), eps=0.5) if graph.draw(st.booleans()) else op.layer_norm(graph.matrix(), eps=0.5)
+    )
+    weights = op.tanh(graph.matrix()).T * (1.0 / (graph.rows + graph.columns))
+    gate, up = op.matmul(normed, weights), op.matmul(normed, weights * 0.5)
+    return op.matmul(op.silu(gate) * up, op.tanh(graph.matrix()))
+
+
+def _heads(graph: Graph) -> Tensor:
+    """Columns taken apart, worked on and put side by side in another order."""
+    x = op.gelu(graph.matrix()).reshape((graph.rows, 1, graph.columns))
+    twice = op.concat([x, op.tanh(x)], 1)
+    flat = twice.transpose(1, 0, 2).reshape((2 * graph.rows, graph.columns))
+    return flat[graph.rows :]
+
+
 def _transposed(graph: Graph) -> Tensor:
     return op.gelu(graph.matrix().T).T
 
@@ -153,6 +187,9 @@ SMOOTH: tuple[Grow, ...] = (
     _reduction,
     _row,
     _matmul,
+    _attention,
+    _normed_product,
+    _heads,
     _transposed,
     _reshaped,
     _halves,

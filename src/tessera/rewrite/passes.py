@@ -83,8 +83,8 @@ class MergeEqualPass(RewritePass):
 
 @dataclass(frozen=True)
 class IdiomsPass(RewritePass):
-    """Operators that users wrote out become one: attention (`most` 1), and what needs facts about extents (2): heads that
-    were repeated, masks that hide the future.
+    """Operators that users wrote out become one: attention (`most` 1), and what needs facts about extents (2): repeated
+    heads, and masks that hide the future.
     """
 
     name: ClassVar[str] = "idioms"
