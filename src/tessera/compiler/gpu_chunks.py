@@ -21,7 +21,7 @@ from tessera.scheduling.gpu_reduction import CHUNK, PART, TwoSteps, partial_sche
 from tessera.scheduling.gpu_resources import ceil_div
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import MapReduceSpec, Spec
+from tessera.scheduling.spec import AttentionSpec, MapReduceSpec, Spec
 from tessera.target import Target
 
 STEP = "step"
@@ -69,8 +69,8 @@ def in_chunks(
     for argument in _spec(made.first).arguments[count:]:
         shape = tuple([extents[axis] for axis in argument.axes])
         workspace.append((new(shape, argument.dtype), shape + contiguous_strides(shape)))
-    first = _call(made.first, (*loaded, *workspace), extents)
-    second = _call(made.second, (*workspace, *[loaded[index] for index in made.inputs], *written), extents)
+    first = step_call(made.first, (*loaded, *workspace), extents)
+    second = step_call(made.second, (*workspace, *[loaded[index] for index in made.inputs], *written), extents)
     return [
         (first, Choice(made.first, choice.schedule, 1)),
         (second, Choice(made.second, choose(made.second, second), 1)),
@@ -78,10 +78,14 @@ def in_chunks(
 
 
 class StepSubject(Subject):
-    """A subject whose specification is one of the two that were made of a reduction's. Its item has no other."""
+    """A subject whose specification is one of the two that were made of another's. Its item has no other."""
 
-    def __init__(self, item: KernelItem, spec: MapReduceSpec, target: Target) -> None:
-        super().__init__(item, Pattern(spec.arguments, spec.outer, spec.reduced, spec.lanes, False), target)
+    def __init__(self, item: KernelItem, spec: MapReduceSpec | AttentionSpec, target: Target) -> None:
+        if isinstance(spec, AttentionSpec):
+            pattern = Pattern(spec.arguments, spec.batch, None, "v", True)
+        else:
+            pattern = Pattern(spec.arguments, spec.outer, spec.reduced, spec.lanes, False)
+        super().__init__(item, pattern, target)
         self._spec = spec
         item.variants[STEP] = self
 
@@ -116,7 +120,8 @@ def _subjects(item: KernelItem, steps: TwoSteps, target: Target) -> Chunked:
     return Chunked(subject(steps.first), subject(steps.second), steps.inputs)
 
 
-def _call(subject: Subject, arguments: Sequence[tuple[View, tuple[int, ...]]], extents: dict[str, int]) -> Call:
+def step_call(subject: Subject, arguments: Sequence[tuple[View, tuple[int, ...]]], extents: dict[str, int]) -> Call:
+    """The call of a step over views with the extents and strides that their descriptors hold."""
     axes = tuple([argument.axes for argument in subject.pattern.arguments])
     strides = tuple([words[len(words) // 2 :] for _, words in arguments])
     return Call(subject.item, tuple(arguments), ShapedArrays(subject.pattern, extents, axes, strides))

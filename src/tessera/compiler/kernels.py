@@ -14,6 +14,7 @@ from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call, Shape, View
+from tessera.compiler.attention_parts import in_parts, is_cut
 from tessera.compiler.constants import is_packed, packed_call
 from tessera.compiler.convolution import packed_weights, packed_weights_of, with_packing
 from tessera.compiler.copies import Copies
@@ -173,11 +174,20 @@ class KernelCompiler:
         return blocked
 
     def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
-        """One launch: workers share a kernel's work. Weights that are computed are packed before."""
+        """One launch: workers share a kernel's work. Weights that are computed are packed before; keys of attention may
+        be cut into parts.
+        """
         if call.item.family == "convolution" and packed_weights_of(call) is None:
             packing, packed = with_packing(call, choice.subject.spec, self.target, new)
             return packing, Launch(packed, choice._replace(subject=self.subject(packed)))
+        if call.item.family == "attention" and is_cut(choice.schedule):
+            return in_parts(call, choice, self.target, new, self.copy_item, self._as_it_comes)
         return (Launch(call, choice),)
+
+    def _as_it_comes(self, subject: Subject, call: Call) -> Choice:
+        """A step of several under its default schedule."""
+        problem = subject.problem(call.shaped.extents, worker_count())
+        return Choice(subject, self.default_schedule(subject, problem), useful_workers(problem, problem.workers))
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""

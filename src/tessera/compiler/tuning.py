@@ -12,6 +12,7 @@ import torch
 
 from tessera.compiler import entry, pipeline
 from tessera.compiler.arrays import Call
+from tessera.compiler.attention_parts import is_cut
 from tessera.compiler.binding import launches_of
 from tessera.compiler.candidates import extents_of_call, unfused_case, worker_launch, workload_of
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
@@ -203,7 +204,7 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     def build(schedule: Schedule) -> Case:
         if not workload:
             workload.append(workload_of(call))
-        if schedule["fusion"] or parts is None:
+        if not is_cut(schedule) and (schedule["fusion"] or parts is None):
             kernel = compiler.candidate(subject, schedule, problem)
             return Case(workload[0], (worker_launch(call, kernel, useful_workers(problem, worker_count())),))
         return unfused_case(call, schedule, compiler, workload[0])

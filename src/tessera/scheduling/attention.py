@@ -116,6 +116,8 @@ class AttentionNest(ABC):
         writer.define(self.spec.accumulator, mean)
         where = {**self.at, **at}
         for output in self.spec.outputs:
+            if output.argument == self.spec.logarithms:
+                continue
             axes = self.spec.arguments[output.argument].axes
             self.builder.store(
                 writer.write(output.value, tuple(sizes.values())),

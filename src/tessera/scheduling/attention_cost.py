@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, cast
 
+from tessera.scheduling.attention_parts import PARTS
 from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
 from tessera.scheduling.schedule import KnobValue
@@ -60,6 +61,9 @@ def _block(schedule: Mapping[str, KnobValue]) -> int:
 
 def _share(problem: AttentionProblem, schedule: Mapping[str, KnobValue]) -> float:
     """The part of all work that the busiest worker has."""
+    parts = cast(int, schedule[PARTS])
+    if parts > 1:
+        return largest_share(parts, 1, problem.workers) / parts
     axis = {"batch": 0, "heads": 1}.get(str(schedule["parallel"]), -1)
     if 0 <= axis < len(problem.batch):
         extent, step = problem.batch[axis], 1

@@ -14,6 +14,7 @@ Transformer Inference", 2022, on what bounds it; Shazeer, "Fast Transformer Deco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects import arith
@@ -89,20 +90,43 @@ class DecodingAttention(AttentionNest):
         with builder.loop(zero, self.extents["v"], self.columns) as v:
             self._put(builder.splat(0.0, self.dtype, (self.bm, self.columns)), self.sums, v.index)
         keys = KeyRange.of(builder, self.at["q"], self.bm, self.extents["q"], self.extents["k"], self.spec.causal)
-        with builder.loop(zero, keys.end, self.bn, softmax.initial()) as loop:
-            loop.yielded = tuple(self._keys(loop.index, keys, loop.carried))
-        total = loop.results[1]
+        first, end = self._part(keys.end)
+        with builder.loop(first, end, self.bn, softmax.initial()) as loop:
+            loop.yielded = tuple(self._keys(loop.index, end, keys, loop.carried))
+        m, total = loop.results
+        if self.spec.logarithms is not None:
+            self._store_logarithms(self.spec.logarithms, m, total)
         with builder.loop(zero, self.extents["v"], self.columns) as v:
             mean = softmax.mean(self._get(self.sums, v.index, self.columns), total)
             self.write_result(mean, {"q": self.bm, "v": self.columns}, {"v": v.index})
 
+    def _part(self, end: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """The keys of this part: all up to `end` where there are no parts."""
+        builder = self.builder
+        if self.spec.logarithms is None:
+            return builder.index(0), end
+        axis = self.spec.batch[0]
+        number, parts = self.at[axis], self.extents[axis]
+        after = builder.add(number, builder.index(1))
+        first, last = (builder.floor_div(builder.mul(end, bound), parts) for bound in (number, after))
+        return first, last
+
+    def _store_logarithms(self, argument: int, m: SSAValue, total: SSAValue) -> None:
+        """log(l) + m log(2) of each query: -inf where it saw no key."""
+        builder = self.builder
+        scaled = builder.append(arith.MulfOp(m, self.softmax.splat(math.log(2))))
+        logarithm = builder.append(arith.AddfOp(builder.append(math_dialect.LogOp(total)), scaled))
+        axes = self.spec.arguments[argument].axes
+        place = [self.at[axis] for axis in axes]
+        builder.store(logarithm, self.arguments[argument].value, place, [axes.index("q"), -1], [False, True])
+
     # -- a block of keys ------------------------------------------------------------------------------------------
 
-    def _keys(self, key: SSAValue, keys: KeyRange, state: State) -> Sequence[SSAValue]:
-        """(m, l) after a block of keys."""
+    def _keys(self, key: SSAValue, end: SSAValue, keys: KeyRange, state: State) -> Sequence[SSAValue]:
+        """(m, l) after a block of keys, which all lie before `end`."""
         builder, softmax = self.builder, self.softmax
         m, total = state
-        width = builder.minimum(builder.index(self.bn), builder.sub(keys.end, key))
+        width = builder.minimum(builder.index(self.bn), builder.sub(end, key))
         whole = self.rounded_down(width, self.kt)
         for lower, upper, count in ((builder.index(0), whole, self.kt), (whole, width, 1)):
             with builder.loop(lower, upper, count) as row:

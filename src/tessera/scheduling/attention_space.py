@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.dtypes import DType, bf16
+from tessera.scheduling.attention_parts import PARTS
 from tessera.scheduling.expression import Value
 from tessera.scheduling.knobs import Knob, Rule, Space
 from tessera.scheduling.schedule import Schedule
@@ -68,7 +69,7 @@ def attention_problem(
     return AttentionProblem(
         batch=tuple([extents[axis] for axis in spec.batch]),
         queries=extents["q"],
-        keys=extents["k"],
+        keys=extents["k"] if spec.logarithms is None else -(-extents["k"] // max(extents[spec.batch[0]], 1)),
         head=extents["d"],
         value_head=extents["v"],
         causal=spec.causal,
@@ -147,12 +148,18 @@ def _something_to_cut(schedule: Schedule, problem: AttentionProblem) -> bool:
     return {"batch": 0, "heads": 1, "queries": -1}[str(schedule["parallel"])] < len(problem.batch)
 
 
+def _cut(schedule: Schedule, problem: AttentionProblem) -> bool:
+    parts = schedule.integer(PARTS)
+    return parts == 1 or (schedule["lanes"] == "head" and parts * LEAST_PART <= problem.keys)
+
+
 RULES: tuple[Rule[AttentionProblem], ...] = (
     Rule("heads-fit", "scratch memory has a row for each element of a head", _heads_fit),
     Rule("vector-registers", "a register tile, a row and an element must not spill", _registers),
     Rule("whole-vectors", "queries along lanes fill vectors; those that heads along lanes share are few", _lanes),
     Rule("scratch-in-cache", "packed blocks, scores and sums stay in the second cache", _cache),
     Rule("tile-within-problem", "a block is at most twice as large as the problem, or as small as blocks get", _useful),
+    Rule("parts-of-keys", "keys are cut for few queries, into parts that are worth a worker's while", _cut),
     Rule("batch-to-cut", "only a batch dimension that is there is cut", _something_to_cut),
 )
 
@@ -164,6 +171,10 @@ FEW_QUERIES, FEW_PAIRED_QUERIES = 16, 8
 """Queries up to which heads lie along the lanes by default: so few leave lanes empty, or lone in their panel. bf16
 pairs are multiplied twice as fast with queries along lanes (Zen 4: 16 queries take 0.7 of the time so, fp32 1.15).
 """
+LEAST_PART = 128
+"""Keys of a part, at least."""
+LEAST_FLOPS = 2_000_000
+"""Work below which one worker is done before a second one has started and a second kernel has run."""
 MOST_QUERIES = 512
 """Queries of a block by default (Zen 4, 2048 queries of fp32: blocks of 512 take 0.94 of the time of blocks of 128)."""
 _PANELS = ((4, 1), (6, 1), (8, 1), (12, 1), (16, 1), (4, 2), (6, 2), (8, 2), (12, 2), (6, 3), (8, 3), (4, 4), (6, 4))
@@ -184,6 +195,7 @@ def space(problem: AttentionProblem) -> Space[AttentionProblem]:
         Knob("lanes", ("queries", "head"), "what lies along the lanes of vectors: queries, or elements of a head"),
         Knob("head", (_heads(problem),), "elements of scratch memory for a query and for a value"),
         Knob("parallel", ("batch", "heads", "queries"), "the dimension that is cut into one share per worker"),
+        Knob(PARTS, (1, 2, 4, 8, 16, 32, 64), "parts of the keys, which workers share and a second kernel joins"),
         Knob("fusion", (True,), "neighbouring maps inside this kernel"),
     )
     starts = _many_queries(problem), _few_queries(problem)
@@ -208,6 +220,7 @@ def _many_queries(problem: AttentionProblem) -> Schedule:
         lanes="queries",
         head=_heads(problem),
         parallel=_parallel(problem),
+        parts=1,
         fusion=True,
     )
     if not _cache(schedule, problem):
@@ -238,8 +251,20 @@ def _few_queries(problem: AttentionProblem) -> Schedule:
         lanes="head",
         head=_heads(problem),
         parallel=_parallel(problem),
+        parts=_parts(problem, -(-problem.queries // shared)),
         fusion=True,
     )
+
+
+def _parts(problem: AttentionProblem, blocks: int) -> int:
+    """One part of the keys for each worker, where nothing else gives them even shares."""
+    even = _parallel(problem) != "queries" or blocks >= problem.workers
+    if even or 2 * problem.visible * (problem.head + problem.value_head) < LEAST_FLOPS:
+        return 1
+    parts = 1
+    while parts < min(problem.workers, 64) and 2 * parts * LEAST_PART <= problem.keys:
+        parts *= 2
+    return parts
 
 
 def _heads(problem: AttentionProblem) -> tuple[int, int]:

@@ -84,7 +84,8 @@ def _reduction_order(schedule: Schedule, problem: MapReduceProblem) -> tuple[Kno
 
 
 def _attention_order(schedule: Schedule, problem: AttentionProblem) -> tuple[KnobValue, ...]:
-    return schedule["fusion"], schedule["lanes"], schedule.integers("tile")[1], schedule.integers("micro")[0]
+    blocks = schedule.integers("tile")[1], schedule.integers("micro")[0]
+    return schedule["fusion"], schedule["lanes"], schedule["parts"], *blocks
 
 
 def _window_order(schedule: Schedule, problem: ConvolutionProblem) -> tuple[KnobValue, ...]:

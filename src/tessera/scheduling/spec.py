@@ -111,7 +111,8 @@ class AttentionSpec:
     The axes are q (queries), k (keys), d (elements of a query and of a key) and v (elements of a value); `batch` holds
     the rest, where heads that share keys and values are an axis that those do not walk. `scale` varies along none;
     `mask` is of booleans (true: may be attended to), or added to the scores. With `causal` query i sees the keys
-    j <= i + keys - queries.
+    j <= i + keys - queries. Where there is an argument of `logarithms`, the first batch axis counts parts of the keys,
+    and that argument takes the logarithm of the sum of a part's exponentials.
     """
 
     name: str
@@ -125,6 +126,7 @@ class AttentionSpec:
     causal: bool
     accumulator: Value
     outputs: tuple[Output, ...]
+    logarithms: int | None = None
 
 
 @dataclass(frozen=True)

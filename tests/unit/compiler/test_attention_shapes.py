@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera import op
+from tessera import op, profile
 from tessera.compiler.inspection import choices_of, schedules_of
 from tessera.ops import oracle
 
@@ -117,3 +117,63 @@ def test_pairs_of_bf16_err_no_more_than_torch() -> None:
     theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     ours = op.flash_attention(q, k, v).torch()
     assert (ours - exact).abs().mean() <= 1.05 * (theirs - exact).abs().mean()
+
+
+# -- keys in parts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    ("queries", "keys", "heads", "shared"), [(1, 700, 1, 1), (1, 520, 6, 3), (3, 1111, 2, 2), (7, 600, 1, 1)]
+)
+def test_parts_of_keys_are_joined(queries: int, keys: int, heads: int, shared: int, dtype: torch.dtype) -> None:
+    q = normal(2, heads, queries, 40, dtype=dtype)
+    k, v = normal(2, shared, keys, 40, dtype=dtype), normal(2, shared, keys, 24, dtype=dtype, seed=1)
+    mask = normal(queries, keys) > -1
+    mask[:, keys // 4 : keys // 2] = False  # a part that nobody sees
+    result = op.flash_attention(q, k, v, causal=True, mask=mask).pin(lanes="head", micro=(2, 2), parts=4)
+    expected = oracle.reference(result)
+    assert [choice.subject.item.name.rsplit("_", 1)[1] for choice in choices_of(result.structure)] == [
+        "parts",
+        "joined",
+    ]
+    tolerance = TOLERANCE[dtype]
+    torch.testing.assert_close(result.torch().double(), expected, atol=tolerance, rtol=tolerance)
+
+
+def test_a_query_hidden_from_all_parts_gives_zeros_and_nan_stays_in_its_row() -> None:
+    q, k, v = normal(4, 8), normal(600, 8), normal(600, 8)
+    q[2, 1] = math.nan
+    mask = torch.ones(4, 600, dtype=torch.bool)
+    mask[1] = False
+    result = op.flash_attention(q, k, v, mask=mask).pin(lanes="head", micro=(2, 4), parts=4).torch()
+    assert (result[1] == 0).all()
+    assert result[2].isnan().all()
+    assert result[[0, 3]].isfinite().all()
+
+
+def test_a_result_with_heads_inside_is_written_by_the_kernel_that_joins() -> None:
+    q, k, v = normal(2, 3, 2, 16), normal(2, 3, 600, 16), normal(2, 3, 600, 16)
+    result = op.flash_attention(q, k, v).pin(lanes="head", micro=(2, 2), parts=4)
+    inside = op.reshape(op.transpose(result, (0, 2, 1, 3)), (2, 2, 48))
+    expected = oracle.reference(inside)
+    assert len(choices_of(inside.structure)) == 2
+    torch.testing.assert_close(inside.torch().double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_keys_are_cut_for_workers_that_would_have_nothing_to_do() -> None:
+    q, k = normal(1, 1, 64), normal(1, 40_000, 64)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with profile.session() as session:
+            result = op.flash_attention(q, k, k)
+            expected = oracle.reference(result)
+            kernels = choices_of(result.structure)
+            values = result.torch()
+    finally:
+        torch.set_num_threads(before)
+    assert [kernel.schedule.get("lanes") for kernel in kernels] == ["head", None]
+    torch.testing.assert_close(values.double(), expected, atol=1e-5, rtol=1e-5)
+    records = [record for record in session.records() if record.operator == "flash_attention"]
+    assert [record.flops for record in records] == [2 * 40_000 * 128]

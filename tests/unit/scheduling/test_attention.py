@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +18,9 @@ from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.ops import OPERATORS
 from tessera.scheduling.attention_kernels import lower_attention
+from tessera.scheduling.attention_parts import joining_spec, partial_spec
 from tessera.scheduling.attention_space import AttentionProblem, default_schedule, scratch_bytes, space
+from tessera.scheduling.mapreduce import lower_map_reduce
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec
 from tests.unit.scheduling import specs
@@ -90,6 +94,25 @@ def test_any_blocks_give_the_weighted_mean(
     specs.close(run(module, tensors, 0.3, keys), reference(tensors, 0.3, causal), 4.0)
 
 
+@settings(max_examples=15)
+@given(st.integers(1, 6), EXTENTS, EXTENTS, st.integers(1, 5), st.booleans())
+def test_parts_of_keys_and_what_joins_them_give_the_weighted_mean(
+    queries: int, keys: int, head: int, parts: int, causal: bool
+) -> None:
+    spec = specs.attention(fp32, causal=causal, mask=bool_)
+    partial = lowered(partial_spec(spec), (2, 8), (2, 2), "head", "batch")
+    schedule = Schedule(tile=(1, 8), keep=0, ahead=False, nontemporal=False, parallel="outer", fusion=True)
+    joining = lower_map_reduce(joining_spec(spec), schedule, 4)
+    verify(joining)
+    tensors = operands(queries, keys, head, 5, fp32, bool_)
+    q, k, v, mask = tensors
+    means, logarithms = torch.full((parts, 2, queries, 5), math.nan), torch.full((parts, 2, queries), math.nan)
+    out = torch.full((2, queries, 5), math.nan)
+    run_kernel(partial, [q, k, v, 0.3, mask, means, logarithms], partition=random.Random(keys))
+    run_kernel(joining, [means, logarithms[..., None].expand(means.shape), out])
+    specs.close(out, reference(tensors, 0.3, causal), 4.0)
+
+
 @pytest.mark.parametrize("lanes", ["queries", "head"])
 def test_narrow_operands_are_summed_in_fp32(lanes: str) -> None:
     for dtype in (bf16, fp16, fp64):
@@ -151,6 +174,9 @@ def test_defaults_are_legal_and_cut_what_there_is() -> None:
                 assert space(posed).violations(default_schedule(posed)) == ()
     assert default_schedule(problem())["parallel"] == "batch"
     assert default_schedule(problem(batch=(3,)))["parallel"] == "queries"
+    long = problem(batch=(1,), queries=1, keys=9000)
+    assert [default_schedule(replace(long, workers=workers))["parts"] for workers in (1, 2, 8)] == [1, 2, 8]
+    assert default_schedule(replace(long, batch=(16,), workers=8))["parts"] == 1
 
 
 def test_rules_name_what_is_wrong() -> None:
@@ -162,6 +188,7 @@ def test_rules_name_what_is_wrong() -> None:
     assert posed.violations(start.replace(micro=(8, 24))) == ("whole-vectors",)
     assert posed.violations(start.replace(tile=(32, 1200))) == ("tile-within-problem",)
     assert space(problem(batch=())).violations(start) == ("batch-to-cut",)
+    assert posed.violations(start.replace(parts=2)) == ("parts-of-keys",)
     large = start.replace(head=(1 << 14, 64))
     assert scratch_bytes(large, problem()) > 1 << 20
     assert posed.violations(large) == ("scratch-in-cache",)
