@@ -202,7 +202,7 @@ _FUNCTIONS: Mapping[type[Operation], str] = {
     math.TanOp: "libdevice.tan",
     math.TruncOp: "libdevice.trunc",
     math.RoundOp: "libdevice.round",
-    math.RoundEvenOp: "libdevice.rint",
+    math.RoundEvenOp: "libdevice.nearbyint",
     math.CopySignOp: "libdevice.copysign",
 }
 

@@ -30,7 +30,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Values]]] = {
     "tan": numpy.tan,
     "trunc": numpy.trunc,
     "round": _round,
-    "rint": numpy.rint,
+    "nearbyint": numpy.rint,
     "copysign": numpy.copysign,
 }
 """The functions of libdevice that printed kernels call."""
