@@ -16,7 +16,7 @@ from tessera.backend.calling import call
 from tessera.backend.contract import LoadedKernel
 from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import int8, int32
-from tessera.errors import DTypeError, ShapeMismatchError
+from tessera.errors import CompileError, DTypeError, ShapeMismatchError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.scheduling.contraction import lower_contraction
@@ -158,3 +158,10 @@ def test_wrong_operands_are_refused() -> None:
         op.int8_linear(torch.ones(2, 5), weight, 1.0)
     with pytest.raises(ShapeMismatchError, match="scales of shape"):
         op.int8_linear(torch.ones(2, 4), weight, torch.ones(4))
+
+
+def test_gpus_have_no_products_of_integers_yet() -> None:
+    x = op.tensor(torch.ones(20, 40, dtype=torch.int8), device="interpreter")
+    with pytest.raises(CompileError, match="products of integers"):
+        op.matmul(x, op.tensor(torch.ones(40, 24, dtype=torch.int8), device="interpreter")).eval()
+    assert (x + 1).torch().unique().tolist() == [2]

@@ -59,6 +59,8 @@ def _spread(text: str, shape: tuple[int, ...], axis: int) -> str:
 
 
 def _mma(p: Printer, op: tile.MmaOp) -> None:
+    if op.unsigned_a is not None:
+        raise CompileError("products of unsigned bytes have no code for GPUs", hints=["compile the kernel for a CPU"])
     a, b = p.operand(op.a), p.operand(op.b)
     types = [element_type(value) for value in (op.a, op.b, op.acc)]
     accumulator = types[2]
@@ -74,7 +76,12 @@ def _mma(p: Printer, op: tile.MmaOp) -> None:
         ]
         p.bind(op.result, f"{p.operand(op.acc)} + {wide[0]} * {wide[1]}", inline=False)
         return
-    if min(*shapes[0], *shapes[1]) < SMALLEST_DOT or not accumulator.is_float:
+    if not accumulator.is_float:
+        raise CompileError(
+            f"products of integers ({types[0].triton}) have no kernel for GPUs yet",
+            hints=["compute them on the CPU: x.to('cpu')", "or multiply as floats: x.to('fp32')"],
+        )
+    if min(*shapes[0], *shapes[1]) < SMALLEST_DOT:
         raise CompileError(
             f"tl.dot multiplies floats, {SMALLEST_DOT} and more along each axis, not {shapes[0]} by {shapes[1]}",
             hints=["lower the kernel for a GPU (tessera.scheduling.gpu)"],
