@@ -110,9 +110,8 @@ def linear(x: object, weights: Weights, name: str) -> tessera.Tensor:
 
 def rotated(x: tessera.Tensor, weights: Weights) -> tessera.Tensor:
     """Rotates each pair (j, j + size / 2) of x [..., tokens, size] by its token's angle."""
-    tokens, size = x.shape[-2:]
-    turned = op.concat((-x[..., size // 2 :], x[..., : size // 2]), axis=-1)
-    return op.add(x * weights["cosines"][:tokens], turned * weights["sines"][:tokens])
+    tokens = x.shape[-2]
+    return op.rope(x, cos=weights["cosines"][:tokens], sin=weights["sines"][:tokens])
 
 
 @cache

@@ -72,6 +72,29 @@ def _reductions() -> Iterator[Kernel]:
     yield Kernel("cumsum of 4096", ((64, 4096),), lambda x: op.cumsum(x, -1), lambda x: torch.cumsum(x, -1))
 
 
+def _images() -> Iterator[Kernel]:
+    image = (1, 64, 28, 28)
+    yield Kernel(
+        "conv2d 3x3 of 64 channels",
+        (image, (32, 64, 3, 3)),
+        lambda x, weight: op.conv2d(x, weight, padding=1),
+        lambda x, weight: functional.conv2d(x, weight, padding=1),
+    )
+    yield Kernel(
+        "depthwise_conv2d 5x5",
+        (image, (64, 1, 5, 5)),
+        lambda x, weight: op.depthwise_conv2d(x, weight, padding=2),
+        lambda x, weight: functional.conv2d(x, weight, padding=2, groups=64),
+    )
+    yield Kernel(
+        "avg_pool2d 3x3",
+        (image,),
+        lambda x: op.avg_pool2d(x, 3),
+        lambda x: functional.avg_pool2d(x, 3),
+        ("fp32", "bf16"),
+    )
+
+
 def _fourier() -> Iterator[Kernel]:
     for length in (1024, 1000):
         yield Kernel(
@@ -114,6 +137,7 @@ def kernels() -> list[Kernel]:
         *_rows(768),
         *_rows(4099),
         *_reductions(),
+        *_images(),
         *_fourier(),
         *_spectral(),
     ]
