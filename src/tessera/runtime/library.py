@@ -111,8 +111,7 @@ def call(
 ) -> None:
     """Calls a library, and reports in Tessera's errors what it raises."""
     try:
-        with torch.no_grad():
-            function(inputs, outputs, attributes)
+        function(inputs, outputs, attributes)  # tensors over memory, of which none requires a gradient
     except TesseraError:
         raise
     except (RuntimeError, MemoryError, IndexError, ValueError, TypeError) as error:
@@ -142,7 +141,7 @@ def tensor_at(word: int, operand: Operand, device: str = CPU) -> torch.Tensor:
     else:
         memory = _DeviceBytes(address, ctypes.sizeof(bytes_type))
         flat = torch.as_tensor(memory, device=torch_device(device)).view(operand.dtype)
-    return flat.as_strided(*view)
+    return flat if view is None else flat.as_strided(*view)
 
 
 class _DeviceBytes:
@@ -158,9 +157,12 @@ class _DeviceBytes:
 
 
 @lru_cache(maxsize=1024)
-def _layout(dtype: torch.dtype, shape: Shape, strides: Shape) -> tuple[Any, tuple[Shape, Shape]]:
-    """The ctypes array over the elements' bytes, None where there are none, and how to view them."""
+def _layout(dtype: torch.dtype, shape: Shape, strides: Shape) -> tuple[Any, tuple[Shape, Shape] | None]:
+    """The ctypes array over the elements' bytes, None where there are none, and how to view them, None where they are
+    one line.
+    """
     if 0 in shape:
-        return None, (shape, strides)
+        return None, None
     elements = 1 + sum([(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)])
-    return ctypes.c_char * (elements * dtype.itemsize), (shape, strides)
+    view = None if (shape, strides) == ((elements,), (1,)) else (shape, strides)
+    return ctypes.c_char * (elements * dtype.itemsize), view
