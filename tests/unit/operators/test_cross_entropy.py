@@ -31,7 +31,7 @@ def targets_of(shape: tuple[int, ...], classes: int, seed: int, ignored: int | N
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_losses_are_torchs(data: st.DataObject) -> None:
     rows, classes = data.draw(st.sampled_from((1, 2, 7, 33))), data.draw(st.sampled_from((1, 3, 17, 50, 1031)))
     rest = data.draw(st.sampled_from(((), (), (3,), (2, 5))))

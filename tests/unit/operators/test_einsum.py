@@ -32,7 +32,7 @@ def equations() -> st.SearchStrategy[str]:
 
 
 @given(equation=equations(), layout=st.sampled_from(LAYOUTS), seed=st.integers(0, 1 << 16))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_drawn_equations_are_torchs(equation: str, layout: str, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     terms = equation.partition("->")[0].split(",")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import op
@@ -42,6 +42,7 @@ def test_softplus_of_what_is_large() -> None:
     assert torch.equal(op.softplus(x).torch(), torch.tensor([0.0, 0.0, 1000.0, math.inf]))
 
 
+@settings(max_examples=25)
 @given(data=st.data())
 def test_variances_over_drawn_shapes(data: st.DataObject) -> None:
     rank = data.draw(st.integers(1, 3))
@@ -56,6 +57,7 @@ def test_variances_over_drawn_shapes(data: st.DataObject) -> None:
     torch.testing.assert_close(evaluated(op.std(x, axis, correction, keepdims)), expected, equal_nan=True)
 
 
+@settings(max_examples=25)
 @given(data=st.data())
 def test_quantifiers_over_drawn_shapes(data: st.DataObject) -> None:
     rank = data.draw(st.integers(1, 3))

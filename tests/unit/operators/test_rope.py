@@ -33,7 +33,7 @@ def turned(x: torch.Tensor, angle: torch.Tensor, axis: int, interleaved: bool) -
 
 
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_rotations_are_float64s(data: st.DataObject) -> None:
     lead = data.draw(st.sampled_from(((), (2,), (2, 3))))
     length, pairs = data.draw(st.sampled_from((1, 5, 33))), data.draw(st.sampled_from((1, 4, 17)))

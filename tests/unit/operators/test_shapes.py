@@ -22,7 +22,7 @@ SLICES = st.builds(
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_slices_of_any_steps(data: st.DataObject) -> None:
     shape = data.draw(shapes(data.draw(st.integers(1, 3))))
     x = laid_out(torch.randn(shape), data.draw(st.sampled_from(LAYOUTS)))
