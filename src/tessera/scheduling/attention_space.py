@@ -10,6 +10,7 @@ from tessera.dtypes import DType, bf16
 from tessera.scheduling.attention_parts import PARTS
 from tessera.scheduling.expression import Value
 from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.machine import largest_share
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec
 from tessera.target import Target
@@ -171,6 +172,8 @@ FEW_QUERIES, FEW_PAIRED_QUERIES = 16, 8
 """Queries up to which heads lie along the lanes by default: so few leave lanes empty, or lone in their panel. bf16
 pairs are multiplied twice as fast with queries along lanes (Zen 4: 16 queries take 0.7 of the time so, fp32 1.15).
 """
+EVEN = 1.125
+"""By how much the busiest worker may have more than its share without another dimension being shared instead."""
 LEAST_PART = 128
 """Keys of a part, at least."""
 LEAST_FLOPS = 2_000_000
@@ -214,19 +217,20 @@ def _many_queries(problem: AttentionProblem) -> Schedule:
     """Blocks of as many queries as the second cache has room for, since keys and values are packed for each."""
     lanes, wide = problem.lanes, problem.target.vector_registers >= 32
     columns = lanes * (1 if problem.queries <= lanes else 2)
+    parallel = _parallel(problem, -(-problem.queries // columns))
     schedule = Schedule(
         tile=(columns, 64 if problem.keys <= 64 else 128),
         micro=(8 if wide else 4, columns),
         lanes="queries",
         head=_heads(problem),
-        parallel=_parallel(problem),
+        parallel=parallel,
         parts=1,
         fusion=True,
     )
     if not _cache(schedule, problem):
         schedule = schedule.replace(tile=(columns, 64))
     queries, keys = schedule.integers("tile")
-    while queries < min(_most_queries(problem), problem.queries):
+    while queries < min(_most_queries(problem, parallel), problem.queries):
         queries *= 2
         larger = schedule.replace(tile=(queries, keys))
         if scratch_bytes(larger, problem) > _second_cache(problem):
@@ -235,9 +239,9 @@ def _many_queries(problem: AttentionProblem) -> Schedule:
     return schedule
 
 
-def _most_queries(problem: AttentionProblem) -> int:
+def _most_queries(problem: AttentionProblem, parallel: str) -> int:
     """Where queries are what workers share, each gets two blocks or more."""
-    if _parallel(problem) != "queries":
+    if parallel != "queries":
         return MOST_QUERIES
     return min(MOST_QUERIES, max(problem.lanes * 2, problem.queries // (2 * problem.workers)))
 
@@ -245,20 +249,21 @@ def _most_queries(problem: AttentionProblem) -> int:
 def _few_queries(problem: AttentionProblem) -> Schedule:
     shared = next((count for count in (1, 2, 4, 8) if count >= problem.queries), 8)
     rows = 1 if problem.operand.itemsize >= 4 else 2  # one stream of memory where its rate is what binds
+    blocks = -(-problem.queries // shared)
     return Schedule(
         tile=(shared, 64 if problem.keys <= 64 else 256),
         micro=(rows, shared),
         lanes="head",
         head=_heads(problem),
-        parallel=_parallel(problem),
-        parts=_parts(problem, -(-problem.queries // shared)),
+        parallel=_parallel(problem, blocks),
+        parts=_parts(problem, blocks),
         fusion=True,
     )
 
 
 def _parts(problem: AttentionProblem, blocks: int) -> int:
     """One part of the keys for each worker, where nothing else gives them even shares."""
-    even = _parallel(problem) != "queries" or blocks >= problem.workers
+    even = min(_shares(problem, blocks).values()) <= EVEN / problem.workers
     if even or 2 * problem.visible * (problem.head + problem.value_head) < LEAST_FLOPS:
         return 1
     parts = 1
@@ -271,9 +276,14 @@ def _heads(problem: AttentionProblem) -> tuple[int, int]:
     return padded_head(problem.head), padded_head(problem.value_head)
 
 
-def _parallel(problem: AttentionProblem) -> str:
-    """The outermost dimension that gives even shares."""
-    for name, extent in zip(("batch", "heads"), problem.batch, strict=False):
-        if extent % problem.workers == 0 or extent >= 8 * problem.workers:
-            return name
-    return "queries"
+def _parallel(problem: AttentionProblem, blocks: int) -> str:
+    """The outermost dimension of those that give the most even shares; `blocks` of queries may be shared, too."""
+    shares = _shares(problem, blocks)
+    best = min(shares.values())
+    return next(name for name, share in shares.items() if share <= EVEN * best)
+
+
+def _shares(problem: AttentionProblem, blocks: int) -> dict[str, float]:
+    """The part of all work that the busiest worker has, by the dimension that workers share."""
+    extents = dict(zip(("batch", "heads"), problem.batch, strict=False)) | {"queries": blocks}
+    return {name: largest_share(extent, 1, problem.workers) / max(extent, 1) for name, extent in extents.items()}
