@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy
 import torch
@@ -12,26 +13,32 @@ from tessera.handle import Tensor
 from tessera.lazy import evaluation
 from tessera.runtime.streams import Stream
 
+_References: TypeAlias = tuple[weakref.ref[Tensor], ...]
+
+_partners: dict[int, tuple[weakref.ref[Tensor], _References]] = {}
+"""By `id`, since tensors compare element by element: what forgets the entry with its tensor, and the partners."""
+
 
 class JointTensor(Tensor):
-    """A tensor that is evaluated with its `partners`, as far as these are alive and pending."""
+    """A tensor that is evaluated with its partners, as far as these are alive and pending."""
 
-    __slots__ = ("partners",)
-
-    partners: tuple[weakref.ref[Tensor], ...]
+    __slots__ = ()
 
     def eval(self, out: torch.Tensor | numpy.ndarray | None = None, stream: Stream | None = None) -> Tensor:
         """As `Tensor.eval`; without `out` and `stream` its partners are computed too, in the same call."""
         if out is not None or stream is not None or not self.is_pending:
             return super().eval(out, stream)
-        alive = [partner() for partner in self.partners]
+        _, partners = _partners[id(self)]
+        alive = [partner() for partner in partners]
         evaluation.evaluate((self, *[tensor for tensor in alive if tensor is not None and tensor.is_pending]))
         return self
 
 
 def joint(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Tensors of these expressions that are evaluated together."""
-    made = [JointTensor(tensor.state) for tensor in tensors]
-    for tensor in made:
-        tensor.partners = tuple(weakref.ref(other) for other in made if other is not tensor)
-    return tuple(made)
+    """The tensors themselves, evaluated together from now on: who noted them, a profile's session, has no others."""
+    for tensor in tensors:
+        number = id(tensor)
+        tensor.__class__ = JointTensor
+        forgetting = weakref.ref(tensor, lambda _, number=number, known=_partners: known.pop(number, None))  # type: ignore[misc]
+        _partners[number] = forgetting, tuple(weakref.ref(other) for other in tensors if other is not tensor)
+    return tuple(tensors)
