@@ -22,6 +22,7 @@ from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, 
 
 NAME = "conv2d"
 Pair: TypeAlias = tuple[int, int]
+SHOWN = "the image is shown as [N, H, W, C], whatever its layout"
 
 
 def _dtypes(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
@@ -47,9 +48,9 @@ def _result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attribu
     groups = attributes["groups"]
     if channels != depth * groups:
         reason = f"the image has {channels} channels, the weights take {depth} in each of {groups} groups"
-        raise shape_error(name, operands, reason)
+        raise shape_error(name, operands, reason, [SHOWN])
     if outputs % groups:
-        raise shape_error(name, operands, f"{groups} groups do not divide {outputs} output channels")
+        raise shape_error(name, operands, f"{groups} groups do not divide {outputs} output channels", [SHOWN])
     if 0 in window:
         raise shape_error(name, operands, "the weights' window has no elements")
     top, left, bottom, right = attributes["padding"]
@@ -61,7 +62,7 @@ def _result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attribu
         reach = dilation * (size - 1) + 1
         if reach > extent + sum(padding):
             reason = f"the window reaches over {reach} pixels, the padded image has {extent + sum(padding)}"
-            raise shape_error(name, operands, reason, ["a smaller window or dilation", "or more padding"])
+            raise shape_error(name, operands, reason, ["a smaller window or dilation", "or more padding", SHOWN])
         extents.append(result_extent(extent, size, stride, padding, dilation))
     return (count, *extents, outputs), cast[0]
 
