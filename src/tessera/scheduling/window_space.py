@@ -139,7 +139,7 @@ def space(problem: WindowProblem) -> Space[WindowProblem]:
     """All schedules of one reduction over windows."""
     knobs = (
         Knob("tile", TILES, "rows and lanes of a block: output rows and columns, or output columns and channels"),
-        Knob("rows", (1, 2, 4, 6, 8), "rows of sums that are held in registers, and share what is loaded"),
+        Knob("rows", (1, 2, 4, 6, 7, 8), "rows of sums that are held in registers, and share what is loaded"),
         Knob("vectorize", (1, 2, 4), "vectors side by side in a step"),
         Knob("pipeline_depth", (1, 2, 3), "steps of rows between the fetch of an input row and its use, plus one"),
         Knob("nontemporal", (False, True), "results bypass the caches"),
@@ -149,13 +149,24 @@ def space(problem: WindowProblem) -> Space[WindowProblem]:
     return Space(knobs, RULES, problem, default_schedule(problem))
 
 
+def _register_tile(problem: WindowProblem) -> tuple[int, int]:
+    """Rows and vectors of a register tile. Larger windows of channels read more vectors of a pixel at a time: their
+    operands come from the second cache. Rows of 7 fit the images of most networks: 224 and its halves.
+    """
+    wide, vectors = problem.target.vector_registers >= 32, -(-problem.lanes // problem.vector)
+    if problem.lanes_axis == "x":
+        most, vectorize = 4, 2 if wide and vectors > 1 else 1
+    elif wide and problem.taps > 9 and vectors > 3:
+        most, vectorize = (8, 2) if problem.taps > 25 else (4, 4)
+    else:
+        most, vectorize = 8 if wide else 4, 1
+    rows = next(count for count in (8, 4, 2, 1) if count <= min(most, max(problem.rows, 1)))
+    return (7 if rows == 8 and problem.rows % 7 == 0 else rows), vectorize
+
+
 def default_schedule(problem: WindowProblem) -> Schedule:
     """Register tiles of eight sums, which is what hides their latency: found by measuring on Zen 4."""
-    wide = problem.target.vector_registers >= 32
-    by_columns = problem.lanes_axis == "x"
-    vectorize = 2 if by_columns and wide and problem.lanes > problem.vector else 1
-    most = 8 if wide and not by_columns else 4
-    rows = next(count for count in (8, 4, 2, 1) if count <= min(most, max(problem.rows, 1)))
+    rows, vectorize = _register_tile(problem)
     width = vectorize * problem.vector
     tile = next((tile for tile in TILES[::-1] if _useful(Schedule(tile=tile), problem)), TILES[1])
     if tile[1] % width:

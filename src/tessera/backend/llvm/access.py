@@ -69,6 +69,8 @@ def _clamped_offset(generator: Generator, rows: Axis, row: int) -> str:
 def _read_rows(generator: Generator, at: Window, fill: str | None, load_one: PartLoader) -> Tile:
     """Row after row, each in the parts that `load_one` reads."""
     emitter, widths = generator.emitter, generator.widths(at.columns.size)
+    if load_one is load_part and at.rows.size == 1 and at.rows.checked and not at.columns.checked and fill is not None:
+        return _read_row_or_fill(generator, at, fill)
 
     def rows(masked: bool, pointers: Sequence[str]) -> list[tuple[str, ...]]:
         values = []
@@ -92,6 +94,16 @@ def _read_rows(generator: Generator, at: Window, fill: str | None, load_one: Par
     else:
         values = rows(True, at.row_pointers(emitter))
     return Tile(at.element, at.columns.size, tuple(values))
+
+
+def _read_row_or_fill(generator: Generator, at: Window, fill: str) -> Tile:
+    """One row that lies inside as a whole, or not at all: read from a constant then, which takes no mask."""
+    emitter, size = generator.emitter, at.columns.size
+    (pointer,) = at.row_pointers(emitter)
+    outside = emitter.constant_row(at.element, fill, size)
+    chosen = emitter.pure(f"select i1 {at.rows.inside(emitter, 0)}, ptr {pointer}, ptr {outside}")
+    columns = Axis(size, at.element.size, constant_index(0), constant_index(size), False)
+    return read(generator, Window(at.element, single(), columns, chosen, (), 0), fill)
 
 
 def _read_every_second(generator: Generator, at: Window, fill: str | None) -> Tile:

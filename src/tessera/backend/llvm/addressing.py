@@ -36,6 +36,8 @@ class Axis:
         if not self.checked:
             return "true"
         at = self.position.plus(element * self.step)
+        if not at.natural and at.base is not None:  # one comparison: a negative position is a large number
+            return emitter.pure(f"icmp ult i64 {emitter.operand(at)}, {emitter.operand(self.extent)}")
         return emitter.both(self._not_before(emitter, at), emitter.below(at, self.extent))
 
     def whole(self, emitter: Emitter) -> str:

@@ -123,6 +123,15 @@ class Emitter:
         self._declarations[f"{name} = private unnamed_addr constant {element.memory} {literal}"] = None
         return name
 
+    def constant_row(self, element: Element, literal: str, lanes: int) -> str:
+        """The address of `lanes` elements in memory that all have one value."""
+        stored = {"true": "1", "false": "0"}.get(literal, literal)
+        kind = f"[{lanes} x {element.memory}]"
+        name = f"@{element.name}.{lanes}.{re.sub('[^0-9A-Za-z]', '_', stored)}"
+        values = ", ".join([f"{element.memory} {stored}"] * lanes)
+        self._declarations[f"{name} = private unnamed_addr constant {kind} [{values}], align 64"] = None
+        return name
+
     def call(self, result: str, function: str, *arguments: tuple[str, str]) -> str:
         """The call, as an instruction's text, of a declared function with `(type, operand)` arguments."""
         self.declare(f"{result} {function}({', '.join(kind for kind, _ in arguments)})")
