@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from tessera import dtypes
+from tessera.compiler.tracing import kernel
 from tessera.doors.joint import joint
 from tessera.doors.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
@@ -102,9 +103,23 @@ def int8_linear(
             f"int8_linear with {weights.shape[0]} rows of weights and scales of shape {tuple(scales.shape)}",
             hints=["op.quantize(weight, axis=-1) gives a scale for each row"],
         )
-    numbers, scale = _quantized(rows, -1, keepdims=True)
-    sums = cast(Tensor, products.matmul(numbers, views.swapped(weights)))
-    result = sums.to("fp32") * scale * scales.to("fp32")
-    if bias is not None:
-        result = result + bias
-    return on(result.to(rows.dtype), stream)
+    made = _SCALED(rows, weights, scales) if bias is None else _BIASED(rows, weights, scales, node(bias))
+    return on(cast(Tensor, made), stream)
+
+
+def _scaled(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    return _sums(x, weight, scales).to(x.dtype)
+
+
+def _biased(x: Tensor, weight: Tensor, scales: Tensor, bias: Tensor) -> Tensor:
+    return cast(Tensor, _sums(x, weight, scales) + bias).to(x.dtype)
+
+
+def _sums(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    numbers, scale = _quantized(x, -1, keepdims=True)
+    sums = cast(Tensor, products.matmul(numbers, views.swapped(weight)))
+    return cast(Tensor, sums.to("fp32") * scale * scales.to("fp32"))
+
+
+# Traced, since a dozen operators take longer to write down than a row by a small layer to compute.
+_SCALED, _BIASED = kernel(_scaled), kernel(_biased)
