@@ -1,6 +1,7 @@
 """Attention forward as torch's users call it: all lengths of GPT-2's and Llama's heads, causal, grouped, and decoding.
 
-Inputs lie as a model's projections leave them, [batch, length, heads, size] with heads and lengths exchanged.
+Inputs lie as a model's projections leave them, [batch, length, heads, size] with heads and lengths exchanged; a cache
+as caches do, [batch, heads, length, size].
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Case:
         shapes = [(self.queries, self.heads), *[(self.keys, self.shared_heads)] * 2]
         drawn = [torch.randn(self.batch, *shape, self.size, generator=generator) for shape in shapes]
         q, k, v = (x.to(DTYPES[self.dtype]).transpose(1, 2) for x in drawn)
-        return q, k, v
+        return (q, k.contiguous(), v.contiguous()) if self.queries == 1 else (q, k, v)
 
     def module(self) -> nn.Module:
         """Torch's attention."""
