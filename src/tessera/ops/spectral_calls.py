@@ -9,10 +9,12 @@ from tessera.lazy.node import Node
 from tessera.ops.algebra import call
 from tessera.ops.spectral import Pair, Window, check_shapes, convolve
 from tessera.ops.views import integer
+from tessera.ops.window_calls import pair
 
 _TO_FIRST = (0, 3, 1, 2)
 _TO_LAST = (0, 2, 3, 1)
 _LAYOUTS = ("NCHW", "NHWC")
+_NAME = "spectral_conv"
 
 
 def spectral_conv(
@@ -54,7 +56,7 @@ def _checked_bias(bias: Node, result: Any) -> Node:
 
 def window_of(options: dict[str, object], kernel: Node) -> Window:
     """The window of options as users give them. Raises ArgumentError."""
-    stride, dilation = _pair(options["stride"], "stride", 1), _pair(options["dilation"], "dilation", 1)
+    stride, dilation = (pair(_NAME, what, options[what], 1) for what in ("stride", "dilation"))
     groups = integer(options["groups"], "groups")
     if groups < 1:
         raise ArgumentError(f"spectral_conv: groups={groups}", hints=["1, or a divisor of the channels"])
@@ -73,16 +75,5 @@ def _padding(padding: object, reach: Pair, stride: Pair) -> tuple[int, int, int,
         return top, left, reach[0] - 1 - top, reach[1] - 1 - left
     if isinstance(padding, str):
         raise ArgumentError(f"spectral_conv: padding={padding!r}", hints=['a number, a pair, "same" or "valid"'])
-    rows, columns = _pair(padding, "padding", 0)
+    rows, columns = pair(_NAME, "padding", padding, 0)
     return rows, columns, rows, columns
-
-
-def _pair(value: object, name: str, least: int) -> Pair:
-    given = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(given) != 2:
-        hints = ["a whole number, or one for rows and one for columns"]
-        raise ArgumentError(f"spectral_conv: {name}={value!r}", hints=hints)
-    rows, columns = (integer(entry, f"the {name} of a convolution") for entry in given)
-    if min(rows, columns) < least:
-        raise ArgumentError(f"spectral_conv: {name}={value!r}", hints=[f"at least {least}"])
-    return rows, columns
