@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import Tensor, autotune, dist, memcpy, op, profile, schedule, stream
+from tessera import Tensor, autotune, dist, grad, memcpy, op, profile, schedule, stream
+from tessera.compiler.inspection import choices_of
 from tests.docs.snippets import SPEC, run_all, snippets
 
 PROFILING = snippets(SPEC / "000_profiling_and_autotuning.md")
@@ -142,6 +143,27 @@ def test_7_2_a_tile_shape_is_taken() -> None:
     a, b = torch.randn(256, 192), torch.randn(192, 320)
     product = run_all(PERFORMANCE[:1], {"op": op, "A": a, "B": b})["Y"]
     torch.testing.assert_close(product.torch().double(), a.double() @ b.double(), atol=1e-4, rtol=1e-4)
+
+
+def test_7_4_a_softmax_between_two_products_is_one_kernel() -> None:
+    q, k, v = (torch.randn(2, 4, 70, 64) for _ in range(3))
+    result = op.softmax(op.matmul(q, k.transpose(-1, -2)), axis=-1) @ v
+    assert result.inspect("rewrites").splitlines()[0].startswith("recognize-attention: matmul(softmax(")
+    assert [choice.subject.item.family for choice in choices_of(result.structure)] == ["attention"]
+    expected = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), scale=1.0)
+    torch.testing.assert_close(result.torch().double(), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_7_4_a_gradient_is_reduced_where_it_is_computed() -> None:
+    x, bias, cotangent = torch.randn(50, 64), torch.randn(64), torch.randn(50, 64)
+    offset = op.tensor(bias)
+    (found,) = grad.vjp(op.gelu(op.tensor(x) + offset), [offset], cotangent)
+    assert "fuse-column: sum . mul" in found.inspect("rewrites")
+    assert len(choices_of(found.structure)) == 1
+    wanted = bias.double().requires_grad_()
+    torch.nn.functional.gelu(x.double() + wanted).backward(cotangent.double())
+    assert wanted.grad is not None
+    torch.testing.assert_close(found.torch().double(), wanted.grad, atol=1e-4, rtol=1e-4)
 
 
 def test_7_4_a_convolution_with_a_large_window_is_a_product_of_spectra() -> None:
