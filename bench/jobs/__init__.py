@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 
 from bench.jobs.job import Job
 
@@ -17,11 +16,6 @@ THEMES: dict[str, tuple[str, ...]] = {
     "skinny": ("matmul",),
 }
 """The themes of each suite, in the order in which they are measured."""
-
-
-def present(suite: str) -> tuple[str, ...]:
-    """The themes of `suite` that have a module here."""
-    return tuple(theme for theme in THEMES[suite] if importlib.util.find_spec(f"bench.jobs.{theme}") is not None)
 
 
 def load(theme: str, quick: bool) -> list[Job]:

@@ -14,7 +14,7 @@ import torch
 
 from bench import contest
 from bench.environments import NotMeasuredError
-from bench.jobs import contenders, load, memory, present
+from bench.jobs import THEMES, contenders, load, memory
 from bench.jobs.contenders import JobContender
 from bench.jobs.job import PEERS, Group, Job
 from bench.pool import Pool, RemoteCall, prepare_job
@@ -118,7 +118,7 @@ def run(name: str, pool: Pool, progress: Callable[[str], None], quick: bool = Fa
     """Runs the suite `name` with the pool's thread count."""
     result = SuiteResult(name, pool.threads)
     budget = products.QUICK if quick else BUDGET
-    for theme in present(name):
+    for theme in THEMES[name]:
         jobs = load(theme, quick)
         cases = []
         for index, job in enumerate(jobs):
@@ -133,4 +133,4 @@ def run(name: str, pool: Pool, progress: Callable[[str], None], quick: bool = Fa
     return result
 
 
-SUITES = {name: partial(run, name) for name in ("attention", "conv", "blocks", "skinny")}
+SUITES = {name: partial(run, name) for name in THEMES}
