@@ -1,1 +1,1 @@
-"""Operators by theme, beside those of `tessera.op`, which gives all of them."""
+"""Operators by theme. `tessera.op` gives all of them."""

@@ -5,7 +5,73 @@ from __future__ import annotations
 from tessera.doors.nodes import Number, call, node, on, unary
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
+from tessera.lazy import building
+from tessera.ops import OPERATORS
 from tessera.runtime.streams import Stream
+
+_GELU = OPERATORS["gelu"]
+
+
+def neg(x: object, stream: Stream | None = None) -> Tensor:
+    """-x."""
+    return unary("neg", x, stream)
+
+
+def abs(x: object, stream: Stream | None = None) -> Tensor:
+    """|x|."""
+    return unary("abs", x, stream)
+
+
+def exp(x: object, stream: Stream | None = None) -> Tensor:
+    """e ** x."""
+    return unary("exp", x, stream)
+
+
+def log(x: object, stream: Stream | None = None) -> Tensor:
+    """The natural logarithm."""
+    return unary("log", x, stream)
+
+
+def sqrt(x: object, stream: Stream | None = None) -> Tensor:
+    """The square root."""
+    return unary("sqrt", x, stream)
+
+
+def rsqrt(x: object, stream: Stream | None = None) -> Tensor:
+    """1 / sqrt(x)."""
+    return unary("rsqrt", x, stream)
+
+
+def tanh(x: object, stream: Stream | None = None) -> Tensor:
+    """The hyperbolic tangent."""
+    return unary("tanh", x, stream)
+
+
+def sigmoid(x: object, stream: Stream | None = None) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return unary("sigmoid", x, stream)
+
+
+def erf(x: object, stream: Stream | None = None) -> Tensor:
+    """The error function."""
+    return unary("erf", x, stream)
+
+
+def relu(x: object, stream: Stream | None = None) -> Tensor:
+    """max(x, 0)."""
+    return unary("relu", x, stream)
+
+
+def gelu(x: object, approximate: str = "none", *, stream: Stream | None = None) -> Tensor:
+    """x Phi(x), with Phi the normal distribution; `approximate="tanh"` is its usual approximation."""
+    if approximate not in ("none", "tanh"):
+        raise ArgumentError(f"gelu: approximate={approximate!r}", hints=['"none" or "tanh"'])
+    return on(building.unary(_GELU, (approximate,), node(x)), stream)
+
+
+def silu(x: object, stream: Stream | None = None) -> Tensor:
+    """x sigmoid(x)."""
+    return unary("silu", x, stream)
 
 
 def sin(x: object, stream: Stream | None = None) -> Tensor:

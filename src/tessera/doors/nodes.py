@@ -22,5 +22,8 @@ call = cast(Callable[..., Tensor], algebra.call)
 unary = cast(Callable[[str, object, Stream | None], Tensor], algebra.call_unary)
 """The node of an operator of one operand, on a stream where one is given."""
 
+binary = cast(Callable[[str, object, object, Stream | None], Tensor], algebra.call_binary)
+"""The node of an operator of two operands, on a stream where one is given."""
+
 on = cast(Callable[[Any, Stream | None], Tensor], issuing.on)
 """A node, issued on a stream where one is given."""

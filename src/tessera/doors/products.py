@@ -1,10 +1,15 @@
-"""Matrix products: what goes beside `op.matmul` and `op.gemm`: constant weights, and products of bytes."""
+"""Matrix products, constant weights, and products of bytes."""
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy
+import torch
 
 from tessera import dtypes
+from tessera.compiler.tiles import refuse_impossible
 from tessera.compiler.tracing import kernel
 from tessera.doors.joint import joint
 from tessera.doors.nodes import call, node, on
@@ -12,7 +17,7 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.constants import constant_leaf
-from tessera.lazy.conversion import as_node
+from tessera.lazy.conversion import as_pair
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promise import settle
@@ -20,8 +25,69 @@ from tessera.ops import calls, products, views
 from tessera.ops.calls import Axis
 from tessera.runtime.streams import Stream
 
+Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
+
 MOST = 127
 """The largest quantized number: -128 is left out, so that a number and its negative are quantized alike."""
+
+
+def matmul(
+    a: object,
+    b: object,
+    *,
+    tile_shape: Sequence[int] | None = None,
+    accum_dtype: object = None,
+    math: str | None = None,
+    out: Output | None = None,
+    stream: Stream | None = None,
+) -> Tensor:
+    """`a @ b`, batched and broadcast as in torch; operands may be transposed views.
+
+    `tile_shape` asks for a tile (BM, BN, BK), which is refused if no kernel can have it; `math="tf32"` permits rounded
+    products. `accum_dtype` is the dtype of products and sums: fp32 (of fp32 and narrower) or fp64; the result's dtype
+    stays. With `out` the product is computed at once (or on `stream`), into that memory. Mixed dtypes: the result has
+    the wider one; of fp8_e4m3 and fp8_e5m2, neither of which is, that of the sums, fp32.
+    """
+    settings = products.DEFAULTS
+    if tile_shape is not None or math is not None:
+        settings = products.settings_of(tile_shape, math)
+    (first, second), narrow = as_pair(a, b), None
+    if accum_dtype is not None:
+        (first, second), narrow = products.summed_in(accum_dtype, "matmul", (first, second))
+    result: Tensor = products.matmul(first, second, settings)
+    if tile_shape is not None:
+        refuse_impossible(settings[0], first, second)
+    result = result if narrow is None else result.to(narrow)
+    return result if out is None and stream is None else result.eval(out, stream)
+
+
+def gemm(
+    a: object,
+    b: object,
+    c: object = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    tile_shape: Sequence[int] | None = None,
+    accum_dtype: object = None,
+    math: str | None = None,
+    out: Output | None = None,
+    stream: Stream | None = None,
+) -> Tensor:
+    """`alpha * (a @ b) + beta * c`; `c` broadcasts to the product, and is not read where `beta` is 0. Else as
+    `matmul`. Raises ArgumentError (E_ARGUMENT) where integers would be scaled by a fraction.
+    """
+    operands: Sequence[Any] = as_pair(a, b) if c is None else (*as_pair(a, b), node(c))
+    narrow = None
+    if accum_dtype is not None:
+        operands, narrow = products.summed_in(accum_dtype, "gemm", operands)
+    first, second, *addend = operands
+    settings = products.settings_of(tile_shape, math)
+    result: Tensor = products.gemm(first, second, addend[0] if addend else None, alpha, beta, settings)
+    if tile_shape is not None:
+        refuse_impossible(settings[0], first, second)
+    result = result if narrow is None else result.to(narrow)
+    return result if out is None and stream is None else result.eval(out, stream)
 
 
 def constant(x: object) -> Tensor:
@@ -33,14 +99,13 @@ def constant(x: object) -> Tensor:
     reads the new contents. Numpy arrays are not watched: they must not change. Raises ArgumentError (E_ARGUMENT) for
     the argument of a function that is being traced.
     """
-    node = cast(Tensor, as_node(x))
-    leaves = node.leaves
-    if any(isinstance(leaf, Placeholder) for leaf in leaves):
+    given = node(x)
+    if any(isinstance(leaf, Placeholder) for leaf in given.leaves):
         raise ArgumentError(
             "constant() of an argument of a function that is being traced: its contents are not known there",
             hints=["pass op.constant(w) to the function", "or mark a tensor from around it"],
         )
-    (leaf,) = node.eval().leaves
+    (leaf,) = given.eval().leaves
     settle((leaf,))
     return cast(Tensor, leaf_node(constant_leaf(leaf)))
 

@@ -1,4 +1,4 @@
-"""Reductions made of others: each is one kernel, whose passes share what they read."""
+"""Reductions along axes. One made of others is one kernel, whose passes share what they read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,38 @@ from tessera.handle import Tensor
 from tessera.ops import calls
 from tessera.ops.calls import Axis
 from tessera.runtime.streams import Stream
+
+
+def sum(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+    """The sum along axes, all by default; integers and bools add up in int64."""
+    return on(node(x).sum(axis, keepdims), stream)
+
+
+def mean(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+    """The mean along axes, all by default, of floating-point elements."""
+    return on(node(x).mean(axis, keepdims), stream)
+
+
+def max(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+    """The maximum along axes, all by default; NaN if an element is."""
+    return on(node(x).max(axis, keepdims), stream)
+
+
+def min(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+    """The minimum along axes, all by default; NaN if an element is."""
+    return on(node(x).min(axis, keepdims), stream)
+
+
+def prod(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+    """The product along axes, all by default; integers and bools multiply in int64."""
+    return on(node(x).prod(axis, keepdims), stream)
+
+
+def argmax(x: object, axis: int | None = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+    """The position (int64) of the first maximum along an axis, or in row-major order of the whole tensor; a NaN
+    wins.
+    """
+    return on(node(x).argmax(axis, keepdims), stream)
 
 
 def logsumexp(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
@@ -51,8 +83,8 @@ def _variance(name: str, x: object, axis: Axis, correction: Number, keepdims: bo
     centred = value - value.mean(axis, keepdims=True)
     squares = (centred * centred).sum(axis, keepdims)
     count = value.size / squares.size if squares.size else 0
-    degrees = max(count - correction, 0)
-    return call("div", squares, float(degrees))
+    degrees = count - correction
+    return call("div", squares, float(degrees) if degrees > 0 else 0.0)
 
 
 def _quantified(empty: str, name: str, x: object, axis: Axis, keepdims: bool) -> Tensor:

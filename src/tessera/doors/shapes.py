@@ -18,6 +18,27 @@ from tessera.runtime.streams import Stream
 PAD_MODES = ("constant", "reflect", "replicate", "circular")
 
 
+def reshape(x: object, shape: Sequence[int], *, stream: Stream | None = None) -> Tensor:
+    """The same elements, in row-major order, under another shape; one extent may be -1. A view where strides permit."""
+    return on(node(x).reshape(shape), stream)
+
+
+def transpose(x: object, permutation: Sequence[int] | None = None, *, stream: Stream | None = None) -> Tensor:
+    """Dimension `d` of the result is dimension `permutation[d]`; without one the last two are exchanged."""
+    value = node(x)
+    return on(value.transpose() if permutation is None else views.transpose(value, permutation), stream)
+
+
+def broadcast_to(x: object, shape: Sequence[int], *, stream: Stream | None = None) -> Tensor:
+    """x repeated to `shape`."""
+    return on(node(x).broadcast_to(shape), stream)
+
+
+def concat(tensors: Sequence[object], axis: int = 0, *, stream: Stream | None = None) -> Tensor:
+    """Tensors joined along an axis; all other extents agree."""
+    return on(calls.concat([node(part) for part in tensors], axis), stream)
+
+
 def squeeze(x: object, axis: Axis = None, *, stream: Stream | None = None) -> Tensor:
     """x without its dimensions of extent 1: all of them, or those of `axis` that have it (as in torch)."""
     value = node(x)

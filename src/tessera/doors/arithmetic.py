@@ -1,0 +1,58 @@
+"""Arithmetic of several operands, element by element. All are maps, which fuse with their neighbours."""
+
+from __future__ import annotations
+
+from tessera.doors.nodes import binary, call, node, on
+from tessera.errors import ArgumentError
+from tessera.handle import Tensor
+from tessera.lazy.conversion import as_pair
+from tessera.ops import algebra, bounds
+from tessera.runtime.streams import Stream
+
+
+def add(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """a + b; of bools, their union."""
+    return binary("add", a, b, stream)
+
+
+def sub(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """a - b."""
+    return binary("sub", a, b, stream)
+
+
+def mul(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """a * b; of bools, their intersection."""
+    return binary("mul", a, b, stream)
+
+
+def div(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """a / b; integers give floats."""
+    return binary("div", a, b, stream)
+
+
+def pow(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """a ** b. Integers refuse a negative Python exponent."""
+    first, _ = as_pair(a, b)
+    return on(algebra.power(first, b), stream)
+
+
+def maximum(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """The larger; NaN if either is NaN."""
+    return binary("maximum", a, b, stream)
+
+
+def minimum(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """The smaller; NaN if either is NaN."""
+    return binary("minimum", a, b, stream)
+
+
+def clamp(x: object, min: object = None, max: object = None, *, stream: Stream | None = None) -> Tensor:
+    """x within bounds, numbers or tensors; at least one of them. The upper one wins where they cross."""
+    if min is None and max is None:
+        raise ArgumentError("clamp needs a bound", hints=["min=, max=, or both"])
+    return on(bounds.clamp(node(x), min, max), stream)
+
+
+def where(condition: object, a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+    """a where the condition holds, else b; all three broadcast."""
+    return on(call("where", condition, a, b), stream)

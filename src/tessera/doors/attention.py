@@ -1,0 +1,37 @@
+"""Attention: `op.flash_attention`."""
+
+from __future__ import annotations
+
+from tessera.doors.nodes import node, on
+from tessera.handle import Tensor
+from tessera.ops import calls
+from tessera.runtime.streams import Stream
+
+
+def flash_attention(
+    q: object,
+    k: object,
+    v: object,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    mask: object = None,
+    stream: Stream | None = None,
+) -> Tensor:
+    """softmax(scale * q @ k^T + mask) @ v, formed without a matrix of scores in memory.
+
+    `q` is [..., heads, len_q, d], `k` [..., heads_kv, len_k, d] and `v` [..., heads_kv, len_k, d_v], of one dtype;
+    heads are a multiple of heads_kv, batch dimensions broadcast, and 2-D operands are one head. The result is
+    [..., heads, len_q, d_v] in that dtype; scores, softmax and sums are formed in fp32 (fp64 of fp64).
+
+    `scale` is 1 / sqrt(d) by default. `mask` broadcasts to [..., heads, len_q, len_k]: a bool one says which keys a
+    query may attend to, a float one is added to the scores. With `causal` query i sees the keys
+    j <= i + len_k - len_q, so that the last query sees all. A query without any key, or whose scores are all -inf,
+    gives 0. Whether a value of a hidden key that is not finite shows is undefined.
+
+    Dao et al., "FlashAttention" (2022) and "FlashAttention-2" (2023), over the online softmax of Milakov and Gimelshein
+    (2018).
+    """
+    queries, keys, values = (node(operand) for operand in (q, k, v))
+    offset = None if mask is None else node(mask)
+    return on(calls.flash_attention(queries, keys, values, causal, scale, offset), stream)
