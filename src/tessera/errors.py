@@ -13,6 +13,7 @@ versions.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -219,7 +220,7 @@ def user_location() -> str | None:
 
 def _user_location(frame: FrameType | None) -> str | None:
     """The first frame from `frame` outwards that belongs neither to this package, nor to code that it generated, nor to
-    torch, nor to the interpreter and its `functools`, whose cached properties call back.
+    torch, nor to the interpreter, its `functools`, whose cached properties call back, and `contextlib`, through which exceptions go.
 
     torch is passed over because some of its Python functions call back into Tessera: the user's line is the one that
     called torch.
@@ -238,5 +239,5 @@ def _user_location(frame: FrameType | None) -> str | None:
 @functools.cache
 def _passed_over(torch_file: str | None) -> tuple[str, ...]:
     """What the names of files begin with that are not the user's."""
-    ours = (_PACKAGE, "<frozen ", "<tessera ", functools.__file__)
+    ours = (_PACKAGE, "<frozen ", "<tessera ", functools.__file__, contextlib.__file__)
     return ours if torch_file is None else (*ours, os.path.dirname(torch_file) + os.sep)

@@ -32,7 +32,7 @@ from tessera.lazy.printing import expression
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Shape, contiguous_strides
 from tessera.lazy.transfer import on_device
-from tessera.ops import OPERATORS, products
+from tessera.ops import OPERATORS, pins, products
 from tessera.ops.algebra import Algebra, call
 from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into, issue_into
@@ -140,16 +140,16 @@ class Tensor(Methods):
 
     def pin(self, **knobs: KnobValue) -> Tensor:
         """This result, computed by a kernel whose schedule has these knobs: `op.matmul(a, b).pin(tile=(128, 128, 64))`.
-        The other knobs are chosen around them; `inspect("schedule")` shows all.
+        The other knobs are chosen around them; `inspect("schedule")` shows all. Where it is another result transposed
+        or reshaped, as images with channels first are, that one's kernel is meant.
 
         Raises ArgumentError (E_ARGUMENT) where no operator with a kernel stands at the root, or no knob is named. What
         the kernel does not have, or what breaks a rule, is refused when it is planned: ScheduleError
         (E_SCHEDULE_ILLEGAL) or TuneSpaceEmptyError (E_TUNE_SPACE_EMPTY).
         """
-        operator = self.state[0].operator
-        if operator is None or OPERATORS[operator.name].family == "layout":
-            what = "a tensor that exists" if operator is None else f"the result of {operator.name}, which moves data"
-            raise ArgumentError(f"{what} has no kernel to pin", hints=["pin the result of an operator that computes"])
+        refused = pins.why_not_pinned(self.state[0])
+        if refused:
+            raise ArgumentError(refused, hints=["pin the result of an operator that computes"])
         if not knobs:
             raise ArgumentError("pin() names no knob", hints=["for example pin(tile=(128, 128, 64))"])
         result: Tensor = call("pin", self, knobs=str(Schedule(_knob_values(knobs))))

@@ -19,7 +19,7 @@ from tessera.ir import graph
 from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type, to_attribute
 from tessera.lazy.symbolic import SymbolicForm, SymbolicNode
 from tessera.ops import OPERATORS
-from tessera.ops.pins import KNOBS, PIN
+from tessera.ops.pins import KNOBS, PIN, SEEN_OTHERWISE
 from tessera.scheduling.schedule import Schedule
 
 Place = tuple[int, int]
@@ -213,6 +213,8 @@ def element(dtype: DType) -> Attribute:
 def _pinned(value: SSAValue, knobs: str) -> SSAValue:
     """The value of an operation that has the knobs noted on it, which come before those noted earlier."""
     operation = value.owner
+    while isinstance(operation, graph.GraphOperation) and operation.operator in SEEN_OTHERWISE:
+        operation = operation.inputs[0].owner
     if not isinstance(operation, graph.GraphOperation):  # a leaf, which an evaluation put in the operation's place
         return value
     earlier = operation.attribute(KNOBS, "")

@@ -6,17 +6,36 @@ The operator itself computes nothing and becomes no operation: the graph notes t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import Shape
+from tessera.lazy.structure import Shape, Structure
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import Named, Operator, Typed, register
+from tessera.ops.record import OPERATORS, Named, Operator, Typed, register
 
 KNOBS = "knobs"
 """The attribute of a Graph IR operation that holds pinned knobs, as a schedule prints itself."""
+
+SEEN_OTHERWISE: Final = ("reshape", "transpose")
+"""Operators whose result is their operand's, all of it, under other indices: what is pinned is the operand's kernel."""
+
+
+def why_not_pinned(structure: Structure) -> str:
+    """Why no kernel of ours computes this result, whose knobs could be pinned; empty where one does."""
+    while structure.operator is not None and structure.operator.name in SEEN_OTHERWISE:
+        structure = structure.operands[0]
+    if structure.operator is None:
+        return "a tensor that exists has no kernel to pin"
+    name = structure.operator.name
+    return _WITHOUT_KERNEL.get(OPERATORS[name].family, "").format(name)
+
+
+_WITHOUT_KERNEL: Final = {
+    "layout": "the result of {}, which moves data, has no kernel to pin",
+    "library": "the result of {}, which a library computes, has no kernel to pin",
+}
 
 
 def _operand_dtype(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:

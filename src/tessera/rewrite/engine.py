@@ -13,7 +13,7 @@ from tessera.dtypes import DType
 from tessera.ir import graph
 from tessera.ir.attributes import ELEMENT_TYPES, Value, dimension_names, names_of, tensor_type
 from tessera.ir.graph import GraphOperation
-from tessera.ops.pins import KNOBS
+from tessera.ops.pins import KNOBS, SEEN_OTHERWISE
 from tessera.ops.record import family_of
 
 MOST_FIRINGS = 100_000
@@ -167,10 +167,13 @@ def _keep_knobs(operation: GraphOperation, value: SSAValue, made: Sequence[Graph
     """Pinned knobs go to the operation that was made in place of the pinned one; where none was, nothing is left to
     schedule.
     """
-    knobs = operation.attributes.get(KNOBS)
-    if knobs is not None and value.owner in made:
-        assert isinstance(value.owner, Operation)
-        value.owner.attributes.setdefault(KNOBS, knobs)
+    knobs, owner = operation.attributes.get(KNOBS), value.owner
+    while isinstance(owner, GraphOperation) and owner in made and owner.operator in SEEN_OTHERWISE:
+        owner.attributes.pop(KNOBS, None)  # a rule may have handed on all attributes
+        owner = owner.inputs[0].owner
+    if knobs is not None and owner in made:
+        assert isinstance(owner, Operation)
+        owner.attributes.setdefault(KNOBS, knobs)
 
 
 def remove_dead(block: Block, log: list[Firing]) -> None:

@@ -141,7 +141,9 @@ def source(
     lines += _either("frame = idle.pop()", "frame = pool.new()")
     for block, is_small in enumerate(small):
         lines += _block(block, is_small)
-    values = [_SLOT_VALUES[kind].format(index, results) for kind, index in slots]
+    # Temporaries without elements, of which no arena is made, lie nowhere.
+    kinds = _SLOT_VALUES if len(small) > results else {**_SLOT_VALUES, "arena": "0"}
+    values = [kinds[kind].format(index, results) for kind, index in slots]
     lines.append(f"    pack({', '.join(['frame.memory', str(FRAME_TABLE_OFFSET), *values])})")
     lines += ["    call(frame.address)", "    idle.append(frame)"]
     for place, (index, is_made) in enumerate(outputs):

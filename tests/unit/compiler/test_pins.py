@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -42,6 +44,27 @@ def test_a_pinned_knob_is_used_and_the_result_is_the_same(a: torch.Tensor, b: to
     schedule = only_schedule(product)
     assert (schedule["tile"], schedule["unroll"]) == (TILE, 2)
     close(product.torch(), a @ b)
+
+
+def test_a_result_seen_otherwise_pins_the_kernel_that_makes_it(a: torch.Tensor, b: torch.Tensor) -> None:
+    turned = op.matmul(a, b).reshape(10, 350).pin(tile=TILE)
+    assert only_schedule(turned)["tile"] == TILE
+    close(turned.torch(), (a @ b).reshape(10, 350))
+
+
+@pytest.mark.parametrize("maps", [lambda y: y, op.relu])
+def test_kernels_of_images_in_channels_last_memory_are_pinned(maps: Any) -> None:
+    image = torch.randn(2, 16, 11, 13).to(memory_format=torch.channels_last)
+    taps, weights = torch.randn(16, 1, 3, 3), torch.randn(24, 16, 3, 3)
+    convolve = torch.nn.functional.conv2d
+    for result, expected, knobs in (
+        (op.depthwise_conv2d(image, taps, padding=1), convolve(image, taps, padding=1, groups=16), {"rows": 2}),
+        (op.max_pool2d(image, 3), torch.nn.functional.max_pool2d(image, 3), {"vectorize": 1}),
+        (op.conv2d(image, weights), convolve(image, weights), {"unroll": 2}),
+    ):
+        pinned = maps(result).pin(**knobs)
+        assert any(knobs.items() <= schedule.items() for schedule in schedules_of(pinned.structure)), knobs
+        close(pinned.torch(), maps(op.tensor(expected)).torch())
 
 
 def test_without_a_pin_the_same_algebra_keeps_its_own_schedule(a: torch.Tensor, b: torch.Tensor) -> None:
@@ -140,7 +163,7 @@ def test_two_pins_in_one_kernel_that_disagree(a: torch.Tensor, b: torch.Tensor) 
 
 
 def test_what_has_no_kernel_cannot_be_pinned(a: torch.Tensor) -> None:
-    for tensor in (op.tensor(a), op.relu(a).T):
+    for tensor in (op.tensor(a), op.tensor(a).T, op.concat([a, a]), op.cumsum(a, 0)):
         with pytest.raises(ArgumentError, match="no kernel to pin"):
             tensor.pin(tile=TILE)
     with pytest.raises(ArgumentError, match="no knob"):

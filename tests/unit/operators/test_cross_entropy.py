@@ -122,6 +122,24 @@ def test_a_target_out_of_range_has_its_value_and_place(wrong: int) -> None:
     assert op.cross_entropy(torch.ones(4, 3), targets, ignore_index=wrong).torch().isfinite()
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_no_rows_have_torchs_loss(reduction: Any) -> None:
+    x, targets = torch.empty(0, 5), torch.empty(0, dtype=torch.long)
+    expected = functional.cross_entropy(x, targets, reduction=reduction)
+    for _ in range(2):
+        torch.testing.assert_close(
+            op.cross_entropy(x, targets, reduction=reduction).torch(), expected, rtol=0, atol=0, equal_nan=True
+        )
+
+
+def test_the_place_of_a_wrong_target_is_the_users_line() -> None:
+    losses = op.cross_entropy(torch.zeros(4, 5), torch.tensor([0, 5, 1, 1]))
+    with pytest.raises(IndexRangeError) as caught:
+        losses.eval()
+    assert caught.value.where is not None
+    assert "test_cross_entropy.py" in caught.value.where
+
+
 def test_what_is_refused() -> None:
     x, targets = torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)
     with pytest.raises(ShapeMismatchError, match=r"targets of shape \(3,\)"):

@@ -179,7 +179,7 @@ def test_entry_is_straight_line_code() -> None:
 def test_blocks_of_every_size_come_from_the_allocator_and_go_back(nbytes: int, arena_bytes: int) -> None:
     """Small ones are taken from their size class without `allocate`."""
     output = Output(0, result_structure((nbytes,), dtypes.bool_))
-    slots = [Slot("result", 0), Slot("arena")] if arena_bytes else [Slot("result", 0)]
+    slots = [Slot("result", 0), Slot("arena")]  # a plan may have temporaries, and none of them an element
     plan = BoundPlan(steps=[], slots=slots, results=[nbytes], outputs=[output], arena_bytes=arena_bytes)
     (first,) = plan.run(())  # makes the frame, which stays
     del first
