@@ -9,9 +9,10 @@ copy that they read.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable
-from functools import lru_cache
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -23,7 +24,7 @@ from tessera.lazy.leaf import Leaf
 from tessera.runtime import buffers
 from tessera.runtime.buffers import Buffer
 
-Shape = tuple[int, ...]
+Shape: TypeAlias = tuple[int, ...]
 
 
 class Form(Hashable, Protocol):
@@ -42,7 +43,7 @@ class Derivation:
     Make them with `derivation`: equal ones are one object.
     """
 
-    __slots__ = ("dtype", "form", "offset_bytes", "shape", "strides", "whole")
+    __slots__ = ("__weakref__", "dtype", "form", "offset_bytes", "shape", "strides", "whole")
 
     def __init__(self, form: Form, dtype: DType, shape: Shape, strides: Shape, offset_bytes: int) -> None:
         self.form, self.dtype, self.shape, self.strides = form, dtype, shape, strides
@@ -89,7 +90,18 @@ class Derivation:
         return buffer
 
 
-@lru_cache(maxsize=1 << 12)
+_Key: TypeAlias = tuple[Form, DType, Shape, Shape, int]
+
+_derivations: Final[WeakValueDictionary[_Key, Derivation]] = WeakValueDictionary()
+"""Those that a plan reads or a copy was made by: while one of them is left, no second copy is made."""
+_lock: Final = threading.RLock()
+
+
 def derivation(form: Form, dtype: DType, shape: Shape, strides: Shape, offset_bytes: int = 0) -> Derivation:
     """The derivation of a view: one object for equal arguments, by which copies are found."""
-    return Derivation(form, dtype, shape, strides, offset_bytes)
+    key = (form, dtype, shape, strides, offset_bytes)
+    with _lock:
+        known = _derivations.get(key)
+        if known is None:
+            known = _derivations[key] = Derivation(form, dtype, shape, strides, offset_bytes)
+        return known

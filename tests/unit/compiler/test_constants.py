@@ -18,6 +18,7 @@ from tessera.errors import ArgumentError, GradDetachedError, MemoryLimitError
 from tessera.lazy.constants import ConstantLeaf
 from tessera.lazy.policy import policy
 from tessera.runtime import buffers
+from tessera.runtime.derived import derivation
 
 RELATIVE = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 1e-13}
 
@@ -91,6 +92,21 @@ def test_one_copy_serves_all_numbers_of_rows_all_views_and_all_marks() -> None:
         sizes.append(held())
     assert copies(constant) == 1
     assert max(sizes) - sizes[0] < 300 * 200 * 4
+
+
+def test_a_copy_is_found_again_after_thousands_of_others() -> None:
+    w = torch.randn(64, 48)
+    constant = op.constant(w)
+    check(x := torch.randn(3, 64), w, op.matmul(x, constant))
+    ((made, _),) = constant.leaves[0].copies.made  # type: ignore[attr-defined]
+    form, dtype = made.form, made.dtype
+    held_by_plans = [derivation(form, dtype, made.shape, made.strides, offset) for offset in range(1, 5001)]
+    assert len(held_by_plans) == len(set(held_by_plans))
+
+    check(x := torch.randn(2, 5, 64), w, op.matmul(x, constant))  # another plan
+
+    assert copies(constant) == 1
+    del held_by_plans
 
 
 def test_what_was_changed_in_place_is_packed_again() -> None:
