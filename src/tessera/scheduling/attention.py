@@ -14,14 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec
-from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
+from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 
 
 class AttentionNest(ABC):
@@ -42,10 +41,7 @@ class AttentionNest(ABC):
         self.at: dict[str, SSAValue] = {}
 
     def _extent(self, axis: str) -> SSAValue:
-        for index, argument in enumerate(self.spec.arguments):
-            if axis in argument.axes:
-                return self.builder.extent(self.arguments[index].value, argument.axes.index(axis))
-        raise KeyError(axis)
+        return extent_of(self.builder, self.arguments.values(), axis)
 
     @abstractmethod
     def block(self) -> None:
@@ -79,7 +75,7 @@ class AttentionNest(ABC):
 
     def at_least_zero(self, value: SSAValue) -> SSAValue:
         """The larger of an index and 0."""
-        return self.builder.append(arith.MaxSIOp(value, self.builder.index(0)))
+        return self.builder.maximum(value, self.builder.index(0))
 
     def rounded(self, extent: SSAValue, step: int) -> SSAValue:
         """An extent, rounded up to whole steps."""

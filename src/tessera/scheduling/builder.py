@@ -100,8 +100,15 @@ class TileBuilder:
     def minimum(self, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.append(arith.MinSIOp(a, b))
 
+    def maximum(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self.append(arith.MaxSIOp(a, b))
+
+    def both(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """Whether two conditions hold."""
+        return self.append(arith.AndIOp(a, b))
+
     def floor_div(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """`a / b` of non-negative indices."""
+        """`a / b` of indices that are not negative; of others it is rounded towards zero, which is not the floor."""
         return self.append(arith.DivSIOp(a, b))
 
     def compare(self, a: SSAValue, b: SSAValue, kind: str) -> SSAValue:

@@ -38,7 +38,7 @@ from tessera.scheduling.contraction_parts import (
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import QUAD, ContractionSpec, Output, kernel_module, under_cast, unit_axis
-from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
+from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 
 
 def lower_contraction(
@@ -100,10 +100,8 @@ class _ContractionLowering:
             self._batch(0, bounds, {})
 
     def _extent(self, axis: str) -> SSAValue:
-        for index, argument in enumerate(self.spec.arguments):
-            if axis in argument.axes and argument.panels is None:
-                return self.builder.extent(self.arguments[index].value, argument.axes.index(axis))
-        raise KeyError(axis)
+        plain = [self.arguments[index] for index, each in enumerate(self.spec.arguments) if each.panels is None]
+        return extent_of(self.builder, plain, axis)
 
     def _batch(self, level: int, bounds: Sequence[tuple[SSAValue, SSAValue]], at: dict[str, SSAValue]) -> None:
         if level == len(self.spec.batch):

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ContractionSpec
-from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
+from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 
 LANES = 16
 """Elements of K in one step."""
@@ -47,12 +47,7 @@ class DotsLowering:
             self._batch(0, bounds)
 
     def _extent(self, axis: str) -> SSAValue:
-        index, place = next(
-            (index, argument.axes.index(axis))
-            for index, argument in enumerate(self.spec.arguments)
-            if axis in argument.axes
-        )
-        return self.builder.extent(self.arguments[index].value, place)
+        return extent_of(self.builder, self.arguments.values(), axis)
 
     def _batch(self, level: int, bounds: Sequence[tuple[SSAValue, SSAValue]]) -> None:
         if level == len(self.spec.batch):

@@ -23,23 +23,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from xdsl.dialects import arith
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bf16, fp32
-from tessera.scheduling.attributes import buffer_type
 from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.convolution_image import Block, StagedImage
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ConvolutionSpec, Window, kernel_module, unit_axis
-from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
+from tessera.scheduling.spec import ConvolutionSpec, kernel_module
+from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 
-TURNED = 16
-"""Pixels, and channels, of a tile that is transposed in registers on its way into scratch memory."""
 HALF = "half"
 """The axis of packed weights along which the two channels of a pair lie."""
-COPIED = 64
-"""Channels that are copied at a time."""
 
 
 def lower_convolution(spec: ConvolutionSpec, schedule: Schedule) -> ModuleOp:
@@ -65,16 +60,6 @@ def tails(pixels: int) -> tuple[int, ...]:
     return tuple(sorted({height for height in (-(-pixels // 2), -(-pixels // 4)) if height < pixels}, reverse=True))
 
 
-@dataclass(frozen=True)
-class _Block:
-    """A block of results: where it begins, and how many rows and columns it has."""
-
-    y: SSAValue
-    x: SSAValue
-    rows: SSAValue
-    columns: SSAValue
-
-
 class _ConvolutionLowering:
     def __init__(
         self,
@@ -89,7 +74,6 @@ class _ConvolutionLowering:
         self.ry, self.mr, self.nr = schedule.integers("micro")
         self.kh, self.kw, self.channels = schedule.integers("window")
         self.unroll = schedule.integer("unroll")
-        self.staged = bool(schedule["pack_a"])
         self.tails = tails(self.mr) if schedule["tails"] else ()
         self.split = str(schedule["parallel"])
         self.pixels_outer = schedule["order"] == "rows"
@@ -98,19 +82,9 @@ class _ConvolutionLowering:
         self.depth = -(-self.channels // self.step) * self.step
         self.image = spec.image.arguments[0] if pairs and spec.image.operation == "cast" else spec.image
         self.merge = bool(schedule["merge"])
-        if self.staged:
-            self._allocate(schedule)
-
-    def _allocate(self, schedule: Schedule) -> None:
-        """Scratch memory for a block of the image: [row, x, column, channel], column `stride x + column`.
-
-        With the knob `merge` the channels of neighbouring columns follow each other: a row of the window is one run.
-        """
-        rows, line, columns, pixel = scratch_shape(schedule, self.spec.window, self.depth, self.element.itemsize)
-        run = self.kw * self.depth if self.merge else self.depth
-        step = self.spec.window.stride[1] * pixel
-        kind = buffer_type(self.element, [line, step, pixel, 1], [rows, self.bx, columns, run])
-        self.scratch = self.builder.alloc(kind, "L2")
+        self.staged: StagedImage | None = None
+        if schedule["pack_a"]:
+            self.staged = StagedImage(spec, schedule, builder, self.image, self.element, self.depth, self._writer)
 
     # -- the nest -------------------------------------------------------------------------------------------------
 
@@ -130,19 +104,17 @@ class _ConvolutionLowering:
                 builder.minimum(builder.index(step), builder.sub(ends[place], self.at[axis]))
                 for axis, step, place in (("y", self.by, -3), ("x", self.bx, -2))
             ]
-            self._block(_Block(self.at["y"], self.at["x"], *sizes), bounds[-1])
+            self._block(Block(self.at["y"], self.at["x"], *sizes), bounds[-1])
 
     def _extent(self, axis: str) -> SSAValue:
-        for index in (self.spec.outputs[0].argument, *range(len(self.spec.arguments))):
-            axes = self.spec.arguments[index].axes
-            if axis in axes:
-                return self.builder.extent(self.arguments[index].value, axes.index(axis))
-        raise KeyError(axis)
+        # The result first: packed weights have rows and panels, not channels.
+        result = self.arguments[self.spec.outputs[0].argument]
+        return extent_of(self.builder, (result, *self.arguments.values()), axis)
 
-    def _block(self, block: _Block, channels: tuple[SSAValue, SSAValue]) -> None:
+    def _block(self, block: Block, channels: tuple[SSAValue, SSAValue]) -> None:
         builder = self.builder
-        if self.staged:
-            self._stage(block)
+        if self.staged is not None:
+            self.staged.fill(block, self.extents["h"], self.extents["w"])
         if not self.pixels_outer:
             with builder.loop(*channels, self.nr) as panel:
                 first = self._first_weight(panel.index)
@@ -155,7 +127,7 @@ class _ConvolutionLowering:
 
         self._over_results(block, panels)
 
-    def _over_results(self, block: _Block, body: Callable[[int, SSAValue, SSAValue, int], None]) -> None:
+    def _over_results(self, block: Block, body: Callable[[int, SSAValue, SSAValue, int], None]) -> None:
         """Register tiles over a block: `body` gets rows and first row, first pixel and pixels of each."""
         for rows, lower, upper in self._row_loops(block.rows):
             with self.builder.loop(lower, upper, rows) as row:
@@ -196,97 +168,6 @@ class _ConvolutionLowering:
         if heights:
             finish(heights)
 
-    # -- the block of the image -----------------------------------------------------------------------------------
-
-    def _stage(self, block: _Block) -> None:
-        """Copies the pixels that a block of results needs, and zeros where the window leaves the image."""
-        builder, (sy, sx) = self.builder, self.spec.window.stride
-        (top, left), (dy, dx) = self.spec.window.padding, self.spec.window.dilation
-        first = builder.sub(builder.mul(block.y, builder.index(sy)), builder.index(top))
-        column = builder.sub(builder.mul(block.x, builder.index(sx)), builder.index(left))
-        rows = self._reach(block.rows, sy, (self.kh - 1) * dy)
-        columns = self._reach(block.columns, sx, (self.kw - 1) * dx)
-        zero = builder.index(0)
-        # Columns [before, end) of the block lie inside the image; neither exceeds the block.
-        before = builder.minimum(columns, self._maximum(zero, builder.sub(zero, column)))
-        end = self._maximum(before, builder.minimum(columns, builder.sub(self.extents["w"], column)))
-        with builder.loop(zero, rows, 1) as loop:
-            h = builder.add(first, loop.index)
-
-            def inside() -> list[SSAValue]:
-                self._zeros(loop.index, zero, before)
-                self._copy(loop.index, h, column, before, end)
-                self._zeros(loop.index, end, columns)
-                return []
-
-            def outside() -> list[SSAValue]:
-                self._zeros(loop.index, zero, columns)
-                return []
-
-            below = builder.compare(h, self.extents["h"], "slt")
-            after = builder.compare(zero, h, "sle")
-            builder.branch(builder.append(arith.AndIOp(below, after)), inside, outside)
-
-    def _reach(self, results: SSAValue, stride: int, span: int) -> SSAValue:
-        """The pixels along one direction that so many results need."""
-        builder = self.builder
-        steps = builder.mul(builder.sub(results, builder.index(1)), builder.index(stride))
-        return builder.add(steps, builder.index(span + 1))
-
-    def _maximum(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        return self.builder.append(arith.MaxSIOp(a, b))
-
-    def _zeros(self, row: SSAValue, lower: SSAValue, upper: SSAValue) -> None:
-        builder = self.builder
-        with builder.loop(lower, upper, 1) as column:
-            for channel, lanes in _pieces(0, self.depth, COPIED):
-                zeros = builder.splat(0.0, self.element, (1, lanes))
-                self._put(zeros, row, column.index, builder.index(channel))
-
-    def _put(self, value: SSAValue, row: SSAValue, column: SSAValue, channel: SSAValue) -> None:
-        inside = [True, True]
-        self.builder.store(value, self.scratch, [row, self.builder.index(0), column, channel], [2, 3], inside)
-
-    def _copy(self, row: SSAValue, h: SSAValue, first: SSAValue, lower: SSAValue, upper: SSAValue) -> None:
-        """Columns [lower, upper) of a row of the block, all of which lie inside the image."""
-        turned = unit_axis(self.image, self.spec.arguments, "c") == "w"
-        if not turned:
-            self._copy_columns(row, h, first, (lower, upper), 1, COPIED)
-            return
-        builder = self.builder
-        several = builder.index(TURNED)
-        whole = builder.mul(builder.floor_div(builder.sub(upper, lower), several), several)
-        middle = builder.add(lower, whole)
-        self._copy_columns(row, h, first, (lower, middle), TURNED, TURNED)
-        self._copy_columns(row, h, first, (middle, upper), 1, TURNED)
-
-    def _copy_columns(
-        self,
-        row: SSAValue,
-        h: SSAValue,
-        first: SSAValue,
-        columns: tuple[SSAValue, SSAValue],
-        pixels: int,
-        channels: int,
-    ) -> None:
-        """Tiles of so many pixels and channels; a channel that pairs have too many is zero."""
-        builder = self.builder
-        whole = self.channels // channels * channels
-        with builder.loop(*columns, pixels) as column:
-            at = {"h": h, "x": builder.index(0), "w": builder.add(first, column.index)}
-            with builder.loop(builder.index(0), builder.index(whole), channels) as channel:
-                self._put(self._pixels(at, channel.index, pixels, channels), row, column.index, channel.index)
-            for start, lanes in _pieces(whole, self.channels, channels):
-                place = builder.index(start)
-                self._put(self._pixels(at, place, pixels, lanes), row, column.index, place)
-            if self.depth > self.channels:
-                zeros = builder.splat(0.0, self.element, (pixels, 1))
-                self._put(zeros, row, column.index, builder.index(self.channels))
-
-    def _pixels(self, at: Mapping[str, SSAValue], channel: SSAValue, pixels: int, channels: int) -> SSAValue:
-        writer = self._writer({"w": pixels, "c": channels}, {**at, "c": channel}, {"w": True, "c": True})
-        return writer.write(self.image, (pixels, channels))
-
     def _writer(self, sizes: dict[str, int], at: Mapping[str, SSAValue], bounded: Mapping[str, bool]) -> TileWriter:
         """A writer of the operand or epilogue expressions at a position."""
         batch = {axis: self.at[axis] for axis in self.spec.batch}
@@ -307,7 +188,7 @@ class _ConvolutionLowering:
         return builder.mul(panel, builder.index(self.kh * self.kw * self.depth // self.step))
 
     def _tile(
-        self, block: _Block, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, x: SSAValue, mr: int
+        self, block: Block, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, x: SSAValue, mr: int
     ) -> None:
         """Sums, and stores, a register tile: `rows` rows of `mr` results from (row, x) of the block on."""
         builder = self.builder
@@ -339,7 +220,7 @@ class _ConvolutionLowering:
             y = builder.add(builder.add(block.y, row), builder.index(number))
             self._epilogue(total, y, builder.add(block.x, x), channel, mr)
 
-    def _rows_inside(self, block: _Block, row: SSAValue, rows: int) -> tuple[SSAValue, SSAValue]:
+    def _rows_inside(self, block: Block, row: SSAValue, rows: int) -> tuple[SSAValue, SSAValue]:
         """The rows of the window, from one to the end, that meet the image in any of so many rows of results."""
         builder, zero, window = self.builder, self.builder.index(0), self.spec.window
         stride, apart = builder.index(window.stride[0]), builder.index(window.dilation[0])
@@ -348,7 +229,7 @@ class _ConvolutionLowering:
         top, rounding = window.padding[0], window.dilation[0] - 1
         # Quotients are rounded towards zero, which is past the ends that matter where they are negative.
         before = builder.sub(builder.index(top + rounding), builder.mul(last, stride))
-        lower = self._maximum(zero, builder.floor_div(before, apart))
+        lower = builder.maximum(zero, builder.floor_div(before, apart))
         reach = builder.sub(builder.add(self.extents["h"], builder.index(top + rounding)), builder.mul(y, stride))
         return lower, builder.minimum(builder.index(self.kh), builder.floor_div(reach, apart))
 
@@ -380,7 +261,7 @@ class _ConvolutionLowering:
 
     def _read(
         self,
-        block: _Block,
+        block: Block,
         row: SSAValue,
         x: SSAValue,
         number: int,
@@ -397,8 +278,8 @@ class _ConvolutionLowering:
         )
         column = builder.mul(kw, builder.index(window.dilation[1]))
         shape = (mr, self.step)
-        if self.staged:
-            return builder.load(self.scratch, [down, x, column, c], [1, 3], shape, [True, True])
+        if self.staged is not None:
+            return builder.load(self.staged.scratch, [down, x, column, c], [1, 3], shape, [True, True])
         h = builder.add(builder.mul(block.y, builder.index(window.stride[0])), down)
         at = {"h": h, "x": builder.add(block.x, x), "w": column, "c": c}
         writer = self._writer({"x": mr, "c": self.step}, at, {"x": False, "c": True})
@@ -428,30 +309,3 @@ class _Walk:
     index: SSAValue
     row: SSAValue
     sums: Sequence[SSAValue]
-
-
-def scratch_shape(schedule: Schedule, window: Window, depth: int, itemsize: int) -> tuple[int, int, int, int]:
-    """Rows of a block of the image, elements from one to the next, columns, elements from one to the next."""
-    (by, bx), (kh, kw, _) = schedule.integers("tile"), schedule.integers("window")
-    rows = (by - 1) * window.stride[0] + (kh - 1) * window.dilation[0] + 1
-    columns = (bx - 1) * window.stride[1] + (kw - 1) * window.dilation[1] + 1
-    pixel = depth if schedule["merge"] else _pixel_stride(depth, itemsize)
-    return rows, columns * pixel + COPIED, columns, pixel
-
-
-def _pixel_stride(depth: int, itemsize: int) -> int:
-    """Elements from a pixel to the next in scratch memory: a line apart from a power of two, so that neighbouring
-    pixels do not fall into the same cache set.
-    """
-    line = 64 // itemsize
-    return depth if depth * itemsize % 512 else depth + line
-
-
-def _pieces(first: int, end: int, largest: int) -> Iterator[tuple[int, int]]:
-    """(first, lanes) of pieces of `largest` lanes, then ever smaller halves, that cover [first, end) exactly."""
-    while first < end:
-        lanes = largest
-        while lanes > end - first:
-            lanes //= 2
-        yield first, lanes
-        first += lanes

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.dtypes import DType
-from tessera.scheduling.convolution import multiplies_pairs, scratch_shape, tails
+from tessera.scheduling.convolution import multiplies_pairs, tails
+from tessera.scheduling.convolution_image import scratch_shape
 from tessera.scheduling.knobs import Knob, Rule, Space
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ConvolutionSpec, Window, under_cast, unit_axis

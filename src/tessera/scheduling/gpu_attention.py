@@ -49,7 +49,7 @@ class _AttentionLowering(Grid):
     def __init__(
         self, spec: AttentionSpec, schedule: Schedule, builder: TileBuilder, arguments: dict[int, ArgumentTile]
     ) -> None:
-        super().__init__(spec.arguments, builder, arguments)
+        super().__init__(builder, arguments)
         self.spec = spec
         self.bm, self.bn = schedule.integers("tile")
         self.head, self.value_head = schedule.integers("head")
@@ -78,7 +78,7 @@ class _AttentionLowering(Grid):
         builder, step = self.builder, self.builder.index(self.bm)
         blocks = builder.floor_div(builder.sub(queries, builder.index(1)), step)
         mirrored = builder.sub(builder.mul(blocks, step), query)
-        first = builder.append(arith.MaxSIOp(builder.index(0), mirrored))
+        first = builder.maximum(builder.index(0), mirrored)
         first.name_hint = "first"
         return first
 

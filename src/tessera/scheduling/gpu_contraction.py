@@ -54,7 +54,7 @@ class _ContractionLowering(Grid):
     def __init__(
         self, spec: ContractionSpec, schedule: Schedule, builder: TileBuilder, arguments: dict[int, ArgumentTile]
     ) -> None:
-        super().__init__(spec.arguments, builder, arguments)
+        super().__init__(builder, arguments)
         self.spec, self.schedule = spec, schedule
         self.bm, self.bn, self.bk = schedule.integers("tile")
         self.grid = str(knob(schedule, "grid"))

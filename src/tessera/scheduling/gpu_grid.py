@@ -12,8 +12,8 @@ from tessera.ir import tile
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import Argument, Output, loaded_arguments
-from tessera.scheduling.writer import ArgumentTile
+from tessera.scheduling.spec import Output, loaded_arguments
+from tessera.scheduling.writer import ArgumentTile, extent_of
 
 
 def kernel_of(module: ModuleOp) -> tile.KernelOp:
@@ -47,15 +47,12 @@ def name_arguments(block: Block, outputs: Sequence[Output], operands: Sequence[V
 class Grid:
     """What both lowerings share: extents of axes, and one loop per dimension of the grid."""
 
-    def __init__(self, declared: Sequence[Argument], builder: TileBuilder, arguments: dict[int, ArgumentTile]) -> None:
-        self.declared, self.builder, self.arguments = declared, builder, arguments
+    def __init__(self, builder: TileBuilder, arguments: dict[int, ArgumentTile]) -> None:
+        self.builder, self.arguments = builder, arguments
 
     def extent(self, axis: str) -> SSAValue:
         """The run-time extent of an iteration axis."""
-        for index, argument in enumerate(self.declared):
-            if axis in argument.axes:
-                return self.builder.extent(self.arguments[index].value, argument.axes.index(axis))
-        raise KeyError(axis)
+        return extent_of(self.builder, self.arguments.values(), axis)
 
     @contextmanager
     def over(

@@ -78,7 +78,7 @@ class MapReduceLowering(Grid):
     def __init__(
         self, spec: MapReduceSpec, schedule: Schedule, builder: TileBuilder, arguments: dict[int, ArgumentTile]
     ) -> None:
-        super().__init__(spec.arguments, builder, arguments)
+        super().__init__(builder, arguments)
         self.spec = spec
         self.schedule = schedule
         self.rows, self.width = schedule.integers("tile")

@@ -21,7 +21,7 @@ from tessera.scheduling.builder import Loop, TileBuilder
 from tessera.scheduling.expression import TRANSCENDENTAL, WALK, Value, post_order
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec, Output, kernel_module
-from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
+from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 
 _COMBINE_FLOAT: Mapping[str, Callable[[SSAValue, SSAValue], Operation]] = {
     "add": arith.AddfOp,
@@ -109,10 +109,7 @@ class _MapReduceLowering:
 
     def extent(self, axis: str) -> SSAValue:
         """The run-time extent of an iteration axis."""
-        for index, argument in enumerate(self.spec.arguments):
-            if axis in argument.axes:
-                return self.builder.extent(self.arguments[index].value, argument.axes.index(axis))
-        raise KeyError(axis)
+        return extent_of(self.builder, self.arguments.values(), axis)
 
     # -- the worker grid ------------------------------------------------------------------------------------------
 

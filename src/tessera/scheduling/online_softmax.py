@@ -167,7 +167,7 @@ class KeyRange:
             return cls(keys, keys, shift)
         zero, first = builder.index(0), builder.add(query, shift)
         whole, end = (
-            builder.minimum(keys, builder.append(arith.MaxSIOp(zero, builder.add(first, builder.index(reach)))))
+            builder.minimum(keys, builder.maximum(zero, builder.add(first, builder.index(reach))))
             for reach in (1, count)
         )
         return cls(whole, end, shift)

@@ -32,7 +32,7 @@ from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import WindowSpec, kernel_module
 from tessera.scheduling.window_ranges import Range, Ranges
 from tessera.scheduling.window_taps import Tap, TapOperands
-from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter
+from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 
 FP8_E4M3_LARGEST: Final = 448.0
 """Micikevicius et al., "FP8 Formats for Deep Learning" (2022), table 1."""
@@ -79,10 +79,7 @@ class _WindowLowering:
 
     def extent(self, axis: str) -> SSAValue:
         """The run-time extent of an axis."""
-        for index, argument in enumerate(self.spec.arguments):
-            if axis in argument.axes:
-                return self.builder.extent(self.arguments[index].value, argument.axes.index(axis))
-        raise KeyError(axis)
+        return extent_of(self.builder, self.arguments.values(), axis)
 
     # -- the nest of loops ----------------------------------------------------------------------------------------
 
@@ -112,9 +109,7 @@ class _WindowLowering:
         lowest = builder.mul(y, builder.index(self.geometry.stride[0]))
         lowest = builder.sub(lowest, builder.index(self.geometry.padding[0]))
         highest = builder.add(lowest, builder.index(self.geometry.reach(0)))
-        inside = self.ranges.both(
-            builder.compare(lowest, zero, "sge"), builder.compare(highest, self.extents["h"], "slt")
-        )
+        inside = builder.both(builder.compare(lowest, zero, "sge"), builder.compare(highest, self.extents["h"], "slt"))
         for is_whole in (True, False):  # output rows whose windows leave the image have code of their own
             self.image_rows_inside = is_whole
             with self.ranges.when(inside if is_whole else self.ranges.negated(inside)):

@@ -22,14 +22,6 @@ class Ranges:
     def __init__(self, builder: TileBuilder) -> None:
         self.builder = builder
 
-    def maximum(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """The larger index."""
-        return self.builder.append(arith.MaxSIOp(a, b))
-
-    def both(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """Whether two conditions hold."""
-        return self.builder.append(arith.AndIOp(a, b))
-
     def negated(self, condition: SSAValue) -> SSAValue:
         """Whether a condition does not hold."""
         true = self.builder.append(arith.ConstantOp(IntegerAttr(1, i1)))
@@ -47,12 +39,12 @@ class Ranges:
     def within(self, index: SSAValue, extent: SSAValue) -> SSAValue:
         """Whether an index lies in an extent."""
         builder = self.builder
-        return self.both(builder.compare(index, builder.index(0), "sge"), builder.compare(index, extent, "slt"))
+        return builder.both(builder.compare(index, builder.index(0), "sge"), builder.compare(index, extent, "slt"))
 
     def floor_steps(self, room: SSAValue, step: int) -> SSAValue:
         """How many positions, `step` apart from 0 on, are at most `room`; 0 where it is negative."""
         builder = self.builder
-        shifted = self.maximum(builder.add(room, builder.index(step)), builder.index(0))
+        shifted = builder.maximum(builder.add(room, builder.index(step)), builder.index(0))
         return builder.floor_div(shifted, builder.index(step))
 
     def whole_steps(self, share: Range, step: int, first: SSAValue | None = None, end: SSAValue | None = None) -> Range:
@@ -61,10 +53,10 @@ class Ranges:
         lower, upper = share
         start = lower
         if first is not None:
-            missing = self.maximum(builder.sub(first, lower), builder.index(0))
+            missing = builder.maximum(builder.sub(first, lower), builder.index(0))
             start = builder.minimum(builder.add(lower, self._rounded_up(missing, step)), upper)
         last = upper if end is None else builder.minimum(upper, end)
-        length = self.maximum(builder.sub(last, start), builder.index(0))
+        length = builder.maximum(builder.sub(last, start), builder.index(0))
         whole = builder.mul(builder.floor_div(length, builder.index(step)), builder.index(step))
         return start, builder.add(start, whole)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, memref
@@ -59,6 +59,14 @@ class ArgumentTile:
 
     value: SSAValue
     axes: tuple[str, ...]
+
+
+def extent_of(builder: TileBuilder, arguments: Iterable[ArgumentTile], axis: str) -> SSAValue:
+    """The run-time extent of an iteration axis, read from the first argument that has it. KeyError where none has."""
+    for argument in arguments:
+        if axis in argument.axes:
+            return builder.extent(argument.value, argument.axes.index(axis))
+    raise KeyError(axis)
 
 
 @dataclass
