@@ -220,7 +220,8 @@ def user_location() -> str | None:
 
 def _user_location(frame: FrameType | None) -> str | None:
     """The first frame from `frame` outwards that belongs neither to this package, nor to code that it generated, nor to
-    torch, nor to the interpreter, its `functools`, whose cached properties call back, and `contextlib`, through which exceptions go.
+    torch, nor to the interpreter, its `functools`, whose cached properties call back, and `contextlib`, through which
+    exceptions go.
 
     torch is passed over because some of its Python functions call back into Tessera: the user's line is the one that
     called torch.
