@@ -169,3 +169,30 @@ def test_out_of_the_wrong_kind_is_refused() -> None:
     frozen.setflags(write=False)
     with pytest.raises(ArgumentError, match="read-only"):
         op.matmul(a, a, out=frozen)
+
+
+@pytest.mark.parametrize(
+    ("shape_a", "shape_b"),
+    [((331, 67), (67,)), ((331, 67), (67, 1)), ((2, 131, 130), (130,)), ((3, 1, 131, 130), (2, 130, 1))],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_one_column_is_multiplied_as_a_row(
+    shape_a: tuple[int, ...], shape_b: tuple[int, ...], dtype: torch.dtype, transposed: bool
+) -> None:
+    a, b = ((torch.randn(shape) * 4).to(dtype) for shape in (shape_a, shape_b))
+    a = a.mT.contiguous().mT if transposed else a
+    product = op.matmul(a, b)
+    exact = a.double() @ b.double()
+    limit = 1e-2 if dtype is torch.bfloat16 else 1e-5
+    torch.testing.assert_close(product.torch().double(), exact, rtol=limit, atol=limit * 100)
+    torch.testing.assert_close(op.relu(product + 1).torch().double(), (exact + 1).relu(), rtol=limit, atol=limit * 200)
+    lazy = op.matmul(op.neg(a), b)
+    torch.testing.assert_close(lazy.torch().double(), -exact, rtol=limit, atol=limit * 100)
+
+
+def test_one_column_that_does_not_fit_is_refused_as_it_was_given() -> None:
+    with pytest.raises(ShapeMismatchError, match=r"\(200, 100\).*\(99, 1\)"):
+        op.matmul(torch.ones(200, 100), torch.ones(99, 1))
+    with pytest.raises(DTypeError, match=r"\(200, 100\) bool"):
+        op.matmul(torch.ones(200, 100, dtype=torch.bool), torch.ones(100, 1, dtype=torch.bool))
