@@ -24,6 +24,7 @@ from tessera.lazy.structure import Attributes, Position, Shape, Structure
 from tessera.lazy.views import as_real
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.emitter import Emitter, V
+from tessera.ops.extension import flops_per_element
 from tessera.ops.library import define
 from tessera.ops.record import (
     COMPLEX_RULES,
@@ -168,10 +169,6 @@ def _product_shape(
     return shape, cast[0]
 
 
-def _flops_each(count: int) -> Callable[[Sequence[Typed], Typed, Named], int]:
-    return lambda operands, result, attributes: count * elements(result.shape)
-
-
 def _product_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
     return 8 * elements(result.shape) * operands[0].shape[-1]
 
@@ -245,7 +242,7 @@ define(
     _mul,
     {},
     result=_broadcast,
-    flops=_flops_each(6),
+    flops=flops_per_element(6),
     reference=torch.mul,
     gradient=_mul_gradient,
     **_PAIR,
@@ -255,7 +252,7 @@ define(
     _div,
     {},
     result=_broadcast,
-    flops=_flops_each(11),
+    flops=flops_per_element(11),
     reference=torch.div,
     gradient=_div_gradient,
     **_PAIR,
@@ -276,7 +273,7 @@ define(
     {},
     operand_dtypes=_as_given,
     result=_magnitude,
-    flops=_flops_each(4),
+    flops=flops_per_element(4),
     reference=torch.abs,
     gradient=_abs_gradient,
 )

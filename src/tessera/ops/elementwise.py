@@ -18,6 +18,7 @@ from tessera.lazy.promotion import broadcast_shape, common_dtype
 from tessera.lazy.structure import Shape
 from tessera.ops import elementwise_bodies as bodies
 from tessera.ops import elementwise_gradients as gradients
+from tessera.ops.extension import flops_per_element, only_float
 from tessera.ops.record import (
     Named,
     OperandDTypes,
@@ -25,7 +26,6 @@ from tessera.ops.record import (
     Typed,
     bytes_once,
     dtype_error,
-    elements,
     register,
     shape_error,
 )
@@ -51,13 +51,6 @@ def _to_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[D
     common = common_dtype(operands)
     # Integers and bools become torch's default dtype.
     return [common if common.kind == "float" else dtypes.dtype_of(torch.get_default_dtype())] * len(operands)
-
-
-def _only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
-    common = common_dtype(operands)
-    if common.kind != "float":
-        raise dtype_error(name, operands, "defined on floating-point elements only", ["cast to fp32"])
-    return [common] * len(operands)
 
 
 def _to_bool(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
@@ -116,10 +109,6 @@ def _cast_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], at
 # -- the records ------------------------------------------------------------------------------------------------------
 
 
-def _flops_per_element(count: int) -> Callable[[Sequence[Typed], Typed, Named], int]:
-    return lambda operands, result, attributes: count * elements(result.shape)
-
-
 def _define(
     name: str,
     arity: int,
@@ -140,7 +129,7 @@ def _define(
             arity=(arity, arity),
             operand_dtypes=operand_dtypes,
             result=result,
-            flops=_flops_per_element(flops),
+            flops=flops_per_element(flops),
             bytes_moved=bytes_once,
             reference=reference,
             gradient=gradient,
@@ -197,9 +186,9 @@ def _define_functions() -> None:
     _define("tanh", 1, _to_float, torch.tanh, gradients.tanh, bodies.tanh)
     _define("erf", 1, _to_float, torch.erf, gradients.erf, bodies.erf)
     _define("sigmoid", 1, _to_float, torch.sigmoid, gradients.sigmoid, bodies.sigmoid, flops=4)
-    _define("silu", 1, _only_float, functional.silu, gradients.silu, bodies.silu, flops=4)
+    _define("silu", 1, only_float, functional.silu, gradients.silu, bodies.silu, flops=4)
     approximate = {"approximate": "none"}
-    _define("gelu", 1, _only_float, _gelu_reference, gradients.gelu, bodies.gelu, flops=5, attributes=approximate)
+    _define("gelu", 1, only_float, _gelu_reference, gradients.gelu, bodies.gelu, flops=5, attributes=approximate)
 
 
 def _define_logic() -> None:

@@ -16,6 +16,7 @@ from tessera.dtypes import DType, int64
 from tessera.errors import IndexRangeError
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal
+from tessera.ops.extension import same_shape_result
 from tessera.ops.library import define
 from tessera.ops.record import Named, Typed, dtype_error, elements, shape_error
 
@@ -81,10 +82,6 @@ def _with_indices(*places: int) -> Any:
 # -- checked_index ----------------------------------------------------------------------------------------------------
 
 
-def _same(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    return operands[0].shape, cast[0]
-
-
 def _checked_reference(index: torch.Tensor, *, what: str, extent: int, ignored: int | None) -> torch.Tensor:
     refuse_out_of_range(what, index, extent, ignored)
     return index
@@ -104,7 +101,7 @@ define(
     _checked,
     {"what": "", "extent": 0, "ignored": None},
     operand_dtypes=_with_indices(0),
-    result=_same,
+    result=same_shape_result,
     flops=_no_flops,
     reference=_checked_reference,
     gradient=_none,

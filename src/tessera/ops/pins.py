@@ -11,8 +11,9 @@ from typing import Any, Final
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import Shape, Structure
+from tessera.lazy.structure import Structure
 from tessera.ops.emitter import Emitter, V
+from tessera.ops.extension import same_shape_result
 from tessera.ops.record import OPERATORS, Named, Operator, Typed, register
 
 KNOBS = "knobs"
@@ -42,10 +43,6 @@ def _operand_dtype(name: str, operands: Sequence[Typed], attributes: Named) -> l
     return [operands[0].dtype]
 
 
-def _operand(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    return operands[0].shape, cast[0]
-
-
 def _nothing(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
     return 0
 
@@ -69,7 +66,7 @@ PIN = register(
         family="elementwise",
         arity=(1, 1),
         operand_dtypes=_operand_dtype,
-        result=_operand,
+        result=same_shape_result,
         flops=_nothing,
         bytes_moved=_nothing,
         reference=_reference,

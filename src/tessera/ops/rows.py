@@ -15,6 +15,7 @@ from tessera.dtypes import DType
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.emitter import Emitter, V
+from tessera.ops.extension import same_shape_result
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
 
 N: TypeAlias = Any
@@ -27,12 +28,6 @@ def _only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list
     if any(operand.dtype.kind != "float" for operand in operands):
         raise dtype_error(name, operands, "defined on floating-point elements only", ["cast to fp32"])
     return [operand.dtype for operand in operands]
-
-
-def _softmax_result(
-    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
-) -> tuple[Shape, DType]:
-    return operands[0].shape, cast[0]
 
 
 def _norm_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
@@ -183,7 +178,7 @@ def _define(
 
 
 _AXIS: Named = {"axis": -1}
-_define("softmax", 1, _softmax_result, 5, _softmax_reference, _softmax_gradient, _softmax_body, _AXIS)
-_define("log_softmax", 1, _softmax_result, 5, _log_softmax_reference, _log_softmax_gradient, _log_softmax_body, _AXIS)
+_define("softmax", 1, same_shape_result, 5, _softmax_reference, _softmax_gradient, _softmax_body, _AXIS)
+_define("log_softmax", 1, same_shape_result, 5, _log_softmax_reference, _log_softmax_gradient, _log_softmax_body, _AXIS)
 _define("layer_norm", 3, _norm_result, 5, _layer_norm_reference, _layer_norm_gradient, _layer_norm_body, {"eps": 1e-5})
 _define("rms_norm", 2, _norm_result, 3, _rms_norm_reference, _rms_norm_gradient, _rms_norm_body, {"eps": 1e-6})
