@@ -15,7 +15,8 @@ from tessera.ir.attributes import names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ir.schedule import KernelOp
 from tessera.ops.record import OPERATORS, family_of
-from tessera.rewrite.depth import DEPTH, instructions_of
+from tessera.rewrite.depth import DEPTH, instructions_of, room_in
+from tessera.rewrite.groups import IN_REGISTERS, PRODUCTS
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,16 @@ class Apart:
 
 _REASONS = {
     "attention-is-alone": "neither operands nor the result of attention are computed on the way",
-    "two-products": "a kernel has one matrix product",
+    "two-products": "a kernel has one matrix product, convolution or reduction over windows",
     "product-is-needed-elsewhere": "a product stays in registers only for one map that reads nothing else of it",
     "rows-of-a-product": "a register tile holds no whole rows, which a reduction needs",
     "operand-is-shared": "what several kernels read is computed once, not while each packs it",
     "operand-is-dear": "an operand is packed several times: only cheap maps are computed on the way",
     "reduced-operand": "a reduction is done before a product packs its result",
+    "windows-overlap": "an element is in several windows, and would be computed for each of them",
     "another-domain": "the kernels walk other dimensions",
     "another-reduction": "a kernel reduces one range of dimensions",
-    "depth": f"together they have more than {DEPTH} instructions a vector, which compilers take long for",
+    "depth": f"compilers take long for so many instructions a vector: more than {DEPTH}, half of that after a product",
     "order": "something between them needs the one and is needed by the other, or reads it across",
 }
 
@@ -66,9 +68,11 @@ def _rule(producer: KernelOp, consumer: KernelOp, value: SSAValue) -> str:
     first, second = producer.family.data, consumer.family.data
     if "attention" in (first, second):
         return "attention-is-alone"
-    if second == "contraction":
-        return "two-products" if first == "contraction" else _before_product(producer, value)
-    if first == "contraction":
+    if second in IN_REGISTERS:
+        if first in IN_REGISTERS:
+            return "two-products"
+        return _before_product(producer, value) if second in PRODUCTS else "windows-overlap"
+    if first in IN_REGISTERS:
         if second == "column" or "reduced" in consumer.attributes:
             return "rows-of-a-product"
         users = {use.operation for use in value.uses}
@@ -80,7 +84,7 @@ def _rule(producer: KernelOp, consumer: KernelOp, value: SSAValue) -> str:
     if len(reductions) > 1:
         return "another-reduction"
     together = sum(instructions_of(op) for kernel in (producer, consumer) for op in operations_in(kernel))
-    return "depth" if together > DEPTH else "order"
+    return "depth" if together > room_in(first if first in IN_REGISTERS else "map", DEPTH) else "order"
 
 
 def _before_product(producer: KernelOp, value: SSAValue) -> str:

@@ -51,6 +51,22 @@ def _long(x: Tensor) -> Tensor:
     return x
 
 
+def _convolution(x: Tensor) -> Tensor:
+    image = op.reshape(x, (1, 4, 8, 8))
+    return op.conv2d(image, torch.ones(4, 4, 3, 3), padding=1)
+
+
+def _windows(x: Tensor) -> Tensor:
+    return op.depthwise_conv2d(op.relu(op.reshape(x, (1, 4, 8, 8))), torch.ones(4, 3, 3))
+
+
+def _long_epilogue(x: Tensor) -> Tensor:
+    product = op.matmul(x, x)
+    for _ in range(10):
+        product = op.tanh(product)
+    return product
+
+
 REASONS: dict[str, Callable[[Tensor], Tensor]] = {
     "reduced-operand": _norm_and_product,
     "two-products": _two_readers,
@@ -63,6 +79,22 @@ REASONS: dict[str, Callable[[Tensor], Tensor]] = {
     "another-reduction": lambda x: op.softmax(op.softmax(x, 1), 0),
     "depth": _long,
 }
+
+
+SUMS_IN_REGISTERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "two-products": lambda x: op.conv2d(_convolution(x), torch.ones(2, 4, 1, 1)),
+    "rows-of-a-product": lambda x: op.sum(_convolution(x), axis=(2, 3)),
+    "windows-overlap": _windows,
+    "depth": _long_epilogue,
+}
+
+
+@pytest.mark.parametrize("rule", SUMS_IN_REGISTERS)
+def test_what_goes_through_memory_around_sums_in_registers_says_why(rule: str) -> None:
+    result = SUMS_IN_REGISTERS[rule](normal(16, 16))
+    lines = [line for line in result.inspect("fusion").splitlines() if " -> " in line]
+    assert lines
+    assert all(line.endswith(f"({rule})") for line in lines), lines
 
 
 @pytest.mark.parametrize("rule", REASONS)
