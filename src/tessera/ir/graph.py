@@ -24,6 +24,9 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir import graph_checks as checks
+from tessera.ir import graph_layout_rules as layouts
+from tessera.ir import graph_product_rules as products
 from tessera.ir import graph_rules as rules
 from tessera.ir.attributes import Value, integers_of, to_attribute, to_value
 
@@ -36,7 +39,7 @@ class OperatorForm:
     """What an operation must look like: number of operands, attributes by name and Python kind, and its rule."""
 
     operands: tuple[int, int]
-    rule: rules.Rule
+    rule: checks.Rule
     required: Mapping[str, type] = field(default_factory=dict)
     optional: Mapping[str, type] = field(default_factory=dict)
 
@@ -68,14 +71,14 @@ class GraphOperation(IRDLOperation):
         least, most = form.operands
         if not least <= len(self.inputs) <= most:
             expected = str(least) if least == most else f"{least} to {most}" if most < UNBOUNDED else f"{least} or more"
-            rules.fail(self, f"takes {expected} operands, not {len(self.inputs)}")
+            checks.fail(self, f"takes {expected} operands, not {len(self.inputs)}")
         for name, kind in (*form.required.items(), *form.optional.items()):
             if name in self.attributes:
                 self._verify_attribute(name, kind)
             elif name in form.required:
-                rules.fail(self, f"needs the attribute {name!r}")
-        if self.dims is not None and len(self.dims) != len(rules.result_type(self).get_shape()):
-            rules.fail(self, f"dims {self.dims} needs one name per result dimension")
+                checks.fail(self, f"needs the attribute {name!r}")
+        if self.dims is not None and len(self.dims) != len(checks.result_type(self).get_shape()):
+            checks.fail(self, f"dims {self.dims} needs one name per result dimension")
         form.rule(self)
 
     def _verify_attribute(self, name: str, kind: type) -> None:
@@ -106,14 +109,14 @@ def _each(names: str, *form: OperatorForm) -> dict[str, OperatorForm]:
 
 
 _FORMS: dict[str, OperatorForm] = {
-    "matmul": OperatorForm(_BINARY, rules.contraction, optional=_MATRIX),
-    "gemm": OperatorForm((2, 3), rules.gemm, optional={"alpha": float, "beta": float, **_MATRIX}),
+    "matmul": OperatorForm(_BINARY, products.contraction, optional=_MATRIX),
+    "gemm": OperatorForm((2, 3), products.gemm, optional={"alpha": float, "beta": float, **_MATRIX}),
     "conv2d": OperatorForm(
-        _BINARY, rules.convolution, {"stride": tuple, "padding": tuple, "dilation": tuple, "groups": int}
+        _BINARY, products.convolution, {"stride": tuple, "padding": tuple, "dilation": tuple, "groups": int}
     ),
-    "flash_attention": OperatorForm((4, 5), rules.attention, {"causal": bool}),
-    "depthwise_conv2d": OperatorForm(_BINARY, rules.window, _WINDOW, {"multiplier": int}),
-    **_each("max_pool2d sum_pool2d", OperatorForm(_UNARY, rules.window, _WINDOW)),
+    "flash_attention": OperatorForm((4, 5), products.attention, {"causal": bool}),
+    "depthwise_conv2d": OperatorForm(_BINARY, products.window, _WINDOW, {"multiplier": int}),
+    **_each("max_pool2d sum_pool2d", OperatorForm(_UNARY, products.window, _WINDOW)),
     **_each("add sub mul div pow minimum maximum", OperatorForm(_BINARY, rules.arithmetic)),
     **_each("neg abs relu clamp floor ceil round", OperatorForm(_UNARY, rules.arithmetic)),
     **_each("exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf silu", OperatorForm(_UNARY, rules.floating)),
@@ -130,17 +133,17 @@ _FORMS: dict[str, OperatorForm] = {
     **_each("softmax log_softmax", OperatorForm(_UNARY, rules.softmax, {"axis": int})),
     "layer_norm": OperatorForm((1, 3), rules.normalization, {"eps": float}),
     "rms_norm": OperatorForm((1, 2), rules.normalization, {"eps": float}),
-    "reshape": OperatorForm(_UNARY, rules.reshape),
-    "transpose": OperatorForm(_UNARY, rules.transpose, {"permutation": tuple}),
-    "broadcast_to": OperatorForm(_UNARY, rules.broadcast_to),
-    "concat": OperatorForm((1, UNBOUNDED), rules.concat, {"axis": int}),
-    "pad": OperatorForm((1, 2), rules.pad, {"mode": str}),
-    "slice": OperatorForm(_UNARY, rules.slice_, optional={"starts": tuple, "steps": tuple}),
-    "view_as_real": OperatorForm(_UNARY, rules.view_as_real),
-    "view_as_complex": OperatorForm(_UNARY, rules.view_as_complex),
-    "iota": OperatorForm((0, 0), rules.iota),
+    "reshape": OperatorForm(_UNARY, layouts.reshape),
+    "transpose": OperatorForm(_UNARY, layouts.transpose, {"permutation": tuple}),
+    "broadcast_to": OperatorForm(_UNARY, layouts.broadcast_to),
+    "concat": OperatorForm((1, UNBOUNDED), layouts.concat, {"axis": int}),
+    "pad": OperatorForm((1, 2), layouts.pad, {"mode": str}),
+    "slice": OperatorForm(_UNARY, layouts.slice_, optional={"starts": tuple, "steps": tuple}),
+    "view_as_real": OperatorForm(_UNARY, layouts.view_as_real),
+    "view_as_complex": OperatorForm(_UNARY, layouts.view_as_complex),
+    "iota": OperatorForm((0, 0), layouts.iota),
     "philox": OperatorForm(_BINARY, rules.arithmetic),
-    "constant": OperatorForm((0, 0), rules.constant, {"value": object}),
+    "constant": OperatorForm((0, 0), layouts.constant, {"value": object}),
     "library": OperatorForm((1, UNBOUNDED), rules.library, {"callee": str}),
 }
 

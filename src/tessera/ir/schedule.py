@@ -23,7 +23,7 @@ from xdsl.irdl import (
 from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir import graph_rules as rules
+from tessera.ir import graph_product_rules as products
 from tessera.ir.attributes import to_value
 
 KERNEL_FAMILIES = ("contraction", "row", "column", "attention", "convolution", "window")
@@ -98,7 +98,7 @@ class TileOp(IRDLOperation):
         if not self.sizes or any(size < 1 for size in self.sizes):
             raise VerifyException(f"tile sizes {list(self.sizes)} should be positive")
         if len(self.inputs) == 2:
-            rules.contraction(self)
+            products.contraction(self)
         elif len(self.inputs) != 1:
             raise VerifyException(f"tiles one value or a product of two, not {len(self.inputs)} operands")
         elif self.inputs[0].type != self.result.type:
