@@ -72,7 +72,7 @@ def _described(name: str) -> str:
     """A pass with its options and the first line of its documentation."""
     kind = pass_class(name, PASSES)
     options = " ".join(field.name for field in dataclasses.fields(kind))
-    return f"{name + (f'{{{options}}}' if options else ''):20}{(kind.__doc__ or '').splitlines()[0]}"
+    return f"{name + (f'{{{options}}}' if options else ''):25} {(kind.__doc__ or '').splitlines()[0]}"
 
 
 def _keep_one(module: ModuleOp, wanted: str) -> None:

@@ -100,8 +100,9 @@ class IdiomsPass(RewritePass):
 
 @dataclass(frozen=True)
 class FuseKernelsPass(RewritePass):
-    """Graph operations become schedule kernels of at most `limit` operations (1: no fusion) and of about `depth` vector
-    instructions (`depth.py`).
+    """Graph operations become schedule kernels of at most `limit` operations and about `depth` vector instructions.
+
+    A limit of 1 is no fusion; `rewrite/depth.py` counts instructions.
     """
 
     name: ClassVar[str] = "fuse-kernels"
