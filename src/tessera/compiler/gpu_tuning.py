@@ -100,7 +100,12 @@ def _searched(space: Space[Any], problem: GpuContractionProblem, pins: Schedule)
     most = [max(16, 1 << (extent - 1).bit_length()) for extent in (problem.m, problem.n, problem.k)]
     wanted: dict[str, Sequence[KnobValue]] = {
         **{name: (space.default[name],) for name in knobs},
-        "tile": [tile for tile in knobs["tile"] if all(map(int.__le__, _sides(tile), most))],
+        "tile": [
+            # The default's stays: what is legal may be larger than a small product (32 deep, of 8-bit operands).
+            tile
+            for tile in knobs["tile"]
+            if tile == space.default["tile"] or all(map(int.__le__, _sides(tile), most))
+        ],
         "warps": knobs["warps"],
         "pipeline_depth": knobs["pipeline_depth"],
         "group": (1, 8),

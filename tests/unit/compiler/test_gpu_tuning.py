@@ -46,10 +46,12 @@ class FakeTriton:
         ]
 
 
-def posed(compile: FakeTriton, function: object = op.matmul, shapes: object = SIZE) -> TuningProblem:
+def posed(
+    compile: FakeTriton, function: object = op.matmul, shapes: object = SIZE, dtype: str = "bf16"
+) -> TuningProblem:
     compiler = GpuKernelCompiler(H200, compile=compile)
     compiler.device = INTERPRETER
-    (launch,) = launches_of_operator(function, shapes, "bf16", compiler)
+    (launch,) = launches_of_operator(function, shapes, dtype, compiler)
     return gpu_tuning_problem(launch.call, compiler)
 
 
@@ -60,6 +62,12 @@ def test_the_identity_names_gpu_problem_and_triton() -> None:
     assert (identity.accumulation, identity.threads) == ("fp32", 1)
     assert "Triton 3.6" in problem.generator
     assert problem.predict(problem.space.default) > 0
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp8_e4m3"])
+def test_the_smallest_product_has_a_space(dtype: str) -> None:
+    space = posed(FakeTriton(), shapes=(1, 1, 1), dtype=dtype).space
+    assert not space.violations(next(iter(space.candidates())))
 
 
 def test_a_batch_is_compiled_once_and_in_one_go() -> None:
