@@ -12,7 +12,7 @@ from tessera.handle import Tensor
 from tessera.lazy.structure import Shape
 from tessera.ops import algebra, calls, views
 from tessera.ops.calls import Axis
-from tessera.ops.views import integer, normalized_axis
+from tessera.ops.views import integer, normalized_axis, number, several
 from tessera.runtime.streams import Stream
 
 PAD_MODES = ("constant", "reflect", "replicate", "circular")
@@ -36,7 +36,7 @@ def broadcast_to(x: object, shape: Sequence[int], *, stream: Stream | None = Non
 
 def concat(tensors: Sequence[object], axis: int = 0, *, stream: Stream | None = None) -> Tensor:
     """Tensors joined along an axis; all other extents agree."""
-    return on(calls.concat([node(part) for part in tensors], axis), stream)
+    return on(calls.concat([node(part) for part in several(tensors, "tensors")], axis), stream)
 
 
 def squeeze(x: object, axis: Axis = None, *, stream: Stream | None = None) -> Tensor:
@@ -99,7 +99,7 @@ def split(x: object, sizes: int | Sequence[int], axis: int = 0, *, stream: Strea
 
 def stack(tensors: Sequence[object], axis: int = 0, *, stream: Stream | None = None) -> Tensor:
     """Tensors of one shape joined along a new axis of the result."""
-    nodes = [node(each) for each in tensors]
+    nodes = [node(each) for each in several(tensors, "tensors")]
     if not nodes:
         raise ArgumentError("stack of no tensors")
     shape = nodes[0].shape
@@ -144,6 +144,7 @@ def pad(
             )
     if not any(before) and not any(after):
         return on(tensor, stream)
+    number(value, "the value of pad")
     fill = [algebra.literal(value, tensor.dtype)] if mode == "constant" else []
     return on(call("pad", tensor, *fill, before=before, after=after, mode=mode), stream)
 
@@ -201,7 +202,7 @@ def _unsqueezed(value: Tensor, place: int) -> Tensor:
 
 def _widths(shape: Shape, widths: Sequence[int]) -> tuple[Shape, Shape]:
     """Widths before and after each axis, the first one first."""
-    given = [integer(width, "a width") for width in widths]
+    given = [integer(width, "a width") for width in several(widths, "widths")]
     if len(given) % 2 or len(given) > 2 * len(shape):
         raise ArgumentError(
             f"pad: {len(given)} widths for a tensor of {len(shape)} dimensions",
@@ -216,7 +217,7 @@ def _widths(shape: Shape, widths: Sequence[int]) -> tuple[Shape, Shape]:
 
 
 def _extents(shape: Sequence[int]) -> Shape:
-    extents = tuple(integer(extent, "an extent") for extent in shape)
+    extents = tuple(integer(extent, "an extent") for extent in several(shape, "extents"))
     if min(extents, default=0) < 0:
         raise ArgumentError(f"a shape of negative extents: {extents}")
     return extents

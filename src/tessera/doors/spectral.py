@@ -12,7 +12,7 @@ from tessera.lazy.conversion import as_node, as_pair
 from tessera.ops import complexes, spectral_calls
 from tessera.ops.algebra import call
 from tessera.ops.fourier import NORMS
-from tessera.ops.views import integer, normalized_axis
+from tessera.ops.views import integer, normalized_axis, several
 from tessera.runtime.streams import Stream
 from tessera.scheduling.spectral_cost import fast_points
 
@@ -103,7 +103,7 @@ def irfft2(
 
 
 def _two(s: Sequence[int] | None) -> tuple[int | None, ...]:
-    sizes = (None, None) if s is None else tuple(s)
+    sizes = (None, None) if s is None else several(s, "sizes")
     if len(sizes) != len(_LAST_TWO):
         raise ArgumentError(f"s={tuple(sizes)}: a transform of two axes has two sizes")
     return sizes
@@ -120,7 +120,7 @@ def _transform(
     node = typed(Tensor, as_node(x))
     if not node.structure.shape:
         raise ArgumentError(f"{name} of a tensor without dimensions", hints=["reshape it to one of one element"])
-    places = tuple(normalized_axis(axis, len(node.structure.shape)) for axis in axes)
+    places = tuple(normalized_axis(axis, len(node.structure.shape)) for axis in several(axes, "axes"))
     if len(places) != len(sizes) or len(set(places)) != len(places):
         raise ArgumentError(f"{name} over the axes {tuple(axes)}", hints=["name each axis once"])
     extents = tuple(None if size is None else integer(size, "a number of points") for size in sizes)

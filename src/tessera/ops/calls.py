@@ -13,7 +13,7 @@ from tessera.errors import ArgumentError
 from tessera.lazy.leaf import scalar_leaf
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call
-from tessera.ops.views import normalized_axis
+from tessera.ops.views import normalized_axis, number
 
 Axis: TypeAlias = int | Sequence[int] | None
 
@@ -46,15 +46,17 @@ def layer_norm(node: Node, weight: Node | None, bias: Node | None, eps: float) -
     own.
     """
     if weight is None:
-        normal = call("layer_norm", node, eps=float(eps))
+        normal = call("layer_norm", node, eps=number(eps, "eps"))
         return normal if bias is None else call("cast", call("add", normal, bias), dtype=node.dtype)
-    return call("layer_norm", *(operand for operand in (node, weight, bias) if operand is not None), eps=float(eps))
+    return call(
+        "layer_norm", *(operand for operand in (node, weight, bias) if operand is not None), eps=number(eps, "eps")
+    )
 
 
 def rms_norm(node: Node, weight: Node | None, eps: float | None) -> Any:
     """Root-mean-square normalization; `eps=None` is the dtype's machine epsilon, as in torch."""
     epsilon = torch.finfo(node.dtype.torch).eps if eps is None and node.dtype.kind == "float" else eps or 0.0
-    return call("rms_norm", *([node] if weight is None else [node, weight]), eps=float(epsilon))
+    return call("rms_norm", *([node] if weight is None else [node, weight]), eps=number(epsilon, "eps"))
 
 
 def concat(nodes: Sequence[Node], axis: int) -> Any:

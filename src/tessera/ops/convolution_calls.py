@@ -39,8 +39,11 @@ def conv2d(
     Raises ArgumentError (E_ARGUMENT), ShapeMismatchError and DTypeError.
     """
     window = weights.shape[2:4] if len(weights.shape) == 4 else (1, 1)
-    given = (value if isinstance(value, int | str) else _hashable(value) for value in (stride, padding, dilation))
-    attributes, channels_first = _settings(*given, groups, layout, window)
+    stride, padding, dilation, groups, layout = (
+        value if isinstance(value, int | str) else _hashable(value)
+        for value in (stride, padding, dilation, groups, layout)
+    )
+    attributes, channels_first = _settings(stride, padding, dilation, groups, layout, window)
     if _is_depthwise(image, weights, attributes, channels_first):
         steps, (top, left, *_), apart, _ = attributes
         result = depthwise_conv2d(image, weights, steps, (top, left), apart, layout)
@@ -63,7 +66,12 @@ def _is_depthwise(image: Node, weights: Node, attributes: Attributes, channels_f
 
 
 def _hashable(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
+    value = tuple(value) if isinstance(value, list) else value
+    try:
+        hash(value)
+    except TypeError as error:
+        raise ArgumentError(f"conv2d: {value!r} is no stride, padding, dilation, groups or layout") from error
+    return value
 
 
 @lru_cache(maxsize=1 << 10, typed=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.lazy import views
@@ -25,12 +25,33 @@ def existing(node: Node) -> Leaf | None:
     return leaves[0] if structure.kind == "buffer" and type(leaves[0]) in (Leaf, ConstantLeaf) else None
 
 
+T = TypeVar("T")
+
+
 def integer(value: object, what: str) -> int:
     """The value as an int. Raises ArgumentError (E_ARGUMENT) for what is none, such as 1.0."""
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError as error:
         raise ArgumentError(f"{value!r} as {what}, which is an integer") from error
+
+
+def number(value: Any, what: str) -> float:
+    """The value as a float. Raises ArgumentError (E_ARGUMENT) for what is none; text is none."""
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(f"{value!r} as {what}, which is a number") from error
+    raise ArgumentError(f"{value!r} as {what}, which is a number")
+
+
+def several(values: Iterable[T], what: str) -> tuple[T, ...]:
+    """The values as a tuple. Raises ArgumentError (E_ARGUMENT) for what holds none, such as a number."""
+    try:
+        return tuple(values)
+    except TypeError as error:
+        raise ArgumentError(f"{values!r} as {what}, which are several: a list or a tuple") from error
 
 
 def normalized_axis(axis: int, rank: int) -> int:

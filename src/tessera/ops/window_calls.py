@@ -17,7 +17,7 @@ from tessera.lazy.structure import Structure
 from tessera.ops import views
 from tessera.ops.algebra import call
 from tessera.ops.record import OPERATORS, shape_error
-from tessera.ops.views import normalized_axis
+from tessera.ops.views import normalized_axis, number
 from tessera.ops.windows import LAYOUTS, image_dimensions
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -207,7 +207,9 @@ def avg_pool2d(
 ) -> Any:
     """The sum of each window over its number of elements: one number where it is the same for all, else a matrix."""
     pool = _Pool("avg_pool2d", image, kernel, stride, padding, 1, layout)
-    if divisor_override is not None and (isinstance(divisor_override, bool) or divisor_override == 0):
+    if divisor_override is not None and (
+        isinstance(divisor_override, bool) or not number(divisor_override, "divisor_override")
+    ):
         raise ArgumentError(f"avg_pool2d: divisor_override={divisor_override!r}", hints=["a number other than 0"])
     total = pool.call("sum_pool2d", image, ceil_mode)
     ends = pool.ends(ceil_mode)
@@ -260,7 +262,7 @@ def batch_norm(x: Node, mean: Node, var: Node, weight: Node | None, bias: Node |
         raise DTypeError("batch_norm is defined on floating-point elements only", hints=["cast to fp32"])
     wide = accumulator(x.dtype)
     mean, var, *rest = (each if each.dtype is wide else call("cast", each, dtype=wide) for each in given)
-    scale = call("rsqrt", call("add", var, float(eps)))
+    scale = call("rsqrt", call("add", var, number(eps, "eps")))
     if weight is not None:
         scale = call("mul", scale, rest.pop(0))
     shift = call("neg", call("mul", mean, scale))
