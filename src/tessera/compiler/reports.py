@@ -53,7 +53,8 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
     operations = [
         op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and op.operator != "constant"
     ]
-    names = tuple(op.operator for op in operations)
+    # A number in every element, as padding is, or what is read, elsewhere: nothing is computed.
+    names = tuple(op.operator for op in operations) or (("copy",) if item.loads else ("fill",))
     inputs, outputs = arrays[: len(item.loads)], arrays[len(item.loads) :]
     scalars = [argument.is_scalar for argument in choice.subject.pattern.arguments]
     nbytes = sum(
@@ -71,7 +72,7 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
             flops += _anchor_flops(item, op, inputs, outputs)
         else:
             flops += _per_element_flops(op) * elements
-    dtype = dtype_of_value(operations[0].inputs[0]) if operations[0].inputs else fp32
+    dtype = _worked_in(operations, outputs[0][1])
     label = "+".join(names) if len(names) <= 4 else "+".join((*names[:3], f"{len(names) - 3} more"))
     return StepFacts(
         operator=label,
@@ -83,6 +84,13 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         fused=names,
         shapes=tuple(shape for shape, _ in arrays),
     )
+
+
+def _worked_in(operations: Sequence[GraphOperation], stored: DType) -> DType:
+    """The dtype that a kernel's rates are judged by; `stored`: that of what it writes."""
+    if not operations:
+        return stored
+    return dtype_of_value(operations[0].inputs[0]) if operations[0].inputs else fp32
 
 
 def _contraction_flops(

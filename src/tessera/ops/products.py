@@ -30,7 +30,9 @@ def matmul(a: Node, b: Node, settings: tuple[Any, ...] = DEFAULTS) -> Any:
     """
     rank, rank_second = len(a.state[0].shape), len(b.state[0].shape)
     if rank > 1 and rank_second > 1:
-        if b.shape[-1] == 1 and settings[0] is None and a.shape[-2] * a.shape[-1] >= _BY_COLUMN:
+        # Of structures, not of nodes, whose extents a traced function would be bound to.
+        rows, inner = a.state[0].shape[-2:]
+        if b.state[0].shape[-1] == 1 and settings[0] is None and rows * inner >= _BY_COLUMN:
             return _by_column(a, b, settings)
         return binary(MATMUL, settings, a, b)
     if not rank or not rank_second:

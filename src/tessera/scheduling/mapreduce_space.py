@@ -42,6 +42,10 @@ STREAMED_BYTES = 4 << 20
 SCRATCH_COLUMNS = (0, 1024, 4096, 16384)
 
 
+def _one_row(schedule: Schedule, problem: MapReduceProblem) -> bool:
+    return schedule.integers("tile")[0] == 1
+
+
 def _fits_registers(schedule: Schedule, problem: MapReduceProblem) -> bool:
     vectors = schedule.integers("tile")[1] // (problem.target.vector_bits // 32)
     return vectors * problem.live <= 2 * problem.target.vector_registers
@@ -66,6 +70,7 @@ def _walks_rows_again(schedule: Schedule, problem: MapReduceProblem) -> bool:
 
 
 RULES: tuple[Rule[MapReduceProblem], ...] = (
+    Rule("one-row", "a step walks one row: the first extent of its tile is 1", _one_row),
     Rule("vector-registers", "the vectors of one step must not spill much", _fits_registers),
     Rule("scratch-holds-row", "kept values need a scratch row at least as long as the data's", _row_fits),
     Rule("ahead-needs-passes", "the next row is fetched in a second pass along this one", _walks_rows_again),

@@ -154,6 +154,13 @@ def test_a_knob_that_cannot_be_is_refused_with_the_reason(
     assert "test_pins.py" in caught.value.where
 
 
+@pytest.mark.parametrize("tile", [(16, 16), (3, 5)])
+def test_maps_walk_one_row_in_a_step(a: torch.Tensor, tile: tuple[int, int]) -> None:
+    with pytest.raises(TuneSpaceEmptyError, match=r"tile") as caught:
+        op.relu(a).pin(tile=tile).eval()
+    assert any("one row" in hint for hint in caught.value.hints)
+
+
 def test_two_pins_in_one_kernel_that_disagree(a: torch.Tensor, b: torch.Tensor) -> None:
     both = op.relu(op.matmul(a, b).pin(tile=TILE)).pin(tile=(96, 64, 64))
     with pytest.raises(ScheduleError, match=r"matmul_relu.*\(48, 64, 64\).*\(96, 64, 64\)") as caught:

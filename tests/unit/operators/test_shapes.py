@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera import grad, op
+from tessera import grad, op, profile
 from tessera.compiler.tuning import launches_of_operator
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tests.property.checking import evaluated
@@ -229,3 +229,13 @@ def test_every_dtype_moves(dtype: torch.dtype) -> None:
     x = filled((3, 5), op.tensor(torch.zeros(1, dtype=dtype)).dtype, "ordinary", 3)
     assert torch.equal(op.flip(x, 0).torch(), x.flip(0))
     assert torch.equal(op.stack([x, x], 1).torch(), torch.stack([x, x], 1))
+
+
+def test_kernels_that_compute_nothing_have_names_and_bytes_in_profiles() -> None:
+    """The number that padding consists of, or a whole tensor, is written by a kernel without an operator."""
+    x = torch.randn(30, 50)
+    for made in (op.pad(x, (1, 2)), op.full((30, 3), 1.5)):
+        with profile.session() as session:
+            made.eval()
+        (fill,) = (record for record in session.records() if record.operator == "fill")
+        assert (fill.flops, fill.bytes, fill.dtype) == (0, 4, "fp32")
