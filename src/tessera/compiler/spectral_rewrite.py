@@ -27,6 +27,7 @@ from tessera.lazy.structure import PENDING_LIMIT, Structure, contiguous_strides
 from tessera.ops.algebra import call
 from tessera.ops.pins import PIN
 from tessera.ops.spectral import Pair, Window, convolve
+from tessera.ops.window_calls import TO_FIRST, TO_LAST
 from tessera.rewrite.engine import Firing
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.spectral_cost import SpectralProblem, fast_points, spectral_seconds
@@ -46,9 +47,6 @@ _OPERATORS: Final = 8
 
 Seconds = Callable[[Structure], float]
 """What the cost model expects of a structure as it is."""
-
-_TO_FIRST = (0, 3, 1, 2)
-_TO_LAST = (0, 2, 3, 1)
 
 
 class Rewritten(NamedTuple):
@@ -204,7 +202,7 @@ def _replayed(
 
 
 def _spectral(image: Node, kernel: Node, convolution: _Convolution, points: Pair) -> Any:
-    planes = call("transpose", image, permutation=_TO_FIRST) if convolution.last else image
+    planes = call("transpose", image, permutation=TO_FIRST) if convolution.last else image
     taps = kernel if len(kernel.structure.shape) == 4 else call("reshape", kernel, shape=convolution.kernel)
     result = convolve(planes, taps, convolution.window, points)
-    return call("transpose", result, permutation=_TO_LAST) if convolution.last else result
+    return call("transpose", result, permutation=TO_LAST) if convolution.last else result

@@ -12,14 +12,10 @@ from tessera.lazy.structure import Attributes
 from tessera.ops.algebra import call
 from tessera.ops.record import OPERATORS
 from tessera.ops.views import integer
-from tessera.ops.window_calls import depthwise_conv2d
+from tessera.ops.window_calls import TO_FIRST, TO_LAST, checked_layout, depthwise_conv2d
 
 Pair: TypeAlias = tuple[int, int]
 
-TO_LAST = (0, 2, 3, 1)
-"""[N, C, H, W] as [N, H, W, C]."""
-TO_FIRST = (0, 3, 1, 2)
-LAYOUTS = ("NCHW", "NHWC")
 MOST_COPIES = 4
 """Output channels for each channel up to which a convolution with as many groups as channels is depthwise."""
 
@@ -79,15 +75,14 @@ def _settings(
     stride: object, padding: object, dilation: object, groups: object, layout: object, window: Pair
 ) -> tuple[Attributes, bool]:
     """The record's attributes, and whether images have their channels first. On the path of every call."""
-    if layout not in LAYOUTS:
-        raise ArgumentError(f"conv2d: layout={layout!r}", hints=['"NCHW" or "NHWC"'])
+    arranged = checked_layout("conv2d", layout)
     steps, apart = pair(stride, "stride", least=1), pair(dilation, "dilation", least=1)
     count = integer(groups, "groups")
     if count < 1:
         raise ArgumentError(f"conv2d: groups={count}", hints=["1, or a divisor of the channels"])
     around = paddings(padding, window, steps, apart)
     values = OPERATORS["conv2d"].attribute_values(stride=steps, padding=around, dilation=apart, groups=count)
-    return values, layout == "NCHW"
+    return values, arranged == "NCHW"
 
 
 def with_bias(result: Any, bias: Node, channels_first: bool) -> Any:

@@ -9,11 +9,8 @@ from tessera.lazy.node import Node
 from tessera.ops.algebra import call
 from tessera.ops.spectral import Pair, Window, check_shapes, convolve
 from tessera.ops.views import integer
-from tessera.ops.window_calls import pair
+from tessera.ops.window_calls import TO_FIRST, TO_LAST, checked_layout, pair
 
-_TO_FIRST = (0, 3, 1, 2)
-_TO_LAST = (0, 2, 3, 1)
-_LAYOUTS = ("NCHW", "NHWC")
 _NAME = "spectral_conv"
 
 
@@ -23,8 +20,7 @@ def spectral_conv(
     """The convolution; `options` are stride, padding, dilation and groups as users give them, `points` gives the size
     of a transform for the least one. Raises ArgumentError, ShapeMismatchError and DTypeError.
     """
-    if layout not in _LAYOUTS:
-        raise ArgumentError(f"spectral_conv: layout={layout!r}", hints=['"NCHW" or "NHWC"'])
+    checked_layout(_NAME, layout)
     if image.dtype.kind != "float" or image.dtype is not kernel.dtype:
         raise DTypeError(
             f"spectral_conv of {image.shape} {image.dtype} and {kernel.shape} {kernel.dtype}: image and weights have "
@@ -32,7 +28,7 @@ def spectral_conv(
             hints=["cast them to one dtype"],
         )
     turned = layout == "NHWC" and len(image.shape) == 4
-    planes: Any = call("transpose", image, permutation=_TO_FIRST) if turned else image
+    planes: Any = call("transpose", image, permutation=TO_FIRST) if turned else image
     window = window_of(options, kernel)
     check_shapes("spectral_conv", planes, kernel, window)
     _, _, *sides = planes.shape
@@ -41,7 +37,7 @@ def spectral_conv(
     result = convolve(planes, kernel, window, (points(least[0]), points(least[1])))
     if bias is not None:
         result = result + call("reshape", _checked_bias(bias, result), shape=(1, bias.shape[0], 1, 1))
-    return call("transpose", result, permutation=_TO_LAST) if turned else result
+    return call("transpose", result, permutation=TO_LAST) if turned else result
 
 
 def _checked_bias(bias: Node, result: Any) -> Node:
