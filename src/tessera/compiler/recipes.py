@@ -49,9 +49,7 @@ def _spec(spec: Spec) -> Iterator[str]:
 
 
 def _argument(argument: Argument) -> str:
-    return (
-        f"{argument.dtype} {argument.axes} {argument.strides} {argument.is_scalar} {argument.panels} {argument.counted}"
-    )
+    return " ".join(f"{getattr(argument, field.name)}" for field in dataclasses.fields(argument))
 
 
 def _value(value: Value, numbers: dict[Value, int]) -> str:

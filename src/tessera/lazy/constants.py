@@ -67,20 +67,25 @@ def constant_leaf(leaf: Leaf) -> ConstantLeaf:
 
 _known: dict[int, tuple[weakref.ref[Any], Copies]] = {}
 """By `id`: owners that live, and their copies."""
+_lock = threading.RLock()
+"""Held while one is entered, so that two threads that mark one tensor share its copies. A collection of garbage that
+starts there may call `forget`, on the same thread.
+"""
 
 
 def _copies_of(owner: Any) -> Copies:
     """The copies that belong to a tensor or array as long as it lives; new ones for what has no weak references."""
     number = id(owner)
-    known = _known.get(number)
-    if known is not None and known[0]() is owner:
-        return known[1]
-    copies = Copies()
 
     def forget(gone: weakref.ref[Any]) -> None:
         if number in _known and _known[number][0] is gone:
             del _known[number]
 
-    with suppress(TypeError):
-        _known[number] = weakref.ref(owner, forget), copies
-    return copies
+    with _lock:
+        known = _known.get(number)
+        if known is not None and known[0]() is owner:
+            return known[1]
+        copies = Copies()
+        with suppress(TypeError):
+            _known[number] = weakref.ref(owner, forget), copies
+        return copies

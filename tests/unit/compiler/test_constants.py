@@ -199,6 +199,26 @@ def test_threads_share_one_copy() -> None:
     assert copies(constant) == 1
 
 
+def test_threads_that_mark_one_tensor_share_its_copies() -> None:
+    weights = [torch.randn(4, 4) for _ in range(200)]
+    marked: list[list[Tensor]] = [[] for _ in range(4)]
+    start = threading.Barrier(len(marked))
+
+    def mark(into: list[Tensor]) -> None:
+        start.wait()
+        into.extend(op.constant(w) for w in weights)
+
+    threads = [threading.Thread(target=mark, args=(into,)) for into in marked]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    for same in zip(*marked, strict=True):
+        (shared,) = {id(tensor.leaves[0].copies) for tensor in same}
+        assert shared
+
+
 def test_gradients_of_functions_that_use_a_constant() -> None:
     w, x = torch.randn(6, 7), torch.randn(3, 6)
     gradient = grad.grad(lambda w: op.sum(op.matmul(x, w)))(op.constant(w))
