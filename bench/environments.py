@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -14,24 +15,14 @@ from bench.machine import cpu_flags
 MKL_SHIM = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
 """MKL asks this function whether to use its fastest paths; preloaded, it says yes on every maker's CPU."""
 
-ENVIRONMENTS: tuple[str, ...] = (
-    "tessera",
-    "torch",
-    "control",
-    "raised",
-    "compile",
-    "compile_mkl",
-    "mkl",
-    "openblas",
-)
-
 
 class NotMeasuredError(Exception):
     """A contender that cannot run here. Its text is the reason, shown in the table."""
 
 
 def environment(name: str, threads: int) -> dict[str, str]:
-    """The complete environment of the workers called `name`.
+    """The complete environment of the workers called `name`, one of `_EXTRA`; a misspelt one is a KeyError, as the
+    plain environment in its place would measure another contender.
 
     Raises:
         NotMeasuredError: something the environment needs is missing on this machine.
@@ -39,7 +30,7 @@ def environment(name: str, threads: int) -> dict[str, str]:
     count = str(threads)
     result = dict(os.environ)
     result.update(OMP_NUM_THREADS=count, MKL_NUM_THREADS=count, OPENBLAS_NUM_THREADS=count, TESSERA_THREADS=count)
-    result.update(_EXTRA.get(name, dict)())
+    result.update(_EXTRA[name]())
     return result
 
 
@@ -78,7 +69,17 @@ def _compile_mkl() -> dict[str, str]:
     return _compile() | _mkl()
 
 
-_EXTRA = {"raised": _raised, "mkl": _mkl, "openblas": _openblas, "compile": _compile, "compile_mkl": _compile_mkl}
+_EXTRA: dict[str, Callable[[], dict[str, str]]] = {
+    "tessera": dict,
+    "torch": dict,
+    "control": dict,
+    "raised": _raised,
+    "mkl": _mkl,
+    "openblas": _openblas,
+    "compile": _compile,
+    "compile_mkl": _compile_mkl,
+}
+"""What each environment adds to that of the benchmark."""
 
 
 @cache

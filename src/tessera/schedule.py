@@ -22,6 +22,7 @@ from tessera.compiler import entry
 from tessera.compiler.tracing import TracedFunction, subject
 from tessera.errors import ArgumentError, NoSubjectError, ScheduleError
 from tessera.lazy.structure import Structure
+from tessera.ops import views
 from tessera.scheduling.schedule import KnobValue
 from tessera.tuning.autotuner import Method
 from tessera.tuning.config import Config
@@ -101,7 +102,7 @@ def autotune(
     """
     if cost_model not in _COST_MODELS:
         raise ArgumentError(f"autotune: cost_model={cost_model!r}", hints=[f"one of {', '.join(_COST_MODELS)}"])
-    if max_trials is not None and max_trials < 1:
+    if max_trials is not None and views.integer(max_trials, "max_trials") < 1:
         raise ArgumentError(f"autotune: max_trials={max_trials}", hints=["at least 1"])
     space = _space_of(kernel)
     space.cost_model, space.max_trials, space.measures = cost_model, max_trials, True

@@ -132,7 +132,7 @@ class _EmulatedPlan(NamedTuple):
 
 
 class ArmCompiler(KernelCompiler):
-    """A compiler whose plans run under the emulator. `workers` share every kernel."""
+    """A compiler whose plans hold objects for the CPU instead of loaded kernels."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target, LLVMBackend())

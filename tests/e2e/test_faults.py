@@ -85,6 +85,8 @@ WRONG_ARGUMENTS: dict[str, Callable[[], object]] = {
     "clamp without bounds": lambda: op.clamp(X),
     "item of many": lambda: op.tensor(X).item(),
     "integer to a negative power": lambda: op.pow(torch.ones(3, dtype=torch.int64), -1),
+    "scaling that is no number": lambda: op.gemm(X, X.T, alpha=[]),  # type: ignore[arg-type]
+    "scaling that is text": lambda: op.gemm(X, X.T, beta="1"),  # type: ignore[arg-type]
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from tessera.backend.llvm import fourier
 from tessera.dtypes import fp64
+from tessera.errors import CompileError
 from tessera.lazy import structure as structures
 from tessera.lazy.building import apply
 from tessera.lazy.devices import CPU
@@ -195,8 +196,9 @@ def _replayed(
         else:
             made.append(apply(node.operator, node.attributes, operands))
     result, leaves = made[-1].state
-    # Plans take leaves in the order of the structure that was asked for.
-    assert leaves == tuple(held[number].leaves[0] for number in range(structure.leaf_count))
+    # Plans take leaves in the order of the structure that was asked for: in another one they would compute with others.
+    if leaves != tuple(held[number].leaves[0] for number in range(structure.leaf_count)):
+        raise CompileError("a spectral rewrite changed the order of a structure's leaves")
     assert isinstance(result, Structure)
     return result
 

@@ -63,8 +63,11 @@ def gemm(a: Node, b: Node, c: Node | None, alpha: Number, beta: Number, settings
     """`alpha * a @ b + beta * c`. Scalings that are no small literals are run-time arguments: the same sum out of
     single operators.
 
-    Raises ArgumentError (E_ARGUMENT) where integers would be scaled by a fraction, as torch does.
+    Raises ArgumentError (E_ARGUMENT) for a scaling that is no number, and where integers would be scaled by a
+    fraction, as torch does.
     """
+    _require_number("alpha", alpha)
+    _require_number("beta", beta)
     if product_dtype([a.structure, b.structure]).kind == "int":
         alpha, beta = _whole("alpha", alpha), _whole("beta", beta)
     if alpha in LITERALS and beta in LITERALS:
@@ -76,6 +79,11 @@ def gemm(a: Node, b: Node, c: Node | None, alpha: Number, beta: Number, settings
         a, b, c = (x if x.dtype is common or not x.shape else call("cast", x, dtype=common) for x in (a, b, c))
     product = call("mul", matmul(a, b, settings), alpha)
     return product if c is None or beta == 0 else call("add", product, call("mul", c, beta))
+
+
+def _require_number(name: str, value: object) -> None:
+    if not isinstance(value, int | float | Node):
+        views.number(value, name)
 
 
 def _whole(name: str, value: Number) -> Number:

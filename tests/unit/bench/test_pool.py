@@ -66,6 +66,11 @@ def test_thread_counts_reach_every_library() -> None:
     assert {found[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")} == {"2"}
 
 
+def test_a_misspelt_environment_is_not_taken_for_the_plain_one() -> None:
+    with pytest.raises(KeyError, match="mlk"):
+        environment("mlk", 1)
+
+
 def test_without_a_compiler_the_shim_is_not_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)

@@ -60,6 +60,8 @@ def test_what_cannot_be_is_refused() -> None:
         schedule.autotune(product, cost_model="oracle")
     with pytest.raises(ArgumentError, match="max_trials=0"):
         schedule.autotune(product, max_trials=0)
+    with pytest.raises(ArgumentError, match="'many' as max_trials"):
+        schedule.autotune(product, max_trials="many")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="vectorize has no choices"):
         schedule.search_space(product, vectorize=[])
     with pytest.raises(ArgumentError, match="is no kernel"):
