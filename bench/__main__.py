@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,15 +60,33 @@ def document(results: Sequence[SuiteResult], quick: bool) -> dict[str, Any]:
     }
 
 
-def save(found: dict[str, Any], sheets: Sequence[table.Sheet], folder: Path = RESULTS) -> list[Path]:
-    """Writes ``<cpu>-<date>.json`` and ``.md`` into `folder` and returns their paths."""
+def save(found: dict[str, Any], sheets: Sequence[table.Sheet], suite: str, folder: Path = RESULTS) -> list[Path]:
+    """Writes ``<cpu>-<date>.json`` and ``.md`` into `folder`, with the suite's name if it was not all of them. Returns
+    their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{machine.cpu_slug()}-{found['date'][:10]}"
+    stem = f"{machine.cpu_slug()}-{found['date'][:10]}" + ("" if suite == "all" else f"-{suite}")
     data, text = folder / f"{stem}.json", folder / f"{stem}.md"
     data.write_text(json.dumps(found, indent=1) + "\n")
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     text.write_text(table.markdown(sheets, f"{found['cpu']}, {found['cores']} cores, {found['date']} ({versions})"))
     return [data, text]
+
+
+@contextmanager
+def reporting(console: Console) -> Iterator[Callable[[str], None]]:
+    """Shows what is being measured: one line that changes on a terminal, else lines on standard error with the minutes
+    since the start, so that a log tells how far a run has come."""
+    if console.is_terminal:
+        with console.status("") as status:
+            yield status.update
+        return
+    start = time.monotonic()
+
+    def line(text: str) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - start), 60)
+        print(f"{minutes:3d}:{seconds:02d}  {text}", file=sys.stderr, flush=True)
+
+    yield line
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -82,11 +102,11 @@ def main(arguments: Sequence[str]) -> int:
     console.print(f"{machine.cpu_name()}, {machine.cores()} cores; {machine.versions()}", highlight=False)
     results: list[SuiteResult] = []
     written: list[Path] = []
-    with console.status("") as status:
+    with reporting(console) as progress:
         for count in threads:
             with Pool(count) as pool:
                 for name in names:
-                    results.append(SUITES[name](pool, status.update, options.quick))
+                    results.append(SUITES[name](pool, progress, options.quick))
                     table.print_sheets(table.sheets(results[-1:]), console)
                     # After every suite, so that a run that is cut short keeps what it measured.
                     written = write(results, options)
@@ -102,7 +122,7 @@ def write(results: Sequence[SuiteResult], options: argparse.Namespace) -> list[P
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
         paths.append(options.json)
-    return paths + (save(found, table.sheets(results)) if options.save else [])
+    return paths + (save(found, table.sheets(results), options.suite) if options.save else [])
 
 
 if __name__ == "__main__":

@@ -52,6 +52,13 @@ def run_job(pool: Pool, theme: str, job: Job, quick: bool, budget: Budget) -> Ca
     )
 
 
+def summary(job: Job, case: CaseResult) -> str:
+    """One line of what came of `job`: how much of our time the best peer takes."""
+    best = case.best(PEERS, None)
+    ratio = None if best is None else case.ratio(best)
+    return f"{job.name}: " + ("not measured" if best is None or ratio is None else f"{ratio:.2f} ({best.contender})")
+
+
 def group_figures(jobs: list[Job], cases: list[CaseResult], threads: int) -> list[Figure]:
     """The geometric mean of best peer's time / ours of every group, over the jobs that were measured."""
     ratios: dict[Group, list[float | None]] = {}
@@ -124,6 +131,7 @@ def run(name: str, pool: Pool, progress: Callable[[str], None], quick: bool = Fa
         for index, job in enumerate(jobs):
             progress(f"{name}, {pool.threads} threads, {theme} {index + 1} of {len(jobs)}: {job.name}")
             cases.append(run_job(pool, theme, job, quick, budget))
+            progress(summary(job, cases[-1]))
             if job.memory:
                 result.figures.extend(memory_figures(theme, job, quick, pool.threads))
             if job.copy_bound:

@@ -81,7 +81,9 @@ def test_durations_are_readable(seconds: float, shown: str) -> None:
 
 def test_saved_results_name_machine_versions_and_verdicts(tmp_path: Path) -> None:
     results = [SuiteResult("gemm", 1, [result(OURS, EAGER, ABSENT)])]
-    data, text = save(document(results, quick=False), table.sheets(results), tmp_path)
+    whole = document(results, quick=False)
+    data, text = save(whole, table.sheets(results), "all", tmp_path)
+    assert save(whole, [], "gemm", tmp_path)[0].stem == f"{data.stem}-gemm"
     found = json.loads(data.read_text())
     assert found["cpu"]
     assert found["versions"]["python"]
