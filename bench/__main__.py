@@ -1,4 +1,4 @@
-"""``python -m bench SUITE [--threads N] [--json FILE] [--save] [--quick]``, ``python -m bench numerics [--write]``."""
+"""``python -m bench SUITE [--threads N] [--untuned] [--json FILE] [--save] [--quick]``; ``python -m bench numerics``."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Tessera against the libraries of today.")
     parser.add_argument("suite", choices=[*SUITES, "all"])
     parser.add_argument("--threads", type=int, action="append", help="thread count; repeatable (default: 1 and 2)")
+    parser.add_argument("--untuned", action="store_true", help="Tessera with the schedules of its cost model")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--save", action="store_true", help="also write bench/results/<cpu>-<date>.json and .md")
     parser.add_argument("--quick", action="store_true", help="one small case each: does everything run?")
     return parser.parse_args(arguments)
 
 
-def document(results: Sequence[SuiteResult], quick: bool) -> dict[str, Any]:
+def document(results: Sequence[SuiteResult], quick: bool, tuned: bool = True) -> dict[str, Any]:
     """Results with the machine, the versions and the date, ready for JSON; verdicts are spelled out."""
 
     def case(result: CaseResult) -> dict[str, Any]:
@@ -56,6 +57,7 @@ def document(results: Sequence[SuiteResult], quick: bool) -> dict[str, Any]:
         "versions": machine.versions(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "quick": quick,
+        "tuned": tuned,
         "suites": suites,
     }
 
@@ -68,7 +70,9 @@ def save(found: dict[str, Any], sheets: Sequence[table.Sheet], suite: str, folde
     data, text = folder / f"{stem}.json", folder / f"{stem}.md"
     data.write_text(json.dumps(found, indent=1) + "\n")
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    text.write_text(table.markdown(sheets, f"{found['cpu']}, {found['cores']} cores, {found['date']} ({versions})"))
+    schedules = "schedules tuned" if found["tuned"] else "schedules of the cost model, nothing tuned"
+    title = f"{found['cpu']}, {found['cores']} cores, {found['date']} ({versions}); {schedules}"
+    text.write_text(table.markdown(sheets, title))
     return [data, text]
 
 
@@ -104,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
     written: list[Path] = []
     with reporting(console) as progress:
         for count in threads:
-            with Pool(count) as pool:
+            with Pool(count, not options.untuned) as pool:
                 for name in names:
                     results.append(SUITES[name](pool, progress, options.quick))
                     table.print_sheets(table.sheets(results[-1:]), console)
@@ -117,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def write(results: Sequence[SuiteResult], options: argparse.Namespace) -> list[Path]:
     """Writes the results so far to the files that were asked for, and returns their paths."""
-    found = document(results, options.quick)
+    found = document(results, options.quick, not options.untuned)
     paths = []
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")

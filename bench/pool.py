@@ -23,12 +23,12 @@ _ROOT = Path(__file__).resolve().parent.parent
 class Process:
     """One worker process. Its requests raise `NotMeasuredError` when it cannot run or has died."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, tuned: bool) -> None:
         self.name = name
         variables = environment(name, threads)
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.worker", str(threads), name],
+            [sys.executable, "-m", "bench.worker", str(threads), name, "tuned" if tuned else "untuned"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -84,10 +84,14 @@ class Process:
 
 
 class Pool:
-    """Worker processes of one thread count, one per environment, started when first asked for."""
+    """Worker processes of one thread count, one per environment, started when first asked for.
 
-    def __init__(self, threads: int) -> None:
+    Where `tuned`, Tessera's kernels are tuned at their first call; else they have the cost model's schedules.
+    """
+
+    def __init__(self, threads: int, tuned: bool = True) -> None:
         self.threads = threads
+        self.tuned = tuned
         self._processes: dict[str, Process] = {}
 
     def __enter__(self) -> Pool:
@@ -110,7 +114,7 @@ class Pool:
         if known is None or not known.alive:
             if known is not None:
                 known.close()
-            known = self._processes[name] = Process(name, self.threads)
+            known = self._processes[name] = Process(name, self.threads, self.tuned)
         return known
 
     def drop(self) -> None:

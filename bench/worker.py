@@ -155,7 +155,7 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
         answers.flush()
 
 
-def main(threads: int, environment: str) -> None:
+def main(threads: int, environment: str, tune: bool) -> None:
     """Runs as a process of its own. Libraries that print to stdout print to stderr instead."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -163,7 +163,7 @@ def main(threads: int, environment: str) -> None:
 
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    if environment == "tessera":
+    if tune and environment == "tessera":
         from bench.ours import tuned
 
         tuned()
@@ -171,4 +171,4 @@ def main(threads: int, environment: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3] == "tuned")
