@@ -1,4 +1,4 @@
-"""``python -m bench SUITE [--threads N] [--untuned] [--json FILE] [--save] [--quick]``; ``python -m bench numerics``."""
+"""``python -m bench SUITE [--threads N] [--untuned] [--json FILE] [--save] [--quick]``, or ``numerics`` for SUITE."""
 
 from __future__ import annotations
 
