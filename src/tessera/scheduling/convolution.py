@@ -6,7 +6,7 @@ anywhere. A block of the image goes through scratch memory, with the zeros of th
 and rows apart, so that the innermost loop has no conditions and its addresses are constants; an image without padding
 whose channels lie together may be read in place.
 
-    for each image: for blocks of (BY, BX) results:
+    for each image: for blocks of results as large as their pixels' scratch memory permits:
         scratch = the block's pixels, padded                    (pack_a)
         for panels of NR channels: for tiles of RY rows of MR results in the block:      (order "rows": the other way)
             for each row and column of the window, each channel: sums += pixels x weights
@@ -28,7 +28,8 @@ from xdsl.ir import SSAValue
 
 from tessera.dtypes import bf16, fp32
 from tessera.scheduling.builder import TileBuilder
-from tessera.scheduling.convolution_image import Block, StagedImage
+from tessera.scheduling.convolution_blocks import BlockSizes, RowTile, ceil_div, over_row, pixel_stride, tails
+from tessera.scheduling.convolution_image import Block, PackedPixels, StagedImage
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ConvolutionSpec, kernel_module
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
@@ -55,11 +56,6 @@ def multiplies_pairs(spec: ConvolutionSpec, native_bf16: bool) -> bool:
     return native_bf16 and raw.dtype is bf16 and spec.accumulator.dtype is fp32
 
 
-def tails(pixels: int) -> tuple[int, ...]:
-    """Heights of the smaller register tiles that finish a row of results, largest first."""
-    return tuple(sorted({height for height in (-(-pixels // 2), -(-pixels // 4)) if height < pixels}, reverse=True))
-
-
 class _ConvolutionLowering:
     def __init__(
         self,
@@ -70,11 +66,10 @@ class _ConvolutionLowering:
     ) -> None:
         self.spec, self.builder, self.arguments = spec, builder, arguments
         self.pairs = pairs = HALF in spec.arguments[spec.weights].axes
-        self.by, self.bx = schedule.integers("tile")
         self.ry, self.mr, self.nr = schedule.integers("micro")
         self.kh, self.kw, self.channels = schedule.integers("window")
         self.unroll = schedule.integer("unroll")
-        self.tails = tails(self.mr) if schedule["tails"] else ()
+        self.heights = (self.mr, *tails(self.mr)) if schedule["tails"] else (self.mr,)
         self.split = str(schedule["parallel"])
         self.pixels_outer = schedule["order"] == "rows"
         self.element = bf16 if pairs else spec.accumulator.dtype
@@ -82,9 +77,12 @@ class _ConvolutionLowering:
         self.depth = -(-self.channels // self.step) * self.step
         self.image = spec.image.arguments[0] if pairs and spec.image.operation == "cast" else spec.image
         self.merge = bool(schedule["merge"])
+        pixel = pixel_stride(self.depth, self.element.itemsize, self.merge)
+        self.sizes = BlockSizes(builder, schedule, spec.window, pixel)
         self.staged: StagedImage | None = None
         if schedule["pack_a"]:
-            self.staged = StagedImage(spec, schedule, builder, self.image, self.element, self.depth, self._writer)
+            packed = PackedPixels(self.element, self.depth, pixel)
+            self.staged = StagedImage(spec, schedule, builder, self.image, packed, self._writer)
 
     # -- the nest -------------------------------------------------------------------------------------------------
 
@@ -92,19 +90,26 @@ class _ConvolutionLowering:
         builder, spec = self.builder, self.spec
         axes = (*spec.batch, "y", "x", "n")
         self.extents = {axis: self._extent(axis) for axis in (*axes, "h", "w", "c")}
-        steps = [1] * len(spec.batch) + [self.by, self.bx, self.nr]
+        steps = [1] * len(spec.batch) + [self.ry, self.mr, self.nr]
         place = {"batch": 0, "rows": len(spec.batch), "pixels": len(axes) - 2, "columns": len(axes) - 1}[self.split]
-        with ExitStack() as nest:
-            bounds = nest.enter_context(builder.parallel([self.extents[axis] for axis in axes], steps, place))
+        with builder.parallel([self.extents[axis] for axis in axes], steps, place) as bounds:
+            *batch, (top, bottom), (left, right), channels = bounds
+            by, bx, line = self.sizes.of(builder.sub(bottom, top), builder.sub(right, left))
             self.at: dict[str, SSAValue] = {}
-            for axis, step, (lower, upper) in zip(axes[:-1], steps, bounds, strict=False):
-                self.at[axis] = nest.enter_context(builder.loop(lower, upper, step)).index
-            ends = [upper for _, upper in bounds]
-            sizes = [
-                builder.minimum(builder.index(step), builder.sub(ends[place], self.at[axis]))
-                for axis, step, place in (("y", self.by, -3), ("x", self.bx, -2))
-            ]
-            self._block(Block(self.at["y"], self.at["x"], *sizes), bounds[-1])
+            with ExitStack() as nest:
+                for axis, (lower, upper) in zip(spec.batch, batch, strict=True):
+                    self.at[axis] = nest.enter_context(builder.loop(lower, upper, 1)).index
+                y = nest.enter_context(self._blocks(top, bottom, by))
+                x = nest.enter_context(self._blocks(left, right, bx))
+                rows, columns = builder.minimum(by, builder.sub(bottom, y)), builder.minimum(bx, builder.sub(right, x))
+                self._block(Block(y, x, rows, columns, line), channels)
+
+    @contextmanager
+    def _blocks(self, lower: SSAValue, upper: SSAValue, size: SSAValue) -> Iterator[SSAValue]:
+        """A loop over blocks along one side of the results: where each begins."""
+        builder = self.builder
+        with builder.loop(builder.index(0), ceil_div(builder, builder.sub(upper, lower), size), 1) as loop:
+            yield builder.add(lower, builder.mul(loop.index, size))
 
     def _extent(self, axis: str) -> SSAValue:
         # The result first: packed weights have rows and panels, not channels.
@@ -121,17 +126,17 @@ class _ConvolutionLowering:
                 self._over_results(block, partial(self._tile, block, panel.index, first))
             return
 
-        def panels(rows: int, row: SSAValue, x: SSAValue, mr: int) -> None:
+        def panels(rows: int, row: SSAValue, tile: RowTile) -> None:
             with builder.loop(*channels, self.nr) as panel:
-                self._tile(block, panel.index, self._first_weight(panel.index), rows, row, x, mr)
+                self._tile(block, panel.index, self._first_weight(panel.index), rows, row, tile)
 
         self._over_results(block, panels)
 
-    def _over_results(self, block: Block, body: Callable[[int, SSAValue, SSAValue, int], None]) -> None:
-        """Register tiles over a block: `body` gets rows and first row, first pixel and pixels of each."""
+    def _over_results(self, block: Block, body: Callable[[int, SSAValue, RowTile], None]) -> None:
+        """Register tiles over a block: `body` gets how many rows, the first one, and what each is along the row."""
         for rows, lower, upper in self._row_loops(block.rows):
             with self.builder.loop(lower, upper, rows) as row:
-                self._over_pixels(block.columns, partial(body, rows, row.index))
+                over_row(self.builder, block.columns, self.heights, partial(body, rows, row.index))
 
     def _row_loops(self, rows: SSAValue) -> Sequence[tuple[int, SSAValue, SSAValue]]:
         """(rows of a register tile, first row, end): several rows at once, then one by one what is left."""
@@ -141,32 +146,6 @@ class _ConvolutionLowering:
         several = builder.index(self.ry)
         middle = builder.mul(builder.floor_div(rows, several), several)
         return ((self.ry, zero, middle), (1, middle, rows))
-
-    def _over_pixels(self, columns: SSAValue, body: Callable[[SSAValue, int], None]) -> None:
-        """Register tiles along a row of the block: full ones, then one smaller tile for what is left, if there are."""
-        builder, zero = self.builder, self.builder.index(0)
-        heights = self.tails
-        # A full tile also takes a rest larger than the largest tail; what it computes too much is not stored.
-        most = heights[0] if heights else 0
-        full = builder.add(builder.sub(columns, builder.index(most)), builder.index(self.mr - 1))
-        start = builder.mul(builder.floor_div(full, builder.index(self.mr)), builder.index(self.mr))
-        with builder.loop(zero, start, self.mr) as loop:
-            body(loop.index, self.mr)
-        rest = builder.sub(columns, start)
-
-        def finish(left: tuple[int, ...]) -> tuple[SSAValue, ...]:
-            head, *others = left
-
-            def then() -> tuple[SSAValue, ...]:
-                body(start, head)
-                return ()
-
-            more = (lambda: finish(tuple(others))) if others else None
-            floor = others[0] if others else 0
-            return builder.branch(builder.compare(rest, builder.index(floor), "sgt"), then, more)
-
-        if heights:
-            finish(heights)
 
     def _writer(self, sizes: dict[str, int], at: Mapping[str, SSAValue], bounded: Mapping[str, bool]) -> TileWriter:
         """A writer of the operand or epilogue expressions at a position."""
@@ -187,11 +166,9 @@ class _ConvolutionLowering:
             panel = builder.add(builder.mul(self.at[self.spec.groups], panels), panel)
         return builder.mul(panel, builder.index(self.kh * self.kw * self.depth // self.step))
 
-    def _tile(
-        self, block: Block, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, x: SSAValue, mr: int
-    ) -> None:
-        """Sums, and stores, a register tile: `rows` rows of `mr` results from (row, x) of the block on."""
-        builder = self.builder
+    def _tile(self, block: Block, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, tile: RowTile) -> None:
+        """Sums, and stores, a register tile of `rows` rows of results from `row` of the block on."""
+        builder, mr = self.builder, tile.height
         sums: Sequence[SSAValue] = [builder.splat(0, self.spec.accumulator.dtype, (mr, self.nr))] * rows
         kw, depth = (1, self.kw * self.depth) if self.merge else (self.kw, self.depth)
         line = builder.index(kw * depth // self.step)
@@ -204,7 +181,7 @@ class _ConvolutionLowering:
                     c = loop.index if self.step == 1 else builder.mul(loop.index, builder.index(self.step))
                     loop.yielded = tuple(
                         builder.mma(
-                            self._read(block, row, x, number, down.index, across.index, c, mr),
+                            self._read(block, row, tile, number, down.index, across.index, c),
                             weights,
                             total,
                             mr,
@@ -218,7 +195,7 @@ class _ConvolutionLowering:
             down.sums = across.sums
         for number, total in enumerate(down.sums):
             y = builder.add(builder.add(block.y, row), builder.index(number))
-            self._epilogue(total, y, builder.add(block.x, x), channel, mr)
+            self._epilogue(total, y, builder.add(block.x, tile.x), channel, tile)
 
     def _rows_inside(self, block: Block, row: SSAValue, rows: int) -> tuple[SSAValue, SSAValue]:
         """The rows of the window, from one to the end, that meet the image in any of so many rows of results."""
@@ -263,12 +240,11 @@ class _ConvolutionLowering:
         self,
         block: Block,
         row: SSAValue,
-        x: SSAValue,
+        tile: RowTile,
         number: int,
         kh: SSAValue,
         kw: SSAValue,
         c: SSAValue,
-        mr: int,
     ) -> SSAValue:
         """Pixels of the image that row `number` of the register tile needs at one element of the window."""
         builder, window = self.builder, self.spec.window
@@ -277,28 +253,29 @@ class _ConvolutionLowering:
             builder.mul(row, builder.index(window.stride[0])), builder.mul(kh, builder.index(window.dilation[0]))
         )
         column = builder.mul(kw, builder.index(window.dilation[1]))
-        shape = (mr, self.step)
+        shape = (tile.height, self.step)
         if self.staged is not None:
-            return builder.load(self.staged.scratch, [down, x, column, c], [1, 3], shape, [True, True])
+            first = builder.add(builder.mul(tile.x, builder.index(window.stride[1])), column)
+            return self.staged.read(block, down, first, c, shape)
         h = builder.add(builder.mul(block.y, builder.index(window.stride[0])), down)
-        at = {"h": h, "x": builder.add(block.x, x), "w": column, "c": c}
-        writer = self._writer({"x": mr, "c": self.step}, at, {"x": False, "c": True})
+        at = {"h": h, "x": builder.add(block.x, tile.x), "w": column, "c": c}
+        writer = self._writer({"x": tile.height, "c": self.step}, at, {"x": tile.inside, "c": True})
         writer.any_outside = True
         return writer.write(self.image, shape)
 
-    def _epilogue(self, total: SSAValue, y: SSAValue, x: SSAValue, channel: SSAValue, mr: int) -> None:
+    def _epilogue(self, total: SSAValue, y: SSAValue, x: SSAValue, channel: SSAValue, tile: RowTile) -> None:
         at = {"y": y, "x": x, "n": channel}
-        writer = self._writer({"x": mr, "n": self.nr}, at, {"x": False, "n": False})
+        writer = self._writer({"x": tile.height, "n": self.nr}, at, {"x": tile.inside, "n": False})
         writer.define(self.spec.accumulator, total)
         where = {**{axis: self.at[axis] for axis in self.spec.batch}, **at}
         for output in self.spec.outputs:
             axes = self.spec.arguments[output.argument].axes
             self.builder.store(
-                writer.write(output.value, (mr, self.nr)),
+                writer.write(output.value, (tile.height, self.nr)),
                 self.arguments[output.argument].value,
                 [where[axis] for axis in axes],
                 [axes.index("x"), axes.index("n")],
-                [False, False],
+                [tile.inside, False],
             )
 
 

@@ -13,9 +13,10 @@ from xdsl.ir import SSAValue
 from tessera.dtypes import DType
 from tessera.scheduling.attributes import buffer_type
 from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.convolution_blocks import scratch_rows
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ConvolutionSpec, Window, unit_axis
+from tessera.scheduling.spec import ConvolutionSpec, unit_axis
 from tessera.scheduling.writer import TileWriter
 
 TURNED = 16
@@ -26,12 +27,26 @@ COPIED = 64
 
 @dataclass(frozen=True)
 class Block:
-    """A block of results: where it begins, and how many rows and columns it has."""
+    """A block of results: where it begins, how many rows and columns it has, and the elements of scratch memory from a
+    row of its pixels to the next.
+    """
 
     y: SSAValue
     x: SSAValue
     rows: SSAValue
     columns: SSAValue
+    line: SSAValue
+
+
+@dataclass(frozen=True)
+class PackedPixels:
+    """What a pixel is in scratch memory: its dtype, its channels, rounded up to what one product takes, and the
+    elements from one to the next.
+    """
+
+    element: DType
+    depth: int
+    stride: int
 
 
 class Writers(Protocol):
@@ -45,7 +60,8 @@ class Writers(Protocol):
 class StagedImage:
     """Scratch memory for a block of the image, and the code that fills it.
 
-    `scratch` is [row, x, column, channel], column `stride x + column`. With the knob `merge` the channels of
+    `scratch` is [element, x, column, channel]: the first index counts single elements, since rows are apart by what a
+    block needs; x steps from result to result, and column from pixel to pixel. With the knob `merge` the channels of
     neighbouring columns follow each other: a row of the window is one run.
     """
 
@@ -55,20 +71,31 @@ class StagedImage:
         schedule: Schedule,
         builder: TileBuilder,
         image: Value,
-        element: DType,
-        depth: int,
+        packed: PackedPixels,
         writers: Writers,
     ) -> None:
-        """`image` is what is copied, as `element`; `depth` its channels, rounded up to what one product takes."""
+        """`image` is what is copied."""
         self.spec, self.builder, self.image = spec, builder, image
-        self.element, self.depth, self.writers = element, depth, writers
+        self.element, self.depth, self.pixel, self.writers = packed.element, packed.depth, packed.stride, writers
         self.kh, self.kw, self.channels = schedule.integers("window")
-        rows, line, columns, pixel = scratch_shape(schedule, spec.window, depth, element.itemsize)
-        run = self.kw * depth if schedule["merge"] else depth
-        step = spec.window.stride[1] * pixel
-        _, bx = schedule.integers("tile")
-        kind = buffer_type(element, [line, step, pixel, 1], [rows, bx, columns, run])
+        memory = scratch_rows(schedule, spec.window, self.pixel)
+        run = self.kw * self.depth if schedule["merge"] else self.depth
+        strides = [1, spec.window.stride[1] * self.pixel, self.pixel, 1]
+        _, most, _ = schedule.integers("micro")
+        kind = buffer_type(self.element, strides, [memory.rows * memory.line, most, TURNED, run])
         self.scratch = builder.alloc(kind, "L2")
+
+    def read(
+        self, block: Block, row: SSAValue, column: SSAValue, channel: SSAValue, shape: tuple[int, int]
+    ) -> SSAValue:
+        """The pixels that so many neighbouring results need, from a row and column of the block on."""
+        place = [self._place(block, row, column), *[self.builder.index(0)] * 2, channel]
+        return self.builder.load(self.scratch, place, [1, 3], shape, [True, True])
+
+    def _place(self, block: Block, row: SSAValue, column: SSAValue) -> SSAValue:
+        """The element at which a pixel begins."""
+        builder = self.builder
+        return builder.add(builder.mul(row, block.line), builder.mul(column, builder.index(self.pixel)))
 
     def fill(self, block: Block, height: SSAValue, width: SSAValue) -> None:
         """Copies the pixels that a block of results needs, and zeros where the window leaves the image of so many rows
@@ -88,13 +115,13 @@ class StagedImage:
             h = builder.add(first, loop.index)
 
             def inside() -> list[SSAValue]:
-                self._zeros(loop.index, zero, before)
-                self._copy(loop.index, h, column, before, end)
-                self._zeros(loop.index, end, columns)
+                self._zeros(block, loop.index, zero, before)
+                self._copy(block, loop.index, h, column, before, end)
+                self._zeros(block, loop.index, end, columns)
                 return []
 
             def outside() -> list[SSAValue]:
-                self._zeros(loop.index, zero, columns)
+                self._zeros(block, loop.index, zero, columns)
                 return []
 
             below = builder.compare(h, height, "slt")
@@ -107,32 +134,35 @@ class StagedImage:
         steps = builder.mul(builder.sub(results, builder.index(1)), builder.index(stride))
         return builder.add(steps, builder.index(span + 1))
 
-    def _zeros(self, row: SSAValue, lower: SSAValue, upper: SSAValue) -> None:
+    def _zeros(self, block: Block, row: SSAValue, lower: SSAValue, upper: SSAValue) -> None:
         builder = self.builder
         with builder.loop(lower, upper, 1) as column:
             for channel, lanes in _pieces(0, self.depth, COPIED):
                 zeros = builder.splat(0.0, self.element, (1, lanes))
-                self._put(zeros, row, column.index, builder.index(channel))
+                self._put(block, zeros, row, column.index, builder.index(channel))
 
-    def _put(self, value: SSAValue, row: SSAValue, column: SSAValue, channel: SSAValue) -> None:
-        inside = [True, True]
-        self.builder.store(value, self.scratch, [row, self.builder.index(0), column, channel], [2, 3], inside)
+    def _put(self, block: Block, value: SSAValue, row: SSAValue, column: SSAValue, channel: SSAValue) -> None:
+        place = [self._place(block, row, column), *[self.builder.index(0)] * 2, channel]
+        self.builder.store(value, self.scratch, place, [2, 3], [True, True])
 
-    def _copy(self, row: SSAValue, h: SSAValue, first: SSAValue, lower: SSAValue, upper: SSAValue) -> None:
+    def _copy(
+        self, block: Block, row: SSAValue, h: SSAValue, first: SSAValue, lower: SSAValue, upper: SSAValue
+    ) -> None:
         """Columns [lower, upper) of a row of the block, all of which lie inside the image."""
         turned = unit_axis(self.image, self.spec.arguments, "c") == "w"
         if not turned:
-            self._copy_columns(row, h, first, (lower, upper), 1, COPIED)
+            self._copy_columns(block, row, h, first, (lower, upper), 1, COPIED)
             return
         builder = self.builder
         several = builder.index(TURNED)
         whole = builder.mul(builder.floor_div(builder.sub(upper, lower), several), several)
         middle = builder.add(lower, whole)
-        self._copy_columns(row, h, first, (lower, middle), TURNED, TURNED)
-        self._copy_columns(row, h, first, (middle, upper), 1, TURNED)
+        self._copy_columns(block, row, h, first, (lower, middle), TURNED, TURNED)
+        self._copy_columns(block, row, h, first, (middle, upper), 1, TURNED)
 
     def _copy_columns(
         self,
+        block: Block,
         row: SSAValue,
         h: SSAValue,
         first: SSAValue,
@@ -146,34 +176,17 @@ class StagedImage:
         with builder.loop(*columns, pixels) as column:
             at = {"h": h, "x": builder.index(0), "w": builder.add(first, column.index)}
             with builder.loop(builder.index(0), builder.index(whole), channels) as channel:
-                self._put(self._pixels(at, channel.index, pixels, channels), row, column.index, channel.index)
+                self._put(block, self._pixels(at, channel.index, pixels, channels), row, column.index, channel.index)
             for start, lanes in _pieces(whole, self.channels, channels):
                 place = builder.index(start)
-                self._put(self._pixels(at, place, pixels, lanes), row, column.index, place)
+                self._put(block, self._pixels(at, place, pixels, lanes), row, column.index, place)
             if self.depth > self.channels:
                 zeros = builder.splat(0.0, self.element, (pixels, 1))
-                self._put(zeros, row, column.index, builder.index(self.channels))
+                self._put(block, zeros, row, column.index, builder.index(self.channels))
 
     def _pixels(self, at: Mapping[str, SSAValue], channel: SSAValue, pixels: int, channels: int) -> SSAValue:
         writer = self.writers({"w": pixels, "c": channels}, {**at, "c": channel}, {"w": True, "c": True})
         return writer.write(self.image, (pixels, channels))
-
-
-def scratch_shape(schedule: Schedule, window: Window, depth: int, itemsize: int) -> tuple[int, int, int, int]:
-    """Rows of a block of the image, elements from one to the next, columns, elements from one to the next."""
-    (by, bx), (kh, kw, _) = schedule.integers("tile"), schedule.integers("window")
-    rows = (by - 1) * window.stride[0] + (kh - 1) * window.dilation[0] + 1
-    columns = (bx - 1) * window.stride[1] + (kw - 1) * window.dilation[1] + 1
-    pixel = depth if schedule["merge"] else _pixel_stride(depth, itemsize)
-    return rows, columns * pixel + COPIED, columns, pixel
-
-
-def _pixel_stride(depth: int, itemsize: int) -> int:
-    """Elements from a pixel to the next in scratch memory: a line apart from a power of two, so that neighbouring
-    pixels do not fall into the same cache set.
-    """
-    line = 64 // itemsize
-    return depth if depth * itemsize % 512 else depth + line
 
 
 def _pieces(first: int, end: int, largest: int) -> Iterator[tuple[int, int]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.dtypes import DType
-from tessera.scheduling.convolution import multiplies_pairs, tails
-from tessera.scheduling.convolution_image import scratch_shape
+from tessera.scheduling.convolution import multiplies_pairs
+from tessera.scheduling.convolution_blocks import block_size, pixel_stride, scratch_rows
 from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import ConvolutionSpec, Window, under_cast, unit_axis
 from tessera.target import Target
 
@@ -29,8 +29,12 @@ NEAR_IMAGE = 4 << 20
 """Bytes of an image up to which the caches hold it: from memory, pixels come faster in blocks."""
 FEW_ROWS = 8
 """Rows of results up to which those that meet padding are many: 2 of 7 leave out a third of a window of 3 rows."""
-LONG_ROW = 224
-"""Results in a row from which its last register tile hardly matters."""
+MOST_COLUMNS, MOST_ROWS = 1 << 14, 1 << 8
+"""Results along either side of a block, however few bytes they take."""
+BLOCK_ROWS = 8
+"""Rows of results that a block had better have: narrower ones copy less around them."""
+EVEN = 0.9
+"""How even shares have to be: the mean of workers' work over the largest."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +118,19 @@ def padded_depth(problem: ConvolutionProblem) -> int:
     return problem.depth + problem.depth % 2 if problem.pairs else problem.depth
 
 
-def scratch_bytes(schedule: Schedule, problem: ConvolutionProblem) -> int:
+def scratch_bytes(schedule: Mapping[str, KnobValue], problem: ConvolutionProblem) -> int:
     """Bytes of a block of the image in scratch memory."""
-    rows, line, *_ = scratch_shape(schedule, problem.window, padded_depth(problem), problem.element.itemsize)
+    rows, line = scratch_rows(schedule, problem.window, _pixel(schedule, problem))
     return rows * line * problem.element.itemsize
+
+
+def block_of(schedule: Mapping[str, KnobValue], problem: ConvolutionProblem) -> tuple[int, int]:
+    """Rows and columns of the blocks in which one worker would make all results."""
+    return block_size(schedule, problem.window, _pixel(schedule, problem), problem.rows, problem.columns)
+
+
+def _pixel(schedule: Mapping[str, KnobValue], problem: ConvolutionProblem) -> int:
+    return pixel_stride(padded_depth(problem), problem.element.itemsize, bool(schedule["merge"]))
 
 
 def _registers(schedule: Schedule, problem: ConvolutionProblem) -> bool:
@@ -193,7 +206,11 @@ def space(problem: ConvolutionProblem) -> Space[ConvolutionProblem]:
     start = default_schedule(problem)
     tiles = tuple(sorted(set(_tiles(problem, start.integers("tile")))))  # type: ignore[arg-type]
     knobs = (
-        Knob("tile", tiles, "rows and columns of a block of results, whose pixels are in scratch memory together"),
+        Knob(
+            "tile",
+            tiles,
+            "rows and columns of a block of results, whose pixels are in scratch memory together; more of shorter rows",
+        ),
         Knob("micro", _micros(problem), "register tile: rows, columns and channels of results"),
         Knob("window", ((*problem.kernel, problem.depth),), "rows and columns of the window, channels"),
         Knob("unroll", (1, 2, 4, 8), "steps of the innermost loop emitted one after another"),
@@ -208,29 +225,28 @@ def space(problem: ConvolutionProblem) -> Space[ConvolutionProblem]:
 
 
 def default_schedule(problem: ConvolutionProblem) -> Schedule:
-    """Register tiles that divide rows of results well, and blocks of which the second cache holds several.
+    """Register tiles as high as there are registers for, and blocks of which the second cache holds several. Sizes of
+    images hardly matter, so that few kernels serve all.
 
-    On one thread of Zen 4 ResNet-50's layers take 0.97 of oneDNN's time in fp32, 1.00 in bf16 (geometric means, batch
+    On one thread of Zen 4 ResNet-50's layers take 0.93 of oneDNN's time in fp32, 0.95 in bf16 (geometric means, batch
     of 1, weights packed beforehand in both).
     """
-    ry, mr = _register_tile(problem)
     schedule = Schedule(
-        tile=(ry, mr),
-        micro=(ry, mr, problem.panel),
+        tile=(1, 1),
+        micro=(*_register_tile(problem), problem.panel),
         window=(*problem.kernel, problem.depth),
         unroll=4,
-        tails=problem.columns % mr != 0,
+        tails=True,
         pack_a=True,
         merge=problem.window.dilation[1] == 1 and problem.kernel[1] > 1 and problem.depth < FEW_CHANNELS,
         order="rows" if _weights_bytes(problem) <= NEAR_WEIGHTS else "columns",
         parallel="columns",
         fusion=True,
     )
-    schedule = schedule.replace(tile=_block(schedule, problem))
+    schedule = schedule.replace(tile=_tile(schedule, problem))
+    schedule = schedule.replace(parallel=_shares(schedule, problem))
     near = schedule.replace(pack_a=False)
-    if _in_place(near, problem) and _is_read_in_place(problem):
-        schedule = near
-    return schedule.replace(parallel=_shares(schedule, problem))
+    return near if _in_place(near, problem) and _is_read_in_place(problem) else schedule
 
 
 def _is_read_in_place(problem: ConvolutionProblem) -> bool:
@@ -248,77 +264,57 @@ def _weights_bytes(problem: ConvolutionProblem) -> int:
 
 
 def _register_tile(problem: ConvolutionProblem) -> tuple[int, int]:
-    """Rows and pixels of a register tile: few lost pixels at the end of a row, many sums in flight."""
-    vectors = -(-problem.panel * problem.accumulator.itemsize * 8 // problem.target.vector_bits)
-    most = max(1, (problem.target.vector_registers - vectors - 1) // vectors)
-    if problem.columns >= LONG_ROW:
-        return 1, min(most, 14)
-    heights = range(max(1, most // 2), most + 1)
-    best = min(heights, key=lambda mr: (_wasted(problem.columns, mr) * (1.0 + 0.15 * (1 - mr / most)), -mr))
-    best = min(best, max(problem.columns, 1))
-    rows = min(most // best, max(problem.rows, 1))
-    if problem.rows <= FEW_ROWS and problem.window.padding[0]:
-        rows = 1  # each row leaves out the rows of the window that lie in the padding
-    return max(rows, 1), best
-
-
-def _wasted(columns: int, mr: int) -> float:
-    """Pixels computed for each that there is, tails considered."""
-    whole, rest = divmod(columns, mr)
-    last = 0 if not rest else min([height for height in (*tails(mr), mr) if height >= rest])
-    return (whole * mr + last) / max(columns, 1)
-
-
-def _block(schedule: Schedule, problem: ConvolutionProblem) -> tuple[int, int]:
-    """The largest block, rows of results first, that fits its part of the cache."""
-    ry, mr, _ = schedule.integers("micro")
-    columns = -(-max(problem.columns, 1) // mr) * mr
-    if problem.rows == 1:
-        columns = max(columns, SCRATCH_BYTES // (problem.element.itemsize * max(problem.depth, 1)) // mr * mr)
-    while columns > mr and scratch_bytes(schedule.replace(tile=(ry, columns)), problem) > SCRATCH_BYTES:
-        columns -= mr
-    whole = columns
-    if problem.rows == 1:
-        whole = _pixels(problem, mr, columns)
-    elif columns < problem.columns:  # even blocks
-        count = -(-problem.columns // columns)
-        whole = min(columns, -(-problem.columns // (count * mr)) * mr)
-    rows = ry
-    most = -(-max(problem.rows, 1) // ry) * ry
-    while rows < most and scratch_bytes(schedule.replace(tile=(rows + ry, whole)), problem) <= SCRATCH_BYTES:
-        rows += ry
-    if rows < most:
-        count = -(-most // rows)
-        rows = -(-most // (count * ry)) * ry
-    return rows, whole
-
-
-def _pixels(problem: ConvolutionProblem, mr: int, most: int) -> int:
-    """The pixels of a block where all are one row: one of few numbers, so that batches of any size share kernels, and
-    the one that gives workers the most even shares.
+    """Rows and pixels of a register tile: many sums in flight, so that weights are read seldom. Where a row has few
+    pixels, of two rows, unless each had better leave out the rows of the window that lie in the padding.
     """
-    tiles = -(-max(problem.columns, 1) // mr)
-    enough = mr << (tiles - 1).bit_length()
-    if enough <= most or problem.workers == 1:
-        return min(enough, most)
-    choices = [max(mr, most * eighths // 8 // mr * mr) for eighths in (8, 7, 6, 5, 4)]
-    return min(choices, key=lambda size: -(-problem.columns // (size * problem.workers)) * size)
+    vectors = -(-problem.panel * problem.accumulator.itemsize * 8 // problem.target.vector_bits)
+    most = max(1, min(14, (problem.target.vector_registers - vectors - 1) // vectors))
+    leaves_out = problem.rows <= FEW_ROWS and problem.window.padding[0] > 0
+    if problem.rows == 1 or leaves_out or problem.columns > most // 2:
+        return 1, most
+    return 2, max(1, most // 2)
+
+
+def _tile(schedule: Schedule, problem: ConvolutionProblem) -> tuple[int, int]:
+    """The widest block that has rows enough, as many as fit its part of the cache."""
+    ry, mr, _ = schedule.integers("micro")
+
+    def fits(rows: int, columns: int) -> bool:
+        return scratch_bytes(schedule.replace(tile=(rows, columns)), problem) <= SCRATCH_BYTES
+
+    if problem.rows == 1:
+        return ry, _most(mr, MOST_COLUMNS, lambda columns: fits(ry, columns))
+    widths = [mr * tiles for tiles in (16, 8, 4, 2)]
+    columns = next((width for width in widths if fits(BLOCK_ROWS, width)), mr)
+    return _most(ry, MOST_ROWS, lambda rows: fits(rows, columns)), columns
+
+
+def _most(unit: int, most: int, fits: Callable[[int], bool]) -> int:
+    """The largest multiple of a unit that fits; the unit itself where nothing does."""
+    low, high = 1, max(1, most // unit)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle * unit) else (low, middle - 1)
+    return low * unit
 
 
 def _shares(schedule: Schedule, problem: ConvolutionProblem) -> str:
-    """The dimension that gives each worker the same share: several images, blocks of rows or pixels, else channels."""
-    rows, columns = schedule.integers("tile")
-    counts = {
-        "batch": problem.images,
-        "rows": -(-problem.rows // rows),
-        "pixels": -(-problem.columns // columns),
-        "columns": -(-problem.outputs // problem.panel),
-    }
+    """The dimension that is cut into shares: the first of images, rows and pixels of results that gives workers even
+    ones, else the one with the most even. An image that a few blocks hold is copied by all, each for its own channels.
+    """
+    if problem.workers == 1:
+        return "pixels" if problem.rows == 1 else "rows"
+    (ry, mr, _), (by, bx) = schedule.integers("micro"), block_of(schedule, problem)
+    counts = {"rows": -(-problem.rows // ry), "pixels": -(-problem.columns // mr)}
+    channels = {"columns": -(-problem.outputs // problem.panel)}
     workers = problem.workers
+    few = -(-problem.rows // by) * -(-problem.columns // bx) < workers
+    counts = {**channels, **counts} if few else {**counts, **channels}
+    if problem.images > 1:
+        counts = {"batch": problem.images, **counts}
 
-    def even(count: int) -> float:
+    def even(name: str) -> float:
+        count = counts[name]
         return count / (workers * -(-count // workers)) if count else 0.0
 
-    if problem.images == 1:
-        del counts["batch"]
-    return max(counts, key=lambda name: even(counts[name]))
+    return next((name for name in counts if even(name) >= EVEN), max(counts, key=even))

@@ -10,8 +10,8 @@ import torch
 
 from tessera.compiler.convolution import WeightPanels
 from tessera.dtypes import bf16, fp32
-from tessera.scheduling.convolution import tails
-from tessera.scheduling.convolution_space import ConvolutionProblem, default_schedule, scratch_bytes, space
+from tessera.scheduling.convolution_blocks import row_tiles, tails
+from tessera.scheduling.convolution_space import ConvolutionProblem, block_of, default_schedule, scratch_bytes, space
 from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.spec import Window
 from tests.unit.scheduling.problems import AVX2, AVX512
@@ -79,9 +79,32 @@ def test_workers_get_even_shares() -> None:
     assert default_schedule(problem(rows=7, columns=7, outputs=512, depth=512))["parallel"] == "columns"
 
 
-@pytest.mark.parametrize(("pixels", "heights"), [(14, (7, 4)), (12, (6, 3)), (7, (4, 2)), (2, (1,)), (1, ())])
+def test_sizes_of_images_share_schedules() -> None:
+    sizes = [(side + side % 7, side) for side in range(8, 200, 3)]
+    schedules = {default_schedule(problem(rows=rows, columns=columns, workers=1)) for rows, columns in sizes}
+    assert len(schedules) == 1
+    everything = product((1, 4, 9, 40), (1, 4, 9, 40, 300), (1, 2, 3, 8))
+    assert len({default_schedule(problem(rows=r, columns=c, images=i)) for r, c, i in everything}) <= 8
+
+
+def test_small_images_are_one_block_and_blocks_of_large_ones_are_even_and_fit() -> None:
+    start = default_schedule(problem())
+    assert block_of(start, problem(rows=7, columns=7)) == (7, 14)
+    for rows, columns in ((56, 56), (300, 57), (40, 500), (1, 1), (1000, 3)):
+        posed = problem(rows=rows, columns=columns)
+        by, bx = block_of(start, posed)
+        assert scratch_bytes(start.replace(tile=(by, bx)), posed) <= scratch_bytes(start, posed)
+        assert -(-rows // by) * by - rows < -(-rows // by)
+        assert bx % 14 == 0
+
+
+@pytest.mark.parametrize(("pixels", "heights"), [(14, (7, 4, 2)), (12, (6, 3, 2)), (7, (4, 2)), (2, (1,)), (1, ())])
 def test_tails_are_smaller_tiles(pixels: int, heights: tuple[int, ...]) -> None:
     assert tails(pixels) == heights
+    for columns in range(100):
+        tiles = row_tiles(columns, (pixels, *heights))
+        assert 0 <= sum(height * count for height, count in tiles.items()) - columns <= 1
+        assert all(tiles[height] <= 1 for height in heights)
 
 
 def test_the_model_counts_lost_pixels_and_lone_workers() -> None:
