@@ -21,8 +21,7 @@ from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.convolution_space import convolution_problem
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.families import Problem
-from tessera.scheduling.mapreduce import kept_values
-from tessera.scheduling.mapreduce_cost import operation_cost
+from tessera.scheduling.keeping import kept_values, made_again, operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.pressure import live_values
 from tessera.scheduling.schedule import KnobValue, Schedule
@@ -154,7 +153,7 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
     first_output = min(output.argument for output in spec.outputs)
     values = post_order(output.value for output in spec.outputs)
     passes = max((output.value.stage for output in spec.outputs), default=0) + 1
-    dear = len(kept_values(spec))
+    kept = kept_values(spec)
     live = max(1, sum(value.is_reduction for value in values), live_values(values))
     flops = sum(operation_cost(value.operation) for value in values)
 
@@ -166,7 +165,8 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
         bytes_in=0,
         bytes_out=0,
         passes=passes,
-        dear=dear,
+        dear=len(kept),
+        again=sum(made_again(value, spec.reduced or "", kept) for value in kept),
         live=live,
         flops=flops,
         target=target,

@@ -201,7 +201,10 @@ class Partition:
         return group.mapping[operand] if dims == dims_of(operand) else None
 
     def _accepts(self, group: Group, operation: GraphOperation) -> bool:
-        """Whether `operation` may join without a path leaving and re-entering the group."""
+        """Whether `operation` may join: the group has room for it, and no path leaves the group and comes back.
+
+        An empty group has room for any operation, so that one with more instructions than fit is a kernel of its own.
+        """
         if group.kind in ("layout", "attention") or len(group.operations) >= self.limit:
             return False
         if group.operations and group.instructions + instructions_of(operation) > room_in(group.kind, self.depth):
@@ -247,9 +250,12 @@ class Partition:
     # -- maps and reductions side by side -----------------------------------------------------------------------------
 
     def _merge_siblings(self) -> None:
-        """Groups over the same domain that read the same tensor, and nothing of each other, read it once.
+        """Groups of maps and reductions over one domain that read the same tensor along all of it, and nothing of each
+        other, become one, which reads that tensor once.
 
-        A quarter of the room for instructions is theirs: longer kernels are not bound by what they read.
+        Together they may have a quarter of the room that a group has otherwise: longer kernels are not bound by what
+        they read, so that reading it once gains nothing. Groups are looked at in the order of the function, each joined
+        with the first that fits of those before it, and with no more than that one for each tensor.
         """
         readers: dict[SSAValue, list[Group]] = {}
         for group in list(self.groups):

@@ -18,7 +18,8 @@ from tessera.dtypes import DType
 from tessera.ir import tile
 from tessera.scheduling.attributes import buffer_type
 from tessera.scheduling.builder import Loop, TileBuilder
-from tessera.scheduling.expression import TRANSCENDENTAL, WALK, Value, post_order
+from tessera.scheduling.expression import WALK, Value, post_order
+from tessera.scheduling.keeping import kept_values
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec, Output, kernel_module
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
@@ -57,21 +58,6 @@ def combine(reduction: Value, a: SSAValue, b: SSAValue) -> Operation:
     """The operation that joins two partial results of a reduction."""
     table = _COMBINE_FLOAT if reduction.dtype.kind == "float" else _COMBINE_INTEGER
     return table[reduction.kind](a, b)
-
-
-def kept_values(spec: MapReduceSpec) -> list[Value]:
-    """Dear values that a later pass needs again: candidates for scratch memory, in the order of their making."""
-    if spec.reduced is None:
-        return []
-    needed: dict[Value, set[int]] = {}
-    for value in post_order(output.value for output in spec.outputs):
-        for argument in value.arguments:
-            needed.setdefault(argument, set()).add(value.stage - value.is_reduction)
-    return [
-        value
-        for value, passes in needed.items()
-        if spec.reduced in value.axes and max(passes) > value.stage and value.operation in TRANSCENDENTAL
-    ]
 
 
 def lower_map_reduce(spec: MapReduceSpec, schedule: Schedule, lanes: int) -> ModuleOp:

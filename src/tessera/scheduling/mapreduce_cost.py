@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from tessera.ops.counting import FUNCTION_OPERATIONS
 from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue
@@ -16,11 +15,6 @@ ROW_CYCLES: Final = 40
 """Per row and pass: the loop over whole steps, the masked rest, the sum across lanes."""
 SHORT_RUN: Final = 512
 """Bytes of one row below which walking down rows misses what prefetchers fetch."""
-
-
-def operation_cost(operation: str) -> int:
-    """Vector instructions that one operation of an expression takes per vector of fp32."""
-    return FUNCTION_OPERATIONS.get(operation, 1)
 
 
 def map_reduce_work(problem: MapReduceProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
@@ -44,7 +38,7 @@ def _arithmetic(
     width, vector = cast(tuple[int, int], schedule["tile"])[1], rates.vector_bytes // 4
     unroll = max(1, width // vector)
     depth = 1 if problem.by_rows else max(problem.reduced, 1)
-    again = problem.dear * FUNCTION_OPERATIONS["exp"] if problem.passes > 1 and not schedule["keep"] else 0
+    again = 0 if schedule["keep"] else problem.again
     passes = max(problem.passes, 1)
     operations = problem.flops + again + 2 * passes  # a load and a store or an accumulation per pass
     # Half of the operations are no multiplications and go to other ports than the peak counts.

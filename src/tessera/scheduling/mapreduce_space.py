@@ -15,7 +15,8 @@ class MapReduceProblem:
 
     `outer` is the number of rows (or of lane blocks' repetitions), `reduced` the extent of the reduced axis (1 for a
     map), `lanes` the extent of the lane axis; `bytes_in`, `bytes_out` the compulsory traffic; `passes` the walks along
-    the reduced axis; `dear` the number of values worth keeping; `flops` per element.
+    the reduced axis; `dear` the number of values worth keeping, `again` the instructions that making those anew takes;
+    `flops` per element.
     """
 
     outer: int
@@ -26,6 +27,7 @@ class MapReduceProblem:
     bytes_out: int
     passes: int
     dear: int
+    again: int
     live: int
     flops: int
     target: Target

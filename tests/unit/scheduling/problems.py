@@ -7,7 +7,7 @@ from dataclasses import replace
 from tessera.dtypes import DType
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.expression import Value, post_order
-from tessera.scheduling.mapreduce import kept_values
+from tessera.scheduling.keeping import kept_values, made_again
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.spec import ContractionSpec, MapReduceSpec, unit_axis
 from tessera.target import MemoryLevel, Target
@@ -63,6 +63,7 @@ def map_reduce_problem(spec: MapReduceSpec, rows: int, columns: int, target: Tar
     by_rows = spec.reduced == spec.lanes
     values = post_order(output.value for output in spec.outputs)
     reduced = columns if by_rows else rows
+    kept = kept_values(spec)
     return MapReduceProblem(
         outer=rows if by_rows or spec.reduced is None else 1,
         reduced=1 if spec.reduced is None else reduced,
@@ -71,7 +72,8 @@ def map_reduce_problem(spec: MapReduceSpec, rows: int, columns: int, target: Tar
         bytes_in=4 * rows * columns,
         bytes_out=4 * rows * columns,
         passes=max(output.value.stage for output in spec.outputs) + 1,
-        dear=len(kept_values(spec)),
+        dear=len(kept),
+        again=sum(made_again(value, spec.reduced or "", kept) for value in kept),
         live=max(1, sum(value.is_reduction for value in values)),
         flops=len(values),
         target=target,

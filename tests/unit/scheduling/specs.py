@@ -94,9 +94,16 @@ def mixed_matmul(a_dtype: DType, b_dtype: DType, *, b_axes: str = "kn", common: 
 
 
 def rows(
-    operator: str, dtype: DType, parameters: int = 0, outer: Sequence[str] = ("o0",), **attributes: object
+    operator: str,
+    dtype: DType,
+    parameters: int = 0,
+    outer: Sequence[str] = ("o0",),
+    before: Sequence[str] = (),
+    **attributes: object,
 ) -> MapReduceSpec:
-    """A row operator along the lane axis `c`, with `parameters` vectors along it (weight, bias)."""
+    """A row operator along the lane axis `c`, with `parameters` vectors along it (weight, bias), of its operand after
+    the maps `before`.
+    """
     recorder = ContractionRecorder()
     recorder.reduced = "c"
     arguments = [
@@ -105,6 +112,8 @@ def rows(
         _argument(dtype, (*outer, "c"), "c"),
     ]
     values = [recorder.read(index, argument) for index, argument in enumerate(arguments[:-1])]
+    for step in before:
+        values[0] = apply(recorder, step, values[0])
     result = recorder.cast(apply(recorder, operator, *values, **attributes), dtype)
     name = f"{operator}_{dtype.name}"
     return MapReduceSpec(name, tuple(arguments), tuple(outer), "c", "c", (Output(len(arguments) - 1, result),))

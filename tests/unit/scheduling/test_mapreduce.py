@@ -15,7 +15,8 @@ from tessera.dtypes import DType, bf16, bool_, fp32, fp64, int32, int64
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
-from tessera.scheduling.mapreduce import identity, kept_values, lower_map_reduce
+from tessera.scheduling.keeping import kept_values
+from tessera.scheduling.mapreduce import identity, lower_map_reduce
 from tessera.scheduling.mapreduce_space import space
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec
@@ -125,6 +126,18 @@ def test_dear_values_are_kept_or_computed_again() -> None:
         assert ("tessera.tile.alloc" in print_module(module)) == bool(keep)
         run_kernel(module, [x, outs[-1]])
     assert torch.equal(*outs)
+
+
+def test_chains_of_maps_are_kept_as_a_whole_where_they_are_dear() -> None:
+    """What a gelu gives is needed in two passes, its erf in none but the first; negating again costs nothing."""
+    chain, weight = kept_values(specs.rows("softmax", fp32, before=["gelu"]))
+    assert (chain.operation, weight.operation) == ("mul", "exp")
+    assert [value.operation for value in kept_values(specs.rows("softmax", fp32, before=["neg", "relu"]))] == ["exp"]
+    x, out = matrix(3, 100), torch.full((3, 100), float("nan"))
+    spec = specs.rows("softmax", fp32, before=["gelu"])
+    schedule = Schedule(tile=(1, 16), keep=1024, ahead=False, nontemporal=False, parallel="outer", fusion=True)
+    run_kernel(lower_map_reduce(spec, schedule, 8), [x, out])
+    specs.close(out, torch.softmax(torch.nn.functional.gelu(x.double()), -1), 1.0)
 
 
 def test_the_next_row_is_fetched_once_and_changes_no_result() -> None:

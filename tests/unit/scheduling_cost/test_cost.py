@@ -10,8 +10,8 @@ from tessera.dtypes import bf16, fp32
 from tessera.scheduling.choice import modelled_choice
 from tessera.scheduling.contraction_space import ContractionProblem, default_schedule, space
 from tessera.scheduling.cost import BINDINGS, Estimate, RooflineModel
+from tessera.scheduling.keeping import operation_cost
 from tessera.scheduling.machine import LEVELS, estimated_ceilings, machine
-from tessera.scheduling.mapreduce_cost import operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.mapreduce_space import default_schedule as default_row_schedule
 from tessera.scheduling.schedule import KnobValue, Schedule
@@ -56,10 +56,12 @@ def product(m: int, n: int, k: int, workers: int = 1) -> ContractionProblem:
     )
 
 
-def rows(outer: int, lanes: int, passes: int = 1, dear: int = 0, flops: int = 2, workers: int = 1) -> MapReduceProblem:
+def rows(
+    outer: int, lanes: int, passes: int = 1, dear: int = 0, again: int = 0, flops: int = 2, workers: int = 1
+) -> MapReduceProblem:
     """A kernel over fp32 rows, one input and one output."""
     size = outer * lanes * 4
-    return MapReduceProblem(outer, lanes, lanes, True, size, size, passes, dear, 3, flops, CPU, workers)
+    return MapReduceProblem(outer, lanes, lanes, True, size, size, passes, dear, again, 3, flops, CPU, workers)
 
 
 def cost(problem: ContractionProblem, **knobs: KnobValue) -> Estimate:
@@ -165,7 +167,7 @@ def test_streaming_stores_hurt_what_stays_in_the_caches() -> None:
 
 
 def test_keeping_dear_values_pays_where_rows_fit_the_cache() -> None:
-    problem = rows(512, 1024, passes=3, dear=1, flops=operation_cost("exp") + 4)
+    problem = rows(512, 1024, passes=3, dear=1, again=operation_cost("exp"), flops=operation_cost("exp") + 4)
     assert row_cost(problem, keep=1024).seconds < row_cost(problem, keep=0).seconds
 
 
