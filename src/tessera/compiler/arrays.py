@@ -251,15 +251,20 @@ def _map_reduce_layout(
             for place, name in enumerate(names):
                 if index == (0 if name == reduced else loads) and not any(classes[place]):
                     walked[name] = len(names) + ones[place]
-        static = tuple(
-            1 if name == "c" and _class(classes, place, index) == 1 else None for name, place in walked.items()
-        )
+        unit = _unit_axis(walked, classes, index, reduced)
+        static = tuple(1 if name == unit else None for name in walked)
         counted = _counted(walked, len(names)) if is_counted else None
         arguments.append(Argument(dtype, tuple(walked), static, is_scalar, counted=counted))
         axes.append(tuple(walked))
         picks.append(tuple(walked.values()))
     outer = names[: -2 if reduced == "r" else -1]
     return ArrayLayout(Pattern(tuple(arguments), outer, reduced, "c", True), tuple(axes), tuple(picks))
+
+
+def _unit_axis(walked: Mapping[str, int], classes: tuple[Column, ...], array: int, reduced: str | None) -> str | None:
+    """The axis whose stride is promised to be 1: the one along lanes, or in a map any other."""
+    units = [name for name, pick in walked.items() if _class(classes, pick, array) == 1]
+    return "c" if "c" in units else units[-1] if units and reduced is None else None
 
 
 def _counted(walked: Mapping[str, int], columns: int) -> Names:

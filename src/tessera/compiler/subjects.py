@@ -37,6 +37,7 @@ from tessera.scheduling.spec import (
     under_cast,
     unit_axis,
 )
+from tessera.scheduling.transposed_map import transposed_axis
 from tessera.scheduling.window_space import window_problem
 from tessera.target import Target
 
@@ -156,6 +157,7 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
     kept = kept_values(spec)
     live = max(1, sum(value.is_reduction for value in values), live_values(values))
     flops = sum(operation_cost(value.operation) for value in values)
+    rows = transposed_axis(spec)
 
     some = MapReduceProblem(
         outer=1,
@@ -185,6 +187,7 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
             bytes_in=sum(sizes[:first_output]),
             bytes_out=sum(sizes[first_output:]),
             workers=workers,
+            rows=extents[rows] if rows is not None else 0,
         )
 
     return pose

@@ -22,6 +22,7 @@ from tessera.scheduling.expression import WALK, Value, post_order
 from tessera.scheduling.keeping import kept_values
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec, Output, kernel_module
+from tessera.scheduling.transposed_map import lower_transposed_map
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 
 _COMBINE_FLOAT: Mapping[str, Callable[[SSAValue, SSAValue], Operation]] = {
@@ -65,6 +66,8 @@ def lower_map_reduce(spec: MapReduceSpec, schedule: Schedule, lanes: int) -> Mod
 
     Rests of a row are finished `lanes` at a time.
     """
+    if schedule.integers("tile")[0] > 1:
+        return lower_transposed_map(spec, schedule)
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     _MapReduceLowering(spec, schedule, lanes, TileBuilder(block), arguments).lower()
     return module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final, cast
 
@@ -13,6 +14,8 @@ LOOP_INSTRUCTIONS: Final = 4
 ISSUE: Final = 4.0
 ROW_CYCLES: Final = 40
 """Per row and pass: the loop over whole steps, the masked rest, the sum across lanes."""
+GATHERED_CYCLES: Final = 2.5
+"""Per element of a transposed operand that rows of a result gather: Zen 4 takes 40 for a vector of fp32."""
 SHORT_RUN: Final = 512
 """Bytes of one row below which walking down rows misses what prefetchers fetch."""
 
@@ -35,7 +38,7 @@ def map_reduce_work(problem: MapReduceProblem, schedule: Mapping[str, KnobValue]
 def _arithmetic(
     problem: MapReduceProblem, schedule: Mapping[str, KnobValue], rows: int, columns: int, rates: Machine
 ) -> float:
-    width, vector = cast(tuple[int, int], schedule["tile"])[1], rates.vector_bytes // 4
+    (height, width), vector = cast(tuple[int, int], schedule["tile"]), rates.vector_bytes // 4
     unroll = max(1, width // vector)
     depth = 1 if problem.by_rows else max(problem.reduced, 1)
     again = 0 if schedule["keep"] else problem.again
@@ -48,8 +51,14 @@ def _arithmetic(
     whole, rest = divmod(columns, width)
     vectors = whole * unroll + -(-rest // vector) * 1.5  # the rest is masked, one vector at a time
     trips = rows * depth * vectors
-    starts = rows * (passes if problem.by_rows else passes * (whole + -(-rest // vector)))
-    return trips * max(arithmetic, issue, chain) + starts * ROW_CYCLES * rates.cycle_s
+    starts = rows * (passes if problem.by_rows else passes * (whole + -(-rest // vector))) / height
+    turning = _turning_cycles(height, vector) * rows * columns if problem.rows else 0.0
+    return trips * max(arithmetic, issue, chain) + (starts * ROW_CYCLES + turning) * rates.cycle_s
+
+
+def _turning_cycles(height: int, vector: int) -> float:
+    """Per element of a transposed operand: gathered, or a share of the shuffles that exchange halves of vectors."""
+    return GATHERED_CYCLES if height == 1 else math.log2(height) / min(height, vector)
 
 
 def _cycles_per_operation(rates: Machine) -> float:

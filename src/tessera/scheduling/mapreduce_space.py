@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from tessera.scheduling.knobs import Knob, Rule, Space
@@ -14,9 +15,10 @@ class MapReduceProblem:
     """What legality and cost depend on.
 
     `outer` is the number of rows (or of lane blocks' repetitions), `reduced` the extent of the reduced axis (1 for a
-    map), `lanes` the extent of the lane axis; `bytes_in`, `bytes_out` the compulsory traffic; `passes` the walks along
-    the reduced axis; `dear` the number of values worth keeping, `again` the instructions that making those anew takes;
-    `flops` per element.
+    map), `lanes` the extent of the lane axis; `rows` that of the axis along which an operand of a map is contiguous
+    instead of along the lanes (`transposed_axis`), 0 without one; `bytes_in`, `bytes_out` the compulsory traffic;
+    `passes` the walks along the reduced axis; `dear` the number of values worth keeping, `again` the instructions that
+    making those anew takes; `flops` per element.
     """
 
     outer: int
@@ -32,11 +34,12 @@ class MapReduceProblem:
     flops: int
     target: Target
     workers: int
+    rows: int = 0
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The extents that a choice of schedule depends on."""
-        return self.outer, self.reduced, self.lanes
+        return self.outer, self.reduced, self.lanes, self.rows
 
 
 STREAMED_BYTES = 4 << 20
@@ -45,11 +48,12 @@ SCRATCH_COLUMNS = (0, 1024, 4096, 16384)
 
 
 def _one_row(schedule: Schedule, problem: MapReduceProblem) -> bool:
-    return schedule.integers("tile")[0] == 1
+    return schedule.integers("tile")[0] == 1 or bool(problem.rows)
 
 
 def _fits_registers(schedule: Schedule, problem: MapReduceProblem) -> bool:
-    vectors = schedule.integers("tile")[1] // (problem.target.vector_bits // 32)
+    rows, columns = schedule.integers("tile")
+    vectors = rows * -(-columns // (problem.target.vector_bits // 32))
     return vectors * problem.live <= 2 * problem.target.vector_registers
 
 
@@ -72,7 +76,7 @@ def _walks_rows_again(schedule: Schedule, problem: MapReduceProblem) -> bool:
 
 
 RULES: tuple[Rule[MapReduceProblem], ...] = (
-    Rule("one-row", "a step walks one row: the first extent of its tile is 1", _one_row),
+    Rule("one-row", "a step walks one row, but for maps of transposed operands", _one_row),
     Rule("vector-registers", "the vectors of one step must not spill much", _fits_registers),
     Rule("scratch-holds-row", "kept values need a scratch row at least as long as the data's", _row_fits),
     Rule("ahead-needs-passes", "the next row is fetched in a second pass along this one", _walks_rows_again),
@@ -85,7 +89,7 @@ def space(problem: MapReduceProblem) -> Space[MapReduceProblem]:
     """All schedules of one map or reduction."""
     lanes = problem.target.vector_bits // 32
     knobs = (
-        Knob("tile", tuple((1, lanes * unroll) for unroll in (1, 2, 4, 8)), "rows and columns of one step"),
+        Knob("tile", _tiles(lanes, bool(problem.rows)), "rows and columns of one step"),
         Knob(
             "keep",
             SCRATCH_COLUMNS,
@@ -99,9 +103,21 @@ def space(problem: MapReduceProblem) -> Space[MapReduceProblem]:
     return Space(knobs, RULES, problem, default_schedule(problem))
 
 
+def _tiles(lanes: int, transposed: bool) -> tuple[tuple[int, int], ...]:
+    rows = [(1, lanes * unroll) for unroll in (1, 2, 4, 8)]
+    sides = [side for side in (4, 8, 16, 32) if side <= 2 * lanes]
+    return (*rows, *itertools.product(sides, sides)) if transposed else tuple(rows)
+
+
 def default_schedule(problem: MapReduceProblem) -> Schedule:
     """A schedule that is good on every machine seen so far."""
     lanes = problem.target.vector_bits // 32
+    few_rows = not problem.by_rows and problem.outer < problem.workers and problem.workers > 1
+    parallel = "lanes" if few_rows else "outer"
+    if problem.rows:
+        tile = _transposed_tile(problem, lanes)
+        streams = problem.bytes_out >= cache_bytes(problem.target)
+        return Schedule(tile=tile, keep=0, ahead=False, nontemporal=streams, parallel=parallel, fusion=True)
     unroll = 4
     while unroll > 1 and (
         lanes * unroll > max(problem.lanes, lanes) or unroll * problem.live > 2 * problem.target.vector_registers
@@ -115,15 +131,24 @@ def default_schedule(problem: MapReduceProblem) -> Schedule:
     )
     # Only where the second pass computes for long: beside a short one, hardware prefetches as well and costs nothing.
     ahead = bool(keep) and problem.passes > 1 and problem.bytes_in >= STREAMED_BYTES
-    few_rows = not problem.by_rows and problem.outer < problem.workers and problem.workers > 1
     return Schedule(
         tile=(1, lanes * unroll),
         keep=keep,
         ahead=ahead,
         nontemporal=problem.bytes_out >= cache_bytes(problem.target),
-        parallel="lanes" if few_rows else "outer",
+        parallel=parallel,
         fusion=True,
     )
+
+
+def _transposed_tile(problem: MapReduceProblem, lanes: int) -> tuple[int, int]:
+    """A square of registers, or less where the matrix is narrow or there is much to keep in them."""
+    rows, columns = lanes, lanes
+    while columns > 4 and columns >= 2 * problem.lanes:
+        columns //= 2
+    while rows > 4 and (rows >= 2 * problem.rows or rows * problem.live > 2 * problem.target.vector_registers):
+        rows //= 2
+    return rows, columns
 
 
 def cache_bytes(target: Target) -> int:

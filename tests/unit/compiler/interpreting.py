@@ -12,6 +12,7 @@ from tessera.compiler.arrays import View
 from tessera.compiler.binding import launches_of
 from tessera.handle import Tensor
 from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter_memory import allocate
 from tessera.ir.verification import verify
 from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf
@@ -43,7 +44,7 @@ def _argument(view: View, words: Sequence[int], leaves: Sequence[Leaf]) -> torch
     number = view.storage.leaf
     if number is None:
         size = 1 + sum((extent - 1) * stride for extent, stride in zip(view.shape, view.strides, strict=True))
-        return torch.full((size,), float("nan"), dtype=view.dtype.torch).as_strided(extents, strides)
+        return allocate((size,), view.dtype.torch).as_strided(extents, strides)
     leaf = leaves[number]
     if view.is_scalar:
         return float(memory_of(leaf))

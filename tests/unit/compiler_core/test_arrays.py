@@ -52,12 +52,20 @@ def test_a_map_over_contiguous_tensors_is_one_line() -> None:
     assert [argument.strides for argument in shaped.pattern.arguments] == [(1,), (1,)]
 
 
-def test_only_a_contiguous_lane_axis_is_promised() -> None:
+def test_each_operand_of_a_map_promises_the_axis_that_it_is_contiguous_along() -> None:
     transposed = view(4, 3, strides=(1, 4))
     shaped = map_reduce_arrays((4, 3), None, [(transposed, same(2)), (view(4, 3), same(2))], 1)
     assert shaped is not None
     assert shaped.extents == {"o0": 4, "c": 3}
-    assert [argument.strides for argument in shaped.pattern.arguments] == [(None, None), (None, 1)]
+    assert [argument.strides for argument in shaped.pattern.arguments] == [(1, None), (None, 1)]
+
+
+def test_a_reduction_promises_a_contiguous_lane_axis_only() -> None:
+    transposed = view(4, 3, strides=(1, 4))
+    arrays = [(transposed, same(2)), (view(4, 3), same(2)), (view(4), (0,))]
+    shaped = map_reduce_arrays((4, 3), (1, 2), arrays, 2)
+    assert shaped is not None
+    assert [argument.strides for argument in shaped.pattern.arguments] == [(None, None), (None, 1), (None,)]
 
 
 def test_a_reduction_over_rows_runs_along_lanes() -> None:

@@ -10,6 +10,7 @@ from tessera.scheduling.expression import Value, post_order
 from tessera.scheduling.keeping import kept_values, made_again
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.spec import ContractionSpec, MapReduceSpec, unit_axis
+from tessera.scheduling.transposed_map import transposed_axis
 from tessera.target import MemoryLevel, Target
 
 AVX2 = Target(
@@ -78,4 +79,5 @@ def map_reduce_problem(spec: MapReduceSpec, rows: int, columns: int, target: Tar
         flops=len(values),
         target=target,
         workers=2,
+        rows=rows if transposed_axis(spec) is not None else 0,
     )

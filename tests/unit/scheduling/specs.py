@@ -148,6 +148,16 @@ def add_scaled(dtype: DType) -> MapReduceSpec:
     return MapReduceSpec(f"add_scaled_{dtype.name}", arguments, ("o0",), None, "c", (Output(3, result),))
 
 
+def add_transposed(dtype: DType, outer: Sequence[str] = ("o0",)) -> MapReduceSpec:
+    """`x + y`, of a tensor that is contiguous along `o0` and one that is so along the lanes, as the result is."""
+    recorder = ContractionRecorder()
+    axes = (*outer, "c")
+    arguments = (_argument(dtype, axes, "o0"), _argument(dtype, axes, "c"), _argument(dtype, axes, "c"))
+    x, y = recorder.read(0, arguments[0]), recorder.read(1, arguments[1])
+    result = recorder.cast(recorder.add(x, y), dtype)
+    return MapReduceSpec(f"add_transposed_{dtype.name}", arguments, tuple(outer), None, "c", (Output(2, result),))
+
+
 def close(actual: torch.Tensor, expected: torch.Tensor, scale: float = 1.0) -> None:
     """Asserts that a result is what float64 gives, to the precision of its dtype; `scale` is the size of its terms."""
     eps = torch.finfo(actual.dtype).eps if actual.dtype.is_floating_point else 0.0
