@@ -143,17 +143,29 @@ def _lanes_before(domain: Sequence[int], reduced: tuple[int, int], columns: Sequ
     return next((d for d in range(first) if domain[d] != 1 and 1 in columns[d][:loads]), None)
 
 
-def contraction_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int) -> ShapedArrays:
-    """Merges the batch dimensions of a matrix product; its last three domain dimensions are m, n and k."""
+def contraction_arrays(
+    domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int, turned: bool = False
+) -> ShapedArrays:
+    """Merges the batch dimensions of a matrix product; its last three domain dimensions are m, n and k. With `turned`
+    its columns are called m and its rows n.
+    """
     batch = len(domain) - 3
+    if turned:
+        domain = (*domain[:batch], domain[batch + 1], domain[batch], domain[-1])
+        arrays = [(view, _exchanged(alignment, batch, batch + 1)) for view, alignment in arrays]
     columns = columns_of(arrays, len(domain))
     merged = merge_axes(domain[:batch], columns[:batch])
     axes = Axes(merged.extents + tuple(domain[batch:]), merged.columns + columns[batch:])
     names = numbered("b", len(merged.extents), "m", "n", "k")
     alignments = tuple([alignment for _, alignment in arrays])
     ones, classes = axes_classes(axes)
-    layout = _contraction_layout(names, ones, classes, kinds_of(arrays), loads, alignments, batch)
+    layout = _contraction_layout(names, ones, classes, kinds_of(arrays), loads, alignments, batch, turned)
     return shaped_arrays(layout, names, axes)
+
+
+def _exchanged(alignment: Alignment, one: int, other: int) -> Alignment:
+    """An alignment over a domain with two dimensions exchanged."""
+    return tuple([other if axis == one else one if axis == other else axis for axis in alignment])
 
 
 def attention_arrays(domain: Sequence[int], arrays: Sequence[tuple[View, Alignment]], loads: int) -> ShapedArrays:
@@ -291,6 +303,7 @@ def _contraction_layout(
     loads: int,
     alignments: tuple[Alignment, ...],
     batch: int,
+    turned: bool,
 ) -> ArrayLayout:
     """`batch`: the number of batch dimensions before they were merged, after which m, n and k stand."""
     arguments: list[Argument] = []
@@ -312,7 +325,8 @@ def _contraction_layout(
         arguments.append(Argument(dtype, tuple(walked), static, is_scalar, counted=counted))
         axes.append(tuple(walked))
         picks.append(tuple(walked.values()))
-    return ArrayLayout(Pattern(tuple(arguments), names[:-3], None, "n", True), tuple(axes), tuple(picks))
+    pattern = Pattern(tuple(arguments), names[:-3], None, "n", True, turned=turned)
+    return ArrayLayout(pattern, tuple(axes), tuple(picks))
 
 
 @lru_cache(maxsize=1 << 12)

@@ -21,6 +21,7 @@ from tessera.compiler.arrays import (
     contraction_arrays,
     map_reduce_arrays,
 )
+from tessera.compiler.columns import TURNED, is_turned, with_columns_along_k
 from tessera.compiler.convolution import convolution_arrays
 from tessera.compiler.launches import (
     AnyLaunch,
@@ -53,6 +54,7 @@ Arrays: TypeAlias = Sequence[tuple[View, Alignment]]
 FAMILY_ARRAYS: Mapping[str, Callable[[KernelItem, Sequence[int], Arrays], ShapedArrays]] = {
     "attention": lambda item, domain, arrays: attention_arrays(domain, arrays, len(item.loads)),
     "contraction": lambda item, domain, arrays: contraction_arrays(domain, arrays, len(item.loads)),
+    TURNED: lambda item, domain, arrays: contraction_arrays(domain, arrays, len(item.loads), True),
     "convolution": convolution_arrays,
     "window": lambda item, domain, arrays: window_arrays(domain, arrays, len(item.loads)),
 }
@@ -132,7 +134,10 @@ class Launcher:
             arrays = with_taps_along_lanes(arrays, self._copied)
         if item.family in FAMILY_ARRAYS:
             arrays = [(self._readable(view, place, item), place) for view, place in arrays]
-            shaped = FAMILY_ARRAYS[item.family](item, domain, arrays)
+            layout = item.family
+            if layout == "contraction" and is_turned(item, domain, arrays, self.compiler.few_columns):
+                layout, arrays = TURNED, with_columns_along_k(item, domain, arrays, self._copied)
+            shaped = FAMILY_ARRAYS[layout](item, domain, arrays)
         else:
             merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
             if merged is None:

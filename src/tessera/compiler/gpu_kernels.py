@@ -52,6 +52,8 @@ class GpuKernelCompiler:
     Without a `driver` it chooses and lowers for a GPU that need not be there, and makes no plans.
     """
 
+    few_columns = 0
+
     def __init__(self, target: Target, driver: Driver | None = None, compile: Compile = kernel_objects) -> None:
         self.target, self.driver = target, driver
         self.device = "cuda:0" if driver is None else driver.name

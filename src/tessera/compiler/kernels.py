@@ -15,6 +15,7 @@ from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.attention_parts import in_parts, is_cut
+from tessera.compiler.columns import FEW
 from tessera.compiler.constants import is_packed, packed_call
 from tessera.compiler.convolution import packed_weights, packed_weights_of, with_packing
 from tessera.compiler.copies import Copies
@@ -87,6 +88,7 @@ class KernelCompiler:
 
     device = CPU
     largest_axis = UNLIMITED
+    few_columns = FEW
 
     def __init__(self, target: Target, backend: LLVMBackend) -> None:
         self.target, self.backend = target, backend

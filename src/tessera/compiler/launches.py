@@ -98,6 +98,10 @@ class PlanCompiler(Protocol[PlanT_co]):
     def largest_axis(self) -> int:
         """The largest extent that a kernel takes: dimensions are not merged beyond it."""
 
+    @property
+    def few_columns(self) -> int:
+        """Up to so many columns a matrix product is made as its transpose; 0 for never."""
+
     def over_constants(self, call: Call) -> Call:
         """The call as it runs: over copies of the constants among its operands, where these are faster to read."""
 

@@ -37,7 +37,7 @@ class Pattern:
 
     `outer` are the outer (or batch) axes; `reduced` and `lanes` are those of `MapReduceSpec`, `one_block` that of
     `ContractionSpec`, `window` that of `ConvolutionSpec`; `heads_as_queries` says that the queries of attention are
-    heads that share keys.
+    heads that share keys; `turned` that a product is made as its transpose, whose operands are the other way round.
     """
 
     arguments: tuple[Argument, ...]
@@ -47,6 +47,7 @@ class Pattern:
     one_block: bool
     heads_as_queries: bool = False
     window: Window | None = None
+    turned: bool = False
 
 
 def dtype_of_value(value: SSAValue) -> DType:
@@ -138,12 +139,13 @@ def contraction_spec(item: KernelItem, pattern: Pattern) -> ContractionSpec:
     math = item.anchor.attribute("math") if item.anchor is not None else None
     assert math is None or isinstance(math, str)
     assert recorder.a is not None and recorder.b is not None and recorder.accumulator is not None
+    a, b = (recorder.b, recorder.a) if pattern.turned else (recorder.a, recorder.b)
     return ContractionSpec(
         item.name,
         pattern.arguments,
         pattern.outer,
-        recorder.a,
-        recorder.b,
+        a,
+        b,
         recorder.accumulator,
         reader.outputs(),
         pattern.one_block,

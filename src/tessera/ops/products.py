@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from tessera import dtypes
 from tessera.dtypes import DType, accumulator, dtype_of
-from tessera.errors import ArgumentError, TesseraError
+from tessera.errors import ArgumentError
 from tessera.lazy.building import apply, binary
 from tessera.lazy.node import Node
 from tessera.lazy.promotion import product_dtype
@@ -20,9 +20,6 @@ from tessera.ops.record import dtype_error, shape_error
 
 DEFAULTS = MATMUL.attribute_values()
 
-_BY_COLUMN: Final = 1 << 14
-"""Elements of a matrix that one column is multiplied by, from which on turning the product is worth two views more."""
-
 
 def matmul(a: Node, b: Node, settings: tuple[Any, ...] = DEFAULTS) -> Any:
     """`a @ b`; a vector is a row on the left and a column on the right, and its dimension is dropped from the
@@ -30,10 +27,6 @@ def matmul(a: Node, b: Node, settings: tuple[Any, ...] = DEFAULTS) -> Any:
     """
     rank, rank_second = len(a.state[0].shape), len(b.state[0].shape)
     if rank > 1 and rank_second > 1:
-        # Of structures, not of nodes, whose extents a traced function would be bound to.
-        rows, inner = a.state[0].shape[-2:]
-        if b.state[0].shape[-1] == 1 and settings[0] is None and rows * inner >= _BY_COLUMN:
-            return _by_column(a, b, settings)
         return binary(MATMUL, settings, a, b)
     if not rank or not rank_second:
         raise shape_error(
@@ -46,17 +39,6 @@ def matmul(a: Node, b: Node, settings: tuple[Any, ...] = DEFAULTS) -> Any:
     product = matmul(row, column, settings)
     *batch, m, n = product.shape
     return views.reshape(product, (*batch, *([m] if rank > 1 else []), *([n] if rank_second > 1 else [])))
-
-
-def _by_column(a: Node, column: Node, settings: tuple[Any, ...]) -> Any:
-    """`a @ column`: the same sums with the column as a row. Kernels read a wide operand once, as it lies, for few rows;
-    for one column they would fill tiles of which they throw all but one away (ten times as slow).
-    """
-    try:
-        product = binary(MATMUL, settings, views.swapped(column), views.swapped(a))
-    except TesseraError:
-        return binary(MATMUL, settings, a, column)  # which is refused, in the user's order of operands
-    return views.reshape(product, (*product.shape[:-2], product.shape[-1], 1))
 
 
 def gemm(a: Node, b: Node, c: Node | None, alpha: Number, beta: Number, settings: tuple[Any, ...] = DEFAULTS) -> Any:

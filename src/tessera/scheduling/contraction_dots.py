@@ -20,6 +20,10 @@ from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 
 LANES = 16
 """Elements of K in one step."""
+BLOCK = 4096
+"""Elements of K after which sums are added to the sum of the blocks before: a sum of sums has smaller rounding errors
+than one long sum.
+"""
 
 
 class DotsLowering:
@@ -77,9 +81,13 @@ class DotsLowering:
         zero = builder.splat(0, self.spec.accumulator.dtype, (nr, LANES))
         lanes = builder.index(LANES)
         whole = builder.mul(builder.floor_div(self.depth, lanes), lanes)
-        with builder.loop(builder.index(0), whole, LANES, [zero] * mr, self.unroll) as loop:
-            loop.yielded = tuple(self._step(loop.carried, m, n, nr, loop.index, True))
-        sums = tuple(loop.results)
+        with builder.loop(builder.index(0), whole, BLOCK, [zero] * mr) as blocks:
+            end = builder.minimum(builder.add(blocks.index, builder.index(BLOCK)), whole)
+            with builder.loop(blocks.index, end, LANES, [zero] * mr, self.unroll) as loop:
+                loop.yielded = tuple(self._step(loop.carried, m, n, nr, loop.index, True))
+            parts = zip(blocks.carried, loop.results, strict=True)
+            blocks.yielded = tuple([builder.append(arith.AddfOp(total, part)) for total, part in parts])
+        sums = tuple(blocks.results)
         rest = builder.compare(whole, self.depth, "slt")
         sums = builder.branch(rest, lambda: self._step(sums, m, n, nr, whole, False), lambda: sums)
         for row, total in enumerate(sums):

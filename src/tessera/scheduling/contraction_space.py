@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tessera.dtypes import DType, bf16, fp32
+from tessera.dtypes import DType, bf16, fp32, fp64
 from tessera.scheduling.knobs import Knob, Rule, Space
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
@@ -59,10 +59,15 @@ class ContractionProblem:
 def _registers(schedule: Schedule, problem: ContractionProblem) -> bool:
     mr, nr = schedule.integers("micro")
     if schedule["order"] == "dots":
-        return mr * nr + nr + 1 <= problem.target.vector_registers
+        return (mr * nr + nr + 1) * _dot_vectors(problem) <= problem.target.vector_registers
     lanes = problem.target.vector_bits // (8 * problem.accumulator.itemsize)
     columns = -(-nr // lanes)
     return (mr + problem.quads) * columns + columns + 1 <= problem.target.vector_registers
+
+
+def _dot_vectors(problem: ContractionProblem) -> int:
+    """How many times as many registers sums of dot products take as those of fp32."""
+    return problem.accumulator.itemsize // fp32.itemsize
 
 
 def _full_lanes(schedule: Schedule, problem: ContractionProblem) -> bool:
@@ -85,7 +90,7 @@ def _scratch(schedule: Schedule, problem: ContractionProblem) -> bool:
 def _accumulates(schedule: Schedule, problem: ContractionProblem) -> bool:
     mc, nc, kc = schedule.integers("tile")
     if schedule["sums"] == "registers":
-        return kc >= problem.k
+        return kc >= problem.k or schedule["order"] == "dots"
     if schedule["sums"] == "output":
         return kc >= problem.k or (problem.out_dtype == problem.accumulator and problem.outputs == 1)
     mr = schedule.integers("micro")[0]
@@ -98,7 +103,8 @@ def _splits(schedule: Schedule, problem: ContractionProblem) -> bool:
 
 def _prologue(schedule: Schedule, problem: ContractionProblem) -> bool:
     a_stays = not problem.a_mapped and not problem.quads
-    return bool((schedule["pack_a"] or a_stays) and (schedule["pack_b"] or not problem.b_mapped))
+    b_stays = not problem.b_mapped or schedule["order"] == "dots"
+    return bool((schedule["pack_a"] or a_stays) and (schedule["pack_b"] or b_stays))
 
 
 def _streams(schedule: Schedule, problem: ContractionProblem) -> bool:
@@ -113,13 +119,17 @@ def _dots(schedule: Schedule, problem: ContractionProblem) -> bool:
     if schedule["order"] != "dots":
         return True
     packed = schedule["pack_a"] or schedule["pack_b"] or schedule["parallel"] == "rows"
-    return not packed and schedule["sums"] == "registers" and dots_fit(problem)
+    once = not problem.b_mapped or schedule.integers("micro")[0] >= problem.m
+    return not packed and once and schedule["sums"] == "registers" and dots_fit(problem)
 
 
 def dots_fit(problem: ContractionProblem) -> bool:
-    """Whether a product can be made of dot products: both operands contiguous along K, and not computed on the way."""
-    along = problem.a_contiguous == problem.b_contiguous == "k" and not problem.a_mapped and not problem.b_mapped
-    return along and problem.accumulator == fp32 and not problem.b_panels
+    """Whether a product can be made of dot products: both operands contiguous along K; A, which is read for each few
+    columns anew, not computed on the way, and B only where one tile has all rows.
+    """
+    along = problem.a_contiguous == problem.b_contiguous == "k" and not problem.a_mapped
+    once = not problem.b_mapped or problem.m <= MOST_DOTS
+    return along and once and problem.accumulator in (fp32, fp64) and not problem.b_panels
 
 
 RULES: tuple[Rule[ContractionProblem], ...] = (
@@ -184,7 +194,7 @@ def default_schedule(problem: ContractionProblem) -> Schedule:
     rows = 12 if problem.target.vector_registers >= 32 else 6
     if problem.b_panels:
         return packed_schedule(problem)
-    if dots_fit(problem) and problem.m <= MOST_DOTS and problem.k <= DEPTHS[-1]:
+    if dots_fit(problem) and problem.m <= MOST_DOTS:
         return dots_schedule(problem)
     flat = problem.m <= MOST_ROWS
     schedule = Schedule(
@@ -292,11 +302,12 @@ def packed_schedule(problem: ContractionProblem) -> Schedule:
 
 def dots_schedule(problem: ContractionProblem) -> Schedule:
     """Few rows by weights [N, K]: as many columns at once as there are registers for."""
-    columns = next(count for count in (8, 4, 2) if problem.m * count <= 16 or count == 2)
+    sums = 16 // _dot_vectors(problem)
+    columns = next(count for count in (8, 4, 2, 1) if problem.m * count <= sums or count == 1)
     if problem.target.vector_registers < 32:
         columns = min(columns, 4 if problem.m == 1 else 2) if problem.m <= 4 else 1
     return Schedule(
-        tile=(16, 2048, next(depth for depth in DEPTHS if depth >= problem.k)),
+        tile=(16, 2048, next((depth for depth in DEPTHS if depth >= problem.k), DEPTHS[-1])),
         micro=(max(problem.m, 1), columns),
         unroll=2,
         pack_a=False,
