@@ -11,9 +11,9 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backend.contract import KernelObject
 from tessera.compiler.arrays import Call, Storage, View
-from tessera.compiler.binding import Launcher
 from tessera.compiler.convolution import packed_weights_of, unpacked
 from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.launcher import Launcher
 from tessera.compiler.launches import Launch, PlanCompiler, kernel_launches
 from tessera.compiler.program import named_dims
 from tessera.compiler.specs import attributes_of, dtype_of_value
