@@ -22,7 +22,7 @@ from tessera.lazy.structure import Structure
 from tessera.profiling import facts as step_facts
 from tessera.profiling import recorder
 from tessera.profiling.schema import StepFacts
-from tessera.runtime import buffers, native
+from tessera.runtime import buffers, native, workspace
 from tessera.runtime.buffers import Buffer
 from tessera.runtime.derived import Derivation
 from tessera.runtime.entry import FRAME_TABLE_OFFSET, make_entry
@@ -101,7 +101,7 @@ class FramePool:
         self._plan = plan
         self._steps = steps
         self._table_words = table_words
-        self._workspace_bytes = max([step.workers * _pitch(step) for step in steps], default=0)
+        self._workspace_bytes = max([workspace.total(step.workspace_bytes, step.workers) for step in steps], default=0)
         self.idle: list[Frame] = []
 
     def drop_idle(self) -> None:
@@ -117,27 +117,28 @@ class FramePool:
 
     def new(self) -> Frame:
         """A frame with everything but the table filled in: header, table, steps, descriptors."""
-        workspace = buffers.allocate(self._workspace_bytes) if self._workspace_bytes else None
+        scratch = buffers.allocate(self._workspace_bytes) if self._workspace_bytes else None
         steps_at = round_up(native.FRAME_WORDS + self._table_words, native.STEP_WORDS)
         descriptors_at = steps_at + native.STEP_WORDS * len(self._steps)
         words = descriptors_at + sum([len(step.descriptors) for step in self._steps])
         buffer = buffers.allocate(words * _WORD)
         base = buffer.address
-        body = self._body(base + descriptors_at * _WORD, workspace.address if workspace is not None else 0)
-        frame = Frame(buffer, workspace)
+        body = self._body(base + descriptors_at * _WORD, scratch.address if scratch is not None else 0)
+        frame = Frame(buffer, scratch)
         table, first_step = base + native.FRAME_WORDS * _WORD, base + steps_at * _WORD
         header = (table, len(self._steps), first_step, recorder.CELL_ADDRESS, self._plan)
         struct.pack_into(f"<{len(header)}q", frame.memory, 0, *header)
         struct.pack_into(f"<{len(body)}q", frame.memory, steps_at * _WORD, *body)
         return frame
 
-    def _body(self, descriptors: int, workspace: int) -> list[int]:
+    def _body(self, descriptors: int, scratch: int) -> list[int]:
         """The words of all steps, and then all descriptors, which lie at that address."""
         words: list[int] = []
         described: list[int] = []
         for number, step in enumerate(self._steps):
             address = descriptors + _WORD * len(described)
-            words += (step.kernel.address, address, step.workers, workspace, _pitch(step), number, 0, 0)
+            pitch = workspace.pitch(step.workspace_bytes)
+            words += (step.kernel.address, address, step.workers, scratch, pitch, number, 0, 0)
             described += step.descriptors
         return words + described
 
@@ -280,8 +281,3 @@ class BoundPlan:
 def layout_of(structure: Structure | None) -> tuple[object, ...] | None:
     """What memory must be to take a result of this structure: shape, strides, dtype; None for a leaf of the call."""
     return None if structure is None else (structure.shape, structure.strides, structure.dtype)
-
-
-def _pitch(step: Step) -> int:
-    """Bytes from one worker's workspace to the next one's."""
-    return round_up(step.workspace_bytes)

@@ -18,6 +18,7 @@ import torch
 from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend
 from tessera.errors import CacheFormatError
+from tessera.runtime import workspace
 from tessera.runtime.native import FRAME_WORDS, STEP_WORDS, driver
 from tessera.tuning.clock import CacheFlush, ContentionMeter, time_batch
 from tessera.tuning.protocol import Sample
@@ -124,10 +125,10 @@ class CpuBench(Bench):
 
     def load(self, launches: Launches, temporaries: Sequence[OperandSpec]) -> CpuCandidate:
         """A candidate that is ready to run. Raises CacheFormatError for kernels that are none of a CPU."""
-        scratch = [materialize(spec, ours=True) for spec in temporaries]
-        table = _words(self.addresses(scratch))
+        placed = [materialize(spec, ours=True) for spec in temporaries]
+        table = _words(self.addresses(placed))
         backend = LLVMBackend()
-        alive: list[Any] = [table, scratch]
+        alive: list[Any] = [table, placed]
         steps: list[int] = []
         for number, launch in enumerate(launches):
             if not isinstance(launch, Launch):
@@ -135,12 +136,13 @@ class CpuBench(Bench):
             kernel_object = KernelObject.from_bytes(launch.kernel)
             kernel: LoadedKernel = backend.load(kernel_object)
             descriptors = _words(launch.descriptors)
-            pitch = math.ceil(kernel_object.workspace_bytes / _LINE) * _LINE
-            workspace = torch.empty(pitch * launch.workers + _LINE, dtype=torch.uint8)
-            base = math.ceil(workspace.data_ptr() / _LINE) * _LINE
+            pitch = workspace.pitch(kernel_object.workspace_bytes)
+            nbytes = workspace.total(kernel_object.workspace_bytes, launch.workers)
+            scratch = torch.empty(nbytes + _LINE, dtype=torch.uint8)
+            base = math.ceil(scratch.data_ptr() / _LINE) * _LINE
             step = [kernel.address, ctypes.addressof(descriptors), launch.workers, base, pitch, number]
             steps += step + [0] * (STEP_WORDS - len(step))
-            alive += [kernel, descriptors, workspace]
+            alive += [kernel, descriptors, scratch]
         step_words = _words(steps)
         header = [ctypes.addressof(table), len(launches), ctypes.addressof(step_words), 0, 0]
         assert len(header) == FRAME_WORDS

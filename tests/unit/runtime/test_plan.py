@@ -12,7 +12,7 @@ import torch
 
 from tessera import dtypes
 from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
-from tessera.runtime import buffers, native
+from tessera.runtime import buffers, native, workspace
 from tessera.runtime.entry import FRAME_TABLE_OFFSET, source
 from tessera.runtime.plan import BoundPlan, Output, Slot, Step
 from tests.unit.runtime.kernels import ELEMENTS, FLOATS, float_leaf, floats, kernel, words
@@ -104,7 +104,13 @@ def test_workspaces_are_aligned_and_apart() -> None:
     rows = seen_by(witness(5, workspace_bytes=100), 5)
     addresses = [row[2] for row in rows]
     assert all(address % 64 == 0 for address in addresses)
-    assert [later - earlier for earlier, later in itertools.pairwise(addresses)] == [128] * 4
+    assert [later - earlier for earlier, later in itertools.pairwise(addresses)] == [128 + workspace.GAP_BYTES] * 4
+
+
+def test_one_workers_workspace_has_no_gap_behind_it() -> None:
+    assert workspace.total(100, 1) == 128
+    assert workspace.total(100, 3) == 2 * workspace.pitch(100) + 128
+    assert workspace.total(0, 4) == workspace.pitch(0) == 0
 
 
 def test_team_computes_what_one_worker_computes() -> None:
