@@ -145,7 +145,7 @@ def pad(
     if not any(before) and not any(after):
         return on(tensor, stream)
     number(value, "the value of pad")
-    fill = [algebra.literal(value, tensor.dtype)] if mode == "constant" else []
+    fill = [algebra.filling(value, tensor.dtype)] if mode == "constant" else []
     return on(call("pad", tensor, *fill, before=before, after=after, mode=mode), stream)
 
 
@@ -165,7 +165,7 @@ def full(shape: Sequence[int], value: Number, dtype: object = None, *, stream: S
         raise ArgumentError(f"full: value={value!r}", hints=["a number"])
     extents = _extents(shape)
     wanted = _default_dtype(value) if dtype is None else dtypes.dtype_of(dtype)
-    return on(views.broadcast_to(algebra.literal(value, wanted), extents), stream)
+    return on(views.broadcast_to(algebra.filling(value, wanted), extents), stream)
 
 
 def arange(

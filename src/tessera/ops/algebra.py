@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from tessera.dtypes import DType, real_of
+import torch
+
+from tessera.dtypes import DType, accumulator, real_of
 from tessera.errors import ArgumentError, DTypeError
 from tessera.lazy import structure as structures
 from tessera.lazy.building import apply, binary, unary
 from tessera.lazy.conversion import NotATensorError, as_node, as_operands, as_pair, beside
 from tessera.lazy.issuing import issue
-from tessera.lazy.node import Node, use_node_class
-from tessera.lazy.scalars import Number
+from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.node import Node, leaf_node, use_node_class
+from tessera.lazy.scalars import LITERALS, Number
 from tessera.lazy.structure import Shape
 from tessera.ops.record import OPERATORS, Operator
 
@@ -133,6 +136,21 @@ def literal(value: Number, dtype: DType) -> Any:
     if dtype.kind == "complex":
         return call("cast", literal(value, real_of(dtype)), dtype=dtype)
     return Algebra((structures.constant(value, dtype), ()))
+
+
+def filling(value: Number, dtype: DType) -> Any:
+    """A number without dimensions that much is filled with. Where rewrites know nothing of it, an argument of the
+    program: other numbers are no other kernels. Raises ArgumentError for numbers that an integer dtype does not have.
+    """
+    if dtype.kind == "int":
+        limits = torch.iinfo(dtype.torch)
+        if not limits.min <= value <= limits.max:  # NaN is not either
+            raise ArgumentError(f"{value} is no number of {dtype.name}", hints=["a number in the dtype's range"])
+        value = int(value)
+    if value in LITERALS or dtype.kind not in ("int", "float"):
+        return literal(value, dtype)
+    argument = leaf_node(scalar_leaf(value, accumulator(dtype)))
+    return argument if argument.dtype is dtype else call("cast", argument, dtype=dtype)
 
 
 def sum_to(node: Node, shape: Shape) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import op
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import backend
+from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.target import Target
 
@@ -20,8 +23,6 @@ SIZES = (8, 9, 10, 11, 13, 16, 17, 20, 23, 31)
 """Ten: primes, powers of two, and neighbours of either."""
 
 F = torch.nn.functional
-Case = Callable[[int], tuple[Tensor, torch.Tensor]]
-"""Gives what is computed for a size, not yet evaluated, and what torch makes of it in float64."""
 
 
 @contextmanager
@@ -59,6 +60,9 @@ def convolution(
     return op.relu(op.conv2d(x, w, stride=stride, padding=padding, dilation=dilation)), wanted
 
 
+Case = Callable[[int], tuple[Tensor, torch.Tensor]]
+"""Gives what is computed for a size, not yet evaluated, and what torch makes of it in float64."""
+
 CONVOLUTIONS: dict[str, tuple[int, Case]] = {
     "squares": (3, lambda n: convolution(n, n, padding=1)),
     "narrow images": (4, lambda n: convolution(40 - n, n - 7, padding=0, side=1, stride=2)),
@@ -78,3 +82,114 @@ def test_images_of_all_sizes_share_kernels(name: str, cache_dir: Path, monkeypat
             pending, wanted = case(size)
             torch.testing.assert_close(pending.torch().double(), wanted, rtol=1e-4, atol=1e-4)
     assert len(compiled) <= most
+
+
+def some(n: int, m: int) -> torch.Tensor:
+    """n indices below m."""
+    return torch.arange(n) % m
+
+
+Operands = Sequence[torch.Tensor]
+W, V = normal(64, 48), op.constant(normal(64, 48))
+
+FAMILIES: dict[str, tuple[int, Callable[[int], Operands], Callable[..., Any]]] = {
+    "products": (2, lambda n: (normal(n, n + 1), normal(n + 1, n + 3)), op.matmul),
+    "rows by weights": (1, lambda n: (normal(n, 64), W), op.matmul),
+    "rows by packed weights": (4, lambda n: (normal(n, 64),), lambda x: op.matmul(x, V)),
+    "rows by weights with outputs first": (2, lambda n: (normal(n, 48), W), lambda x, w: op.matmul(x, op.transpose(w))),
+    "large products": (2, lambda n: (normal(20 * n, 9 * n), normal(9 * n, 70)), op.matmul),
+    "batches of products": (2, lambda n: (normal(n - 7, n, 8), normal(n - 7, 8, n)), op.matmul),
+    "products of bf16": (1, lambda n: (normal(n, n).bfloat16(), normal(n, n).bfloat16()), op.matmul),
+    "a row by a matrix": (2, lambda n: (normal(1, n), normal(n, 33)), op.matmul),
+    "a matrix by a column": (2, lambda n: (normal(n, n), normal(n, 1)), op.matmul),
+    "einsum": (1, lambda n: (normal(2, n, n + 1), normal(2, n + 1, n)), lambda a, b: op.einsum("bij,bjk->bki", a, b)),
+    "int8": (2, lambda n: (normal(n, 16), torch.ones(5, 16, dtype=torch.int8), normal(5)), op.int8_linear),
+    "attention": (2, lambda n: (normal(1, 2, n, 16),) * 3, op.flash_attention),
+    "causal attention": (2, lambda n: (normal(n, 1, n, 8),) * 3, partial(op.flash_attention, causal=True)),
+    "written attention": (
+        3,
+        lambda n: (normal(2, n, 16), normal(2, 16, n), normal(2, n, 16)),
+        lambda q, k, v: op.softmax(q @ k * 0.25) @ v,
+    ),
+    "decoding": (1, lambda n: (normal(1, 2, 1, 16), normal(1, 2, n, 16), normal(1, 2, n, 16)), op.flash_attention),
+    "maps": (1, lambda n: (normal(n, n + 1),), lambda x: op.relu(x * 2 + 1)),
+    "maps of rows and columns": (1, lambda n: (normal(n, 1), normal(n)), op.add),
+    "sums of rows": (2, lambda n: (normal(n, n + 1),), partial(op.sum, axis=1)),
+    "sums of columns": (2, lambda n: (normal(n, n + 1),), partial(op.sum, axis=0)),
+    "sums": (1, lambda n: (normal(n, n + 1),), op.sum),
+    "softmax": (2, lambda n: (normal(n, n * n),), op.softmax),
+    "layer_norm": (2, lambda n: (normal(n, n + 1), normal(n + 1), normal(n + 1)), op.layer_norm),
+    "rms_norm": (2, lambda n: (normal(n, n + 1), normal(n + 1)), op.rms_norm),
+    "batch_norm": (2, lambda n: (normal(2, n, n, n), normal(n), normal(n).abs()), op.batch_norm),
+    "norms before products": (2, lambda n: (normal(n, 64), normal(64)), lambda x, w: op.matmul(op.rms_norm(x, w), W)),
+    "gated products": (3, lambda n: (normal(n, 64),), lambda x: op.silu(op.matmul(x, W)) * op.matmul(x, V)),
+    "cross_entropy": (3, lambda n: (normal(n, n + 1), some(n, n)), op.cross_entropy),
+    "rope": (6, lambda n: (normal(1, 2, n, 16),), op.rope),
+    "pad": (6, lambda n: (normal(n, n + 1),), lambda x: op.pad(x, (x.shape[0] - 7, 2), value=0.25 * x.shape[0])),
+    "pad by reflection": (4, lambda n: (normal(n, n + 1),), lambda x: op.pad(x, (x.shape[0] - 7, 2), mode="reflect")),
+    "split": (2, lambda n: (normal(n, n),), lambda x: op.split(x, [x.shape[0] - 7, 7])[1] * 2.0),
+    "transposes": (2, lambda n: (normal(n, n + 1),), lambda x: op.transpose(x) + 1.0),
+    "concat": (2, lambda n: (normal(n, 4), normal(n, n)), lambda a, b: op.concat([a, b], 1)),
+    "stack": (2, lambda n: (normal(n, 4), normal(n, 4)), lambda a, b: op.stack([a, b])),
+    "flip": (2, lambda n: (normal(n, n + 1),), lambda x: op.flip(x, 1)),
+    "take": (1, lambda n: (normal(n, n + 1), some(5, n)), lambda x, i: op.take(x, i, 0)),
+    "gather": (1, lambda n: (normal(n, n + 1), some(2 * n, n).view(2, n)), lambda x, i: op.gather(x, 0, i)),
+    "embedding": (1, lambda n: (normal(n, n + 1), some(n, n)), op.embedding),
+    "scatter_add": (1, lambda n: (normal(n, 4), some(4 * n, n).view(n, 4)), lambda x, i: op.scatter_add(x, 0, i, x)),
+    "one_hot": (2, lambda n: (some(n, n),), partial(op.one_hot, num_classes=31)),
+    "dropout": (1, lambda n: (normal(n, n),), lambda x: op.dropout(x, 0.5, seed=x.shape[0])),
+    "cumsum": (1, lambda n: (normal(n, n + 1),), lambda x: op.cumsum(x, 1)),
+    "topk": (1, lambda n: (normal(n, n + 1),), lambda x: op.topk(x, 2)[0]),
+    "depthwise": (2, lambda n: (normal(1, 4, n, n), normal(4, 1, 3, 3)), partial(op.depthwise_conv2d, padding=1)),
+    "depthwise, channels last": (
+        2,
+        lambda n: (normal(1, n, n, 40), normal(40, 1, 3, 3)),
+        partial(op.depthwise_conv2d, padding=1, layout="NHWC"),
+    ),
+    "max_pool2d": (2, lambda n: (normal(1, 4, n, n),), lambda x: op.max_pool2d(x, 3)),
+    "avg_pool2d": (2, lambda n: (normal(1, 4, n, n + 3),), lambda x: op.avg_pool2d(x, 2)),
+    "fft": (1, lambda n: (normal(4, n),), lambda x: op.abs(op.fft(x))),
+    "spectral_conv": (2, lambda n: (normal(1, 2, n, n), normal(3, 2, 5, 5)), op.spectral_conv),
+}
+"""Family -> the most kernels for ten sizes, operands of a size, and what is computed of them."""
+
+
+def kernel_of(function: Callable[..., Any], arity: int) -> Callable[..., Tensor]:
+    """A kernel, whose operands have to have names."""
+    names = ", ".join("abc"[:arity])
+    return op.kernel(eval(f"lambda {names}: function({names})", {"function": function}))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_operands_of_all_sizes_share_kernels(name: str, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most, operands, function = FAMILIES[name]
+    kernel = kernel_of(function, len(operands(SIZES[0])))
+    with compilations(monkeypatch) as compiled:
+        plain = [op.tensor(function(*[op.tensor(each) for each in operands(size)])).torch() for size in SIZES]
+        assert len(compiled) <= most
+        in_kernels = [kernel(*operands(size)).torch() for size in SIZES]
+        assert len(compiled) <= 2 * most
+        compiled.clear()
+        again = [kernel(*[each.clone() for each in operands(size)]).torch() for size in SIZES]
+        assert not compiled
+    for first, second, third in zip(plain, in_kernels, again, strict=True):
+        torch.testing.assert_close(second, first, rtol=1e-4, atol=1e-4)
+        assert torch.equal(second, third)
+
+
+def test_numbers_that_tensors_are_filled_with_are_arguments(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = normal(9, 9)
+    with compilations(monkeypatch) as compiled:
+        for place, number in enumerate((3.5, -7.25, float("nan"), float("inf"), 1e-3)):
+            padded = op.pad(x, (place, 1), value=number).torch()
+            torch.testing.assert_close(padded, F.pad(x, (place, 1), value=number), equal_nan=True)
+            assert op.full((3, place), number).torch().nan_to_num(5.0).eq(torch.tensor(number).nan_to_num(5.0)).all()
+        assert len(compiled) <= 5
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300, 1 << 31])
+def test_numbers_that_a_dtype_lacks_are_refused(number: float) -> None:
+    with pytest.raises(ArgumentError, match="no number of int32"):
+        op.pad(torch.ones(2, dtype=torch.int32), (1, 1), value=number)
+    with pytest.raises(ArgumentError, match="no number of int32"):
+        op.full((2,), number, torch.int32)
