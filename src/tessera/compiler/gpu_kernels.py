@@ -133,6 +133,12 @@ class GpuKernelCompiler:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""
         return parts_of(item)
 
+    def stages(
+        self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Program | None:
+        """None: a GPU's rows stay in registers."""
+        return None
+
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
         return self._copies.item(dtype, shape)

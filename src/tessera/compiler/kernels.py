@@ -28,6 +28,7 @@ from tessera.compiler.reports import facts_of
 from tessera.compiler.spectral_steps import OPERATOR as SPECTRAL
 from tessera.compiler.spectral_steps import spectral_step
 from tessera.compiler.splitting import parts_of
+from tessera.compiler.stages import Stages
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.lazy.devices import CPU
@@ -97,6 +98,7 @@ class KernelCompiler:
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._modelled: dict[object, Schedule] = {}
         self._copies = Copies()
+        self._stages = Stages(self)
 
     # -- the path of binding --------------------------------------------------------------------------------------
 
@@ -164,6 +166,7 @@ class KernelCompiler:
     def forget_schedules(self) -> None:
         """Schedules are chosen anew; compiled kernels stay."""
         self._chosen.clear()
+        self._stages.decided.clear()
 
     def _blocked(self, subject: Subject, schedule: Schedule, problem: Problem) -> Subject:
         """The subject, with code for several K blocks where the schedule's block does not hold K."""
@@ -194,6 +197,12 @@ class KernelCompiler:
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""
         return parts_of(item)
+
+    def stages(
+        self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Program | None:
+        """The stages of a kernel that are faster than it; None where it runs as one."""
+        return self._stages.of(call, choice, extents, inputs, outputs)
 
     # -- compiling ------------------------------------------------------------------------------------------------
 

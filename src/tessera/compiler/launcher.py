@@ -101,6 +101,8 @@ class Launcher:
         call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
         choice = self.compiler.choose(call, schedule)
         parts = None if choice.schedule.get("fusion", True) else self.compiler.parts(item)
+        if parts is None and schedule is None:
+            parts = self.compiler.stages(call, choice, self.extents, inputs, outputs)
         if parts is not None:
             self._launch_parts(parts, inputs, outputs, choice.schedule)
             return

@@ -114,6 +114,11 @@ class PlanCompiler(Protocol[PlanT_co]):
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""
 
+    def stages(
+        self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Program | None:
+        """The stages of a kernel of maps and reductions that are faster than it; None where it runs as one."""
+
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
 

@@ -156,7 +156,9 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
     passes = max((output.value.stage for output in spec.outputs), default=0) + 1
     kept = kept_values(spec)
     live = max(1, sum(value.is_reduction for value in values), live_values(values))
-    flops = sum(operation_cost(value.operation) for value in values)
+    # What does not walk the reduced axis is computed once a row.
+    walking = [x for x in values if spec.reduced is None or spec.reduced in x.axes or x.is_reduction]
+    flops = sum(operation_cost(value.operation) for value in walking)
     rows = transposed_axis(spec)
 
     some = MapReduceProblem(

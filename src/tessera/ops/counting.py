@@ -20,6 +20,12 @@ FUNCTION_OPERATIONS: Final[Mapping[str, int]] = MappingProxyType(
 """Vector instructions of an fp32 function as `backend/llvm/vecmath` expands it; all other operations are one."""
 
 
+DEAR: Final = 10
+"""Vector instructions from which computing a value again takes longer than storing it and loading it from L1 or L2:
+those of a division, the cheapest function.
+"""
+
+
 @dataclass(frozen=True)
 class _Counted:
     """A value of which only the dtype is known."""

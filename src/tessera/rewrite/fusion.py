@@ -24,8 +24,9 @@ from tessera.rewrite.groups import Group, Partition
 UNLIMITED = 1 << 30
 
 
-def fuse_function(function: FuncOp, limit: int = UNLIMITED, depth: int = DEPTH) -> list[Firing]:
-    """Replaces the graph operations of `function` by schedule kernels, in an order that respects their dependences.
+def fuse_function(function: FuncOp, limit: int = UNLIMITED, depth: int = DEPTH, staged: bool = False) -> list[Firing]:
+    """Replaces the graph operations of `function` by schedule kernels, in an order that respects their dependences;
+    with `staged` reductions are kernels apart from dear maps.
 
     Gives the log: one entry for each kernel that holds more than one operation.
     """
@@ -33,7 +34,7 @@ def fuse_function(function: FuncOp, limit: int = UNLIMITED, depth: int = DEPTH) 
     block = function.body.block
     terminator = block.last_op
     assert isinstance(terminator, ReturnOp)
-    partition = Partition(list(block.ops), limit, depth)
+    partition = Partition(list(block.ops), limit, depth, staged)
     replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
     for number, group in enumerate(_ordered(partition)):
         if group.kind == "layout":

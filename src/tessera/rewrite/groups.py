@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.errors import CompileError
 from tessera.ir.graph import GraphOperation
+from tessera.ops.counting import DEAR
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.depth import DEPTH, instructions_of, room_in
 from tessera.rewrite.engine import dims_of
@@ -94,11 +95,11 @@ def operand_alignment(operation: GraphOperation, index: int, result: Mapping_, r
 
 class Partition:
     """Groups the operations of one function body; `limit` bounds the operations of a group (1: no fusion), `depth` its
-    instructions.
+    instructions. With `staged` dear maps are not in one group with reductions of what they make, nor of the same rows.
     """
 
-    def __init__(self, operations: Iterable[Operation], limit: int, depth: int = DEPTH) -> None:
-        self.limit, self.depth = limit, depth
+    def __init__(self, operations: Iterable[Operation], limit: int, depth: int = DEPTH, staged: bool = False) -> None:
+        self.limit, self.depth, self.staged = limit, depth, staged
         self.groups: list[Group] = []
         self.group_of: dict[SSAValue, Group] = {}
         self.outputs: set[SSAValue] = set()
@@ -178,7 +179,7 @@ class Partition:
             if group is None or not self._accepts(group, operation):
                 continue
             mapping = self._map_mapping(group, operation, operand, dims)
-            if mapping is not None and _reads_in_place(operation, mapping, group):
+            if mapping is not None and _reads_in_place(operation, mapping, group) and self._in_stage(group, mapping):
                 group.mapping[operation.result] = mapping
                 self._merge_producers(group, operation)
                 return group
@@ -218,9 +219,19 @@ class Partition:
             other = self.group_of.get(operand)
             if other is None or other is group or group.kind in IN_REGISTERS or not self._fit(group, other):
                 continue
+            if self.staged and other.kind != group.kind:
+                continue
             readers = [*group.operations, operation]
             if all(_reads_in_place(reader, group.mapping[reader.result], other) for reader in readers):
                 self._merge(group, other)
+
+    def _in_stage(self, group: Group, mapping: Mapping_) -> bool:
+        """Whether a map whose result lies as `mapping` is in the stage of a group. Reductions are a stage, with maps of
+        what is left of a row.
+        """
+        if not self.staged or group.reduced is None:
+            return True
+        return not any(axis is not None and group.reduced[0] <= axis < group.reduced[1] for axis in mapping)
 
     def _fit(self, group: Group, other: Group) -> bool:
         """Whether two groups of maps and reductions may be one, `group` reading what `other` makes."""
@@ -282,6 +293,7 @@ class Partition:
             and other in self.groups
             and other.domain == group.domain
             and other.reduced == group.reduced
+            and not (self.staged and other.kind != group.kind)
             and not group.after(other)
             and not other.after(group)
             and len(group.operations) + len(other.operations) <= self.limit
@@ -303,6 +315,7 @@ class Partition:
             or group.reduced not in (None, reduced)
             or not _reads_in_place(operation, mapping, group)
             or not self._accepts(group, operation)
+            or (self.staged and (group.kind == "reduction" or group.instructions >= DEAR))
         ):
             group = self._new("reduction", domain)
         group.kind, group.reduced = "reduction", reduced

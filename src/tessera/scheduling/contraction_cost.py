@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from tessera.scheduling.contraction_parts import m_tails
 from tessera.scheduling.contraction_space import ContractionProblem
-from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
+from tessera.scheduling.machine import FMA_LATENCY, REORDERED, Machine, Work, largest_share
 from tessera.scheduling.schedule import KnobValue
 
 LINE: Final = 64
@@ -18,8 +18,6 @@ WAYS: Final = 8
 
 ISSUE: Final = 5.0
 """Instructions per cycle that sustained vector code reaches."""
-REORDERED: Final = 320
-"""Instructions that wait for their operands at once (the reorder buffer of Zen 4; 512 on Golden Cove)."""
 IN_PLACE_CYCLES: Final = 2.5
 """Cycles per row and step that A read in place costs where one element feeds several vectors and the loop is unrolled;
 fitted to kernels of `backend/llvm`, which gather neighbouring elements there and take them apart again."""

@@ -7,16 +7,10 @@ x = gelu(a);  y = softmax(x):    pass 0: x, its maximum   pass 1: exp(x - m), th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from tessera.ops.counting import FUNCTION_OPERATIONS
+from tessera.ops.counting import DEAR, FUNCTION_OPERATIONS
 from tessera.scheduling.expression import Value, post_order
 from tessera.scheduling.spec import MapReduceSpec
-
-DEAR: Final = 10
-"""Vector instructions from which computing a value again takes longer than storing it and loading it from L1 or L2:
-those of a division, the cheapest function.
-"""
 
 
 def operation_cost(operation: str) -> int:

@@ -22,6 +22,8 @@ FMA_PER_CYCLE: Final[Mapping[str, int]] = MappingProxyType({"znver4": 1})
 
 FMA_LATENCY: Final = 4
 """Cycles from a fused multiply-add to one that needs its result, on every x86 since 2015."""
+REORDERED: Final = 320
+"""Instructions that wait for their operands at once (the reorder buffer of Zen 4; 512 on Golden Cove)."""
 
 _ESTIMATED_CLOCK_HZ: Final = 3.5e9
 _ESTIMATED_BYTES_PER_CYCLE: Final = {"L2": 32.0, "L3": 12.0}

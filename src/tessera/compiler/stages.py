@@ -1,0 +1,89 @@
+"""Whether a kernel of maps and reductions runs as one, or in stages: dear maps apart from reductions.
+
+y = gelu(tanh(a));  y - mean(y, axis=0)      one kernel: y twice, for the means and for what they are taken from
+                                             stages:     y -> memory;  y -> means;  y, means -> result
+
+A kernel that reduces walks its rows, or down its columns, once for each pass, and in every one makes anew what it does
+not keep; a row of 17 elements takes as long as one of 32, and a long chain over one vector waits for itself. Maps alone
+do neither. What fusion saves is memory traffic. The cost model compares both, once for extents of about the same size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from tessera.compiler.arrays import Call, View
+from tessera.compiler.launcher import Launcher
+from tessera.compiler.launches import AnyLaunch, Choice, Launch, PlanCompiler, kernel_launches
+from tessera.compiler.program import KernelItem, Program
+from tessera.compiler.splitting import stages_of
+from tessera.lazy.policy import current_policy
+from tessera.ops.counting import DEAR
+from tessera.ops.record import family_of
+from tessera.rewrite.depth import instructions_of
+from tessera.rewrite.reasons import operations_in
+from tessera.scheduling.choice import size_class
+from tessera.scheduling.cost import Estimate
+
+CONVINCING: Final = 1.15
+"""How much longer the model must expect one kernel to take: it errs by about so much, and stages take memory."""
+WORTH_COMPILING_S: Final = 3e-6
+"""Seconds a call below which stages are not worth kernels of their own."""
+
+
+class EstimatingCompiler(PlanCompiler[Any], Protocol):
+    """A compiler that knows what launches cost."""
+
+    def estimate(self, launch: Launch) -> Estimate:
+        """What the cost model expects of a launch."""
+
+
+@dataclass
+class Stages:
+    """What was decided, by kernel, workers and sizes."""
+
+    compiler: EstimatingCompiler
+    decided: dict[object, bool] = field(default_factory=dict)
+
+    def of(
+        self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Program | None:
+        """The stages of a call that are faster than its kernel; None where it runs as one.
+
+        A user's pins speak of the kernel; a fixed order of sums may not depend on what a model expects.
+        """
+        item = call.item
+        if item.reduced is None or not _has_dear_maps(item) or choice.subject.pins or current_policy().fixed_order:
+            return None
+        program = stages_of(item)
+        if program is None:
+            return None
+        key = (choice.subject, choice.workers, *[size_class(extent) for extent in call.shaped.extents.values()])
+        if key not in self.decided:
+            rival = _Rehearsal(self.compiler, extents).rehearsed(program, inputs, outputs)
+            alone = self.compiler.estimate(Launch(call, choice)).seconds
+            staged = sum(self.compiler.estimate(launch).seconds for launch in rival)
+            self.decided[key] = alone > staged * CONVINCING and alone - staged > WORTH_COMPILING_S
+        return program if self.decided[key] else None
+
+
+def _has_dear_maps(item: KernelItem) -> bool:
+    """Whether a kernel holds maps that together are dear. Kept with the kernel: this is asked at every binding."""
+    if "dear" not in item.variants:
+        maps = (op for op in operations_in(item.operation) if family_of(op.operator) == "elementwise")
+        item.variants["dear"] = sum(instructions_of(op) for op in maps) >= DEAR
+    return bool(item.variants["dear"])
+
+
+class _Rehearsal(Launcher):
+    """Finds launches without placing anything in memory."""
+
+    def rehearsed(self, program: Program, inputs: Sequence[View], outputs: Sequence[View]) -> list[Launch]:
+        """The launches of a program over these arguments and results."""
+        self._run(program, {**dict(enumerate(inputs)), **dict(zip(program.roots, outputs, strict=True))}, None)
+        return kernel_launches(self.launches)
+
+    def _note(self, launch: AnyLaunch) -> None:
+        self.launches.append(launch)
