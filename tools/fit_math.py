@@ -171,10 +171,6 @@ def _atanh_rest(square: Number) -> Number:
     return 2 * (mp.atanh(s) - s) / (s * square) if square else mpf(2) / 3
 
 
-def _log_rest(f: Number) -> Number:
-    return (mp.log1p(f) - f + f**2 / 2) / f**3 if f else mpf(1) / 3
-
-
 def _sine_rest(square: Number) -> Number:
     r = mp.sqrt(square)
     return (mp.sin(r) - r) / (r * square) if square else mpf(-1) / 6
@@ -184,9 +180,12 @@ def _fading(x: Number) -> Number:
     return mp.root(mp.erfc(x), 8)
 
 
+def _fading_slope(x: Number) -> Number:
+    return (1 - _fading(x)) / x if x else 1 / (4 * mp.sqrt(mp.pi))
+
+
 def _fading_rest(x: Number) -> Number:
-    slope = 1 / (4 * mp.sqrt(mp.pi))
-    return ((1 - _fading(x)) / x if x else slope) - rounded(slope, 32)
+    return _fading_slope(x) - rounded(_fading_slope(mpf(0)), 32)
 
 
 def _fading_weight(x: Number) -> Number:
@@ -210,31 +209,33 @@ def targets() -> tuple[Target, ...]:
             5,
         ),
         Target(
-            "EXPM1_F32",
-            "q of expm1(r) = r + r^2 q(r), |r| <= ln(2)/2; relative",
+            "EXPM1_WIDE",
+            "q of expm1(r) = r + r^2 q(r), |r| <= ln(2)/2, for fp32 in fp64; relative",
             lambda r: (mp.expm1(r) - r) / r**2 if r else mpf("0.5"),
             lambda r: r**2 / mp.expm1(r) if r else mpf(0),
             -mp.log(2) / 2 * mpf("1.0001"),
             mp.log(2) / 2 * mpf("1.0002"),
             5,
-        ),
-        Target(
-            "LOG_F32",
-            "q of log(1 + f) = f - f^2/2 + f^3 q(f), sqrt(1/2) <= 1 + f <= sqrt(2); relative",
-            _log_rest,
-            lambda f: f**3 / mp.log1p(f) if f else mpf(0),
-            1 / root - 1,
-            (root - 1) * mpf("1.0001"),
-            7,
+            64,
         ),
         Target(
             "LOG_F64",
-            "q of log((1 + s) / (1 - s)) = 2 s + s^3 q(s^2), the same interval; relative",
+            "q of log((1 + s) / (1 - s)) = 2 s + s^3 q(s^2), sqrt(1/2) <= (1 + s) / (1 - s) <= sqrt(2); relative",
             _atanh_rest,
             lambda square: mp.sqrt(square) * square / (2 * mp.atanh(mp.sqrt(square))) if square else mpf(0),
             mpf(0),
             largest_s * mpf("1.0001"),
             6,
+            64,
+        ),
+        Target(
+            "LOG_WIDE",
+            "q of log(1 + f) = f + f^2 q(f), 3/4 <= 1 + f <= 3/2, for fp32 in fp64; relative",
+            lambda f: (mp.log1p(f) - f) / f**2 if f else mpf("-0.5"),
+            lambda f: f**2 / mp.log1p(f) if f else mpf(0),
+            mpf("-0.25"),
+            mpf("0.5"),
+            10,
             64,
         ),
         Target(
@@ -247,22 +248,14 @@ def targets() -> tuple[Target, ...]:
             4,
         ),
         Target(
-            "SIN_F32",
-            "q of sin(r) = r + r^3 q(r^2), |r| <= pi/4; relative",
+            "SIN_WIDE",
+            "q of sin(r) = r + r^3 q(r^2), |r| <= pi/2, for fp32 in fp64; relative",
             _sine_rest,
             lambda square: mp.sqrt(square) * square / mp.sin(mp.sqrt(square)) if square else mpf(0),
             mpf(0),
-            (mp.pi / 4 * mpf("1.0001")) ** 2,
-            2,
-        ),
-        Target(
-            "COS_F32",
-            "q of cos(r) = 1 - r^2/2 + r^4 q(r^2), |r| <= pi/4; relative",
-            lambda square: (mp.cos(mp.sqrt(square)) - 1 + square / 2) / square**2 if square else mpf(1) / 24,
-            lambda square: square**2 / mp.cos(mp.sqrt(square)),
-            mpf(0),
-            (mp.pi / 4 * mpf("1.0001")) ** 2,
-            2,
+            (mp.pi / 2 * mpf("1.0001")) ** 2,
+            4,
+            64,
         ),
         Target(
             "ERF_F32",
@@ -272,6 +265,16 @@ def targets() -> tuple[Target, ...]:
             mpf(0),
             mpf("3.93"),
             7,
+        ),
+        Target(
+            "ERF_WIDE",
+            "q of erf(x) = 1 - (1 - x q(x))^8, for fp32 in fp64, 0 <= x <= 3.93; relative",
+            _fading_slope,
+            _fading_weight,
+            mpf(0),
+            mpf("3.93"),
+            9,
+            64,
         ),
     )
 

@@ -1,5 +1,5 @@
 // Long chains are cut where a kernel has as much code as it may have.
-// RUN: tessera opt --pass-pipeline=fuse-kernels{depth=60} %s | filecheck %s
+// RUN: tessera opt --pass-pipeline=fuse-kernels{depth=120} %s | filecheck %s
 func.func @chain(%x: tensor<?xf32>) -> tensor<?xf32> {
   %0 = "tessera.graph.tanh"(%x) : (tensor<?xf32>) -> tensor<?xf32>
   %1 = "tessera.graph.tanh"(%0) : (tensor<?xf32>) -> tensor<?xf32>

@@ -158,7 +158,7 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
     live = max(1, sum(value.is_reduction for value in values), live_values(values))
     # What does not walk the reduced axis is computed once a row.
     walking = [x for x in values if spec.reduced is None or spec.reduced in x.axes or x.is_reduction]
-    flops = sum(operation_cost(value.operation) for value in walking)
+    flops = sum(operation_cost(value) for value in walking)
     rows = transposed_axis(spec)
 
     some = MapReduceProblem(

@@ -75,7 +75,7 @@ def silu(x: object, stream: Stream | None = None) -> Tensor:
 
 
 def sin(x: object, stream: Stream | None = None) -> Tensor:
-    """The sine of radians; of fp32 within 1.6 units in the last place up to 2^40, beyond which it has no digits."""
+    """The sine of radians, reduced with all digits of pi that the argument needs."""
     return unary("sin", x, stream)
 
 

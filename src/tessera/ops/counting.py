@@ -11,13 +11,19 @@ from typing import Any, Final
 from tessera.dtypes import DType, bool_, fp32, int64
 from tessera.ops.record import OPERATORS
 
-FUNCTION_OPERATIONS: Final[Mapping[str, int]] = MappingProxyType(
+_FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "div": 10, "sqrt": 12, "rsqrt": 20, "exp": 15, "exp2": 14, "expm1": 20, "log": 33, "log1p": 50, "sin": 34,
-        "cos": 35, "tanh": 28, "erf": 18, "pow": 120,
+        "div": 10, "sqrt": 12, "rsqrt": 20, "exp": 36, "exp2": 14, "expm1": 38, "log": 40, "log1p": 45, "sin": 36,
+        "cos": 40, "tanh": 55, "erf": 42, "pow": 120,
     }
 )  # fmt: skip
-"""Vector instructions of an fp32 function as `backend/llvm/vecmath` expands it; all other operations are one."""
+_APPROXIMATE: Final[Mapping[str, int]] = MappingProxyType({"exp": 15, "tanh": 28, "erf": 18})
+
+
+def operation_count(name: str, approximate: bool = False) -> int:
+    """Vector instructions of an operation per vector of fp32, functions as `backend/llvm/vecmath` expands them."""
+    known = _APPROXIMATE.get(name) if approximate else None
+    return _FUNCTIONS.get(name, 1) if known is None else known
 
 
 DEAR: Final = 10
@@ -40,8 +46,8 @@ class _Counter:
         self.instructions = 0
 
     def __getattr__(self, name: str) -> Callable[..., _Counted]:
-        def emit(*operands: Any) -> _Counted:
-            self.instructions += 0 if name == "constant" else FUNCTION_OPERATIONS.get(name, 1)
+        def emit(*operands: Any, approximate: bool = False) -> _Counted:
+            self.instructions += 0 if name == "constant" else operation_count(name, approximate)
             if name in ("compare", "logical_and", "logical_or", "logical_not"):
                 return _Counted(bool_)
             if name == "position":

@@ -141,12 +141,12 @@ def erf(e: Emitter[V], x: V) -> V:
 def sigmoid(e: Emitter[V], x: V) -> V:
     """1 / (1 + exp(-x)): exp overflows to infinity, whose inverse is the right 0."""
     one = e.constant(1.0, x)
-    return e.div(one, e.add(one, e.exp(e.neg(x))))
+    return e.div(one, e.add(one, e.exp(e.neg(x), approximate=True)))
 
 
 def silu(e: Emitter[V], x: V) -> V:
     """x / (1 + exp(-x))."""
-    return e.div(x, e.add(e.constant(1.0, x), e.exp(e.neg(x))))
+    return e.div(x, e.add(e.constant(1.0, x), e.exp(e.neg(x), approximate=True)))
 
 
 def gelu(e: Emitter[V], x: V, *, approximate: str) -> V:
@@ -154,9 +154,9 @@ def gelu(e: Emitter[V], x: V, *, approximate: str) -> V:
     half = e.mul(e.constant(0.5, x), x)
     if approximate == "tanh":
         cubic = e.mul(e.mul(x, x), e.mul(e.constant(GELU_CUBIC, x), x))
-        inner = e.tanh(e.mul(e.constant(GELU_SCALE, x), e.add(x, cubic)))
+        inner = e.tanh(e.mul(e.constant(GELU_SCALE, x), e.add(x, cubic)), approximate=True)
     else:
-        inner = e.erf(e.mul(x, e.constant(SQRT_HALF, x)))
+        inner = e.erf(e.mul(x, e.constant(SQRT_HALF, x)), approximate=True)
     return e.mul(half, e.add(inner, e.constant(1.0, x)))
 
 

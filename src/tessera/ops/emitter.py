@@ -59,8 +59,12 @@ class Emitter(Protocol[V]):
     def abs(self, a: V, /) -> V:
         """The absolute value."""
 
-    def exp(self, a: V, /) -> V:
-        """e to the a."""
+    def exp(self, a: V, /, *, approximate: bool = False) -> V:
+        """e to the a.
+
+        This and other functions of fp32 are exact to about half an ulp. With `approximate`, they may err by a few, and
+        be faster: for bodies whose own result is no less exact for it.
+        """
 
     def log(self, a: V, /) -> V:
         """The natural logarithm."""
@@ -71,10 +75,10 @@ class Emitter(Protocol[V]):
     def rsqrt(self, a: V, /) -> V:
         """1 / sqrt(a)."""
 
-    def tanh(self, a: V, /) -> V:
+    def tanh(self, a: V, /, *, approximate: bool = False) -> V:
         """The hyperbolic tangent."""
 
-    def erf(self, a: V, /) -> V:
+    def erf(self, a: V, /, *, approximate: bool = False) -> V:
         """The error function."""
 
     def expm1(self, a: V, /) -> V:

@@ -223,7 +223,7 @@ def _logsumexp_body(e: Emitter[V], x: V, **attributes: object) -> V:
     # An infinite maximum is its own result; subtracted it would give NaN.
     infinite = e.compare("eq", e.abs(largest), e.constant(math.inf, largest))
     shift = e.select(infinite, e.constant(0.0, largest), largest)
-    return e.add(shift, e.log(e.reduce("add", e.exp(e.sub(x, shift)))))
+    return e.add(shift, e.log(e.reduce("add", e.exp(e.sub(x, shift), approximate=True))))
 
 
 def _define(

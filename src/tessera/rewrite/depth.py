@@ -3,7 +3,7 @@
 A value that goes through memory between two kernels costs a store and a load, a few cycles a vector where it stays in
 the second cache. A kernel of several hundred instructions per vector takes hundreds of cycles for it, so that one cut
 more is not seen; while compilers take more than proportional time for longer code (300 tanh one after the other: 9 s as
-one kernel on Zen 4, less than a second as a repeated kernel of fourteen).
+one kernel on Zen 4, less than a second as a repeated kernel of 400 instructions).
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _joined(recorder: Recorder, means: Value, logarithms: Value) -> Value:
     largest = recorder.reduce("max", logarithms)
     blind = recorder.compare("eq", largest, recorder.constant(-math.inf, largest))
     base = recorder.select(blind, recorder.constant(0.0, largest), largest)
-    weights = recorder.exp(recorder.sub(logarithms, base))
+    weights = recorder.exp(recorder.sub(logarithms, base), approximate=True)
     total = recorder.reduce("add", weights)
     none = recorder.compare("eq", total, recorder.constant(0.0, total))
     divisor = recorder.select(none, recorder.constant(1.0, total), total)

@@ -20,6 +20,8 @@ TRANSCENDENTAL = frozenset(
 )
 """Operations dear enough that keeping their result in memory may beat computing it twice."""
 
+APPROXIMATE: Final = ("approximate",)
+"""The attributes of a function that may err by a few ulp."""
 
 WALK: Final = "walk"
 """A pseudo-axis of everything that depends on a reduction: known only where a worker has walked its row."""
@@ -145,8 +147,8 @@ class Recorder:
     def abs(self, a: Value) -> Value:
         return self.make("abs", (a,))
 
-    def exp(self, a: Value) -> Value:
-        return self.make("exp", (a,))
+    def exp(self, a: Value, *, approximate: bool = False) -> Value:
+        return self.make("exp", (a,), APPROXIMATE if approximate else ())
 
     def log(self, a: Value) -> Value:
         return self.make("log", (a,))
@@ -157,11 +159,11 @@ class Recorder:
     def rsqrt(self, a: Value) -> Value:
         return self.make("rsqrt", (a,))
 
-    def tanh(self, a: Value) -> Value:
-        return self.make("tanh", (a,))
+    def tanh(self, a: Value, *, approximate: bool = False) -> Value:
+        return self.make("tanh", (a,), APPROXIMATE if approximate else ())
 
-    def erf(self, a: Value) -> Value:
-        return self.make("erf", (a,))
+    def erf(self, a: Value, *, approximate: bool = False) -> Value:
+        return self.make("erf", (a,), APPROXIMATE if approximate else ())
 
     def expm1(self, a: Value) -> Value:
         return self.make("expm1", (a,))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ops.counting import DEAR, FUNCTION_OPERATIONS
-from tessera.scheduling.expression import Value, post_order
+from tessera.ops.counting import DEAR, operation_count
+from tessera.scheduling.expression import APPROXIMATE, Value, post_order
 from tessera.scheduling.spec import MapReduceSpec
 
 
-def operation_cost(operation: str) -> int:
+def operation_cost(value: Value) -> int:
     """Vector instructions that one operation of an expression takes per vector of fp32."""
-    return FUNCTION_OPERATIONS.get(operation, 1)
+    return operation_count(value.operation, value.attributes == APPROXIMATE)
 
 
 def kept_values(spec: MapReduceSpec) -> list[Value]:
@@ -44,6 +44,6 @@ def made_again(value: Value, axis: str, kept: Sequence[Value]) -> int:
         if current in seen or axis not in current.axes:
             continue
         seen.add(current)
-        total += operation_cost(current.operation)
+        total += operation_cost(current)
         stack.extend(argument for argument in current.arguments if argument not in kept)
     return total

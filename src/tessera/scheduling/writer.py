@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, memref
 from xdsl.dialects import math as math_dialect
+from xdsl.dialects.arith import FastMathFlagsAttr
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, VectorType, f32, f64, i1, i64
+from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import fp32, fp64, int64
 from tessera.ir import tile
 from tessera.scheduling.attributes import element_type
 from tessera.scheduling.builder import TileBuilder
-from tessera.scheduling.expression import Value
+from tessera.scheduling.expression import APPROXIMATE, Value
 
 _FLOAT: Mapping[str, Callable[..., Operation]] = {
     "add": arith.AddfOp,
@@ -25,7 +27,6 @@ _FLOAT: Mapping[str, Callable[..., Operation]] = {
     "maximum": arith.MaximumfOp,
     "minimum": arith.MinimumfOp,
     "abs": math_dialect.AbsFOp,
-    "exp": math_dialect.ExpOp,
     "expm1": math_dialect.ExpM1Op,
     "log": math_dialect.LogOp,
     "log1p": math_dialect.Log1pOp,
@@ -36,6 +37,9 @@ _FLOAT: Mapping[str, Callable[..., Operation]] = {
     "round": math_dialect.RoundEvenOp,
     "sqrt": math_dialect.SqrtOp,
     "rsqrt": math_dialect.RsqrtOp,
+}
+_APPROXIMABLE: Mapping[str, Callable[..., Operation]] = {
+    "exp": math_dialect.ExpOp,
     "tanh": math_dialect.TanhOp,
     "erf": math_dialect.ErfOp,
 }
@@ -284,6 +288,12 @@ def _not(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
     return writer.builder.append(arith.XOrIOp(writer.write(value.arguments[0], shape), ones), depth)
 
 
+def _function(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
+    flags = FastMathFlagsAttr([FastMathFlag.APPROX_FUNC]) if value.attributes == APPROXIMATE else None
+    operand = writer.write(value.arguments[0], shape)
+    return writer.builder.append(_APPROXIMABLE[value.operation](operand, flags), writer._home(value).depth)
+
+
 def _position(writer: TileWriter, value: Value, shape: tuple[int, ...]) -> SSAValue:
     (axis,) = value.axes
     tile_axis = list(writer.sizes).index(axis) if axis in writer.sizes else 0
@@ -370,6 +380,7 @@ _SPECIAL: Mapping[str, Callable[[TileWriter, Value, tuple[int, ...]], SSAValue]]
     "select": _select,
     "cast": _cast,
     "not": _not,
+    **dict.fromkeys(_APPROXIMABLE, _function),
     "position": _position,
     "count": _count,
     "extent": _extent,

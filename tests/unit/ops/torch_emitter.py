@@ -65,7 +65,7 @@ class TorchEmitter:
     def abs(self, a: Value, /) -> Value:
         return Value(torch.abs(a.tensor))
 
-    def exp(self, a: Value, /) -> Value:
+    def exp(self, a: Value, /, *, approximate: bool = False) -> Value:
         return Value(torch.exp(a.tensor))
 
     def log(self, a: Value, /) -> Value:
@@ -77,10 +77,10 @@ class TorchEmitter:
     def rsqrt(self, a: Value, /) -> Value:
         return Value(torch.rsqrt(a.tensor))
 
-    def tanh(self, a: Value, /) -> Value:
+    def tanh(self, a: Value, /, *, approximate: bool = False) -> Value:
         return Value(torch.tanh(a.tensor))
 
-    def erf(self, a: Value, /) -> Value:
+    def erf(self, a: Value, /, *, approximate: bool = False) -> Value:
         return Value(torch.erf(a.tensor))
 
     def expm1(self, a: Value, /) -> Value:

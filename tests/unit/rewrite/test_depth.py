@@ -14,7 +14,7 @@ from tessera.compiler import pipeline
 from tessera.compiler.program import KernelItem
 from tessera.ir.verification import verify
 from tessera.ops import oracle
-from tessera.ops.counting import vector_instructions
+from tessera.ops.counting import operation_count, vector_instructions
 from tessera.ops.oracle import reference
 from tessera.rewrite.depth import DEPTH, instructions_of
 from tessera.rewrite.passes import FuseKernelsPass, graph_passes
@@ -47,7 +47,7 @@ def test_no_kernel_has_more_code_than_it_may_but_single_operators(seed: int) -> 
 
 def test_instructions_are_those_of_bodies() -> None:
     assert vector_instructions("add", 2) == 1
-    assert vector_instructions("silu", 1) == vector_instructions("exp", 1) + vector_instructions("div", 2) + 2
+    assert vector_instructions("silu", 1) == operation_count("exp", approximate=True) + operation_count("div") + 2
     assert vector_instructions("layer_norm", 3) == vector_instructions("layer_norm", 1) + 4
 
 
@@ -57,7 +57,7 @@ def test_a_chain_of_hundreds_of_operators_is_several_kernels_of_the_same_code() 
     for _ in range(120):
         y = op.tanh(y + 0.1)
     items = [item for item in pipeline.program_of(y.structure).items if isinstance(item, KernelItem)]
-    assert 5 <= len(items) <= 15
+    assert 5 <= len(items) <= 20
     torch.testing.assert_close(y.torch().double(), oracle.reference(y), atol=1e-5, rtol=1e-5)
 
 

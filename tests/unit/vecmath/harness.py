@@ -47,7 +47,9 @@ def host_has_avx512() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f", False))
 
 
-def module_text(function: str, operands: int, lanes: int, dtype: FloatType, avx512: bool) -> str:
+def module_text(
+    function: str, operands: int, lanes: int, dtype: FloatType, avx512: bool, approximate: bool = False
+) -> str:
     """IR of `void apply(i64 count, ptr out, ptr in...)`; count is a multiple of the lanes."""
     emitter = TextEmitter(Cpu(avx512))
     scalar = SCALARS[dtype]
@@ -57,7 +59,7 @@ def module_text(function: str, operands: int, lanes: int, dtype: FloatType, avx5
     for index in range(operands):
         address = emitter.emit(f"getelementptr {scalar}, ptr %in{index}, i64 %i")
         arguments.append(emitter.emit(f"load {kind}, ptr {address}, align {size}"))
-    result = expand(function, arguments, emitter, lanes, dtype)
+    result = expand(function, arguments, emitter, lanes, dtype, approximate)
     target = emitter.emit(f"getelementptr {scalar}, ptr %out, i64 %i")
     parameters = "".join(f", ptr noalias %in{index}" for index in range(operands))
     width = '"prefer-vector-width"="512"' if avx512 else '"prefer-vector-width"="256"'
@@ -72,7 +74,9 @@ def module_text(function: str, operands: int, lanes: int, dtype: FloatType, avx5
 
 
 @cache
-def compiled(function: str, operands: int, lanes: int, dtype: FloatType, avx512: bool) -> tuple[Any, int]:
+def compiled(
+    function: str, operands: int, lanes: int, dtype: FloatType, avx512: bool, approximate: bool = False
+) -> tuple[Any, int]:
     """The engine, which must outlive the address, and the address of `apply`."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -80,7 +84,7 @@ def compiled(function: str, operands: int, lanes: int, dtype: FloatType, avx512:
     if host_has_avx512() and not avx512:
         cpu, features = "x86-64-v3", ""  # AVX2 and FMA, nothing beyond
     machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=3)
-    module = llvm.parse_assembly(module_text(function, operands, lanes, dtype, avx512))
+    module = llvm.parse_assembly(module_text(function, operands, lanes, dtype, avx512, approximate))
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, options)
@@ -91,10 +95,15 @@ def compiled(function: str, operands: int, lanes: int, dtype: FloatType, avx512:
 
 
 def native(
-    function: str, operands: int, lanes: int = 16, dtype: FloatType = "f32", avx512: bool = True
+    function: str,
+    operands: int,
+    lanes: int = 16,
+    dtype: FloatType = "f32",
+    avx512: bool = True,
+    approximate: bool = False,
 ) -> Callable[..., Array]:
     """`function` on numpy arrays of any length, computed `lanes` at a time."""
-    _, address = compiled(function, operands, lanes, dtype, avx512 and host_has_avx512())
+    _, address = compiled(function, operands, lanes, dtype, avx512 and host_has_avx512(), approximate)
     call = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * (operands + 1))(address)
 
     def apply(*arrays: Array) -> Array:

@@ -1,4 +1,4 @@
-"""`arith` and `math`: on indices while writing, on tiles and scalars part by part."""
+"""`arith`, and of `math` what is an instruction: on indices while writing, on tiles and scalars part by part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from tessera.backend.llvm.values import (
     shape_of,
     vector_type,
 )
-from tessera.backend.llvm.vecmath import expand
 from tessera.errors import CompileError
 
 # -- constants, casts, comparisons ------------------------------------------------------------------------------------
@@ -186,33 +185,6 @@ def intrinsic(name: str, flags: str = "", extra: tuple[str, str] | None = None) 
     return make
 
 
-def _vector_math(function: str) -> Maker:
-    def make(generator: Generator, element: Element, lanes: int, operands: Sequence[str]) -> str:
-        return expand(function, operands, generator.emitter, lanes, "f64" if element.llvm == "double" else "f32")
-
-    return make
-
-
-def _each_lane(function: str) -> Maker:
-    """libm's function on every lane; its fp32 form has the suffix f."""
-
-    def make(generator: Generator, element: Element, lanes: int, operands: Sequence[str]) -> str:
-        emitter, scalar = generator.emitter, element.llvm
-        name = f"@{function}{'f' if scalar == 'float' else ''}"
-        kind, total = vector_type(scalar, lanes), "poison"
-        for lane in range(lanes):
-            picked = list(operands)
-            if lanes > 1:
-                picked = [emitter.emit(f"extractelement {kind} {operand}, i64 {lane}") for operand in operands]
-            result = emitter.emit(emitter.call(scalar, name, *((scalar, operand) for operand in picked)))
-            if lanes == 1:
-                return result
-            total = emitter.emit(f"insertelement {kind} {total}, {scalar} {result}, i64 {lane}")
-        return total
-
-    return make
-
-
 def _negate(generator: Generator, element: Element, lanes: int, operands: Sequence[str]) -> str:
     return generator.emitter.emit(f"fneg {vector_type(element.llvm, lanes)} {operands[0]}")
 
@@ -277,21 +249,6 @@ ELEMENTWISE: dict[type[Operation], Maker] = {
     math.RoundOp: intrinsic("round"),
     math.CopySignOp: intrinsic("copysign"),
     math.FmaOp: intrinsic("fma"),
-    math.PowFOp: _vector_math("powf"),
-    math.ExpOp: _vector_math("exp"),
-    math.Exp2Op: _vector_math("exp2"),
-    math.ExpM1Op: _vector_math("expm1"),
-    math.LogOp: _vector_math("log"),
-    math.Log1pOp: _vector_math("log1p"),
-    math.Log2Op: _each_lane("log2"),
-    math.Log10Op: _each_lane("log10"),
-    math.SqrtOp: _vector_math("sqrt"),
-    math.RsqrtOp: _vector_math("rsqrt"),
-    math.TanhOp: _vector_math("tanh"),
-    math.ErfOp: _vector_math("erf"),
-    math.SinOp: _vector_math("sin"),
-    math.CosOp: _vector_math("cos"),
-    math.TanOp: _each_lane("tan"),
 }
 """What computes each operation class element by element."""
 

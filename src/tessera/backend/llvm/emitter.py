@@ -117,6 +117,10 @@ class Emitter:
         """Makes sure that the module has this declaration, `declare` left out, once."""
         self._declarations[f"declare {signature}"] = None
 
+    def define(self, function: str) -> None:
+        """Makes sure that the module has this function, given as text, once."""
+        self._declarations[function] = None
+
     def constant(self, element: Element, literal: str) -> str:
         """The address of a constant in memory."""
         name = f"@{element.name}.{re.sub('[^0-9A-Za-z]', '_', literal)}"

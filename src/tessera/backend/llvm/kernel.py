@@ -11,6 +11,7 @@ from tessera.backend.contract import Parameter
 from tessera.backend.llvm.arithmetic import ARITHMETIC
 from tessera.backend.llvm.control import CONTROL
 from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.functions import FUNCTIONS
 from tessera.backend.llvm.generator import Generator
 from tessera.backend.llvm.matrix import MATRIX
 from tessera.backend.llvm.memory import MEMORY, static_strides
@@ -22,7 +23,7 @@ from tessera.errors import CompileError
 from tessera.ir import tile
 from tessera.target import Target
 
-_HANDLERS = {**CONTROL, **MEMORY, **STAGING, **MATRIX, **TILES, **ARITHMETIC}
+_HANDLERS = {**CONTROL, **MEMORY, **STAGING, **MATRIX, **TILES, **ARITHMETIC, **FUNCTIONS}
 _WORD_BYTES = 8
 
 

@@ -1,4 +1,4 @@
-"""exp, exp2, expm1, sigmoid, tanh: range reduction to 2^n times a polynomial.
+"""exp, exp2, tanh in the dtype of their argument: range reduction to 2^n times a polynomial.
 
 Sources: the method is Cody and Waite's, Software Manual for the Elementary Functions (1980), chapter 6; the rounding by
 a shifter is described in Muller, Elementary Functions (3rd ed., 2016), section 11. The polynomials are our own.
@@ -53,9 +53,9 @@ def round_to_integer(on: Lanes, a: str, factor: float) -> Rounded:
     return Rounded(on.sub(shifted, shifter), on.bits(shifted))
 
 
-def power_of_two(on: Lanes, n: Rounded, less: int = 0) -> str:
-    """2^(n - less), where that is a normal number: the shift drops all of the pattern but its low bits."""
-    biased = on.on_bits("add", n.pattern, on.format.bias - less)
+def power_of_two(on: Lanes, n: Rounded) -> str:
+    """2^n, where that is a normal number: the shift drops all of the pattern but its low bits."""
+    biased = on.on_bits("add", n.pattern, on.format.bias)
     return on.from_bits(on.on_bits("shl", biased, on.format.mantissa_bits))
 
 
@@ -105,25 +105,6 @@ def exp2(on: Lanes, x: str) -> str:
     n = round_to_integer(on, bounded, 1.0)
     r = on.sub(bounded, n.value)
     return scaled(on, on.fma(r, on.polynomial(coefficients.EXP2_F32, r), on.constant(1.0)), n)
-
-
-def expm1(on: Lanes, x: str) -> str:
-    """e^x - 1 in fp32: at most 2 ulp, near 0 too."""
-    bounded = on.at_least(on.at_most(x, CONSTANTS["f32"].overflow), -20.0)
-    n, r = _reduced(on, bounded)
-    p = on.fma(on.mul(r, r), on.polynomial(coefficients.EXPM1_F32, r), r)
-    # (2^n p + 2^n - 1) at half its size, because 2^128 is no number but results just below it are.
-    half = power_of_two(on, n, less=1)
-    doubled = on.fma(p, half, on.sub(half, on.constant(0.5)))
-    result = on.add(doubled, doubled)
-    tiny = on.compare("olt", on.magnitude(x), on.constant(2.0**-26))
-    return on.select(tiny, x, result)  # keeps denormals and the sign of zero
-
-
-def sigmoid(on: Lanes, x: str) -> str:
-    """1 / (1 + e^-x): at most 3 ulp where e^-x is finite, 0 beyond."""
-    one = on.constant(1.0)
-    return on.div(one, on.add(one, exp(on, on.neg(x))))
 
 
 def tanh(on: Lanes, x: str) -> str:

@@ -187,6 +187,28 @@ class Lanes:
         operation = "fpext" if dtype == "f64" else "fptrunc"
         return other, self.emitter.emit(f"{operation} {self.type} {a} to {other.type}")
 
+    def each_register(self, name: str, lanes: int, a: str, *constants: tuple[str, str]) -> str:
+        """An instruction that exists for `lanes` lanes only, a power of two less than these, on all such parts of a.
+
+        `constants` are the `(type, operand)` of what it takes behind the part.
+        """
+        kind = f"<{lanes} x {self.format.scalar}>"
+        rest = "".join(f", {constant} {operand}" for constant, operand in constants)
+        self.emitter.declare(f"{kind} @{name}({', '.join([kind, *(constant for constant, _ in constants)])})")
+        parts = []
+        for first in range(0, self.lanes, lanes):
+            part = a if lanes == self.lanes else self._shuffled(self.type, a, "poison", first, lanes)
+            parts.append(self.emitter.emit(f"call {kind} @{name}({kind} {part}{rest})"))
+        while len(parts) > 1:
+            lanes, kind = 2 * lanes, f"<{lanes} x {self.format.scalar}>"
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [self._shuffled(kind, low, high, 0, lanes) for low, high in pairs]
+        return parts[0]
+
+    def _shuffled(self, kind: str, a: str, b: str, first: int, count: int) -> str:
+        picks = ", ".join(f"i32 {lane}" for lane in range(first, first + count))
+        return self.emitter.emit(f"shufflevector {kind} {a}, {kind} {b}, <{count} x i32> <{picks}>")
+
     def each_lane(self, signature: str, *arguments: str) -> str:
         """A scalar function, `"double @erf"`, called on every lane: correct where speed does not matter."""
         scalar = self.format.scalar

@@ -1,100 +1,77 @@
-"""log, log1p and pow.
+"""log in fp64, what the logarithms of `widened` share with it, and pow.
 
 Sources: the reduction to [sqrt(1/2), sqrt(2)] is Cody and Waite's, Software Manual for the Elementary Functions (1980),
-chapter 5; the special cases are those of C99 Annex F.9; the correction in `log1p` is Kahan's (HP-15C Advanced Functions
-Handbook, 1982). The polynomials are our own.
+chapter 5; the special cases are those of C99 Annex F.9. The polynomials are our own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from tessera.backend.llvm.vecmath import coefficients
 from tessera.backend.llvm.vecmath.exponential import CONSTANTS, exp
-from tessera.backend.llvm.vecmath.lanes import FloatType, Lanes
+from tessera.backend.llvm.vecmath.lanes import Lanes
 
 INFINITY: Final = float("inf")
 NAN: Final = float("nan")
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """Bit patterns that split a number: of sqrt(1/2), of 1, and the mantissa's bits."""
-
-    root_half: int
-    one: int
-    mantissa: int
-    smallest_normal: float
+ROOT_HALF: Final = 0x3FE6A09E667F3BCD
+THREE_QUARTERS: Final = 0x3FE8000000000000
+"""Bit patterns of where fractions begin."""
+ONE: Final = 0x3FF0000000000000
+MANTISSA: Final = 0x000FFFFFFFFFFFFF
+SMALLEST_NORMAL: Final = 2.0**-1022
 
 
-PATTERNS: Final[dict[FloatType, Pattern]] = {
-    "f32": Pattern(0x3F3504F3, 0x3F800000, 0x007FFFFF, 2.0**-126),
-    "f64": Pattern(0x3FE6A09E667F3BCD, 0x3FF0000000000000, 0x000FFFFFFFFFFFFF, 2.0**-1022),
-}
+def split(on: Lanes, normal: str, low: int, offset: str) -> tuple[str, str]:
+    """e, f with x = 2^e (1 + f) and 1 + f in [low, 2 low), for positive finite normal doubles.
 
-
-def _split(on: Lanes, x: str) -> tuple[str, str]:
-    """e, f with x = 2^e (1 + f) and 1 + f in [sqrt(1/2), sqrt(2)), for positive finite x, denormals included."""
-    pattern, width = PATTERNS[on.dtype], on.format.mantissa_bits
-    denormal = on.compare("olt", x, on.constant(pattern.smallest_normal))
-    normal = on.select(denormal, on.mul(x, on.constant(2.0**width)), x)
-    moved = on.on_bits("add", on.bits(normal), pattern.one - pattern.root_half)
-    mantissa = on.on_bits("add", on.on_bits("and", moved, pattern.mantissa), pattern.root_half)
+    `low` is a bit pattern; `offset` is what is taken off the biased exponent: the bias, and 2^52.
+    """
+    width = on.format.mantissa_bits
+    moved = on.on_bits("add", on.bits(normal), ONE - low)
+    mantissa = on.on_bits("add", on.on_bits("and", moved, MANTISSA), low)
     f = on.sub(on.from_bits(mantissa), on.constant(1.0))
     # The biased exponent in the low bits of 2^width is the number 2^width + exponent.
-    magic = 2.0**width
     exponent = on.on_bits("or", on.on_bits("lshr", moved, width), (on.format.bias + width) << width)
-    offset = on.select(denormal, on.constant(magic + on.format.bias + width), on.constant(magic + on.format.bias))
     return on.sub(on.from_bits(exponent), offset), f
 
 
-def _log_single(on: Lanes, e: str, f: str) -> str:
-    constants = CONSTANTS["f32"]
-    square = on.mul(f, f)
-    tail = on.mul(on.mul(square, f), on.polynomial(coefficients.LOG_F32, f))
-    tail = on.fma(e, on.constant(constants.ln2_low), tail)
-    tail = on.fma(square, on.constant(-0.5), tail)
-    return on.fma(e, on.constant(constants.ln2_high), on.add(f, tail))
+def exponent_offset(on: Lanes) -> float:
+    """The offset of `split` for numbers that are as they came."""
+    return 2.0**on.format.mantissa_bits + on.format.bias
 
 
-def _log_double(on: Lanes, e: str, f: str) -> str:
-    # s = f / (2 + f); log(1 + f) = 2 s + s^3 q = f - s (f - s^2 q): the large term is exact.
+def _split_any(on: Lanes, x: str) -> tuple[str, str]:
+    """`split` of positive finite numbers, denormals included."""
+    width, offset = on.format.mantissa_bits, exponent_offset(on)
+    denormal = on.compare("olt", x, on.constant(SMALLEST_NORMAL))
+    normal = on.select(denormal, on.mul(x, on.constant(2.0**width)), x)
+    return split(on, normal, ROOT_HALF, on.select(denormal, on.constant(offset + width), on.constant(offset)))
+
+
+def with_poles(on: Lanes, result: str, x: str, pole: float) -> str:
+    """`result` where x lies between the pole and infinity, else what C99 says: -inf at the pole, NaN below, else x."""
+    at = on.constant(pole)
+    ordinary = on.mask("and", on.compare("ogt", x, at), on.compare("olt", x, on.constant(INFINITY)))
+    below = on.select(on.compare("oeq", x, at), on.constant(-INFINITY), on.constant(NAN))
+    # What is left above is NaN or +inf: they are their own logarithm.
+    special = on.select(on.compare("ole", x, at), below, x)
+    return on.select(ordinary, result, special)
+
+
+def log(on: Lanes, x: str) -> str:
+    """The natural logarithm in fp64: at most 2 ulp; log(0) = -inf, NaN below."""
     constants = CONSTANTS["f64"]
+    e, f = _split_any(on, x)
+    # s = f / (2 + f); log(1 + f) = 2 s + s^3 q = f - s (f - s^2 q): the large term is exact.
     s = on.div(f, on.add(f, on.constant(2.0)))
     square = on.mul(s, s)
     rest = on.mul(square, on.polynomial(coefficients.LOG_F64, square))
     tail = on.fma(e, on.constant(constants.ln2_low), on.mul(s, on.sub(rest, f)))
-    return on.fma(e, on.constant(constants.ln2_high), on.add(f, tail))
-
-
-def log(on: Lanes, x: str) -> str:
-    """The natural logarithm: at most 2 ulp; log(0) = -inf, NaN below."""
-    e, f = _split(on, x)
-    result = _log_single(on, e, f) if on.dtype == "f32" else _log_double(on, e, f)
-    ordinary = on.mask(
-        "and",
-        on.compare("ogt", x, on.constant(0.0)),
-        on.compare("olt", x, on.constant(INFINITY)),
-    )
-    # What remains is NaN, +inf, a zero of either sign, or negative: the first two are their own logarithm.
-    below = on.select(on.compare("oeq", x, on.constant(0.0)), on.constant(-INFINITY), on.constant(NAN))
-    special = on.select(on.compare("ole", x, on.constant(0.0)), below, x)
-    return on.select(ordinary, result, special)
-
-
-def log1p(on: Lanes, x: str) -> str:
-    """log(1 + x) in fp32: at most 3 ulp, near 0 too."""
-    one = on.constant(1.0)
-    sum_ = on.add(x, one)
-    lost = on.sub(x, on.sub(sum_, one))
-    rounded = log(on, sum_)
-    corrected = on.add(rounded, on.div(lost, sum_))
-    # Where the sum is exact, infinite, 0 or negative, the quotient adds nothing or spoils the logarithm.
-    plain = on.mask("or", on.compare("ole", sum_, on.constant(0.0)), on.compare("oeq", sum_, on.constant(INFINITY)))
-    result = on.select(plain, rounded, corrected)
-    tiny = on.compare("olt", on.magnitude(x), on.constant(2.0**-25))
-    return on.select(tiny, x, result)
+    result = on.fma(e, on.constant(constants.ln2_high), on.add(f, tail))
+    return with_poles(on, result, x, 0.0)
 
 
 def _is_integral(on: Lanes, a: str) -> str:
