@@ -10,6 +10,7 @@ register tiles of that one width. The kernel reads it in place of the constant, 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,6 +19,7 @@ from tessera.compiler.arrays import Call, ShapedArrays, Storage, View
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp8_e5m2, fp16, fp32, int8, int32
 from tessera.lazy.structure import contiguous_strides
 from tessera.runtime.derived import derivation
+from tessera.scheduling.expression import Value
 from tessera.scheduling.spec import (
     ContractionSpec,
     Panels,
@@ -86,20 +88,32 @@ def _fill(panels: torch.Tensor, values: torch.Tensor) -> None:
 
 
 def packed_call(call: Call, spec: Spec, target: Target) -> Call:
-    """The call over packed weights where its second operand is a constant read as it is; else the call itself."""
+    """The call over packed weights where the second operand of each product is a constant read as it is; else the call
+    itself.
+    """
     assert isinstance(spec, ContractionSpec)
-    raw = exact_load(spec.b)
-    if raw is None:
+    loads = [load for product in spec.products if (load := exact_load(product.b)) is not None]
+    indices = [load.argument for load in loads]
+    if len(set(indices)) < len(spec.products) or not all(_is_constant(call, index) for index in indices):
         return call
-    index = raw.argument
+    others = {
+        index for value in (spec.a, *(output.value for output in spec.outputs)) for index in loaded_arguments(value)
+    }
+    if not others.isdisjoint(indices) or not _known_elsewhere(call.shaped, indices):
+        return call
+    forms = [_form(spec, product.b, call.shaped.extents["n"], target) for product in spec.products]
+    if any(form.panels != forms[0].panels for form in forms):
+        return call
+    for index, form in zip(indices, forms, strict=True):
+        call = _over_panels(call, index, form)
+    return call
+
+
+def _is_constant(call: Call, index: int) -> bool:
+    """Whether an argument is a matrix, or several, that stays."""
     view, _ = call.arguments[index]
     walked = call.shaped.axes[index]
-    if not view.storage.frozen or view.storage.leaf is None or {"k", "n"} - set(walked):
-        return call
-    others = (spec.a, *(output.value for output in spec.outputs))
-    if any(index in loaded_arguments(value) for value in others) or not _known_elsewhere(call.shaped, index):
-        return call
-    return _over_panels(call, index, _form(spec, raw.dtype, call.shaped.extents["n"], target))
+    return view.storage.frozen and view.storage.leaf is not None and {"k", "n"} <= set(walked)
 
 
 def is_packed(call: Call) -> bool:
@@ -113,19 +127,21 @@ def packed_note(call: Call) -> str:
     return f"; reads a constant packed in panels of {found[0].width} columns" if found else ""
 
 
-def _known_elsewhere(shaped: ShapedArrays, index: int) -> bool:
-    """Whether other arguments walk all axes of one: kernels read extents there."""
-    others = {axis for place, axes in enumerate(shaped.axes) if place != index for axis in axes}
-    return set(shaped.axes[index]) <= others
+def _known_elsewhere(shaped: ShapedArrays, indices: Sequence[int]) -> bool:
+    """Whether other arguments walk all axes of these: kernels read extents there."""
+    others = {axis for place, axes in enumerate(shaped.axes) if place not in indices for axis in axes}
+    return all(others.issuperset(shaped.axes[index]) for index in indices)
 
 
-def _form(spec: ContractionSpec, dtype: DType, n: int, target: Target) -> PackedPanels:
-    """Panels of two vectors of sums, of one where there are no more columns.
+def _form(spec: ContractionSpec, b: Value, n: int, target: Target) -> PackedPanels:
+    """Panels of two vectors of sums, of one where there are no more columns or another product's sums stand beside.
 
     8-bit floats are kept in 16 bits: taking them apart in every kernel costs more than the bytes (Zen 4, 8 rows by 4096
     x 4096: 0.74 of the speed of fp32 as bytes, 1.1 as bf16).
     """
-    casts = cast_dtypes(spec.b)
+    raw_b, casts = exact_load(b), cast_dtypes(b)
+    assert raw_b is not None
+    dtype = raw_b.dtype
     wide = fp16 if fp16 in casts else bf16
     stored = wide if dtype in (fp8_e4m3, fp8_e5m2) else None
     raw = under_cast(spec.a).dtype, casts[1] if len(casts) > 1 else stored or dtype
@@ -133,7 +149,8 @@ def _form(spec: ContractionSpec, dtype: DType, n: int, target: Target) -> Packed
     pairs = target.has_avx512bf16 and raw == (bf16, bf16) and sums == fp32
     quads = target.has_avx512vnni and raw == (int8, int8) and sums == int32
     lanes = max(target.vector_bits // (8 * sums.itemsize), target.vector_bits // 32)
-    return PackedPanels(Panels(lanes if n <= lanes else 2 * lanes, 4 if quads else 2 if pairs else 1), stored)
+    width = lanes if n <= lanes or spec.sibling is not None else 2 * lanes
+    return PackedPanels(Panels(width, 4 if quads else 2 if pairs else 1), stored)
 
 
 def _over_panels(call: Call, index: int, form: PackedPanels) -> Call:

@@ -1,6 +1,7 @@
 """What users see of fusion: which operators became one kernel, the memory traffic that this saves, and what did not.
 
 matmul_add_gelu_1: matmul . add . gelu; 2 results stay in registers, 1.57 MB less to write and read again
+matmul_matmul_add_2: matmul . matmul . add; its products run one after the other, each as a kernel of its own
 layer_norm_0 -> matmul_add_gelu_1 through memory, 0.39 MB: a reduction is done before a product packs its result
                 (reduced-operand)
 """
@@ -15,8 +16,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from tessera.compiler import pipeline
-from tessera.compiler.binding import extents_of
-from tessera.compiler.program import named_dims
+from tessera.compiler.binding import extents_of, launches_of
+from tessera.compiler.program import KernelItem, Program, named_dims
 from tessera.ir.schedule import KernelOp
 from tessera.lazy.structure import Structure
 from tessera.rewrite.algebra import dtype
@@ -33,11 +34,13 @@ def fusion_text(structure: Structure) -> str:
     extents = extents_of(program, structure.post_order())
     function = _function(program.module)
     kernels = [op for op in function.body.block.ops if isinstance(op, KernelOp)]
-    lines = [_kernel_line(kernel, extents) for kernel in kernels]
-    for apart in kept_apart(function):
-        nbytes = _nbytes(_dims_between(apart.value), apart.value, extents)
+    apart = _apart(structure, program)
+    lines = [_apart_line(kernel) if kernel in apart else _kernel_line(kernel, extents) for kernel in kernels]
+    for between in kept_apart(function):
+        nbytes = _nbytes(_dims_between(between.value), between.value, extents)
         lines.append(
-            f"{apart.producer} -> {apart.consumer} through memory, {nbytes / MB:.3g} MB: {apart.reason} ({apart.rule})"
+            f"{between.producer} -> {between.consumer} through memory, {nbytes / MB:.3g} MB: {between.reason} "
+            f"({between.rule})"
         )
     return "\n".join(lines)
 
@@ -45,6 +48,20 @@ def fusion_text(structure: Structure) -> str:
 def _function(module: ModuleOp) -> FuncOp:
     (function,) = (op for op in module.ops if isinstance(op, FuncOp))
     return function
+
+
+def _apart(structure: Structure, program: Program) -> set[KernelOp]:
+    """The kernels whose products this structure's device, constants or extents keep apart."""
+    several = {item.operation for item in program.items if isinstance(item, KernelItem) and len(item.products) > 1}
+    if not several:
+        return several
+    launches = launches_of(program, structure, pipeline.compiler_of(structure.device))
+    return several - {launch.call.item.operation for launch in launches}
+
+
+def _apart_line(kernel: KernelOp) -> str:
+    names = " . ".join(op.operator for op in operations_in(kernel))
+    return f"{kernel.sym_name.data}: {names}; its products run one after the other, each as a kernel of its own"
 
 
 def _kernel_line(kernel: KernelOp, extents: Mapping[str, int]) -> str:

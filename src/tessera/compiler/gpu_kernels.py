@@ -24,7 +24,7 @@ from tessera.compiler.launches import AnyLaunch, Choice, Launch, Memory, kernel_
 from tessera.compiler.library_calls import library_call
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.reports import facts_of
-from tessera.compiler.splitting import parts_of
+from tessera.compiler.splitting import parts_of, products_apart
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.errors import CompileError, UnsupportedTargetError
@@ -128,6 +128,10 @@ class GpuKernelCompiler:
             call, choice, self.target, new, lambda subject, second: self._default(subject, second, {}, False)
         )
         return [Launch(*step) for step in chunks]
+
+    def apart(self, call: Call) -> Program | None:
+        """The products of a kernel that has several: GPUs form one after the other."""
+        return products_apart(call.item) if len(call.item.products) > 1 else None
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""

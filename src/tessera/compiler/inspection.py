@@ -88,8 +88,10 @@ def _graph_text(structure: Structure) -> str:
 
 def _schedule_text(asked: Structure) -> str:
     structure = pipeline.as_planned(asked).structure
-    module = pipeline.program_of(structure).module.clone()
-    kernels = {choice.subject.item.name: choice for choice in choices_of(asked)}
+    program = pipeline.program_of(structure)
+    module, own = program.module.clone(), set(program.items)
+    # Parts of a kernel that does not run as one have names of their own, which may be those of others here.
+    kernels = {choice.subject.item.name: choice for choice in choices_of(asked) if choice.subject.item in own}
     for operation in module.walk():
         if isinstance(operation, KernelOp) and operation.sym_name.data in kernels:
             annotate(operation, kernels[operation.sym_name.data].schedule)

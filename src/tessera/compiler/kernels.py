@@ -27,7 +27,7 @@ from tessera.compiler.recipes import recipe
 from tessera.compiler.reports import facts_of
 from tessera.compiler.spectral_steps import OPERATOR as SPECTRAL
 from tessera.compiler.spectral_steps import spectral_step
-from tessera.compiler.splitting import parts_of
+from tessera.compiler.splitting import parts_of, products_apart
 from tessera.compiler.stages import Stages
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
@@ -97,6 +97,7 @@ class KernelCompiler:
         self._chosen: dict[object, Choice] = {}
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._modelled: dict[object, Schedule] = {}
+        self._together: dict[object, bool] = {}
         self._copies = Copies()
         self._stages = Stages(self)
 
@@ -193,6 +194,33 @@ class KernelCompiler:
         """A step of several under its default schedule."""
         problem = subject.problem(call.shaped.extents, worker_count())
         return Choice(subject, self.default_schedule(subject, problem), useful_workers(problem, problem.workers))
+
+    def apart(self, call: Call) -> Program | None:
+        """The products of a kernel that has several as kernels of their own, where they cannot be formed together or
+        the model expects that to be slower.
+        """
+        if len(call.item.products) < 2:
+            return None
+        if call.shaped.extents["n"] <= self.few_columns:
+            return products_apart(call.item)
+        subject, workers = self.subject(call), worker_count()
+        problem = subject.problem(call.shaped.extents, workers)
+        assert isinstance(problem, ContractionProblem)
+        key = (subject, *[size_class(extent) for extent in problem.sizes], workers, current_policy())
+        together = self._together.get(key)
+        if together is None:
+            together = self._together[key] = self._is_formed_together(problem)
+        return None if together else products_apart(call.item)
+
+    def _is_formed_together(self, problem: ContractionProblem) -> bool:
+        start = self.start(problem)
+        if any(not rule.holds(start, problem) for rule in kernel_family(problem).rules):
+            return False
+        if current_policy().fixed_order:  # sums are the same, but not how often they are rounded
+            return True
+        apart = self.model.estimate(problem.apart, self.start(problem.apart))
+        launches = (problem.products - 1) * apart.terms["launch"]
+        return self.model.estimate(problem, start).seconds <= apart.seconds + launches
 
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""

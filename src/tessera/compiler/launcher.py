@@ -99,6 +99,10 @@ class Launcher:
                 return
             shaped = merged
         call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
+        apart = self.compiler.apart(call)
+        if apart is not None:
+            self._launch_parts(apart, inputs, outputs, schedule)
+            return
         choice = self.compiler.choose(call, schedule)
         parts = None if choice.schedule.get("fusion", True) else self.compiler.parts(item)
         if parts is None and schedule is None:
@@ -158,7 +162,7 @@ class Launcher:
         self.extents = outer
 
     def _launch_parts(
-        self, parts: Program, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule
+        self, parts: Program, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None
     ) -> None:
         """The operations of a fused kernel one by one; the matrix product among them keeps the kernel's schedule."""
         self._run(parts, {**dict(enumerate(inputs)), **dict(zip(parts.roots, outputs, strict=True))}, schedule)

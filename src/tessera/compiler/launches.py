@@ -111,6 +111,9 @@ class PlanCompiler(Protocol[PlanT_co]):
     def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
         """The launches that a call takes under a choice: itself, or several over workspaces that `new` makes."""
 
+    def apart(self, call: Call) -> Program | None:
+        """The products of a kernel that has several as kernels of their own, where they are not formed together."""
+
     def parts(self, item: KernelItem) -> Program | None:
         """The operations of a fused kernel as kernels of their own; None where there is only one."""
 

@@ -18,10 +18,11 @@ from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import OPERATORS, family_of
 from tessera.ops.windows import image_dimensions
+from tessera.rewrite.alignment import operand_alignment
 from tessera.rewrite.engine import Firing, dims_of
-from tessera.rewrite.groups import operand_alignment
 from tessera.rewrite.guards import Guard, guards_of
 from tessera.rewrite.idioms import IDIOMS
+from tessera.rewrite.siblings import products_of
 
 Alignment = tuple[int | None, ...]
 
@@ -67,6 +68,12 @@ class KernelItem:
     def anchor(self) -> GraphOperation | None:
         """The matrix product of a contraction."""
         return _anchor(self.operation)
+
+    @cached_property
+    def products(self) -> tuple[GraphOperation, ...]:
+        """The matrix products of a contraction, which share their first operand where there are several."""
+        inside = [op for op in self.operation.body.block.ops if isinstance(op, GraphOperation)]
+        return tuple(products_of(inside))
 
     @property
     def convolution(self) -> GraphOperation | None:

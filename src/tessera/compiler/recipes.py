@@ -17,7 +17,7 @@ from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import Argument, Spec
 from tessera.target import Target
 
-_APART = frozenset(("name", "arguments", "outputs"))
+_APART = frozenset(("name", "arguments", "outputs", "sibling"))
 
 
 def recipe(spec: Spec, schedule: Schedule, target: Target, llvm_version: str) -> str:
@@ -38,6 +38,8 @@ def _spec(spec: Spec) -> Iterator[str]:
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
     roots = [value for value in fields.values() if isinstance(value, Value)]
     roots += [output.value for output in spec.outputs]
+    sibling = fields.get("sibling")
+    roots += [sibling.b, sibling.accumulator] if sibling is not None else []
     plain = {name: value for name, value in fields.items() if name not in _APART and not isinstance(value, Value)}
     yield f"{type(spec).__name__} {plain}"
     numbers: dict[Value, int] = {}

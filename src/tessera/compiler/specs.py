@@ -24,6 +24,7 @@ from tessera.scheduling.spec import (
     Geometry,
     MapReduceSpec,
     Output,
+    Sibling,
     Spec,
     Window,
     WindowSpec,
@@ -138,18 +139,20 @@ def contraction_spec(item: KernelItem, pattern: Pattern) -> ContractionSpec:
         reader.run(operation)
     math = item.anchor.attribute("math") if item.anchor is not None else None
     assert math is None or isinstance(math, str)
-    assert recorder.a is not None and recorder.b is not None and recorder.accumulator is not None
-    a, b = (recorder.b, recorder.a) if pattern.turned else (recorder.a, recorder.b)
+    assert recorder.a is not None
+    first, *others = recorder.products
+    a, b = (first.b, recorder.a) if pattern.turned else (recorder.a, first.b)
     return ContractionSpec(
         item.name,
         pattern.arguments,
         pattern.outer,
         a,
         b,
-        recorder.accumulator,
+        first.accumulator,
         reader.outputs(),
         pattern.one_block,
         math,
+        others[0] if others else None,
     )
 
 
@@ -262,20 +265,22 @@ class _ConvolutionRecorder(Recorder):
 
 
 class _ContractionRecorder(Recorder):
-    """A recorder that notes the operands of the one matrix product."""
+    """A recorder that notes the operands of the matrix product, or of two over one first operand."""
 
     def __init__(self, batch: Sequence[str]) -> None:
         super().__init__(None)
         self.batch = batch
         self.a: Value | None = None
-        self.b: Value | None = None
-        self.accumulator: Value | None = None
+        self.products: list[Sibling] = []
 
     def contract(self, a: Value, b: Value) -> Value:
-        """The register tile of the product."""
-        self.a, self.b = a, b
-        self.accumulator = self.make("accumulator", (), (), a.dtype, (*self.batch, "m", "n"))
-        return self.accumulator
+        """The register tile of a product."""
+        assert self.a in (None, a), "products of a kernel share their first operand"
+        self.a = a
+        number = (len(self.products),) if self.products else ()
+        sums = self.make("accumulator", (), number, a.dtype, (*self.batch, "m", "n"))
+        self.products.append(Sibling(b, sums))
+        return sums
 
 
 def _graph_operations(item: KernelItem) -> list[GraphOperation]:

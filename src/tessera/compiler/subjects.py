@@ -126,6 +126,7 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
         native_bf16=target.has_avx512bf16,
         b_panels=0 if packed is None else packed.width,
         quads=packed is not None and packed.group == QUAD,
+        products=len(spec.products),
     )
 
     def pose(extents: Mapping[str, int], workers: int) -> Problem:

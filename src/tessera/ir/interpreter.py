@@ -255,6 +255,10 @@ def _split(interpreter: Interpreter, op: tile.SplitOp) -> Sequence[Value]:
     return interpreter.tensor(op.tile).chunk(2, op.axis.value.data)
 
 
+def _join(interpreter: Interpreter, op: tile.JoinOp) -> Sequence[Value]:
+    return (torch.cat([interpreter.tensor(part) for part in op.parts], op.axis.value.data),)
+
+
 def _broadcast(interpreter: Interpreter, op: tile.BroadcastOp) -> Sequence[Value]:
     return (torch.as_tensor(interpreter.value(op.value)).expand(op.result.type.get_shape()).clone(),)
 
@@ -317,6 +321,7 @@ _HANDLERS = cast(
         tile.MmaOp.name: _mma,
         tile.ReduceOp.name: _reduce,
         tile.SplitOp.name: _split,
+        tile.JoinOp.name: _join,
         tile.ElementOp.name: _element,
         tile.BroadcastOp.name: _broadcast,
         tile.MaskOp.name: _mask,

@@ -1,12 +1,21 @@
-"""Tile IR's arithmetic on whole tiles, as far as `arith` and `math` have none: the matrix product, reductions, halves,
-broadcasts, masks, comparisons, selections and casts. All are pure.
+"""Tile IR's arithmetic on whole tiles, as far as `arith` and `math` have none: the matrix product, reductions, halves
+and what is joined, broadcasts, masks, comparisons, selections and casts. All are pure.
 """
 
 from __future__ import annotations
 
 from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, StringAttr, UnitAttr, VectorType
 from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, traits_def
+from xdsl.irdl import (
+    IRDLOperation,
+    attr_def,
+    irdl_op_definition,
+    operand_def,
+    opt_attr_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -103,6 +112,29 @@ class SplitOp(IRDLOperation):
         half = VectorType(whole.element_type, [size // (1 + (dim == axis)) for dim, size in enumerate(shape)])
         if self.lower.type != half or self.upper.type != half:
             raise VerifyException(f"the halves of {whole} along axis {axis} are {half}")
+
+
+@irdl_op_definition
+class JoinOp(IRDLOperation):
+    """Tiles of one shape side by side along `axis`."""
+
+    name = "tessera.tile.join"
+    parts = var_operand_def(VectorType)
+    axis = attr_def(IntegerAttr)
+    result = result_def(VectorType)
+    traits = traits_def(Pure())
+
+    def verify_(self) -> None:
+        parts, axis = [vector(part) for part in self.parts], self.axis.value.data
+        if not parts or any(part != parts[0] for part in parts):
+            raise VerifyException("join takes tiles of one type, and at least one")
+        shape = parts[0].get_shape()
+        if not 0 <= axis < len(shape):
+            raise VerifyException(f"{parts[0]} has no axis {axis}")
+        sizes = [size * (len(parts) if dim == axis else 1) for dim, size in enumerate(shape)]
+        whole = VectorType(parts[0].element_type, sizes)
+        if self.result.type != whole:
+            raise VerifyException(f"{len(parts)} tiles {parts[0]} along axis {axis} are {whole}")
 
 
 @irdl_op_definition

@@ -20,21 +20,25 @@ from tessera.rewrite.algebra import made_by
 from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.groups import Group, Partition
+from tessera.rewrite.siblings import TOGETHER
 
 UNLIMITED = 1 << 30
 
 
-def fuse_function(function: FuncOp, limit: int = UNLIMITED, depth: int = DEPTH, staged: bool = False) -> list[Firing]:
+def fuse_function(
+    function: FuncOp, limit: int = UNLIMITED, depth: int = DEPTH, staged: bool = False, products: int = TOGETHER
+) -> list[Firing]:
     """Replaces the graph operations of `function` by schedule kernels, in an order that respects their dependences;
     with `staged` reductions are kernels apart from dear maps.
 
-    Gives the log: one entry for each kernel that holds more than one operation.
+    A kernel has at most `products` matrix products. Gives the log: one entry for each kernel that holds more than one
+    operation.
     """
     log: list[Firing] = []
     block = function.body.block
     terminator = block.last_op
     assert isinstance(terminator, ReturnOp)
-    partition = Partition(list(block.ops), limit, depth, staged)
+    partition = Partition(list(block.ops), limit, depth, staged, products)
     replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
     for number, group in enumerate(_ordered(partition)):
         if group.kind == "layout":

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
 
-from tessera.errors import CompileError
 from tessera.ir.graph import GraphOperation
 from tessera.ops.counting import DEAR
 from tessera.ops.record import OPERATORS, family_of
+from tessera.rewrite.alignment import Mapping_, operand_alignment, reduced_mapping, reduced_range
 from tessera.rewrite.depth import DEPTH, instructions_of, room_in
 from tessera.rewrite.engine import dims_of
+from tessera.rewrite.siblings import TOGETHER, are_joined
 
 SCALE = 3
 """The operand of attention that is one number, which may stand in its kernel."""
@@ -29,9 +29,6 @@ PRODUCTS = ("contraction", "convolution")
 """Families whose kernels take maps of their operands as prologues, and of their result as epilogues."""
 IN_REGISTERS = (*PRODUCTS, "window")
 """Kinds of groups that take maps of their result as epilogues, as long as nothing else needs it."""
-
-Mapping_ = tuple[int | None, ...]
-"""For each dimension of a value the domain dimension that it walks; None where it is 1 and the domain's is not."""
 
 
 @dataclass(eq=False)
@@ -61,45 +58,21 @@ class Group:
         return bool(self.depends >> other.number & 1)
 
 
-def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
-    """The range `[first, last)` of dimensions that an operation reduces; None when it reduces none."""
-    rank = len(dims_of(operation.inputs[0]))
-    family = family_of(operation.operator)
-    if family == "reduction":
-        axes = sorted(operation.integers("axes"))
-        if axes[-1] - axes[0] >= len(axes):
-            raise CompileError(
-                f"{operation.operator} reduces the dimensions {tuple(axes)}, which are no neighbours",
-                hints=["reduce one range of dimensions after the other", "or transpose, so that they are neighbours"],
-            )
-        return axes[0], axes[-1] + 1
-    if family == "row":  # along the attribute `axis`, or the last dimension
-        axis = operation.attribute("axis", -1)
-        assert isinstance(axis, int)
-        return axis % rank, axis % rank + 1
-    return None
-
-
-def operand_alignment(operation: GraphOperation, index: int, result: Mapping_, rank: int) -> Mapping_:
-    """How a map, a reduction or a row operator over a domain of `rank` dimensions reads an operand."""
-    kind = operation.inputs[index].type
-    assert isinstance(kind, TensorType)
-    own = kind.get_num_dims()
-    family = family_of(operation.operator)
-    if family == "reduction" or (family == "row" and index == 0):
-        return tuple(range(rank))
-    if family == "row":
-        return tuple(range(rank - own, rank))
-    return result[len(result) - own :]
-
-
 class Partition:
     """Groups the operations of one function body; `limit` bounds the operations of a group (1: no fusion), `depth` its
-    instructions. With `staged` dear maps are not in one group with reductions of what they make, nor of the same rows.
+    instructions, `products` the matrix products that share a first operand and meet in one map. With `staged` dear maps
+    are not in one group with reductions of what they make, nor of the same rows.
     """
 
-    def __init__(self, operations: Iterable[Operation], limit: int, depth: int = DEPTH, staged: bool = False) -> None:
-        self.limit, self.depth, self.staged = limit, depth, staged
+    def __init__(
+        self,
+        operations: Iterable[Operation],
+        limit: int,
+        depth: int = DEPTH,
+        staged: bool = False,
+        products: int = TOGETHER,
+    ) -> None:
+        self.limit, self.depth, self.staged, self.products = limit, depth, staged, products
         self.groups: list[Group] = []
         self.group_of: dict[SSAValue, Group] = {}
         self.outputs: set[SSAValue] = set()
@@ -217,6 +190,9 @@ class Partition:
         """Other map groups over the same domain that feed a fused map become part of its group."""
         for operand in operation.inputs:
             other = self.group_of.get(operand)
+            if other is not None and other is not group and self._is_sibling(group, other, operand, operation):
+                self._merge(group, other)
+                continue
             if other is None or other is group or group.kind in IN_REGISTERS or not self._fit(group, other):
                 continue
             if self.staged and other.kind != group.kind:
@@ -242,6 +218,19 @@ class Partition:
             and len(group.operations) + len(other.operations) < self.limit
             and group.instructions + other.instructions <= room_in(group.kind, self.depth)
             and not any(later.after(other) for later in self.groups if later is not group)
+        )
+
+    def _is_sibling(self, group: Group, other: Group, operand: SSAValue, operation: GraphOperation) -> bool:
+        """Whether `other` is a product beside that of `group`, whose result `operation` alone reads."""
+        return (
+            group.kind == other.kind == "contraction"
+            and group.domain == other.domain
+            and operand not in self.outputs
+            and all(use.operation is operation for use in operand.uses)
+            and dims_of(operand) == group.domain
+            and are_joined(group.operations, other.operations, self.products)
+            and len(group.operations) + len(other.operations) < self.limit
+            and group.instructions + other.instructions <= room_in(group.kind, self.depth)
         )
 
     def _merge(self, group: Group, other: Group) -> None:
@@ -306,7 +295,7 @@ class Partition:
         domain = dims_of(operation.inputs[0])
         reduced = reduced_range(operation)
         assert reduced is not None
-        mapping = _reduced_mapping(operation, len(domain), reduced)
+        mapping = reduced_mapping(operation, len(domain), reduced)
         group = self.group_of.get(operation.inputs[0])
         if (
             group is None
@@ -367,12 +356,3 @@ def _reads_in_place(operation: GraphOperation, mapping: Mapping_, group: Group) 
         if any(name != "1" and own != read for name, own, read in places):
             return False
     return True
-
-
-def _reduced_mapping(operation: GraphOperation, rank: int, reduced: tuple[int, int]) -> Mapping_:
-    if family_of(operation.operator) == "row":
-        return tuple(range(rank))
-    first, last = reduced
-    if operation.attribute("keepdims", False):
-        return tuple(None if first <= axis < last else axis for axis in range(rank))
-    return tuple(axis for axis in range(rank) if not first <= axis < last)

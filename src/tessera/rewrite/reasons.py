@@ -32,7 +32,8 @@ class Apart:
 
 _REASONS = {
     "attention-is-alone": "neither operands nor the result of attention are computed on the way",
-    "two-products": "a kernel has one matrix product, convolution or reduction over windows",
+    "two-products": "a kernel has one matrix product, or two of one A that meet in a map, one convolution or reduction "
+    "over windows",
     "product-is-needed-elsewhere": "a product stays in registers only for one map that reads nothing else of it",
     "rows-of-a-product": "a register tile holds no whole rows, which a reduction needs",
     "operand-is-shared": "what several kernels read is computed once, not while each packs it",

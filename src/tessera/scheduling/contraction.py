@@ -22,7 +22,7 @@ from tessera.dtypes import bf16, fp32, int8
 from tessera.scheduling.attributes import buffer_type
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.contraction_dots import DotsLowering
-from tessera.scheduling.contraction_packed import packed_operand
+from tessera.scheduling.contraction_packed import packed_operands, side_by_side
 from tessera.scheduling.contraction_parts import (
     A_PADDING,
     REGISTER_BLOCK,
@@ -77,9 +77,11 @@ class _ContractionLowering:
         self.accumulator_dtype = spec.accumulator.dtype
         self.sums_floats = spec.accumulator.dtype.kind == "float"
         raw = under_cast(spec.a).dtype, under_cast(spec.b).dtype
-        self.packed = packed_operand(spec, arguments, schedule.integer("fetch_ahead"))
+        self.packed = packed_operands(spec, arguments, schedule.integer("fetch_ahead"))
+        # Of sums: a register tile holds those of all products, side by side.
+        self.width = self.nr * len(spec.products)
         self.pairs = native[0] and raw == (bf16, bf16) and self.accumulator_dtype == fp32
-        self.quads = native[1] and self.packed is not None and self.packed.panels.group == QUAD
+        self.quads = native[1] and bool(self.packed) and self.packed[0].panels.group == QUAD
         self.element = bf16 if self.pairs else int8 if self.quads else self.accumulator_dtype
         self.k_step = 2 if self.pairs else QUAD if self.quads else 1
         self.partials: SSAValue | None = None
@@ -252,23 +254,23 @@ class _ContractionLowering:
             place = sums or self._place(self.spec.outputs[0], m, n)
             builder.prefetch(place.buffer, place.indices, mr, self.nr, write=True)
         heights = (mr, 1) if self.quads else (mr,)
-        zeros = [builder.splat(0, self.accumulator_dtype, (rows, self.nr)) for rows in heights]
+        zeros = [builder.splat(0, self.accumulator_dtype, (rows, self.width)) for rows in heights]
         a_panel = builder.floor_div(ir, builder.index(self.mr)) if a.panel else ir
         b_panel = builder.floor_div(jr, builder.index(self.nr)) if b.panel else jr
 
         def step(k: SSAValue, sums: Sequence[SSAValue], whole: bool) -> list[SSAValue]:
             left = self._load_a(a, corner, a_panel, m, k, mr)
             right = self._load_b(b, corner, b_panel, n, k, whole)
-            acc = builder.mma(left, right, sums[0], mr, self.nr, self.k_step, self.element, self.quads)
+            acc = builder.mma(left, right, sums[0], mr, self.width, self.k_step, self.element, self.quads)
             return [acc, *[self._offset(right, offset) for offset in sums[1:]]]
 
         # Pairs of rows of B read in place: a last row without a partner is a step of its own.
-        lone_row = self.pairs and b.staged is None and self.packed is None
+        lone_row = self.pairs and b.staged is None and not self.packed
         pairs = builder.floor_div(corner.depth, builder.index(2)) if lone_row else None
         depth = corner.depth if pairs is None else builder.mul(pairs, builder.index(2))
         acc, *offsets = self._summed(depth, zeros, lambda k, sums: step(k, sums, True))
         for offset in offsets:
-            acc = builder.append(arith.SubiOp(acc, builder.spread(offset, (mr, self.nr))))
+            acc = builder.append(arith.SubiOp(acc, builder.spread(offset, (mr, self.width))))
         if lone_row:
             odd = builder.compare(depth, corner.depth, "slt")
             whole = acc
@@ -302,7 +304,7 @@ class _ContractionLowering:
     def _offset(self, right: SSAValue, sums: SSAValue) -> SSAValue:
         """What A moved up by 128 adds to every row of sums."""
         moved = self.builder.splat(-128, int8, (1, QUAD), 0)
-        return self.builder.mma(moved, right, sums, 1, self.nr, QUAD, int8, True)
+        return self.builder.mma(moved, right, sums, 1, self.width, QUAD, int8, True)
 
     def _plus(self, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.builder.append(arith.AddfOp(a, b) if self.sums_floats else arith.AddiOp(a, b))
@@ -335,8 +337,10 @@ class _ContractionLowering:
     def _load_b(self, b: Operand, corner: Corner, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool) -> SSAValue:
         """`k_step` rows of B; `whole` says that all of them lie inside its extent of K."""
         builder, shape, zero = self.builder, (self.k_step, self.nr), self.builder.index(0)
-        if self.packed is not None:
-            return self.packed.load(builder, self.batch_position, n, builder.add(corner.pc, k), shape, self.element)
+        if self.packed:
+            row, batch = builder.add(corner.pc, k), self.batch_position
+            rows = [each.load(builder, batch, n, row, shape, self.element) for each in self.packed]
+            return side_by_side(builder, rows)
         if b.staged is None:
             at = {"k": builder.add(corner.pc, k), "n": n}
             writer = self._writer({"k": self.k_step, "n": self.nr}, at, {"k": whole, "n": False})
@@ -374,7 +378,9 @@ class _ContractionLowering:
 
     def _epilogue(self, acc: SSAValue, m: SSAValue, n: SSAValue, mr: int) -> None:
         writer = self._writer({"m": mr, "n": self.nr}, {"m": m, "n": n}, {"m": False, "n": False})
-        writer.define(self.spec.accumulator, acc)
+        parts = (acc,) if self.spec.sibling is None else self.builder.split(acc, 1)
+        for product, sums in zip(self.spec.products, parts, strict=True):
+            writer.define(product.accumulator, sums)
         for output in self.spec.outputs:
             value, place = writer.write(output.value, (mr, self.nr)), self._place(output, m, n)
             self.builder.store(value, place.buffer, place.indices, place.dims, place.in_bounds)

@@ -121,7 +121,7 @@ def _nest(problem: ContractionProblem, schedule: Mapping[str, KnobValue], rates:
     lanes = rates.vector_bytes // problem.accumulator.itemsize
     k = max(problem.k, 1)
     return Nest(
-        m, n, k, min(mc, m), min(nc, n), min(kc, k), mr, nr, -(-nr // lanes),
+        m, n, k, min(mc, m), min(nc, n), min(kc, k), mr, nr, -(-nr // lanes) * problem.products,
         tuple(_row_tiles(m, mc, mr).items()), column_tiles, -(-k // kc),
     )  # fmt: skip
 
@@ -164,7 +164,8 @@ def _arithmetic(problem: ContractionProblem, schedule: Mapping[str, KnobValue], 
         latency = FMA_LATENCY * nest.kc / (nest.kc + REORDERED / instructions)
         step = max(multiplies * fma_s, latency * rates.cycle_s, instructions / ISSUE * rates.cycle_s)
         step += height * in_place * rates.cycle_s
-        finish = height * nest.columns * (2 * nest.k_blocks - 1 + problem.epilogue_operations + problem.outputs - 1)
+        results = height * nest.columns // problem.products
+        finish = results * (2 * nest.k_blocks - 1 + problem.epilogue_operations + problem.outputs - 1)
         overhead = nest.k_blocks * (TILE_CYCLES + height * lines * miss + tlb) + finish
         total += count * (steps * step + overhead * rates.cycle_s)
     if schedule["sums"] == "output" and sum(height * count for height, count in nest.row_tiles) > nest.m:
@@ -206,10 +207,12 @@ class _Operands:
         self.pack_a, self.pack_b = bool(schedule["pack_a"]), bool(schedule["pack_b"])
         self.rows_outside = schedule["order"] == "rows"
         self.a_size = problem.element_bytes if self.pack_a else problem.a_dtype.itemsize
-        self.b_size = problem.element_bytes if self.pack_b else problem.b_dtype.itemsize
+        # All products of A: a row of B is a row of each.
+        self.b_size = (problem.element_bytes if self.pack_b else problem.b_dtype.itemsize) * problem.products
+        self.b_bytes = problem.k * problem.n * problem.b_dtype.itemsize * problem.products
         size = problem.accumulator.itemsize
-        a, b = problem.m * problem.k * problem.a_dtype.itemsize, problem.k * problem.n * problem.b_dtype.itemsize
-        whole = problem.batch * (a + b + problem.m * problem.n * max(size, problem.out_dtype.itemsize))
+        a = problem.m * problem.k * problem.a_dtype.itemsize
+        whole = problem.batch * (a + self.b_bytes + problem.m * problem.n * max(size, problem.out_dtype.itemsize))
         self.source = rates.home(whole / problem.workers)
         self.block_a, self.block_b = nest.mc * nest.kc * self.a_size, nest.nc * nest.kc * self.b_size
 
@@ -271,7 +274,7 @@ class _Operands:
         """Operands come from where they lie, once to be packed or once to be used."""
         nest, problem, batch = self.nest, self.problem, self.problem.batch
         a = float(nest.m) * nest.k * problem.a_dtype.itemsize * batch
-        b = float(nest.k) * nest.n * problem.b_dtype.itemsize * batch
+        b = float(nest.k) * nest.n * problem.b_dtype.itemsize * problem.products * batch
         again = self.rates.home(a / batch) if nest.jc_blocks > 1 else self.source
         if self.pack_a:
             self._pack(self.source, a, self.block_a, problem.a_contiguous == "m", 1.0)

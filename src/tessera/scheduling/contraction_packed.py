@@ -1,14 +1,21 @@
-"""The second operand of a product as panels of a constant, which were packed before the kernel was called."""
+"""The second operands of products as panels of constants, which were packed before the kernel was called.
+
+Two products of one A stand in one register tile: their panels are half as wide, and their rows are read side by side.
+The loop over K is that of one product; in the end each half of the sums is those of one of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from xdsl.dialects.builtin import IntegerAttr, VectorType, i64
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import DType
+from tessera.ir import tile
 from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.expression import Value
 from tessera.scheduling.spec import Argument, ContractionSpec, Panels, exact_load
 from tessera.scheduling.writer import ArgumentTile
 
@@ -45,9 +52,30 @@ class PackedOperand:
         return builder.cast(builder.load(self.buffer, [*panel, group, *inner], dims, shape, [True, True]), element)
 
 
-def packed_operand(spec: ContractionSpec, arguments: Mapping[int, ArgumentTile], ahead: int) -> PackedOperand | None:
-    """The second operand where it is packed."""
-    constant = exact_load(spec.b)
+def packed_operands(
+    spec: ContractionSpec, arguments: Mapping[int, ArgumentTile], ahead: int
+) -> tuple[PackedOperand, ...]:
+    """The second operand of each product, where all are packed; else none."""
+    found = [_packed(spec, product.b, arguments, ahead) for product in spec.products]
+    packed = tuple([operand for operand in found if operand is not None])
+    return packed if len(packed) == len(found) else ()
+
+
+def side_by_side(builder: TileBuilder, tiles: Sequence[SSAValue]) -> SSAValue:
+    """Tiles of one shape as one, along their columns."""
+    if len(tiles) == 1:
+        return tiles[0]
+    kind = tiles[0].type
+    assert isinstance(kind, VectorType)
+    rows, columns = kind.get_shape()
+    whole = VectorType(kind.element_type, [rows, columns * len(tiles)])
+    return builder.append(
+        tile.JoinOp.create(operands=tiles, result_types=[whole], attributes={"axis": IntegerAttr(1, i64)})
+    )
+
+
+def _packed(spec: ContractionSpec, b: Value, arguments: Mapping[int, ArgumentTile], ahead: int) -> PackedOperand | None:
+    constant = exact_load(b)
     if constant is None:
         return None
     argument = spec.arguments[constant.argument]

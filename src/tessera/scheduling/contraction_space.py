@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.dtypes import DType, bf16, fp32, fp64
 from tessera.scheduling.knobs import Knob, Rule, Space
@@ -17,7 +17,7 @@ class ContractionProblem:
     `a_contiguous`, `b_contiguous` name the axis along which the operand is contiguous ("m", "n", "k", or "" for none);
     `a_mapped`, `b_mapped` say that a prologue is computed while loading. `b_panels` is the width of the panels that B
     was packed into once and for all, 0 where it was not; `quads` says that they hold bytes which are multiplied four at
-    a time.
+    a time; `products` counts those of one A that are formed side by side, each of n columns.
     """
 
     m: int
@@ -39,11 +39,21 @@ class ContractionProblem:
     native_bf16: bool
     b_panels: int = 0
     quads: bool = False
+    products: int = 1
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The extents that a choice of schedule depends on."""
         return self.m, self.n, self.k, self.batch
+
+    @property
+    def apart(self) -> ContractionProblem:
+        """The products one after the other, as one product by all of their panels: what they read lies where it does
+        for the kernel that forms them together.
+        """
+        lanes = _columns(self, 1)
+        width = lanes if self.n <= lanes else 2 * lanes
+        return replace(self, products=1, n=-(-self.n // width) * width * self.products, b_panels=width)
 
     @property
     def pairs(self) -> bool:
@@ -61,7 +71,7 @@ def _registers(schedule: Schedule, problem: ContractionProblem) -> bool:
     if schedule["order"] == "dots":
         return (mr * nr + nr + 1) * _dot_vectors(problem) <= problem.target.vector_registers
     lanes = problem.target.vector_bits // (8 * problem.accumulator.itemsize)
-    columns = -(-nr // lanes)
+    columns = -(-nr // lanes) * problem.products
     return (mr + problem.quads) * columns + columns + 1 <= problem.target.vector_registers
 
 
@@ -115,6 +125,10 @@ def _panels(schedule: Schedule, problem: ContractionProblem) -> bool:
     return not problem.b_panels or (schedule.integers("micro")[1] == problem.b_panels and not schedule["pack_b"])
 
 
+def _siblings(schedule: Schedule, problem: ContractionProblem) -> bool:
+    return problem.products == 1 or (schedule["sums"] == "registers" and bool(problem.b_panels))
+
+
 def _dots(schedule: Schedule, problem: ContractionProblem) -> bool:
     if schedule["order"] != "dots":
         return True
@@ -148,6 +162,7 @@ RULES: tuple[Rule[ContractionProblem], ...] = (
     Rule("dots-along-k", "dot products read operands that are contiguous along K where they are", _dots),
     Rule("batch-to-split", "only a batch can be cut into shares along the batch", _splits),
     Rule("packed-constant", "panels of a constant are as wide as the register tile, and are not packed again", _panels),
+    Rule("siblings-in-registers", "two products are formed together of packed constants, over all of K", _siblings),
     Rule("strided-needs-packing", "B is read in place only where its rows are contiguous", _streams),
 )
 
@@ -283,7 +298,7 @@ def packed_schedule(problem: ContractionProblem) -> Schedule:
         mc = ROWS[ROWS.index(mc) - 1]
     deep = kc < problem.k
     schedule = Schedule(
-        tile=(144 if deep else mc, 2048, kc),
+        tile=(144 if deep else mc, 2048 // problem.products, kc),
         micro=(height, problem.b_panels),
         unroll=4,
         pack_a=problem.m > 1 or problem.a_mapped or problem.quads,

@@ -108,7 +108,7 @@ FAMILIES: tuple[Family, ...] = (
         start=contraction_space.default_schedule,
         work=contraction_work,
         sum_order=_product_order,
-        is_shared=lambda p: 2 * p.m * p.n * p.k * p.batch >= PARALLEL_FLOPS,
+        is_shared=lambda p: 2 * p.m * p.n * p.k * p.batch * p.products >= PARALLEL_FLOPS,
         accumulation=_dtype_of_sums,
     ),
     Family(

@@ -86,11 +86,20 @@ class MapReduceSpec:
 
 
 @dataclass(frozen=True)
+class Sibling:
+    """One of several products over the same first operand and axes: its second operand, and its sums."""
+
+    b: Value
+    accumulator: Value
+
+
+@dataclass(frozen=True)
 class ContractionSpec:
     """A matrix product with prologues and epilogues: `outputs` are expressions over `accumulator`.
 
     `a` varies along batch axes, m and k; `b` along batch axes, k and n. `one_block` promises that K fits one K block.
     `math="tf32"` permits products of fp32 whose operands are rounded to 10 mantissa bits, where a machine has such.
+    With a `sibling` the kernel forms a second product of `a`, whose sums `outputs` may use beside the first one's.
     """
 
     name: str
@@ -102,6 +111,13 @@ class ContractionSpec:
     outputs: tuple[Output, ...]
     one_block: bool
     math: str | None = None
+    sibling: Sibling | None = None
+
+    @property
+    def products(self) -> tuple[Sibling, ...]:
+        """Second operand and sums of every product, the first one's first."""
+        first = Sibling(self.b, self.accumulator)
+        return (first,) if self.sibling is None else (first, self.sibling)
 
 
 @dataclass(frozen=True)

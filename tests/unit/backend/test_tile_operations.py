@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tessera.errors import CompileError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tessera.target import Target
@@ -61,3 +62,14 @@ def test_softmax(target: Target, rows: int, columns: int) -> None:
 def test_transposed_load(target: Target, rows: int, columns: int) -> None:
     x, bias = torch.randn(columns, rows), torch.randn(columns).expand(1, columns)
     compare(KERNELS["add_transposed"], [x, bias, 1.5, poisoned(rows, columns)], target, 1e-6)
+
+
+@TARGETS
+def test_halves_and_tiles_side_by_side(target: Target) -> None:
+    compare(KERNELS["halves"], [torch.randn(4, 16), torch.randn(4, 16), poisoned(4, 16)], target)
+
+
+def test_what_begins_inside_a_register_has_no_code() -> None:
+    narrow = parse(KERNELS["halves"].replace("x16x", "x3x").replace("x32x", "x6x"))
+    with pytest.raises(CompileError, match=r"tessera\.tile\.join of tiles of 3 columns"):
+        compile_module(narrow)

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.errors import IRError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
+from tessera.ir.verification import verify
 
 KERNELS = {path.stem: path.read_text() for path in (Path(__file__).parent / "kernels").glob("*.mlir")}
 MODULES = {name: parse(text, name) for name, text in KERNELS.items()}
@@ -70,6 +71,24 @@ def test_transposed_loads_and_broadcast_memrefs(rows: int, columns: int, seed: i
     x, bias, z = normal(columns, rows), normal(columns), poisoned(rows, columns)
     run_kernel(MODULES["add_transposed"], [x, bias.expand(rows, columns), 0.5, z], partition=random.Random(seed))
     torch.testing.assert_close(z, 0.5 * x.T + bias)
+
+
+def test_halves_and_tiles_side_by_side() -> None:
+    x, y, z = normal(4, 16), normal(4, 16) + 1, poisoned(4, 16)
+    run_kernel(MODULES["halves"], [x, y, z])
+    torch.testing.assert_close(z, torch.cat([(x[:2] - x[2:]) * (y[:2] - y[2:]), (x[:2] + x[2:]) * (y[:2] + y[2:])]))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("%sum) {axis = 0}", "%sum) {axis = 1}", "2 tiles vector<2x32xf32> along axis 1 are vector<2x64xf32>"),
+        ("(%x, %y) {axis = 1}", "(%x, %y) {axis = 2}", "has no axis 2"),
+    ],
+)
+def test_tiles_side_by_side_are_as_large_as_they_are_together(before: str, after: str, message: str) -> None:
+    with pytest.raises(IRError, match=message):
+        verify(edited("halves", before, after))
 
 
 def test_an_empty_extent_runs_nothing() -> None:

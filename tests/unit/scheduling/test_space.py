@@ -31,6 +31,7 @@ BROKEN: dict[str, tuple[contraction_space.ContractionProblem, dict[str, KnobValu
     "dots-along-k": (SQUARE, {"order": "dots", "micro": (1, 2), "pack_a": False, "pack_b": False}),
     "batch-to-split": (SQUARE, {"parallel": "batch"}),
     "packed-constant": (replace(SQUARE, b_panels=32), {"pack_b": True}),
+    "siblings-in-registers": (replace(SQUARE, b_panels=16, products=2), {"pack_b": False, "sums": "scratch"}),
     "strided-needs-packing": (COLUMNS_OF_B, {"pack_b": False}),
 }
 

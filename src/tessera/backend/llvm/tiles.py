@@ -1,4 +1,4 @@
-"""Tile operations without memory: broadcast, mask, iota, compare, select, cast, reduce."""
+"""Tile operations without memory: broadcast, mask, iota, compare, select, cast, reduce, split and join."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from tessera.backend.llvm.addressing import lanes_below
 from tessera.backend.llvm.arithmetic import MAXIMUM, MINIMUM, Maker, apply, binary, compare, intrinsic, select
 from tessera.backend.llvm.conversion import computed_in, convert
 from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.values import I1, I64, Element, Index, Tile, Value, element_of, shape_of, vector_type
+from tessera.backend.llvm.values import (
+    I1,
+    I64,
+    Element,
+    Index,
+    PairTile,
+    Tile,
+    Value,
+    element_of,
+    shape_of,
+    vector_type,
+)
+from tessera.errors import CompileError
 from tessera.ir import tile
 
 
@@ -219,6 +231,48 @@ def _fold(generator: Generator, part: str, lanes: int, element: Element, make: M
     return make(generator, element, 1, (a, b))
 
 
+# -- halves, and tiles side by side -----------------------------------------------------------------------------------
+
+
+def _split(generator: Generator, op: tile.SplitOp) -> Sequence[Value]:
+    whole = generator.tile(op.tile)
+    if op.axis.value.data != len(op.lower.type.get_shape()) - 1:
+        half = len(whole.rows) // 2
+        return tuple(Tile(whole.element, whole.columns, rows) for rows in (whole.rows[:half], whole.rows[half:]))
+    columns = whole.columns // 2
+    parts = _whole_registers(generator, op, columns)
+    lower, upper = (tuple(row[at : at + parts] for row in whole.rows) for at in (0, parts))
+    return Tile(whole.element, columns, lower), Tile(whole.element, columns, upper)
+
+
+def _join(generator: Generator, op: tile.JoinOp) -> Sequence[Value]:
+    values = [generator.value(part) for part in op.parts]
+    along_columns = op.axis.value.data == len(op.result.type.get_shape()) - 1
+    _, columns = shape_of(op.result.type)
+    if along_columns:
+        _whole_registers(generator, op, columns // len(values))
+    interleaved = [value for value in values if isinstance(value, PairTile)]
+    if along_columns and len(interleaved) == len(values):
+        parts = tuple(part for value in interleaved for part in value.parts)
+        return (PairTile(interleaved[0].element, columns, parts),)
+    tiles = [generator.tile(part) for part in op.parts]
+    if along_columns:
+        rows = tuple(sum(each, ()) for each in zip(*[value.rows for value in tiles], strict=True))
+    else:
+        rows = sum((value.rows for value in tiles), ())
+    return (Tile(tiles[0].element, columns, rows),)
+
+
+def _whole_registers(generator: Generator, op: Operation, columns: int) -> int:
+    """The registers of a row of that many columns. Raises CompileError where another tile begins inside one."""
+    count, rest = divmod(columns, generator.emitter.lanes)
+    if rest:
+        raise CompileError(
+            f"the LLVM backend has no code for {op.name} of tiles of {columns} columns, part of a register"
+        )
+    return count
+
+
 TILES = cast(
     "dict[type[Operation], Handler]",
     {
@@ -230,6 +284,8 @@ TILES = cast(
         tile.CastOp: _cast,
         tile.ReduceOp: _reduce,
         tile.ElementOp: _element,
+        tile.SplitOp: _split,
+        tile.JoinOp: _join,
     },
 )
 """The handler of each operation class."""
