@@ -174,7 +174,9 @@ class Tensor(Methods):
 
     @property
     def strides(self) -> Shape:
-        """Strides in elements; a pending result will be contiguous."""
+        """Strides in elements; of a pending result those of a contiguous tensor, which many become: how one lies is
+        decided when it is evaluated, by what it is made from.
+        """
         structure = self.state[0]
         return structure.strides if structure.kind == "buffer" else contiguous_strides(structure.shape)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from tessera.compiler.lane_order import map_order, reduction_order
 from tessera.compiler.layout import UNLIMITED, Axes, Column, Strides, domain_strides, merge_axes
 from tessera.compiler.program import Alignment, KernelItem
 from tessera.compiler.specs import Pattern
@@ -96,18 +97,22 @@ def map_reduce_arrays(
     """
     rank = len(domain)
     columns = columns_of(arrays, rank)
+    # Numbers of elements are counted in the order of the dimensions.
+    is_free = not any([view.is_counted for view, _ in arrays])  # noqa: C419 - on the path of binding
     if reduced is None:
+        turned = map_order(domain, columns, loads) if is_free else None
+        if turned is not None:
+            domain, columns = [domain[d] for d in turned], tuple([columns[d] for d in turned])
         axes = merge_axes(domain, columns, largest)
         axes = axes if axes.extents else _line(arrays, range(rank))
         return _map_reduce(axes, numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads)
     first, last = reduced
-    lanes_at = _lanes_before(domain, reduced, columns, loads) if largest == UNLIMITED else None
-    if lanes_at is not None:
-        order = [*range(lanes_at), *range(lanes_at + 1, rank), lanes_at]
+    lanes = reduction_order(domain, reduced, columns, loads) if is_free and largest == UNLIMITED else None
+    if lanes is not None:
+        order, (first, last) = lanes
         domain, columns = [domain[d] for d in order], tuple([columns[d] for d in order])
         places = {dimension: place for place, dimension in enumerate(order)}
         arrays = [(view, tuple([None if a is None else places[a] for a in way])) for view, way in arrays]
-        first, last = first - 1, last - 1
     before, middle = (
         merge_axes(domain[:first], columns[:first], largest),
         merge_axes(domain[first:last], columns[first:last]),
@@ -121,26 +126,12 @@ def map_reduce_arrays(
         return _map_reduce(axes, numbered("o", outer, "c"), "c", arrays, loads)
     after = merge_axes(domain[last:], columns[last:], largest)
     after = after if after.extents else _line(arrays, range(last, rank))
-    inner, lanes = slice(None, -1), slice(-1, None)
     axes = Axes(
-        before.extents + after.extents[inner] + middle.extents + after.extents[lanes],
-        before.columns + after.columns[inner] + middle.columns + after.columns[lanes],
+        before.extents + after.extents[:-1] + middle.extents + after.extents[-1:],
+        before.columns + after.columns[:-1] + middle.columns + after.columns[-1:],
     )
     names = numbered("o", outer) + numbered("i", len(after.extents) - 1, "r", "c")
     return _map_reduce(axes, names, "r", arrays, loads)
-
-
-def _lanes_before(domain: Sequence[int], reduced: tuple[int, int], columns: Sequence[Column], loads: int) -> int | None:
-    """A dimension before the reduced ones along which what is reduced lies side by side, where it does not along those:
-    the channels of a mean over the pixels of an image in channels-last memory. None where lanes go along them.
-    """
-    first, last = reduced
-    wide = [d for d in range(first, last) if domain[d] != 1]
-    if last < len(domain) or not wide or any(any(columns[d][loads:]) for d in wide):
-        return None
-    if any(columns[wide[-1]][array] == 1 for array in range(loads)):
-        return None
-    return next((d for d in range(first) if domain[d] != 1 and 1 in columns[d][:loads]), None)
 
 
 def contraction_arrays(

@@ -13,8 +13,10 @@ from typing import Any, TypeVar
 from tessera.compiler.arrays import Shape, Storage, View
 from tessera.compiler.launcher import Launcher
 from tessera.compiler.launches import Choice, Launch, Memory, PlanCompiler, kernel_launches, views_of
+from tessera.compiler.layout import UNLIMITED, Strides
 from tessera.compiler.layout_views import centre, counted, layout_view, paddings
 from tessera.compiler.library_calls import kept_result, library_launch
+from tessera.compiler.memory_order import shared_order, takes_any_order
 from tessera.compiler.placement import part_offset, placed_in_results, places_of, slots_of, strides_before
 from tessera.compiler.program import KernelItem, LayoutItem, LibraryItem, Program
 from tessera.lazy import structure as structures
@@ -82,14 +84,29 @@ class _Binder(Launcher):
     # -- kernels --------------------------------------------------------------------------------------------------
 
     def _kernel(self, item: KernelItem) -> None:
-        for value in item.outputs:
-            self.views[value] = self._placed(value)
         inputs = [self.views[value] for value in item.inputs]
+        order = self._order(item, inputs)
+        for value in item.outputs:
+            self.views[value] = self._placed(value, order)
         outputs = [self.views[value] for value in item.outputs]
         self.launch(item, inputs, outputs)
 
-    def _placed(self, value: int) -> View:
-        """Memory for a kernel's result, laid out as its reader wants it."""
+    def _order(self, item: KernelItem, inputs: Sequence[View]) -> Strides | None:
+        """The strides that the operands of a map share, or of a softmax or norm, where its results may have them."""
+        rank = len(item.domain)
+        by_lanes = item.reduced is None or self.compiler.largest_axis == UNLIMITED  # reductions of GPUs walk last axes
+        if item.family not in ("row", "column") or not by_lanes or rank < 2:
+            return None
+        shape = tuple([self.extents[name] for name in item.domain])
+        strides = shared_order(shape, [(inputs[index], alignment) for index, alignment in item.loads])
+        if strides is None or any(store != tuple(range(rank)) for store in item.stores):
+            return None
+        inner = strides.index(1)
+        free = [takes_any_order(value, inner, self.places.readers, self.program.roots) for value in item.outputs]
+        return strides if all(free) else None
+
+    def _placed(self, value: int, order: Strides | None) -> View:
+        """Memory for a kernel's result, laid out as its reader wants it, or else in an order that its maker wants."""
         shape, dtype = self._shape(value), self.program.values[value].dtype
         chain, part = self.places.chains.get(value), self.places.parts.get(value)
         if part is not None:
@@ -99,7 +116,7 @@ class _Binder(Launcher):
             offset = part_offset(part, self._shape) * whole.strides[part.joined.axis] * dtype.itemsize
             return View(whole.storage, dtype, shape, whole.strides, offset)
         view = self.new(shape, dtype)
-        strides = None if chain is None else strides_before(chain, self._shape)
+        strides = order if chain is None else strides_before(chain, self._shape)
         return view if strides is None else view._replace(strides=strides)
 
     def _joined(self, item: LayoutItem) -> View:

@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 
 from tessera.compiler.arrays import Shape, Storage
 from tessera.compiler.layout import Strides
-from tessera.compiler.program import KernelItem, LayoutItem, Program
+from tessera.compiler.memory_order import Readers
+from tessera.compiler.program import Item, KernelItem, LayoutItem, Program
 from tessera.lazy.structure import contiguous_strides
 from tessera.lazy.views import reshaped_strides
 from tessera.runtime.derived import Derivation
@@ -38,11 +39,12 @@ class Part(NamedTuple):
 
 class Places(NamedTuple):
     """What is known of a program's values before extents are: the views that a result goes through until it has to be
-    contiguous, and the concatenations that results are parts of.
+    contiguous, the concatenations that results are parts of, and what reads them.
     """
 
     chains: Mapping[int, Chain]
     parts: Mapping[int, Part]
+    readers: Readers
 
 
 _known: WeakKeyDictionary[Program, Places] = WeakKeyDictionary()
@@ -57,7 +59,7 @@ def places_of(program: Program) -> Places:
 
 
 def _found(program: Program) -> Places:
-    readers: dict[int, list[object]] = {}
+    readers: dict[int, list[Item]] = {}
     for item in program.items:
         for value in item.inputs:
             readers.setdefault(value, []).append(item)
@@ -70,7 +72,7 @@ def _found(program: Program) -> Places:
                 parts[value] = Part(reader, reader.inputs.index(value))
             elif reader is not None and (chain := _chain(value, readers, program)):
                 chains[value] = chain
-    return Places(chains, parts)
+    return Places(chains, parts, readers)
 
 
 def _parts_of(item: LayoutItem) -> Sequence[int]:
@@ -78,15 +80,15 @@ def _parts_of(item: LayoutItem) -> Sequence[int]:
     return {"concat": item.inputs, "pad": item.inputs[:1]}.get(item.operator, ())
 
 
-def _only_reader(value: int, readers: Mapping[int, list[object]], program: Program) -> LayoutItem | None:
-    found = readers.get(value, [])
+def _only_reader(value: int, readers: Readers, program: Program) -> LayoutItem | None:
+    found = readers.get(value, ())
     if len(found) != 1 or value in program.roots:
         return None
     (reader,) = found
     return reader if isinstance(reader, LayoutItem) else None
 
 
-def _chain(value: int, readers: Mapping[int, list[object]], program: Program) -> Chain:
+def _chain(value: int, readers: Readers, program: Program) -> Chain:
     """The views up to the last reshape after a transpose, which would have to copy; none where there is no such."""
     chain: list[LayoutItem] = []
     turned = last = 0

@@ -13,7 +13,7 @@ from tessera.lazy.export import to_torch
 
 
 def interpreted(tensor: Tensor) -> torch.Tensor:
-    """The value of a pending tensor whose last kernel writes it as a whole, contiguous. Memory is poisoned."""
+    """The value of a pending tensor whose last kernel writes it as a whole. Memory is poisoned."""
     structure, leaves = tensor.state
     compiler = pipeline.kernel_compiler()
     launches = launches_of(pipeline.program_of(structure), structure, compiler)
@@ -42,4 +42,4 @@ def interpreted(tensor: Tensor) -> torch.Tensor:
         module = compiler.tile_ir(subject, launch.schedule)
         run_kernel(module, [argument(view, words) for view, words in launch.call.arguments])
     result = launches[-1].call.arguments[-1][0]
-    return memory[result.storage].reshape(tensor.shape)
+    return memory[result.storage].as_strided(result.shape, result.strides).reshape(tensor.shape)
