@@ -44,7 +44,7 @@ class PackedPanels:
     panels: Panels
     stored: DType | None = None
 
-    def shape(self, shape: Shape) -> Shape:
+    def shape(self, shape: Sequence[int]) -> Shape:
         """The extents of the copy, whose last dimension, `group`, may be 1."""
         *batch, k, n = shape
         width, group = self.panels.width, self.panels.group
@@ -105,7 +105,7 @@ def packed_call(call: Call, spec: Spec, target: Target) -> Call:
     if any(form.panels != forms[0].panels for form in forms):
         return call
     for index, form in zip(indices, forms, strict=True):
-        call = _over_panels(call, index, form)
+        call = over_panels(call, index, form, _constant_panels(call, index, form))
     return call
 
 
@@ -116,6 +116,34 @@ def _is_constant(call: Call, index: int) -> bool:
     return view.storage.frozen and view.storage.leaf is not None and {"k", "n"} <= set(walked)
 
 
+def _constant_panels(call: Call, index: int, form: PackedPanels) -> View:
+    """The packed copy that is kept with a constant."""
+    view, _ = call.arguments[index]
+    shaped = call.shaped
+    walked = dict(zip(shaped.axes[index], shaped.strides[index], strict=True))
+    axes = _packed_axes(shaped, index)
+    shape, strides = tuple([shaped.extents[axis] for axis in axes]), tuple([walked[axis] for axis in axes])
+    made = derivation(form, view.dtype, shape, strides, view.offset_bytes)
+    return View(Storage(0, view.storage.leaf, derivation=made), view.dtype, view.shape, view.strides)
+
+
+def panels_of(spec: ContractionSpec, n: int, target: Target) -> tuple[int, PackedPanels] | None:
+    """Which argument of a product can be packed, and how for `n` columns; None where its second operand is not read as
+    it is, or for something else, too, or alone knows an extent: kernels read extents elsewhere then.
+    """
+    raw = exact_load(spec.b)
+    if raw is None or spec.sibling is not None:
+        return None
+    index = raw.argument
+    argument = spec.arguments[index]
+    others = {axis for place, each in enumerate(spec.arguments) if place != index for axis in each.axes}
+    is_plain = argument.panels is None and argument.counted is None and {"k", "n"} <= set(argument.axes) <= others
+    values = (spec.a, *(output.value for output in spec.outputs))
+    if not is_plain or any(index in loaded_arguments(value) for value in values):
+        return None
+    return index, _form(spec, spec.b, n, target)
+
+
 def is_packed(call: Call) -> bool:
     """Whether an operand of the call is packed."""
     return any(argument.panels is not None for argument in call.shaped.pattern.arguments)
@@ -123,14 +151,21 @@ def is_packed(call: Call) -> bool:
 
 def packed_note(call: Call) -> str:
     """What to tell users about the packed operand of a call; nothing where there is none."""
-    found = [argument.panels for argument in call.shaped.pattern.arguments if argument.panels is not None]
-    return f"; reads a constant packed in panels of {found[0].width} columns" if found else ""
+    for (view, _), argument in zip(call.arguments, call.shaped.pattern.arguments, strict=True):
+        if argument.panels is not None:
+            what = "reads a constant packed in" if view.storage.derivation is not None else "all workers share"
+            return f"; {what} panels of {argument.panels.width} columns"
+    return ""
 
 
 def _known_elsewhere(shaped: ShapedArrays, indices: Sequence[int]) -> bool:
     """Whether other arguments walk all axes of these: kernels read extents there."""
     others = {axis for place, axes in enumerate(shaped.axes) if place not in indices for axis in axes}
     return all(others.issuperset(shaped.axes[index]) for index in indices)
+
+
+def _packed_axes(shaped: ShapedArrays, index: int) -> tuple[str, ...]:
+    return (*[axis for axis in shaped.axes[index] if axis not in ("k", "n")], "k", "n")
 
 
 def _form(spec: ContractionSpec, b: Value, n: int, target: Target) -> PackedPanels:
@@ -153,22 +188,14 @@ def _form(spec: ContractionSpec, b: Value, n: int, target: Target) -> PackedPane
     return PackedPanels(Panels(width, 4 if quads else 2 if pairs else 1), stored)
 
 
-def _over_panels(call: Call, index: int, form: PackedPanels) -> Call:
-    panels = form.panels
-    view, _ = call.arguments[index]
-    shaped = call.shaped
-    walked = shaped.axes[index]
-    strides = dict(zip(walked, shaped.strides[index], strict=True))
-    axes = (*[axis for axis in walked if axis not in ("k", "n")], "k", "n")
-    shape = tuple([shaped.extents[axis] for axis in axes])
-    made = derivation(form, view.dtype, shape, tuple([strides[axis] for axis in axes]), view.offset_bytes)
-    packed = form.shape(shape)
-    words = (packed, contiguous_strides(packed))
-    if panels.group == 1:
-        words = (packed[:-1], contiguous_strides(packed[:-1]))
-    storage = Storage(0, view.storage.leaf, derivation=made)
+def over_panels(call: Call, index: int, form: PackedPanels, packed: View) -> Call:
+    """The call with an operand's packed elements in its place."""
+    panels, shaped = form.panels, call.shaped
+    axes = _packed_axes(shaped, index)
+    extents = form.shape(tuple([shaped.extents[axis] for axis in axes]))
+    extents = extents if panels.group > 1 else extents[:-1]
     arguments = list(call.arguments)
-    arguments[index] = View(storage, view.dtype, view.shape, view.strides), (*words[0], *words[1])
+    arguments[index] = packed, (*extents, *contiguous_strides(extents))
     kinds = list(shaped.pattern.arguments)
     batch_n_k = (*axes[:-2], "n", "k")
     kinds[index] = replace(kinds[index], axes=batch_n_k, strides=(None,) * len(axes), panels=panels)

@@ -21,7 +21,7 @@ from tessera.scheduling.gpu_reduction import CHUNK, PART, TwoSteps, partial_sche
 from tessera.scheduling.gpu_resources import ceil_div
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import AttentionSpec, MapReduceSpec, Spec
+from tessera.scheduling.spec import AttentionSpec, MapReduceSpec, PackingSpec, Spec
 from tessera.target import Target
 
 STEP = "step"
@@ -80,8 +80,10 @@ def in_chunks(
 class StepSubject(Subject):
     """A subject whose specification is one of the two that were made of another's. Its item has no other."""
 
-    def __init__(self, item: KernelItem, spec: MapReduceSpec | AttentionSpec, target: Target) -> None:
-        if isinstance(spec, AttentionSpec):
+    def __init__(self, item: KernelItem, spec: MapReduceSpec | AttentionSpec | PackingSpec, target: Target) -> None:
+        if isinstance(spec, PackingSpec):
+            pattern = Pattern(spec.arguments, spec.batch, None, "n", True)
+        elif isinstance(spec, AttentionSpec):
             pattern = Pattern(spec.arguments, spec.batch, None, "v", True)
         else:
             pattern = Pattern(spec.arguments, spec.outer, spec.reduced, spec.lanes, False)

@@ -23,7 +23,15 @@ from tessera.scheduling.gpu_reduction import CHUNK, lower_partial_gpu
 from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec, ConvolutionSpec, MapReduceSpec, Spec, WindowSpec
+from tessera.scheduling.spec import (
+    AttentionSpec,
+    ContractionSpec,
+    ConvolutionSpec,
+    MapReduceSpec,
+    PackingSpec,
+    Spec,
+    WindowSpec,
+)
 from tessera.target import Target
 
 FUSION = "fusion"
@@ -42,12 +50,20 @@ GpuSpec: TypeAlias = ContractionSpec | AttentionSpec | MapReduceSpec
 
 def on_gpus(spec: Spec) -> GpuSpec:
     """The specification, of a family that GPUs have. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
-    if isinstance(spec, ConvolutionSpec | WindowSpec):
-        what = "convolutions" if isinstance(spec, ConvolutionSpec) else "reductions over windows"
+    if isinstance(spec, ConvolutionSpec | WindowSpec | PackingSpec):
         raise UnsupportedTargetError(
-            f"{spec.name}: {what} have no kernel for GPUs yet", hints=["compute them on the CPU: x.to('cpu')"]
+            f"{spec.name}: {_WITHOUT_KERNEL[type(spec)]} have no kernel for GPUs yet",
+            hints=["compute them on the CPU: x.to('cpu')"],
         )
     return spec
+
+
+_WITHOUT_KERNEL: Mapping[type[Spec], str] = {
+    ConvolutionSpec: "convolutions",
+    PackingSpec: "operands packed for all workers",
+    WindowSpec: "reductions over windows",
+}
+"""What users call the families of CPUs alone."""
 
 
 def gpu_schedule(

@@ -22,6 +22,7 @@ from tessera.compiler.copies import Copies
 from tessera.compiler.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
 from tessera.compiler.layout import UNLIMITED
 from tessera.compiler.library_calls import library_step
+from tessera.compiler.packing import is_packed_by_all, packed_by_all
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.recipes import recipe
 from tessera.compiler.reports import facts_of
@@ -181,13 +182,15 @@ class KernelCompiler:
 
     def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
         """One launch: workers share a kernel's work. Weights that are computed are packed before; keys of attention may
-        be cut into parts.
+        be cut into parts, and the second operand of a product packed by all workers together.
         """
         if call.item.family == "convolution" and packed_weights_of(call) is None:
             packing, packed = with_packing(call, choice.subject.spec, self.target, new)
             return packing, Launch(packed, choice._replace(subject=self.subject(packed)))
         if call.item.family == "attention" and is_cut(choice.schedule):
             return in_parts(call, choice, self.target, new, self.copy_item, self._as_it_comes)
+        if call.item.family == "contraction" and is_packed_by_all(choice.schedule):
+            return packed_by_all(call, choice, self.target, new, self.copy_item, self._as_it_comes, self.choose)
         return (Launch(call, choice),)
 
     def _as_it_comes(self, subject: Subject, call: Call) -> Choice:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeAlias, TypeVar
 
 from xdsl.ir import Operation
 
+from tessera.compiler.constants import panels_of
 from tessera.compiler.program import KernelItem
 from tessera.compiler.specs import SPECS, Pattern
 from tessera.errors import ScheduleError
@@ -23,6 +24,7 @@ from tessera.scheduling.expression import post_order
 from tessera.scheduling.families import Problem
 from tessera.scheduling.keeping import kept_values, made_again, operation_cost
 from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.packing import PackingProblem
 from tessera.scheduling.pressure import live_values
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import (
@@ -31,6 +33,7 @@ from tessera.scheduling.spec import (
     ContractionSpec,
     ConvolutionSpec,
     MapReduceSpec,
+    PackingSpec,
     Spec,
     WindowSpec,
     exact_load,
@@ -129,12 +132,17 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
         products=len(spec.products),
     )
 
+    panels = lru_cache(maxsize=1 << 10)(lambda n: panels_of(spec, n, target))
+
     def pose(extents: Mapping[str, int], workers: int) -> Problem:
+        shared = panels(extents["n"])
         return _like(
             some,
             m=extents["m"],
             n=extents["n"],
             k=extents["k"],
+            shared_panels=0 if shared is None else shared[1].panels.width,
+            shared_quads=shared is not None and shared[1].panels.group == QUAD,
             batch=math.prod([extents[axis] for axis in spec.batch]),
             workers=workers,
         )
@@ -196,11 +204,25 @@ def _map_reduce_poser(spec: MapReduceSpec, target: Target) -> Poser:
     return pose
 
 
+def _packing_poser(spec: PackingSpec, target: Target) -> Poser:
+    (output,) = spec.outputs
+    panels = spec.arguments[output.argument].panels
+    assert panels is not None
+    width, transposed = panels.width, unit_axis(output.value, spec.arguments, "n") == "k"
+
+    def pose(extents: Mapping[str, int], workers: int) -> Problem:
+        batch = math.prod([extents[axis] for axis in spec.batch])
+        return PackingProblem(extents["n"], extents["k"], batch, width, output.value.dtype, transposed, target, workers)
+
+    return pose
+
+
 _POSERS: Mapping[type[Any], Callable[[Any, Target], Poser]] = {
     AttentionSpec: lambda spec, target: partial(attention_problem, spec, target),
     ContractionSpec: _contraction_poser,
     ConvolutionSpec: lambda spec, target: partial(convolution_problem, spec, target),
     MapReduceSpec: _map_reduce_poser,
+    PackingSpec: _packing_poser,
     WindowSpec: lambda spec, target: partial(window_problem, spec, target),
 }
 """Class of a specification -> what poses its problems."""

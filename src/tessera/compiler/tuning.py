@@ -20,6 +20,7 @@ from tessera.compiler.gpu_tuning import gpu_arch, gpu_tuning_problem, is_tuned
 from tessera.compiler.identities import identify, product_shape
 from tessera.compiler.kernels import KernelCompiler, useful_workers
 from tessera.compiler.launches import Launch, PlanCompiler
+from tessera.compiler.packing import is_packed_by_all
 from tessera.compiler.program import KernelItem
 from tessera.compiler.reports import facts_of
 from tessera.compiler.revision import generator_revision
@@ -204,7 +205,8 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     def build(schedule: Schedule) -> Case:
         if not workload:
             workload.append(workload_of(call))
-        if not is_cut(schedule) and (schedule["fusion"] or parts is None):
+        in_steps = is_cut(schedule) or is_packed_by_all(schedule)
+        if not in_steps and (schedule["fusion"] or parts is None):
             kernel = compiler.candidate(subject, schedule, problem)
             return Case(workload[0], (worker_launch(call, kernel, useful_workers(problem, worker_count())),))
         return unfused_case(call, schedule, compiler, workload[0])

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from tessera.scheduling.contraction_parts import m_tails
-from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.contraction_problem import SHARED, ContractionProblem, as_run
 from tessera.scheduling.machine import FMA_LATENCY, REORDERED, Machine, Work, largest_share
-from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.schedule import KnobValue, Schedule
 
 LINE: Final = 64
 PAGE: Final = 4096
@@ -43,6 +43,8 @@ JUMP_BYTES: Final = 256
 """What a jump to another row costs, as bytes that could have been read."""
 CONFLICT_LOSS: Final = 2.0
 """How much longer B takes in excess where its prefetched lines push each other out before they are used."""
+PACKING_S: Final = 1.4e-6
+"""Seconds that a kernel takes beside its work, where it is one for all workers."""
 PACK_CYCLES: Final = 3.0
 """Cycles per vector of packing beside the traffic, addresses and masks included; transposing takes twice that."""
 
@@ -82,6 +84,8 @@ class Nest:
 
 def contraction_work(problem: ContractionProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
     """The work of the worker with the largest share, all batches together."""
+    if schedule["pack_b"] == SHARED:
+        return _shared_work(problem, schedule, rates)
     if schedule["order"] == "dots":
         return _dots_work(problem, schedule, rates)
     nest = _nest(problem, schedule, rates)
@@ -90,6 +94,17 @@ def contraction_work(problem: ContractionProblem, schedule: Mapping[str, KnobVal
     operands.inner_traffic()
     operands.output_traffic()
     operands.outer_traffic()
+    return work
+
+
+def _shared_work(problem: ContractionProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
+    """The product over panels, and a worker's share of packing them, which begins and ends with all others'."""
+    run, panels = as_run(Schedule(schedule), problem)
+    work = contraction_work(panels, run, rates)
+    nbytes = float(problem.batch) * problem.k * problem.n * panels.element_bytes / problem.workers
+    transposed = 2 if problem.b_contiguous == "k" else 1
+    work.packing_s += PACKING_S + nbytes / rates.vector_bytes * PACK_CYCLES * transposed * rates.cycle_s
+    work.pack(rates.home(3 * nbytes), 3 * nbytes)
     return work
 
 

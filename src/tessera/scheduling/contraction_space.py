@@ -2,169 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-from tessera.dtypes import DType, bf16, fp32, fp64
-from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import Schedule
-from tessera.target import Target
-
-
-@dataclass(frozen=True)
-class ContractionProblem:
-    """What legality and cost depend on: extents, dtypes, layouts and the machine.
-
-    `a_contiguous`, `b_contiguous` name the axis along which the operand is contiguous ("m", "n", "k", or "" for none);
-    `a_mapped`, `b_mapped` say that a prologue is computed while loading. `b_panels` is the width of the panels that B
-    was packed into once and for all, 0 where it was not; `quads` says that they hold bytes which are multiplied four at
-    a time; `products` counts those of one A that are formed side by side, each of n columns.
-    """
-
-    m: int
-    n: int
-    k: int
-    batch: int
-    a_dtype: DType
-    b_dtype: DType
-    out_dtype: DType
-    accumulator: DType
-    a_contiguous: str
-    b_contiguous: str
-    a_mapped: bool
-    b_mapped: bool
-    outputs: int
-    epilogue_operations: int
-    target: Target
-    workers: int
-    native_bf16: bool
-    b_panels: int = 0
-    quads: bool = False
-    products: int = 1
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The extents that a choice of schedule depends on."""
-        return self.m, self.n, self.k, self.batch
-
-    @property
-    def apart(self) -> ContractionProblem:
-        """The products one after the other, as one product by all of their panels: what they read lies where it does
-        for the kernel that forms them together.
-        """
-        lanes = _columns(self, 1)
-        width = lanes if self.n <= lanes else 2 * lanes
-        return replace(self, products=1, n=-(-self.n // width) * width * self.products, b_panels=width)
-
-    @property
-    def pairs(self) -> bool:
-        """Whether the machine multiplies bf16 pairs into fp32 here."""
-        return self.native_bf16 and self.a_dtype == bf16 and self.b_dtype == bf16 and self.accumulator == fp32
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of one packed operand element."""
-        return 1 if self.quads else 2 if self.pairs else self.accumulator.itemsize
-
-
-def _registers(schedule: Schedule, problem: ContractionProblem) -> bool:
-    mr, nr = schedule.integers("micro")
-    if schedule["order"] == "dots":
-        return (mr * nr + nr + 1) * _dot_vectors(problem) <= problem.target.vector_registers
-    lanes = problem.target.vector_bits // (8 * problem.accumulator.itemsize)
-    columns = -(-nr // lanes) * problem.products
-    return (mr + problem.quads) * columns + columns + 1 <= problem.target.vector_registers
-
-
-def _dot_vectors(problem: ContractionProblem) -> int:
-    """How many times as many registers sums of dot products take as those of fp32."""
-    return problem.accumulator.itemsize // fp32.itemsize
-
-
-def _full_lanes(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return schedule["order"] == "dots" or schedule.integers("micro")[1] % (problem.target.vector_bits // 32) == 0
-
-
-def _blocks(schedule: Schedule, problem: ContractionProblem) -> bool:
-    mc, nc, kc = schedule.integers("tile")
-    mr, nr = schedule.integers("micro")
-    return mc >= mr and nc >= nr and kc % 2 == 0
-
-
-def _scratch(schedule: Schedule, problem: ContractionProblem) -> bool:
-    mc, nc, kc = schedule.integers("tile")
-    size = problem.element_bytes
-    packed = (mc * kc * size if schedule["pack_a"] else 0) + (nc * kc * size if schedule["pack_b"] else 0)
-    return packed <= 16 << 20
-
-
-def _accumulates(schedule: Schedule, problem: ContractionProblem) -> bool:
-    mc, nc, kc = schedule.integers("tile")
-    if schedule["sums"] == "registers":
-        return kc >= problem.k or schedule["order"] == "dots"
-    if schedule["sums"] == "output":
-        return kc >= problem.k or (problem.out_dtype == problem.accumulator and problem.outputs == 1)
-    mr = schedule.integers("micro")[0]
-    return problem.m <= mc // mr * mr and mc * nc * problem.accumulator.itemsize <= 4 << 20
-
-
-def _splits(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return schedule["parallel"] != "batch" or problem.batch > 1
-
-
-def _prologue(schedule: Schedule, problem: ContractionProblem) -> bool:
-    a_stays = not problem.a_mapped and not problem.quads
-    b_stays = not problem.b_mapped or schedule["order"] == "dots"
-    return bool((schedule["pack_a"] or a_stays) and (schedule["pack_b"] or b_stays))
-
-
-def _streams(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return bool(schedule["pack_b"] or problem.b_panels or problem.b_contiguous == "n" or schedule["order"] == "dots")
-
-
-def _panels(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return not problem.b_panels or (schedule.integers("micro")[1] == problem.b_panels and not schedule["pack_b"])
-
-
-def _siblings(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return problem.products == 1 or (schedule["sums"] == "registers" and bool(problem.b_panels))
-
-
-def _dots(schedule: Schedule, problem: ContractionProblem) -> bool:
-    if schedule["order"] != "dots":
-        return True
-    packed = schedule["pack_a"] or schedule["pack_b"] or schedule["parallel"] == "rows"
-    once = not problem.b_mapped or schedule.integers("micro")[0] >= problem.m
-    return not packed and once and schedule["sums"] == "registers" and dots_fit(problem)
-
-
-def dots_fit(problem: ContractionProblem) -> bool:
-    """Whether a product can be made of dot products: both operands contiguous along K; A, which is read for each few
-    columns anew, not computed on the way, and B only where one tile has all rows.
-    """
-    along = problem.a_contiguous == problem.b_contiguous == "k" and not problem.a_mapped
-    once = not problem.b_mapped or problem.m <= MOST_DOTS
-    return along and once and problem.accumulator in (fp32, fp64) and not problem.b_panels
-
-
-RULES: tuple[Rule[ContractionProblem], ...] = (
-    Rule(
-        "vector-registers", "accumulators, one row of B and one element of A must fit the vector registers", _registers
-    ),
-    Rule("full-lanes", "the register tile's width is a whole number of vectors", _full_lanes),
-    Rule("block-holds-tile", "cache blocks hold at least one register tile, and K blocks are even", _blocks),
-    Rule("scratch-memory", "packed blocks take at most 16 MiB per worker", _scratch),
-    Rule(
-        "sums-have-a-place",
-        "several K blocks add up in an output of the accumulator's dtype, or in scratch memory for all rows",
-        _accumulates,
-    ),
-    Rule("prologue-needs-packing", "a mapped operand is computed while it is packed", _prologue),
-    Rule("dots-along-k", "dot products read operands that are contiguous along K where they are", _dots),
-    Rule("batch-to-split", "only a batch can be cut into shares along the batch", _splits),
-    Rule("packed-constant", "panels of a constant are as wide as the register tile, and are not packed again", _panels),
-    Rule("siblings-in-registers", "two products are formed together of packed constants, over all of K", _siblings),
-    Rule("strided-needs-packing", "B is read in place only where its rows are contiguous", _streams),
+from tessera.scheduling.contraction_problem import (
+    MOST_DOTS,
+    SHARED,
+    ContractionProblem,
+    as_run,
+    columns_of,
+    dot_vectors,
+    dots_fit,
 )
+from tessera.scheduling.contraction_rules import RULES, sums_have_a_place
+from tessera.scheduling.knobs import Knob, Space
+from tessera.scheduling.schedule import Schedule
+
+__all__ = ["RULES", "SHARED", "ContractionProblem", "as_run", "default_schedule", "knobs", "packed_schedule", "space"]
 
 
 def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
@@ -186,7 +37,11 @@ def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
         Knob("micro", micro, "register tile (MR, NR)"),
         Knob("unroll", (1, 2, 4, 8), "steps of the innermost loop emitted one after another"),
         Knob("pack_a", (False, True), "copy blocks of A into contiguous rows"),
-        Knob("pack_b", (False, True), "copy blocks of B into panels as wide as the register tile"),
+        Knob(
+            "pack_b",
+            (False, True, *[SHARED] * bool(problem.shared_panels)),
+            "copy blocks of B into panels as wide as the register tile; shared: all of it, by all workers together",
+        ),
         Knob("sums", ("output", "scratch", "registers"), "where sums wait for the next block of K"),
         Knob(
             "order",
@@ -209,12 +64,14 @@ def default_schedule(problem: ContractionProblem) -> Schedule:
     rows = 12 if problem.target.vector_registers >= 32 else 6
     if problem.b_panels:
         return packed_schedule(problem)
+    if problem.shared_quads:
+        return packed_schedule(problem.over_panels).replace(pack_b=SHARED)
     if dots_fit(problem) and problem.m <= MOST_DOTS:
         return dots_schedule(problem)
     flat = problem.m <= MOST_ROWS
     schedule = Schedule(
         tile=(144, 4096 if flat else 2048, 256),
-        micro=(rows, _columns(problem, 2)),
+        micro=(rows, columns_of(problem, 2)),
         unroll=4,
         pack_a=True,
         pack_b=True,
@@ -229,12 +86,12 @@ def default_schedule(problem: ContractionProblem) -> Schedule:
     if in_place and problem.m <= (MOST_PAIR_ROWS if problem.pairs else MOST_ROWS):
         schedule = _few_rows(problem, schedule)
     if problem.pairs and problem.k > DEPTHS[-1] and 12 < problem.m <= MOST_ROWS and problem.n <= MOST_ROWS:
-        schedule = schedule.replace(tile=(144, 128, 512), micro=(8, _columns(problem, 2)))
+        schedule = schedule.replace(tile=(144, 128, 512), micro=(8, columns_of(problem, 2)))
     if not problem.a_mapped and not problem.pairs and problem.target.vector_registers >= 32:
         schedule = _small_sides(problem, schedule, in_place)
     if problem.batch >= problem.workers > 1:
         schedule = schedule.replace(parallel="batch")
-    if _accumulates(schedule, problem):
+    if sums_have_a_place(schedule, problem):
         return schedule
     if problem.k <= DEPTHS[-1]:
         return schedule.replace(tile=_whole_depth(problem))
@@ -247,7 +104,7 @@ def _small_sides(problem: ContractionProblem, schedule: Schedule, in_place: bool
     One thread of Zen 4, fp32, MKL's time over ours, packed and so: a million rows, K = N = 8, 0.40 and 0.87; K = N =
     64, 0.84 and 1.14; 4096 products of 32 x 64 x 32, 0.69 and 0.93; 64 x 1,000,000 x 64, 0.80 and 0.98.
     """
-    lanes = _columns(problem, 1)
+    lanes = columns_of(problem, 1)
     vectors = min(-(-problem.n // lanes), 4)
     along = problem.a_contiguous == "k"
     if problem.m > MOST_ROWS and problem.k <= 256 and problem.n <= 4 * lanes and along:
@@ -272,13 +129,13 @@ def _deep(problem: ContractionProblem, schedule: Schedule) -> Schedule:
     """
     rows = schedule.integers("micro")[0]
     mc = -(-problem.m // rows) * rows
-    nc = _columns(problem, 2)
+    nc = columns_of(problem, 2)
     while nc < 1024 and mc * 2 * nc * problem.accumulator.itemsize <= 4 << 20:
         nc *= 2
     kc = max(16, min(512, (8 << 20) // (mc * problem.element_bytes) // 16 * 16))
     order = "columns" if mc * kc * problem.element_bytes <= PACKED_BLOCK_BYTES else "rows"
     return schedule.replace(
-        tile=(mc, nc, kc), micro=(rows, _columns(problem, 2)), pack_b=True, sums="scratch", order=order
+        tile=(mc, nc, kc), micro=(rows, columns_of(problem, 2)), pack_b=True, sums="scratch", order=order
     )
 
 
@@ -317,7 +174,7 @@ def packed_schedule(problem: ContractionProblem) -> Schedule:
 
 def dots_schedule(problem: ContractionProblem) -> Schedule:
     """Few rows by weights [N, K]: as many columns at once as there are registers for."""
-    sums = 16 // _dot_vectors(problem)
+    sums = 16 // dot_vectors(problem)
     columns = next(count for count in (8, 4, 2, 1) if problem.m * count <= sums or count == 1)
     if problem.target.vector_registers < 32:
         columns = min(columns, 4 if problem.m == 1 else 2) if problem.m <= 4 else 1
@@ -338,8 +195,6 @@ def dots_schedule(problem: ContractionProblem) -> Schedule:
 
 SMALL_BYTES = 24 << 10
 """Operands of one product of a batch that stay in the L1 cache."""
-MOST_DOTS = 8
-"""Rows up to which weights [N, K] are multiplied as they are; more are worth packing them."""
 DEPTHS = (256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 11264, 12288, 14336, 16384)
 """Depths of K blocks that hold all of K."""
 PACKED_ROWS_BYTES = 8 << 20
@@ -353,12 +208,6 @@ MOST_ROWS = 128
 """Rows up to which a product is bound by reading B: fp32 leaves it in place, as packing would read it twice."""
 MOST_PAIR_ROWS = 32
 """The same for bf16 pairs, which are multiplied twice as fast and interleaved anew for every register tile in place."""
-
-
-def _columns(problem: ContractionProblem, vectors: int) -> int:
-    """The width of a register tile of `vectors` vectors a row, not below the least that the rules allow."""
-    bits = problem.target.vector_bits
-    return max(vectors * bits // (8 * problem.accumulator.itemsize), bits // 32)
 
 
 def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
@@ -381,7 +230,7 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
         rows, vectors = min(rows, 6), 2
     elif problem.accumulator.itemsize == 8:
         rows, vectors = min(rows, 12), 2
-    micro = (rows, _columns(problem, vectors))
+    micro = (rows, columns_of(problem, vectors))
     return schedule.replace(tile=tile, micro=micro, unroll=unroll, pack_b=False)
 
 

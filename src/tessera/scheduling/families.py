@@ -12,7 +12,14 @@ from typing import Any, Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.scheduling import attention_space, contraction_space, convolution_space, mapreduce_space, window_space
+from tessera.scheduling import (
+    attention_space,
+    contraction_space,
+    convolution_space,
+    mapreduce_space,
+    packing,
+    window_space,
+)
 from tessera.scheduling.attention_cost import attention_work
 from tessera.scheduling.attention_kernels import lower_attention
 from tessera.scheduling.attention_space import AttentionProblem
@@ -28,8 +35,16 @@ from tessera.scheduling.machine import Machine, Work
 from tessera.scheduling.mapreduce import lower_map_reduce
 from tessera.scheduling.mapreduce_cost import map_reduce_work
 from tessera.scheduling.mapreduce_space import MapReduceProblem
+from tessera.scheduling.packing import PackingProblem
 from tessera.scheduling.schedule import KnobValue, Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec, ConvolutionSpec, MapReduceSpec, WindowSpec
+from tessera.scheduling.spec import (
+    AttentionSpec,
+    ContractionSpec,
+    ConvolutionSpec,
+    MapReduceSpec,
+    PackingSpec,
+    WindowSpec,
+)
 from tessera.scheduling.window import lower_window
 from tessera.scheduling.window_cost import window_work
 from tessera.scheduling.window_space import WindowProblem
@@ -148,6 +163,18 @@ FAMILIES: tuple[Family, ...] = (
         sum_order=_reduction_order,
         is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
         accumulation=lambda p: "fp32",
+    ),
+    Family(
+        spec=PackingSpec,
+        problem=PackingProblem,
+        lower=lambda spec, schedule, target: packing.lower_packing(spec, schedule),
+        space=packing.space,
+        rules=packing.RULES,
+        start=packing.default_schedule,
+        work=packing.packing_work,
+        sum_order=lambda schedule, problem: (),
+        is_shared=lambda p: 2 * p.n * p.k * p.batch * p.dtype.itemsize >= PARALLEL_BYTES,
+        accumulation=lambda p: p.dtype.name,
     ),
     Family(
         spec=WindowSpec,

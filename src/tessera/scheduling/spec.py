@@ -121,6 +121,18 @@ class ContractionSpec:
 
 
 @dataclass(frozen=True)
+class PackingSpec:
+    """The second operand of a product written into panels: the one output's argument has them; its value varies along
+    `batch`, k and n.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    batch: tuple[str, ...]
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True)
 class AttentionSpec:
     """Attention: `outputs` are expressions over `accumulator`, which varies along `batch`, q and v.
 
@@ -220,7 +232,7 @@ class WindowSpec:
         return "y" if self.lanes == "x" else "x"
 
 
-Spec: TypeAlias = ContractionSpec | MapReduceSpec | AttentionSpec | ConvolutionSpec | WindowSpec
+Spec: TypeAlias = ContractionSpec | MapReduceSpec | AttentionSpec | ConvolutionSpec | WindowSpec | PackingSpec
 """What a lowering is given, of any family."""
 
 

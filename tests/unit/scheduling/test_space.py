@@ -32,6 +32,7 @@ BROKEN: dict[str, tuple[contraction_space.ContractionProblem, dict[str, KnobValu
     "batch-to-split": (SQUARE, {"parallel": "batch"}),
     "packed-constant": (replace(SQUARE, b_panels=32), {"pack_b": True}),
     "siblings-in-registers": (replace(SQUARE, b_panels=16, products=2), {"pack_b": False, "sums": "scratch"}),
+    "packed-by-all": (SQUARE, {"pack_b": "shared"}),
     "strided-needs-packing": (COLUMNS_OF_B, {"pack_b": False}),
 }
 

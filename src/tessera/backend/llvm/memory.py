@@ -26,6 +26,7 @@ from tessera.backend.llvm.values import (
     constant_index,
     element_of,
     shape_of,
+    vector_type,
 )
 from tessera.errors import CompileError
 from tessera.ir import tile
@@ -70,7 +71,7 @@ def _window(generator: Generator, op: tile.LoadOp | tile.StoreOp, shape: tuple[i
 def _store_op(generator: Generator, op: tile.StoreOp) -> Sequence[Value]:
     value = generator.tile(op.value)
     at = _window(generator, op, shape_of(op.value.type))
-    if _interleaves(at) and at.rows.size == 2 and at.whole(generator.emitter) == "true":
+    if _interleaves(at) and at.whole(generator.emitter) == "true":
         _write_pairs(generator, at, value)
     else:
         write(generator, at, value, op.nontemporal is not None)
@@ -89,8 +90,9 @@ def _write_pairs(generator: Generator, at: Window, value: Tile) -> None:
     (pairs,) = pair_tiles(generator, value)
     offset = 0
     for part, lanes in zip(pairs.parts, generator.widths(value.columns), strict=True):
-        emitter.effect(f"store <{2 * lanes} x i16> {part}, ptr {advance(emitter, pointer, offset)}, align 2")
-        offset += 4 * lanes
+        kind = vector_type(at.element.llvm, pairs.depth * lanes)
+        emitter.effect(f"store {kind} {part}, ptr {advance(emitter, pointer, offset)}, align {at.element.size}")
+        offset += GROUP_BYTES * lanes
 
 
 def static_strides(kind: MemRefType[Attribute]) -> list[int | None]:

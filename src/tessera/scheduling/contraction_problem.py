@@ -1,0 +1,108 @@
+"""What a matrix product on CPUs is to its rules, defaults and costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tessera.dtypes import DType, bf16, fp32, fp64
+from tessera.scheduling.schedule import Schedule
+from tessera.target import Target
+
+MOST_DOTS = 8
+"""Rows up to which weights [N, K] are multiplied as they are; more are worth packing them."""
+
+
+@dataclass(frozen=True)
+class ContractionProblem:
+    """What legality and cost depend on: extents, dtypes, layouts and the machine.
+
+    `a_contiguous`, `b_contiguous` name the axis along which the operand is contiguous ("m", "n", "k", or "" for none);
+    `a_mapped`, `b_mapped` say that a prologue is computed while loading. `b_panels` is the width of the panels that B
+    was packed into once and for all, 0 where it was not; `quads` says that they hold bytes which are multiplied four at
+    a time; `products` counts those of one A that are formed side by side, each of n columns. `shared_panels` and
+    `shared_quads` say of panels that workers may pack B into together what `b_panels` and `quads` say of constants.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    a_dtype: DType
+    b_dtype: DType
+    out_dtype: DType
+    accumulator: DType
+    a_contiguous: str
+    b_contiguous: str
+    a_mapped: bool
+    b_mapped: bool
+    outputs: int
+    epilogue_operations: int
+    target: Target
+    workers: int
+    native_bf16: bool
+    b_panels: int = 0
+    quads: bool = False
+    shared_panels: int = 0
+    shared_quads: bool = False
+    products: int = 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The extents that a choice of schedule depends on."""
+        return self.m, self.n, self.k, self.batch
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the machine multiplies bf16 pairs into fp32 here."""
+        return self.native_bf16 and self.a_dtype == bf16 and self.b_dtype == bf16 and self.accumulator == fp32
+
+    @property
+    def apart(self) -> ContractionProblem:
+        """The products one after the other, as one product by all of their panels: what they read lies where it does
+        for the kernel that forms them together.
+        """
+        lanes = columns_of(self, 1)
+        width = lanes if self.n <= lanes else 2 * lanes
+        return replace(self, products=1, n=-(-self.n // width) * width * self.products, b_panels=width)
+
+    @property
+    def over_panels(self) -> ContractionProblem:
+        """The problem that is left when all workers have packed B together."""
+        return replace(self, b_panels=self.shared_panels, quads=self.shared_quads, b_contiguous="", shared_panels=0)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one packed operand element."""
+        return 1 if self.quads else 2 if self.pairs else self.accumulator.itemsize
+
+
+SHARED: Final = "shared"
+"""The choice of `pack_b` that has all workers pack B together, before any of them multiplies."""
+
+
+def as_run(schedule: Schedule, problem: ContractionProblem) -> tuple[Schedule, ContractionProblem]:
+    """The schedule and the problem of the product itself, once B is packed where workers do that together."""
+    if schedule["pack_b"] != SHARED or not problem.shared_panels:
+        return schedule, problem
+    return schedule.replace(pack_b=False), problem.over_panels
+
+
+def dot_vectors(problem: ContractionProblem) -> int:
+    """How many times as many registers sums of dot products take as those of fp32."""
+    return problem.accumulator.itemsize // fp32.itemsize
+
+
+def dots_fit(problem: ContractionProblem) -> bool:
+    """Whether a product can be made of dot products: both operands contiguous along K; A, which is read for each few
+    columns anew, not computed on the way, and B only where one tile has all rows.
+    """
+    along = problem.a_contiguous == problem.b_contiguous == "k" and not problem.a_mapped
+    once = not problem.b_mapped or problem.m <= MOST_DOTS
+    return along and once and problem.accumulator in (fp32, fp64) and not problem.b_panels
+
+
+def columns_of(problem: ContractionProblem, vectors: int) -> int:
+    """The width of a register tile of `vectors` vectors a row, not below the least that the rules allow."""
+    bits = problem.target.vector_bits
+    return max(vectors * bits // (8 * problem.accumulator.itemsize), bits // 32)
