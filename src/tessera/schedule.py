@@ -31,14 +31,17 @@ __all__ = ["SearchSpace", "autotune", "search_space"]
 
 _SPELLINGS = {"tile_sizes": "tile", "tile_shape": "tile", "pipeline_stages": "pipeline_depth"}
 _COST_MODELS = ("roofline",)
+KEPT = 100
+"""Choices that a space remembers: a kernel that is called with ever new sizes makes no end of them."""
 _spaces: WeakKeyDictionary[TracedFunction, SearchSpace] = WeakKeyDictionary()
 
 
 class SearchSpace:
     """The choices that the knobs of a kernel's heaviest launch have; those of other knobs are the kernel's own.
 
-    `configs` are what was chosen so far, one for each size of operands that the kernel met: by the cost model, or where
-    `autotune` asked for it by measuring at most `max_trials` schedules before the first call with that size.
+    `configs` are what was chosen for the last `KEPT` sizes of operands that the kernel met, oldest first: by the cost
+    model, or where `autotune` asked for it by measuring at most `max_trials` schedules before the first call with that
+    size.
     """
 
     def __init__(self, name: str) -> None:
@@ -66,6 +69,7 @@ class SearchSpace:
         narrowed = replace(problem, space=problem.space.restricted(self.choices))  # type: ignore[attr-defined]
         method: Method = "on_device" if self.measures else "model"
         self.configs.append(entry.autotune.solve(narrowed, method, self.max_trials))
+        del self.configs[:-KEPT]
 
     def __repr__(self) -> str:
         knobs = ", ".join(f"{knob} in {list(values)}" for knob, values in self.choices.items()) or "all knobs"

@@ -10,20 +10,25 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+NEVER: Final = 0
+"""The first threshold with which Python starts no collection by itself."""
 
 
 @contextmanager
 def collecting_later(later: bool = True) -> Iterator[None]:
-    """Puts automatic collections off until the end if `later`; where the program switched them off they stay off.
+    """Puts automatic collections off until the end if `later`, by the threshold from which they start.
 
-    For what takes some seconds at most: the whole process collects no cycles meanwhile. Not to be entered by two
-    threads at once.
+    What the program does meanwhile stays: collections that it switches on or off, and thresholds that it sets. For what
+    takes some seconds at most: the whole process collects no cycles. Not to be entered by two threads at once.
     """
-    pausing = later and gc.isenabled()
-    if pausing:
-        gc.disable()
+    before = gc.get_threshold()
+    paused = (NEVER, *before[1:])
+    if later:
+        gc.set_threshold(*paused)
     try:
         yield
     finally:
-        if pausing:
-            gc.enable()
+        if later and gc.get_threshold() == paused:
+            gc.set_threshold(*before)

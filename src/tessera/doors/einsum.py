@@ -28,6 +28,8 @@ def einsum(equation: str, *operands: object, stream: Stream | None = None) -> Te
     """
     if not operands:
         raise ArgumentError("einsum of no operands")
+    if not isinstance(equation, str):
+        raise ArgumentError(f"einsum: an equation of type {type(equation).__name__}", hints=['text: "mk,kn->mn"'])
     values: list[Tensor] = [node(value) for value in as_operands(operands)]
     notation, extents = read(equation, tuple(value.shape for value in values))
     pairs = zip(values, notation.operands, strict=True)

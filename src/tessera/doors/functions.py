@@ -7,6 +7,7 @@ from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.lazy import building
 from tessera.ops import OPERATORS
+from tessera.ops.views import is_one_of, number
 from tessera.runtime.streams import Stream
 
 _GELU = OPERATORS["gelu"]
@@ -64,7 +65,7 @@ def relu(x: object, stream: Stream | None = None) -> Tensor:
 
 def gelu(x: object, approximate: str = "none", *, stream: Stream | None = None) -> Tensor:
     """x Phi(x), with Phi the normal distribution; `approximate="tanh"` is its usual approximation."""
-    if approximate not in ("none", "tanh"):
+    if not is_one_of(approximate, ("none", "tanh")):
         raise ArgumentError(f"gelu: approximate={approximate!r}", hints=['"none" or "tanh"'])
     return on(building.unary(_GELU, (approximate,), node(x)), stream)
 
@@ -151,4 +152,4 @@ def _floats(name: str, x: object) -> Tensor:
 def _number(name: str, parameter: str, value: object) -> Number:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ArgumentError(f"{name}: {parameter}={value!r}", hints=["a number"])
-    return float(value)
+    return number(value, f"{name}: {parameter}")

@@ -79,7 +79,7 @@ def _refuse(scores: Tensor, labels: Tensor, place: int, smoothing: object, reduc
         )
     if type(smoothing) not in (int, float) or not 0 <= smoothing <= 1:  # type: ignore[operator]
         raise ArgumentError(f"cross_entropy: label_smoothing={smoothing!r}", hints=["a number from 0 to 1"])
-    if reduction not in ("mean", "sum", "none"):
+    if not views.is_one_of(reduction, ("mean", "sum", "none")):
         raise ArgumentError(f"cross_entropy: reduction={reduction!r}", hints=['"mean", "sum" or "none"'])
 
 

@@ -96,8 +96,11 @@ def constant(x: object) -> Tensor:
 
     `x` is a torch tensor, a numpy array or a Tessera tensor, which is evaluated. Views of the result (`w.T`), and
     constants made of the same tensor, share the copies. A torch tensor may be changed in place: the next evaluation
-    reads the new contents. Numpy arrays are not watched: they must not change. Raises ArgumentError (E_ARGUMENT) for
-    the argument of a function that is being traced.
+    reads the new contents. Of a numpy array, which does not tell that it was written to, a constant has the elements
+    that it holds now, in a copy, unless it is read-only (`array.setflags(write=False)`): what is written later counts
+    from the next `op.constant(array)` on, which copies and packs anew only what has changed. Raises ArgumentError
+    (E_ARGUMENT) for the argument of a function that is being traced, MemoryLimitError (E_MEMORY_LIMIT) where there is
+    no memory for the copy.
     """
     given = node(x)
     if any(isinstance(leaf, Placeholder) for leaf in given.leaves):

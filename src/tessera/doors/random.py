@@ -8,6 +8,7 @@ from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.lazy.leaf import scalar_leaf
 from tessera.lazy.node import leaf_node
+from tessera.ops.views import flag
 from tessera.runtime.streams import Stream
 
 LARGEST_SEED = (1 << 63) - 1
@@ -31,7 +32,7 @@ def dropout(x: object, p: Number, seed: object, training: bool = True, *, stream
     if value.dtype.kind != "float":
         raise DTypeError(f"dropout of {value.dtype}: defined on floating-point elements only", hints=["cast to fp32"])
     key = _seed(seed)
-    if not training or p == 0:
+    if not flag(training, "training") or p == 0:
         return on(value, stream)
     bits = call("philox", call("iota", shape=value.shape), key)
     kept = bits >= _scalar(round(p * 2**32))

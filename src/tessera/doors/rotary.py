@@ -7,7 +7,7 @@ from tessera.doors.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import algebra, views
-from tessera.ops.views import normalized_axis
+from tessera.ops.views import flag, normalized_axis
 from tessera.runtime.streams import Stream
 
 TURN = 6.283185307179586
@@ -47,6 +47,7 @@ def rope(
         )
     if value.dtype.kind != "float":
         raise DTypeError(f"rope of {value.dtype}: defined on floating-point elements only", hints=["cast to fp32"])
+    interleaved = flag(interleaved, "interleaved")
     place = normalized_axis(axis, rank)
     if place == rank - 1:
         raise ArgumentError(f"rope: axis={axis} is the dimension that is turned", hints=["-2 or -3"])

@@ -12,7 +12,7 @@ from tessera.handle import Tensor
 from tessera.lazy.structure import Shape
 from tessera.ops import algebra, calls, views
 from tessera.ops.calls import Axis
-from tessera.ops.views import integer, normalized_axis, number, several
+from tessera.ops.views import integer, is_one_of, normalized_axis, number, several
 from tessera.runtime.streams import Stream
 
 PAD_MODES = ("constant", "reflect", "replicate", "circular")
@@ -127,7 +127,7 @@ def pad(
     axes. Raises ArgumentError (E_ARGUMENT) for widths that the mode has no elements for.
     """
     tensor = node(x)
-    if mode not in PAD_MODES:
+    if not is_one_of(mode, PAD_MODES):
         raise ArgumentError(f"pad: mode={mode!r}", hints=[f"one of {', '.join(map(repr, PAD_MODES))}"])
     before, after = _widths(tensor.shape, widths)
     cut = tuple(

@@ -12,7 +12,7 @@ from tessera.lazy.conversion import as_node, as_pair
 from tessera.ops import complexes, spectral_calls
 from tessera.ops.algebra import call
 from tessera.ops.fourier import NORMS
-from tessera.ops.views import integer, normalized_axis, several
+from tessera.ops.views import integer, is_one_of, normalized_axis, several
 from tessera.runtime.streams import Stream
 from tessera.scheduling.spectral_cost import fast_points
 
@@ -124,7 +124,7 @@ def _transform(
     if len(places) != len(sizes) or len(set(places)) != len(places):
         raise ArgumentError(f"{name} over the axes {tuple(axes)}", hints=["name each axis once"])
     extents = tuple(None if size is None else integer(size, "a number of points") for size in sizes)
-    if norm not in (None, *NORMS):
+    if not is_one_of(norm, (None, *NORMS)):
         raise ArgumentError(f"{name}: norm={norm!r}", hints=[f"one of {', '.join(map(repr, NORMS))}"])
     result = call(name, node, axes=places, sizes=extents, norm=norm or NORMS[0])
     return typed(Tensor, issuing.on(result, stream))

@@ -3,6 +3,10 @@
 A copy (weights packed into panels, the spectrum of a filter) is a function of the contents and is made once, by
 `runtime.derived`. All views of a constant share its copies, and so do all constants made of the same torch tensor or
 numpy array, which go with it.
+
+Torch counts what is written to a tensor, so that a changed one is seen. Numpy counts nothing, and to look for changes
+at every evaluation would take as long as reading the weights: a constant has the elements that an array holds when it
+is marked, in memory of its own unless the array cannot be written to.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any, NamedTuple
 
 from tessera.lazy import structure as structures
 from tessera.lazy.leaf import Leaf
+from tessera.lazy.snapshots import is_writeable, snapshot
 from tessera.lazy.structure import Structure
 
 
@@ -36,7 +41,7 @@ class Copies:
 
 class ConstantLeaf(Leaf):
     """A buffer whose contents are not expected to change. A torch tensor that is changed all the same has a new
-    version, after which its copies are made anew; a numpy array has none and must not be changed.
+    version, after which its copies are made anew.
     """
 
     __slots__ = ("copies",)
@@ -58,9 +63,14 @@ class ConstantLeaf(Leaf):
 
 
 def constant_leaf(leaf: Leaf) -> ConstantLeaf:
-    """The constant over a leaf's memory."""
+    """The constant over a leaf's memory, or over a copy of it where that is a numpy array's.
+
+    Raises MemoryLimitError (E_MEMORY_LIMIT) where there is no memory for that.
+    """
     if isinstance(leaf, ConstantLeaf):
         return leaf
+    if is_writeable(leaf.owner):
+        leaf = snapshot(leaf)
     structure = structures.buffer(leaf.shape, leaf.strides, leaf.dtype, leaf.device, frozen=True)
     return ConstantLeaf(structure, leaf.address, leaf.owner, leaf.version, _copies_of(leaf.owner))
 

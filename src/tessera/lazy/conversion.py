@@ -45,9 +45,14 @@ def beside(value: object, node: Node) -> Any:
     kind = type(value)
     if kind in _NUMBERS:
         return scalar_node(value, node.state[0].dtype)  # type: ignore[arg-type]
-    if isinstance(value, numpy.generic):
-        return beside(value.item(), node)
+    if _is_number(value):
+        return beside(value.item(), node)  # type: ignore[attr-defined]
     return as_node(value)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is one of numpy's that a Python number is made of: no text, no date."""
+    return isinstance(value, numpy.generic) and type(value.item()) in _NUMBERS
 
 
 def as_pair(first: object, second: object) -> tuple[Any, Any]:
@@ -68,7 +73,7 @@ def as_operands(values: Sequence[object]) -> list[Any]:
     dtype.
     """
     made: dict[int, Any] = {}
-    numbers = [isinstance(value, numpy.generic) or type(value) in _NUMBERS for value in values]
+    numbers = [_is_number(value) or type(value) in _NUMBERS for value in values]
     if all(numbers):
         return [as_node(value) for value in values]
     for value, is_number in zip(values, numbers, strict=True):

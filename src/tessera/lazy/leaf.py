@@ -141,12 +141,15 @@ _UNPACK_64 = struct.Struct("<Q").unpack
 def _float32_bits(value: float) -> int:
     try:
         bits: int = _UNPACK_32(_PACK_FLOAT(value))[0]
-    except OverflowError:
+    except (OverflowError, struct.error):  # the latter of integers that no double holds
         # Beyond the largest float a conversion gives infinity; struct refuses it instead.
         bits = 0x7F80_0000 if value > 0 else 0xFF80_0000
     return bits
 
 
 def _float64_bits(value: float) -> int:
-    bits: int = _UNPACK_64(_PACK_DOUBLE(value))[0]
+    try:
+        bits: int = _UNPACK_64(_PACK_DOUBLE(value))[0]
+    except struct.error:
+        bits = 0x7FF0_0000_0000_0000 if value > 0 else 0xFFF0_0000_0000_0000
     return bits

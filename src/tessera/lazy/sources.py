@@ -180,7 +180,7 @@ def from_data(data: object, dtype: DType | None = None) -> Leaf:
         if dtype in (None, leaf.dtype):
             return leaf
         promise.settle((leaf,))
-        return from_torch(torch.tensor(numpy.asarray(data), dtype=_torch(dtype)))
+        return from_torch(torch.tensor(leaf.owner, dtype=_torch(dtype)))
     if hasattr(data, "__dlpack__"):
         return from_data(torch.utils.dlpack.from_dlpack(data), dtype)
     return from_torch(_from_list(data, _torch(dtype)))
@@ -199,7 +199,7 @@ def _torch(dtype: DType | None) -> torch.dtype | None:
 def _from_list(data: object, dtype: torch.dtype | None) -> torch.Tensor:
     try:
         return torch.tensor(data, dtype=dtype)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ArgumentError(f"no tensor can be made of a {type(data).__name__}: {error}") from error
 
 

@@ -7,12 +7,13 @@ from typing import Any
 from tessera.dtypes import promote_scalar
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call, call_binary
+from tessera.ops.views import number
 
 
 def _literal(bound: Any, x: Node) -> float | int | None:
     if bound is None:
         return None
-    return float(bound) if x.dtype.kind == "float" else int(bound)
+    return number(bound, "a bound") if x.dtype.kind == "float" else int(bound)
 
 
 def clamp(x: Node, minimum: object, maximum: object) -> Any:

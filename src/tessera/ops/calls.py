@@ -13,14 +13,14 @@ from tessera.errors import ArgumentError
 from tessera.lazy.leaf import scalar_leaf
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call
-from tessera.ops.views import normalized_axis, number
+from tessera.ops.views import flag, normalized_axis, number
 
 Axis: TypeAlias = int | Sequence[int] | None
 
 
 def reduction(name: str, node: Node, axis: Axis, keepdims: bool) -> Any:
     """A reduction along one axis, several, or all (None). Raises ArgumentError for axes out of range or named twice."""
-    return call(name, node, axes=_axes(axis, len(node.shape)), keepdims=bool(keepdims))
+    return call(name, node, axes=_axes(axis, len(node.shape)), keepdims=flag(keepdims, "keepdims"))
 
 
 def _axes(axis: Axis, rank: int) -> tuple[int, ...]:
@@ -55,7 +55,8 @@ def layer_norm(node: Node, weight: Node | None, bias: Node | None, eps: float) -
 
 def rms_norm(node: Node, weight: Node | None, eps: float | None) -> Any:
     """Root-mean-square normalization; `eps=None` is the dtype's machine epsilon, as in torch."""
-    epsilon = torch.finfo(node.dtype.torch).eps if eps is None and node.dtype.kind == "float" else eps or 0.0
+    default = torch.finfo(node.dtype.torch).eps if node.dtype.kind == "float" else 0.0
+    epsilon = default if eps is None else eps
     return call("rms_norm", *([node] if weight is None else [node, weight]), eps=number(epsilon, "eps"))
 
 
@@ -79,7 +80,7 @@ def flash_attention(q: Node, k: Node, v: Node, causal: bool, scale: object, mask
     # The record takes scales that are not negative: kernels multiply after they took a maximum.
     if isinstance(scale, int | float) and not isinstance(scale, bool):
         q = call("neg", q) if scale < 0 else q
-        leaf = scalar_leaf(abs(float(scale)), fp64 if q.dtype is fp64 else fp32)
+        leaf = scalar_leaf(abs(number(scale, "flash_attention: scale")), fp64 if q.dtype is fp64 else fp32)
         scale = Node((leaf.structure, (leaf,)))
     elif isinstance(scale, Node) and not scale.shape:
         q, scale = call("where", scale < 0, call("neg", q), q), call("abs", scale)  # type: ignore[operator]

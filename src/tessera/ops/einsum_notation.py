@@ -37,10 +37,8 @@ def read(equation: str, shapes: tuple[Shape, ...]) -> tuple[Notation, Mapping[st
     return notation, extents_of(notation, shapes)
 
 
-def parse(equation: object, shapes: Sequence[Shape]) -> Notation:
+def parse(equation: str, shapes: Sequence[Shape]) -> Notation:
     """The labels of an equation. Raises ArgumentError (E_ARGUMENT) for what is none, or does not fit the operands."""
-    if not isinstance(equation, str):
-        raise ArgumentError(f"einsum: an equation of type {type(equation).__name__}", hints=['text: "mk,kn->mn"'])
     text = "".join(equation.split())
     left, arrow, right = text.partition("->")
     terms = left.split(",")

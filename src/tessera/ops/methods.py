@@ -9,7 +9,7 @@ from typing import cast as typed
 from tessera.ops import calls, views
 from tessera.ops.algebra import Algebra, call_unary
 from tessera.ops.calls import Axis
-from tessera.ops.views import integer
+from tessera.ops.views import integer, several
 
 
 class Methods(Algebra):
@@ -88,5 +88,5 @@ class Methods(Algebra):
 
 def _integers(values: tuple[Any, ...]) -> tuple[int, ...]:
     if len(values) == 1 and isinstance(values[0], Iterable):
-        values = tuple(values[0])
+        values = several(values[0], "extents or axes")
     return tuple(integer(value, "an extent or axis") for value in values)

@@ -78,7 +78,7 @@ def _whole(name: str, value: Number) -> Number:
 
 def settings_of(tile_shape: Sequence[int] | None, math: str | None) -> tuple[Any, ...]:
     """The attributes of a product, checked. Raises ArgumentError (E_ARGUMENT)."""
-    if math not in (None, "tf32"):
+    if not views.is_one_of(math, (None, "tf32")):
         raise ArgumentError(f"math mode {math!r}", hints=['the one math mode is "tf32"'])
     if tile_shape is None:
         return None, math

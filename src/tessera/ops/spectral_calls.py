@@ -62,9 +62,9 @@ def window_of(options: dict[str, object], kernel: Node) -> Window:
 
 
 def _padding(padding: object, reach: Pair, stride: Pair) -> tuple[int, int, int, int]:
-    if padding == "valid":
+    if isinstance(padding, str) and padding == "valid":
         return 0, 0, 0, 0
-    if padding == "same":
+    if isinstance(padding, str) and padding == "same":
         if stride != (1, 1):
             raise ArgumentError('spectral_conv: padding="same" with a stride', hints=["give the padding in pixels"])
         top, left = ((side - 1) // 2 for side in reach)

@@ -46,6 +46,19 @@ def number(value: Any, what: str) -> float:
     raise ArgumentError(f"{value!r} as {what}, which is a number")
 
 
+def flag(value: object, what: str) -> bool:
+    """Whether the value is true. Raises ArgumentError (E_ARGUMENT) for arrays and tensors that are neither."""
+    try:
+        return bool(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"{value!r} as {what}, which is True or False") from error
+
+
+def is_one_of(value: object, names: Iterable[str | None]) -> bool:
+    """Whether the value is one of these names; nothing but text and None is."""
+    return (value is None or isinstance(value, str)) and value in names
+
+
 def several(values: Iterable[T], what: str) -> tuple[T, ...]:
     """The values as a tuple. Raises ArgumentError (E_ARGUMENT) for what holds none, such as a number."""
     try:
@@ -65,7 +78,7 @@ def normalized_axis(axis: int, rank: int) -> int:
 def transpose(node: Node, permutation: Sequence[int]) -> Any:
     """The tensor whose dimension `d` is dimension `permutation[d]`. Raises ArgumentError for what is no permutation."""
     rank = len(node.shape)
-    order = tuple(normalized_axis(axis, rank) for axis in permutation)
+    order = tuple(normalized_axis(axis, rank) for axis in several(permutation, "a permutation"))
     if sorted(order) != list(range(rank)):
         raise ArgumentError(f"{tuple(permutation)} is no permutation of the {rank} dimensions of {node.shape}")
     leaf = existing(node)
@@ -77,8 +90,10 @@ def swapped(node: Node, first: int = -2, second: int = -1) -> Any:
     rank = len(node.shape)
     order = list(range(rank))
     a, b = normalized_axis(first, rank), normalized_axis(second, rank)
+    if rank < 2:
+        return node
     order[a], order[b] = b, a
-    return transpose(node, order) if rank > 1 else node
+    return transpose(node, order)
 
 
 def broadcast_to(node: Node, shape: Sequence[int]) -> Any:

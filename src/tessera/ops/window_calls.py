@@ -17,7 +17,7 @@ from tessera.lazy.structure import Structure
 from tessera.ops import views
 from tessera.ops.algebra import call
 from tessera.ops.record import OPERATORS, shape_error
-from tessera.ops.views import normalized_axis, number
+from tessera.ops.views import flag, is_one_of, normalized_axis, number
 from tessera.ops.windows import LAYOUTS, image_dimensions
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -45,7 +45,7 @@ def pair(name: str, what: str, value: object, least: int) -> tuple[int, int]:
 
 def checked_layout(name: str, layout: object) -> str:
     """The layout. Raises ArgumentError for what is none."""
-    if layout not in LAYOUTS:
+    if not is_one_of(layout, LAYOUTS):
         raise ArgumentError(f"{name}: layout={layout!r}", hints=['"NCHW" or "NHWC"'])
     return str(layout)
 
@@ -168,7 +168,7 @@ class _Pool:
         for side in (0, 1):
             extent, before, stride = self.sides[side], self.padding[side], self.stride[side]
             span = extent + 2 * before - (self.kernel[side] - 1) * self.dilation[side] - 1
-            more = -span % stride if ceil_mode and span >= 0 else 0
+            more = -span % stride if flag(ceil_mode, "ceil_mode") and span >= 0 else 0
             if more and (span + more) // stride * stride >= extent + before:
                 more = 0
             found.append(before + more)
@@ -213,6 +213,7 @@ def avg_pool2d(
         raise ArgumentError(f"avg_pool2d: divisor_override={divisor_override!r}", hints=["a number other than 0"])
     total = pool.call("sum_pool2d", image, ceil_mode)
     ends = pool.ends(ceil_mode)
+    count_include_pad = flag(count_include_pad, "count_include_pad")
     padded = pool.padding != (0, 0) and not count_include_pad
     if divisor_override is not None or (not padded and ends == pool.padding):
         divisor = divisor_override or pool.kernel[0] * pool.kernel[1]

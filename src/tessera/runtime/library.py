@@ -29,6 +29,9 @@ _WORD: Final = 8
 _POINTER = ctypes.c_void_p
 _CALLBACK = ctypes.CFUNCTYPE(None, _POINTER, _POINTER, ctypes.c_int64, ctypes.c_int64, _POINTER)
 
+_NO_MEMORY: Final = ("DefaultCPUAllocator", "bad_alloc", "MEMORY_ERROR")
+"""What tells a lack of memory in plain RuntimeErrors: torch's allocator of CPU memory, C++, and MKL's transforms."""
+
 _failures: dict[int, BaseException] = {}
 """What calls have raised, by the thread whose plan they belong to, until `raising` raises it there."""
 
@@ -70,11 +73,14 @@ def raising(run: Callable[[int], None]) -> Callable[[int], None]:
     """
 
     def checked(frame: int) -> None:
-        run(frame)
-        if _failures:
-            failure = _failures.pop(threading.get_ident(), None)
-            if failure is not None:
-                raise failure
+        failure = None
+        try:
+            run(frame)
+        finally:  # whatever ended the run, its failure is not the next one's
+            if _failures:
+                failure = _failures.pop(threading.get_ident(), None)
+        if failure is not None:
+            raise failure
 
     return checked
 
@@ -121,7 +127,7 @@ def call(
 def _reported(name: str, inputs: Sequence[torch.Tensor], error: Exception) -> TesseraError:
     text = str(error).strip().partition("\n")[0]
     what = f"{name} of {' and '.join(f'{tuple(x.shape)} {x.dtype}'.replace('torch.', '') for x in inputs)}"
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "alloc" in text:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in _NO_MEMORY):
         return MemoryLimitError(f"{what}: torch got no memory for it: {text}")
     return LibraryError(f"{what}: torch refuses: {text}")
 

@@ -39,15 +39,6 @@ def round_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
     return -(-nbytes // alignment) * alignment
 
 
-def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
-    """Bytes alive at the busiest step, sizes rounded up to the alignment: no layout can be smaller."""
-    steps = {lifetime.first for lifetime in lifetimes}
-    return max(
-        (sum(round_up(each.nbytes) for each in lifetimes if each.first <= step <= each.last) for step in steps),
-        default=0,
-    )
-
-
 def place(lifetimes: Sequence[Lifetime]) -> ArenaLayout:
     """Offsets for all temporaries. Raises ValueError for a life that ends before it begins, or a negative size."""
     for lifetime in lifetimes:

@@ -108,7 +108,11 @@ class TileBuilder:
         return self.append(arith.AndIOp(a, b))
 
     def floor_div(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """`a / b` of indices that are not negative; of others it is rounded towards zero, which is not the floor."""
+        """`a / b` of indices that are not negative, rounded down."""
+        return self.truncated_div(a, b)
+
+    def truncated_div(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """`a / b` of any indices, rounded towards zero."""
         return self.append(arith.DivSIOp(a, b))
 
     def compare(self, a: SSAValue, b: SSAValue, kind: str) -> SSAValue:

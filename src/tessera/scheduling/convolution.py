@@ -206,9 +206,9 @@ class _ConvolutionLowering:
         top, rounding = window.padding[0], window.dilation[0] - 1
         # Quotients are rounded towards zero, which is past the ends that matter where they are negative.
         before = builder.sub(builder.index(top + rounding), builder.mul(last, stride))
-        lower = builder.maximum(zero, builder.floor_div(before, apart))
+        lower = builder.maximum(zero, builder.truncated_div(before, apart))
         reach = builder.sub(builder.add(self.extents["h"], builder.index(top + rounding)), builder.mul(y, stride))
-        return lower, builder.minimum(builder.index(self.kh), builder.floor_div(reach, apart))
+        return lower, builder.minimum(builder.index(self.kh), builder.truncated_div(reach, apart))
 
     @contextmanager
     def _window(

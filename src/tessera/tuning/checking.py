@@ -71,23 +71,6 @@ class FullReference:
         return _project(self._matrix, vectors)
 
 
-class MatmulReference:
-    """A @ B that is never computed in full: rows as A[rows] @ B, projections as A @ (B @ v)."""
-
-    def __init__(self, a: torch.Tensor, b: torch.Tensor) -> None:
-        self._a, self._b = a, b
-
-    @property
-    def extents(self) -> tuple[int, int]:
-        return self._a.shape[0], self._b.shape[1]
-
-    def rows(self, index: torch.Tensor) -> torch.Tensor:
-        return self._a[index].double() @ self._b.double()
-
-    def project(self, vectors: torch.Tensor) -> torch.Tensor:
-        return _project(self._a, self._b.double() @ vectors)
-
-
 @dataclass(frozen=True, eq=False)
 class OutputCheck:
     """What is known of one right output: some rows of it in float64 and, unless these are all, its projections.

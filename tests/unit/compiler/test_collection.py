@@ -9,32 +9,41 @@ import torch
 
 from tessera import op
 from tessera.compiler import pipeline
-from tessera.compiler.collection import collecting_later
+from tessera.compiler.collection import NEVER, collecting_later
+
+
+def is_put_off() -> bool:
+    return gc.get_threshold()[0] == NEVER
 
 
 def test_collections_are_put_off_and_come_back() -> None:
+    before = gc.get_threshold()
     with collecting_later():
-        assert not gc.isenabled()
+        assert is_put_off()
         with collecting_later():
             pass
-        assert not gc.isenabled()
-    assert gc.isenabled()
+        assert is_put_off()
+    assert gc.get_threshold() == before
 
 
-def test_an_error_leaves_collections_on() -> None:
+def test_an_error_leaves_collections_as_they_were() -> None:
+    before = gc.get_threshold()
     with pytest.raises(ValueError, match="stop"), collecting_later():
         raise ValueError("stop")
-    assert gc.isenabled()
+    assert gc.get_threshold() == before
 
 
-def test_a_program_that_collects_by_itself_goes_on_doing_so() -> None:
-    gc.disable()
+def test_what_the_program_says_meanwhile_stays() -> None:
+    before = gc.get_threshold()
     try:
         with collecting_later():
-            pass
+            gc.disable()
+            gc.set_threshold(123, 4, 5)
         assert not gc.isenabled()
+        assert gc.get_threshold() == (123, 4, 5)
     finally:
         gc.enable()
+        gc.set_threshold(*before)
 
 
 def test_binding_collects_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,11 +51,11 @@ def test_binding_collects_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     bind = pipeline.bind  # type: ignore[attr-defined]
 
     def watched(*arguments: object) -> object:
-        seen.append(gc.isenabled())
+        seen.append(is_put_off())
         return bind(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pipeline, "bind", watched)
     x = torch.randn(3, 41)
     torch.testing.assert_close((op.exp(x) * 0.75 - 3.25).torch(), x.exp() * 0.75 - 3.25)
-    assert seen == [False]
-    assert gc.isenabled()
+    assert seen == [True]
+    assert not is_put_off()

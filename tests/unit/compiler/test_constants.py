@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from typing import Any
 
 import numpy
 import pytest
@@ -126,6 +127,54 @@ def test_what_was_changed_in_place_is_packed_again() -> None:
     op.matmul(x, constant).eval(out=out)
     torch.testing.assert_close(out, x @ w)
     assert copies(constant) == 1
+
+
+@pytest.mark.parametrize("dtype", [numpy.float32, numpy.float64, numpy.float16])
+def test_a_constant_of_an_array_has_what_it_held_when_it_was_marked(dtype: Any) -> None:
+    x = torch.randn(3, 40).to(torch.from_numpy(numpy.zeros(1, dtype)).dtype)
+    array = numpy.random.default_rng(0).standard_normal((40, 50)).astype(dtype)
+    first, before = op.constant(array), torch.from_numpy(array.copy())
+    check(x, before, op.matmul(x, first))
+    array[3, :] = numpy.nan
+    array[3, 7:] = 2.0
+    check(x, before, op.matmul(x, first))
+    again = op.constant(array)
+    assert op.matmul(x, again).torch()[:, :7].isnan().all()
+    check(x, torch.from_numpy(array)[:, 7:], op.matmul(x, again[:, 7:]))
+
+
+def test_an_unchanged_array_is_copied_and_packed_once() -> None:
+    array = numpy.full((64, 96), numpy.nan, numpy.float32)
+    first, second = op.constant(array), op.constant(array)
+    op.matmul(torch.randn(2, 64), first).eval()
+    op.matmul(torch.randn(2, 64), second).eval()
+    assert first.leaves[0].address == second.leaves[0].address != array.__array_interface__["data"][0]
+    assert copies(first) == copies(second) == 1
+    part = op.constant(op.tensor(array)[8:])
+    assert part.leaves[0].address != first.leaves[0].address
+    assert part.shape == (56, 96)
+
+
+def test_a_read_only_array_is_not_copied() -> None:
+    array = numpy.ones((8, 9), numpy.float32)
+    view = array.view()
+    view.setflags(write=False)
+    address = array.__array_interface__["data"][0]
+    assert op.constant(view).leaves[0].address != address  # its base can be written to
+    array.setflags(write=False)
+    assert op.constant(view).leaves[0].address == address
+
+
+def test_no_memory_for_the_copy_of_an_array_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> torch.Tensor:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    array = numpy.ones((8, 9), numpy.float32)
+    with monkeypatch.context() as short:
+        short.setattr(torch, "empty_like", refuse)
+        with pytest.raises(MemoryLimitError, match="288 bytes"):
+            op.constant(array)
+    check(torch.ones(2, 8), torch.from_numpy(array), op.matmul(torch.ones(2, 8), op.constant(array)))
 
 
 def test_copies_go_with_the_tensor() -> None:

@@ -138,8 +138,3 @@ class GpuKernelObject:
         )
         launch = LaunchFacts.from_json(record.pop("launch"))
         return GpuKernelObject(image=image, parameters=parameters, launch=launch, **record)
-
-
-def is_gpu_kernel(data: bytes) -> bool:
-    """Whether bytes are the container of a `GpuKernelObject` (and not of a CPU's `KernelObject`)."""
-    return data.startswith(_MAGIC)
