@@ -15,7 +15,7 @@ from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
 from tessera.scheduling.schedule import KnobValue
 
-EXPONENTIAL_CYCLES: Final = 12.0
+EXPONENTIAL_CYCLES: Final = 8.0
 """Cycles per vector of scores from score to weight, the sum of weights included."""
 ROUNDING_CYCLES: Final = 3.0
 """Cycles per vector of weights that is rounded to bf16."""
