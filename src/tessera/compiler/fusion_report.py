@@ -1,9 +1,9 @@
 """What users see of fusion: which operators became one kernel, the memory traffic that this saves, and what did not.
 
 matmul_add_gelu_1: matmul . add . gelu; 2 results stay in registers, 1.57 MB less to write and read again
-matmul_matmul_add_2: matmul . matmul . add; its products run one after the other, each as a kernel of its own
-layer_norm_0 -> matmul_add_gelu_1 through memory, 0.39 MB: a reduction is done before a product packs its result
-                (reduced-operand)
+matmul_matmul_add_2: matmul . matmul . add; run as kernels of their own for these extents
+softmax_0 -> matmul_add_gelu_1 through memory, 0.39 MB: only norms of rows are reduced on the way into a product
+             (reduced-operand)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fusion_text(structure: Structure) -> str:
     extents = extents_of(program, structure.post_order())
     function = _function(program.module)
     kernels = [op for op in function.body.block.ops if isinstance(op, KernelOp)]
-    apart = _apart(structure, program)
+    apart = _apart(structure, program, extents)
     lines = [_apart_line(kernel) if kernel in apart else _kernel_line(kernel, extents) for kernel in kernels]
     for between in kept_apart(function):
         nbytes = _nbytes(_dims_between(between.value), between.value, extents)
@@ -50,18 +50,17 @@ def _function(module: ModuleOp) -> FuncOp:
     return function
 
 
-def _apart(structure: Structure, program: Program) -> set[KernelOp]:
-    """The kernels whose products this structure's device, constants or extents keep apart."""
-    several = {item.operation for item in program.items if isinstance(item, KernelItem) and len(item.products) > 1}
-    if not several:
-        return several
+def _apart(structure: Structure, program: Program, extents: Mapping[str, int]) -> set[KernelOp]:
+    """The kernels that this structure's device, constants or extents keep apart, by products, stages or operators."""
+    kernels = [item for item in program.items if isinstance(item, KernelItem)]
     launches = launches_of(program, structure, pipeline.compiler_of(structure.device))
-    return several - {launch.call.item.operation for launch in launches}
+    whole = {launch.call.item.operation for launch in launches}
+    return {item.operation for item in kernels if all(extents[name] for name in item.domain)} - whole
 
 
 def _apart_line(kernel: KernelOp) -> str:
     names = " . ".join(op.operator for op in operations_in(kernel))
-    return f"{kernel.sym_name.data}: {names}; its products run one after the other, each as a kernel of its own"
+    return f"{kernel.sym_name.data}: {names}; run as kernels of their own for these extents"
 
 
 def _kernel_line(kernel: KernelOp, extents: Mapping[str, int]) -> str:

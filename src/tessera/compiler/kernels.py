@@ -39,7 +39,7 @@ from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.choice import modelled_choice, size_class
-from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.contraction_problem import ContractionProblem
 from tessera.scheduling.cost import Estimate, RooflineModel
 from tessera.scheduling.families import Problem, kernel_family
 from tessera.scheduling.knobs import Space
@@ -91,6 +91,7 @@ class KernelCompiler:
     device = CPU
     largest_axis = UNLIMITED
     few_columns = FEW
+    normalizes_rows = True
 
     def __init__(self, target: Target, backend: LLVMBackend) -> None:
         self.target, self.backend = target, backend

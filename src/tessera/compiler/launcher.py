@@ -22,6 +22,7 @@ from tessera.compiler.launches import AnyLaunch, Choice, Launch, PlanCompiler, v
 from tessera.compiler.layout_views import words_of
 from tessera.compiler.program import Alignment, KernelItem, Program, ValueInfo
 from tessera.compiler.split_k import PARTS, part_arrays, split_product
+from tessera.compiler.splitting import rows_apart
 from tessera.compiler.window_arrays import window_arrays, with_taps_along_lanes
 from tessera.dtypes import DType
 from tessera.errors import ScheduleError
@@ -84,6 +85,9 @@ class Launcher:
             return
         arrays = [(inputs[index], alignment) for index, alignment in item.loads]
         arrays += list(zip(outputs, item.stores, strict=True))
+        if item.takes_rows and not (self.compiler.normalizes_rows and domain[-2] > self.compiler.few_columns):
+            self._launch_parts(rows_apart(item), inputs, outputs, None)
+            return
         if item.family == "window":
             arrays = with_taps_along_lanes(arrays, self._copied)
         if item.family in FAMILY_ARRAYS:
@@ -106,7 +110,10 @@ class Launcher:
         choice = self.compiler.choose(call, schedule)
         parts = None if choice.schedule.get("fusion", True) else self.compiler.parts(item)
         if parts is None and schedule is None:
-            parts = self.compiler.stages(call, choice, self.extents, inputs, outputs)
+            stages = self.compiler.stages(call, choice, self.extents, inputs, outputs)
+            if stages is not None:
+                self._launch_parts(stages, inputs, outputs, None)
+                return
         if parts is not None:
             self._launch_parts(parts, inputs, outputs, choice.schedule)
             return
@@ -164,7 +171,7 @@ class Launcher:
     def _launch_parts(
         self, parts: Program, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None
     ) -> None:
-        """The operations of a fused kernel one by one; the matrix product among them keeps the kernel's schedule."""
+        """The parts of a fused kernel one by one; the matrix product among them keeps the kernel's schedule, if any."""
         self._run(parts, {**dict(enumerate(inputs)), **dict(zip(parts.roots, outputs, strict=True))}, schedule)
 
     def _run(self, program: Program, views: dict[int, View], schedule: Schedule | None) -> None:

@@ -99,6 +99,10 @@ class PlanCompiler(Protocol[PlanT_co]):
         """The largest extent that a kernel takes: dimensions are not merged beyond it."""
 
     @property
+    def normalizes_rows(self) -> bool:
+        """Whether products may normalize the rows of their first operand on the way."""
+
+    @property
     def few_columns(self) -> int:
         """Up to so many columns a matrix product is made as its transpose; 0 for never."""
 

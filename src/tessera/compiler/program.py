@@ -75,6 +75,11 @@ class KernelItem:
         inside = [op for op in self.operation.body.block.ops if isinstance(op, GraphOperation)]
         return tuple(products_of(inside))
 
+    @cached_property
+    def takes_rows(self) -> bool:
+        """Whether a product's kernel normalizes the rows of its first operand."""
+        return self.family == "contraction" and _first(self.operation, "row") is not None
+
     @property
     def convolution(self) -> GraphOperation | None:
         """The convolution of a kernel of that family."""

@@ -265,10 +265,12 @@ class _ConvolutionRecorder(Recorder):
 
 
 class _ContractionRecorder(Recorder):
-    """A recorder that notes the operands of the matrix product, or of two over one first operand."""
+    """A recorder that notes the operands of the matrix product, or of two over one first operand. Reductions are along
+    k: those before the product.
+    """
 
     def __init__(self, batch: Sequence[str]) -> None:
-        super().__init__(None)
+        super().__init__("k")
         self.batch = batch
         self.a: Value | None = None
         self.products: list[Sibling] = []

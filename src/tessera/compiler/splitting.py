@@ -26,7 +26,7 @@ def parts_of(item: KernelItem) -> Program | None:
 
 
 def stages_of(item: KernelItem) -> Program | None:
-    """The program of a kernel of maps and reductions with these apart from dear maps; None where that is the kernel
+    """The program of a kernel with its reductions apart from dear maps and products; None where that is the kernel
     itself. Made once.
     """
     if "stages" not in item.variants:
@@ -44,6 +44,13 @@ def products_apart(item: KernelItem) -> Program:
     apart = item.variants["apart"]
     assert isinstance(apart, Program)
     return apart
+
+
+def rows_apart(item: KernelItem) -> Program:
+    """The norm of a product's rows, and the product with what else is fused to it."""
+    program = stages_of(item)
+    assert program is not None, f"{item.name} is one stage"
+    return program
 
 
 def _refused(item: KernelItem, limit: int = UNLIMITED, staged: bool = False, products: int = TOGETHER) -> Program:

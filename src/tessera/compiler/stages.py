@@ -1,4 +1,4 @@
-"""Whether a kernel of maps and reductions runs as one, or in stages: dear maps apart from reductions.
+"""Whether a kernel runs as one, or in stages: dear maps apart from reductions, norms apart from products.
 
 y = gelu(tanh(a));  y - mean(y, axis=0)      one kernel: y twice, for the means and for what they are taken from
                                              stages:     y -> memory;  y -> means;  y, means -> result
@@ -6,6 +6,7 @@ y = gelu(tanh(a));  y - mean(y, axis=0)      one kernel: y twice, for the means 
 A kernel that reduces walks its rows, or down its columns, once for each pass, and in every one makes anew what it does
 not keep; a row of 17 elements takes as long as one of 32, and a long chain over one vector waits for itself. Maps alone
 do neither. What fusion saves is memory traffic. The cost model compares both, once for extents of about the same size.
+A product that normalizes its rows on the way (`scheduling/contraction_rows.py`) does so for each block of columns.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from tessera.compiler.arrays import Call, View
 from tessera.compiler.launcher import Launcher
 from tessera.compiler.launches import AnyLaunch, Choice, Launch, PlanCompiler, kernel_launches
 from tessera.compiler.program import KernelItem, Program
-from tessera.compiler.splitting import stages_of
+from tessera.compiler.splitting import rows_apart, stages_of
 from tessera.lazy.policy import current_policy
 from tessera.ops.counting import DEAR
 from tessera.ops.record import family_of
 from tessera.rewrite.depth import instructions_of
 from tessera.rewrite.reasons import operations_in
 from tessera.scheduling.choice import size_class
+from tessera.scheduling.contraction_space import DEPTHS
 from tessera.scheduling.cost import Estimate
 
 CONVINCING: Final = 1.15
@@ -55,18 +57,46 @@ class Stages:
         A user's pins speak of the kernel; a fixed order of sums may not depend on what a model expects.
         """
         item = call.item
+        if item.takes_rows:
+            return self._before_product(call, choice, extents, inputs, outputs)
         if item.reduced is None or not _has_dear_maps(item) or choice.subject.pins or current_policy().fixed_order:
             return None
         program = stages_of(item)
         if program is None:
             return None
+        return program if self._is_faster(program, call, choice, extents, inputs, outputs) else None
+
+    def _before_product(
+        self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Program | None:
+        """The norm of a product's rows and then the product, where that is faster or pinned, or K fits no block."""
+        program = rows_apart(call.item)
+        if choice.subject.pins or current_policy().fixed_order or extents[call.item.domain[-1]] > DEPTHS[-1]:
+            return program
+        faster = self._is_faster(program, call, choice, extents, inputs, outputs)
+        return program if faster else None
+
+    def _is_faster(
+        self,
+        program: Program,
+        call: Call,
+        choice: Choice,
+        extents: Mapping[str, int],
+        inputs: Sequence[View],
+        outputs: Sequence[View],
+    ) -> bool:
         key = (choice.subject, choice.workers, *[size_class(extent) for extent in call.shaped.extents.values()])
         if key not in self.decided:
             rival = _Rehearsal(self.compiler, extents).rehearsed(program, inputs, outputs)
             alone = self.compiler.estimate(Launch(call, choice)).seconds
             staged = sum(self.compiler.estimate(launch).seconds for launch in rival)
-            self.decided[key] = alone > staged * CONVINCING and alone - staged > WORTH_COMPILING_S
-        return program if self.decided[key] else None
+            # The model is trusted with a little less work in blocks of the same sizes, not with blocks of others.
+            alike = any(launch.schedule["tile"] == choice.schedule["tile"] for launch in rival)
+            if not call.item.takes_rows:
+                self.decided[key] = alone > staged * CONVINCING and alone - staged > WORTH_COMPILING_S
+            else:
+                self.decided[key] = alone * (1.0 if alike else CONVINCING) > staged
+        return self.decided[key]
 
 
 def _has_dear_maps(item: KernelItem) -> bool:

@@ -18,7 +18,8 @@ from tessera.ir.graph import GraphOperation
 from tessera.lazy.policy import FAST, Policy
 from tessera.ops.pins import KNOBS
 from tessera.scheduling.attention_space import attention_problem
-from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.contraction_problem import ContractionProblem
+from tessera.scheduling.contraction_rows import row_values
 from tessera.scheduling.convolution_space import convolution_problem
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.families import Problem
@@ -108,6 +109,8 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
     epilogue = len(post_order(output.value for output in spec.outputs)) - 1
     constant = exact_load(spec.b)
     packed = None if constant is None else spec.arguments[constant.argument].panels
+    walks = max((value.stage for value in row_values(spec.a)), default=0)
+    prologue = [value for value in post_order([spec.a]) if "k" in value.axes or value.is_reduction]
 
     some = ContractionProblem(
         m=1,
@@ -130,6 +133,8 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
         b_panels=0 if packed is None else packed.width,
         quads=packed is not None and packed.group == QUAD,
         products=len(spec.products),
+        a_walks=walks,
+        a_instructions=sum(operation_cost(value) for value in prologue) if walks else 0,
     )
 
     panels = lru_cache(maxsize=1 << 10)(lambda n: panels_of(spec, n, target))

@@ -159,6 +159,7 @@ def _define(
     gradient: Callable[..., tuple[Any, ...]],
     body: Callable[..., Any],
     attributes: Named,
+    cheap: bool = False,
 ) -> Operator:
     return register(
         Operator(
@@ -173,6 +174,7 @@ def _define(
             gradient=gradient,
             body=body,
             attributes=attributes,
+            cheap=cheap,
         )
     )
 
@@ -180,5 +182,7 @@ def _define(
 _AXIS: Named = {"axis": -1}
 _define("softmax", 1, same_shape_result, 5, _softmax_reference, _softmax_gradient, _softmax_body, _AXIS)
 _define("log_softmax", 1, same_shape_result, 5, _log_softmax_reference, _log_softmax_gradient, _log_softmax_body, _AXIS)
-_define("layer_norm", 3, _norm_result, 5, _layer_norm_reference, _layer_norm_gradient, _layer_norm_body, {"eps": 1e-5})
-_define("rms_norm", 2, _norm_result, 3, _rms_norm_reference, _rms_norm_gradient, _rms_norm_body, {"eps": 1e-6})
+_define(
+    "layer_norm", 3, _norm_result, 5, _layer_norm_reference, _layer_norm_gradient, _layer_norm_body, {"eps": 1e-5}, True
+)
+_define("rms_norm", 2, _norm_result, 3, _rms_norm_reference, _rms_norm_gradient, _rms_norm_body, {"eps": 1e-6}, True)

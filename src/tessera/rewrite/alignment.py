@@ -38,10 +38,8 @@ def operand_alignment(operation: GraphOperation, index: int, result: Mapping_, r
     assert isinstance(kind, TensorType)
     own = kind.get_num_dims()
     family = family_of(operation.operator)
-    if family == "reduction" or (family == "row" and index == 0):
+    if family == "reduction":
         return tuple(range(rank))
-    if family == "row":
-        return tuple(range(rank - own, rank))
     return result[len(result) - own :]
 
 

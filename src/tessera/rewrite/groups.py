@@ -314,13 +314,13 @@ class Partition:
     # -- matrix products ----------------------------------------------------------------------------------------------
 
     def _absorb_prologues(self, group: Group, operation: GraphOperation) -> None:
-        """Chains of cheap maps over an operand, used by nothing else, are computed while the operand is packed."""
+        """Cheap maps over an operand, used by nothing else, run while it is packed, and norms of the first one's."""
         # A convolution's weights are packed before, by what knows no expressions.
-        for operand in operation.inputs[: 2 if group.kind == "contraction" else 1]:
+        for place, operand in enumerate(operation.inputs[: 2 if group.kind == "contraction" else 1]):
             producer = self.group_of.get(operand)
             if (
                 producer is None
-                or producer.kind != "map"
+                or not (producer.kind == "map" or (place == 0 and self._has_rows_of_product(producer, operation)))
                 or operand in self.outputs
                 or [use.operation for use in operand.uses] != [operation]
                 or len(group.operations) + len(producer.operations) >= self.limit
@@ -336,6 +336,12 @@ class Partition:
             group.depends |= producer.depends
             for value in producer.mapping:
                 self.group_of[value] = group
+
+    def _has_rows_of_product(self, producer: Group, product: GraphOperation) -> bool:
+        """Whether a group reduces the rows that a product multiplies, and gives rows."""
+        rank = len(producer.domain)
+        lies = product.operator == "matmul" and not product.attribute("transpose_a", False) and not self.staged
+        return lies and producer.reduced == (rank - 1, rank) and producer.domain == dims_of(product.inputs[0])
 
     def _leaks(self, value: SSAValue, group: Group) -> bool:
         """Whether something outside the group needs `value`; the consumer of another of its values is outside too."""

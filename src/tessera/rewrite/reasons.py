@@ -38,7 +38,7 @@ _REASONS = {
     "rows-of-a-product": "a register tile holds no whole rows, which a reduction needs",
     "operand-is-shared": "what several kernels read is computed once, not while each packs it",
     "operand-is-dear": "an operand is packed several times: only cheap maps are computed on the way",
-    "reduced-operand": "a reduction is done before a product packs its result",
+    "reduced-operand": "only norms of rows are reduced on the way into a product",
     "windows-overlap": "an element is in several windows, and would be computed for each of them",
     "another-domain": "the kernels walk other dimensions",
     "another-reduction": "a kernel reduces one range of dimensions",
@@ -89,10 +89,10 @@ def _rule(producer: KernelOp, consumer: KernelOp, value: SSAValue) -> str:
 
 
 def _before_product(producer: KernelOp, value: SSAValue) -> str:
-    if "reduced" in producer.attributes:
-        return "reduced-operand"
     if value.uses.get_length() > 1:
         return "operand-is-shared"
+    if "reduced" in producer.attributes:
+        return "reduced-operand"
     dear = any(not OPERATORS[op.operator].cheap for op in operations_in(producer))
     return "operand-is-dear" if dear else "order"
 

@@ -35,6 +35,7 @@ from tessera.scheduling.contraction_parts import (
     contiguous,
     m_tails,
 )
+from tessera.scheduling.contraction_rows import RowStatistics
 from tessera.scheduling.expression import Value
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import QUAD, ContractionSpec, Output, kernel_module, under_cast, unit_axis
@@ -96,6 +97,8 @@ class _ContractionLowering:
             stride = self.nc + SUMS_PADDING
             kind = buffer_type(self.accumulator_dtype, [stride, 1], [self.mc, stride])
             self.partials = builder.alloc(kind, "L2")
+        rows = -(-self.mc // self.mr) * self.mr
+        self.statistics = RowStatistics(builder, self.arguments, spec.a, rows, self.k_extent)
         steps = [1] * len(spec.batch) + [self.mr, self.nr]
         split = {"batch": 0, "rows": len(spec.batch), "columns": len(spec.batch) + 1}[self.parallel]
         with builder.parallel(extents, steps, split) as bounds:
@@ -216,6 +219,7 @@ class _ContractionLowering:
     def _stage_a(self, ic: SSAValue, height: SSAValue, pc: SSAValue, depth: SSAValue) -> Operand:
         builder = self.builder
         value = self._element(self.spec.a)
+        self.statistics.write(ic, height, self.batch_position)
         if unit_axis(self.spec.a, self.spec.arguments, "k") == "m" and not self.pairs and not self.quads:
             panels = -(-self.mc // self.mr)
             shape = [panels, self.kc, self.mr]
@@ -223,6 +227,7 @@ class _ContractionLowering:
             with builder.stage((depth, height), "panels", "L2", (self.kc, panels * self.mr), kind) as stage:
                 at = {"k": builder.add(pc, stage.row), "m": builder.add(ic, stage.column)}
                 writer = self._writer({"k": 1, "m": self.mr}, at, {"k": True, "m": False})
+                self.statistics.define(writer, stage.column)
                 stage.tile = writer.write(value, (1, self.mr))
             return Operand(value, self.element, stage.buffer, self.mr)
         lanes = VECTOR_BYTES // self.element.itemsize if self.pairs or self.quads else 16
@@ -238,6 +243,7 @@ class _ContractionLowering:
         with builder.stage((whole, depth), "rows", "L2", (rows, kc), kind) as stage:
             at = {"m": builder.add(ic, stage.row), "k": builder.add(pc, stage.column)}
             writer = self._writer({"m": 1, "k": lanes}, at, {"m": False, "k": False})
+            self.statistics.define(writer, stage.row)
             row = writer.write(value, (1, lanes))
             # Bytes are moved up by 128: the instruction takes a first factor without a sign.
             moved = arith.XOrIOp(row, builder.splat(-128, int8, (1, lanes))) if self.quads else None

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from tessera.scheduling.contraction_parts import m_tails
 from tessera.scheduling.contraction_problem import SHARED, ContractionProblem, as_run
-from tessera.scheduling.machine import FMA_LATENCY, REORDERED, Machine, Work, largest_share
+from tessera.scheduling.machine import FMA_LATENCY, REORDERED, ROW_CYCLES, Machine, Work, largest_share
 from tessera.scheduling.schedule import KnobValue, Schedule
 
 LINE: Final = 64
@@ -293,6 +293,7 @@ class _Operands:
         again = self.rates.home(a / batch) if nest.jc_blocks > 1 else self.source
         if self.pack_a:
             self._pack(self.source, a, self.block_a, problem.a_contiguous == "m", 1.0)
+            self._walk_rows(a)
             for _ in range(min(nest.jc_blocks - 1, 1)):
                 self._pack(again, a * (nest.jc_blocks - 1), self.block_a, problem.a_contiguous == "m", 1.0)
         else:
@@ -303,6 +304,14 @@ class _Operands:
             self._pack(self.source, b, self.block_b, problem.b_contiguous == "k", loss)
         else:
             self._fetch(self.source, b * loss)
+
+    def _walk_rows(self, nbytes: float) -> None:
+        """A's rows are walked for what their norm needs, and computed while they are packed, for each block of B."""
+        nest, problem, rates = self.nest, self.problem, self.rates
+        vectors = nbytes / problem.a_dtype.itemsize * 4 / rates.vector_bytes * nest.jc_blocks
+        rows = float(nest.m) * problem.batch * nest.jc_blocks * problem.a_walks
+        self.work.packing_s += (vectors * problem.a_instructions + rows * ROW_CYCLES) * rates.cycle_s
+        self.work.pack(rates.home(self.block_a), nbytes * problem.a_walks * nest.jc_blocks)
 
     def _unprefetched(self, run: int) -> float:
         """How much longer B takes than its bytes say, where its rows are read in short runs on many pages."""

@@ -22,6 +22,8 @@ class ContractionProblem:
     was packed into once and for all, 0 where it was not; `quads` says that they hold bytes which are multiplied four at
     a time; `products` counts those of one A that are formed side by side, each of n columns. `shared_panels` and
     `shared_quads` say of panels that workers may pack B into together what `b_panels` and `quads` say of constants.
+    Where A's rows are normalized on the way, `a_walks` is how often a row is walked before it is packed, and
+    `a_instructions` what its elements take.
     """
 
     m: int
@@ -46,6 +48,8 @@ class ContractionProblem:
     shared_panels: int = 0
     shared_quads: bool = False
     products: int = 1
+    a_walks: int = 0
+    a_instructions: int = 0
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -70,6 +70,10 @@ def _prologue(schedule: Schedule, problem: ContractionProblem) -> bool:
     return bool((schedule["pack_a"] or a_stays) and (schedule["pack_b"] or b_stays))
 
 
+def _whole_rows(schedule: Schedule, problem: ContractionProblem) -> bool:
+    return not problem.a_walks or schedule.integers("tile")[2] >= problem.k
+
+
 def _streams(schedule: Schedule, problem: ContractionProblem) -> bool:
     return bool(schedule["pack_b"] or problem.b_panels or problem.b_contiguous == "n" or schedule["order"] == "dots")
 
@@ -103,6 +107,7 @@ RULES: tuple[Rule[ContractionProblem], ...] = (
         sums_have_a_place,
     ),
     _rule("prologue-needs-packing", "a mapped operand is computed while it is packed", _prologue),
+    _rule("whole-rows", "rows that are normalized on the way lie in one block of K", _whole_rows),
     _rule("dots-along-k", "dot products read operands that are contiguous along K where they are", _dots),
     _rule("batch-to-split", "only a batch can be cut into shares along the batch", _splits),
     _rule(

@@ -91,6 +91,8 @@ def default_schedule(problem: ContractionProblem) -> Schedule:
         schedule = _small_sides(problem, schedule, in_place)
     if problem.batch >= problem.workers > 1:
         schedule = schedule.replace(parallel="batch")
+    if problem.a_walks:
+        return schedule.replace(tile=_whole_depth(problem), sums="registers", pack_a=True)
     if sums_have_a_place(schedule, problem):
         return schedule
     if problem.k <= DEPTHS[-1]:

@@ -6,15 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Final, cast
 
-from tessera.scheduling.machine import FMA_LATENCY, REORDERED, Machine, Work, largest_share
+from tessera.scheduling.machine import FMA_LATENCY, REORDERED, ROW_CYCLES, Machine, Work, largest_share
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.schedule import KnobValue
 
 LOOP_INSTRUCTIONS: Final = 4
 ISSUE: Final = 4.0
-ROW_CYCLES: Final = 20
-"""Per row and pass: the loop over whole steps, the masked rest, the sum across lanes. Norms, means and softmax of 1024
-and 4096 rows of 16 fp32 take 15 to 30 on Zen 4, where rows overlap."""
 CRITICAL: Final = 0.5
 """The part of a long chain's instructions that wait for each other; polynomials have two halves."""
 GATHERED_CYCLES: Final = 2.5

@@ -25,8 +25,8 @@ def test_a_kernel_tells_what_it_saves() -> None:
     ]
 
 
-def _norm_and_product(x: Tensor) -> Tensor:
-    return op.matmul(op.layer_norm(x), x)
+def _reduced_and_product(x: Tensor) -> Tensor:
+    return op.matmul(op.softmax(x), x)
 
 
 def _two_readers(x: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def _long_epilogue(x: Tensor) -> Tensor:
 
 
 REASONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "reduced-operand": _norm_and_product,
+    "reduced-operand": _reduced_and_product,
     "two-products": _two_readers,
     "product-is-needed-elsewhere": _two_readers,
     "operand-is-dear": _dear,
@@ -102,6 +102,12 @@ def test_what_goes_through_memory_says_why(rule: str) -> None:
     result = REASONS[rule](normal(16, 16))
     lines = [line for line in result.inspect("fusion").splitlines() if " -> " in line]
     assert any(line.endswith(f"({rule})") and " MB: " in line for line in lines), lines
+
+
+def test_kernels_that_run_in_stages_say_so() -> None:
+    chain = op.tanh(op.gelu(op.silu(normal(500, 200))))
+    (line,) = (chain - op.mean(chain, axis=0, keepdims=True)).inspect("fusion").splitlines()
+    assert line.endswith("run as kernels of their own for these extents")
 
 
 def test_a_scale_of_queries_is_multiplied_where_they_are_made() -> None:

@@ -150,7 +150,7 @@ def test_a_depth_that_no_register_tile_sums_up_runs_apart() -> None:
     x, gate, up = drawn(2, 16_500), drawn(16_500, 20, seed=1), drawn(16_500, 20, seed=2)
     result = gated(x, op.constant(gate), op.constant(up))
     (line,) = kernels(result)
-    assert line.endswith("mul; its products run one after the other, each as a kernel of its own")
+    assert line.endswith("mul; run as kernels of their own for these extents")
     check(result.torch(), x, gate, up)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tessera.dtypes import DType
+from tessera.scheduling.contraction_rows import row_values
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.expression import Value, post_order
 from tessera.scheduling.keeping import kept_values, made_again
@@ -56,6 +57,7 @@ def contraction_problem(
         target=target,
         workers=2,
         native_bf16=native_bf16,
+        a_walks=max((value.stage for value in row_values(spec.a)), default=0),
     )
 
 

@@ -62,6 +62,7 @@ def matmul(
         _argument(dtype, (*batch, "m", "n"), "n"),
     ]
     a, b = recorder.read(0, arguments[0]), recorder.read(1, arguments[1])
+    recorder.reduced = "k"
     if prologue is not None:
         a = apply(recorder, prologue, a)
     product = recorder.product(accumulator(dtype))

@@ -56,6 +56,35 @@ def result(m: int, n: int, dtype: DType, batch: bool = False) -> torch.Tensor:
     return torch.full([*([3] if batch else []), m, n], float("nan"), dtype=dtype.torch)
 
 
+@settings(max_examples=20)
+@given(
+    EXTENTS,
+    EXTENTS,
+    st.integers(1, 200),
+    st.sampled_from(("mk", "km")),
+    st.sampled_from(("rms_norm", "layer_norm")),
+    SEEDS,
+)
+def test_rows_are_normalized_on_the_way(m: int, n: int, k: int, a_axes: str, norm: str, seed: int) -> None:
+    spec = specs.matmul(fp32, a_axes=a_axes, prologue=norm)
+    problem = contraction_problem(spec, m, n, k)
+    sizes: dict[str, list[KnobValue]] = {"tile": [(16, 32, 256), (48, 32, 256)], "unroll": [1, 4]}
+    schedule = space(problem).restricted(sizes).draw(random.Random(seed), 10_000)
+    assert schedule["pack_a"]
+    module = lower_contraction(spec, schedule, False)
+    verify(module)
+    extents = {"m": m, "n": n, "k": k}
+    a, b, out = operand(a_axes, extents, fp32, seed), operand("kn", extents, fp32, seed + 1), result(m, n, fp32)
+    run_kernel(module, [a, b, out])
+    rows = (a if a_axes == "mk" else a.T).double()
+    functional = torch.nn.functional
+    if norm == "rms_norm":
+        wanted = functional.rms_norm(rows, (k,), eps=1e-6)
+    else:
+        wanted = functional.layer_norm(rows, (k,), eps=1e-5)
+    torch.testing.assert_close(out.double(), wanted @ b.double(), rtol=1e-3, atol=1e-3)
+
+
 @given(EXTENTS, EXTENTS, EXTENTS, st.sampled_from(("mk", "km")), st.sampled_from(("kn", "nk")), SEEDS)
 def test_any_schedule_multiplies(m: int, n: int, k: int, a_axes: str, b_axes: str, seed: int) -> None:
     extents = {"m": m, "n": n, "k": k}
