@@ -97,16 +97,25 @@ def scratch_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
     """Bytes of one worker's scratch memory: packed queries, keys and values, a panel's scores and weights, sums; with
     heads along the lanes nothing is packed but the queries.
     """
-    queries, keys = schedule.integers("tile")
+    _, keys = schedule.integers("tile")
     rows, columns = schedule.integers("micro")
     head, value_head = schedule.integers("head")
     size = problem.accumulator.itemsize
     if schedule["lanes"] == "head":
         return columns * (head + keys + value_head) * size
     packed = 2 if problem.pairs else size
-    operands = (max(queries, columns) * head + keys * (head + value_head)) * packed
     scores = (keys + rows) * columns * (size + (2 if problem.pairs else 0))
-    return operands + scores + max(queries, columns) * (value_head + 2) * size
+    return _passing_bytes(schedule, problem) + keys * (head + value_head) * packed + scores
+
+
+def _passing_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
+    """Of those, the bytes that are walked once for each block of keys, panel after panel: packed queries, and sums."""
+    if schedule["lanes"] == "head":
+        return 0
+    head, value_head = schedule.integers("head")
+    size = problem.accumulator.itemsize
+    queries = max(schedule.integers("tile")[0], schedule.integers("micro")[1])
+    return queries * (head * (2 if problem.pairs else size) + (value_head + 2) * size)
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------
@@ -135,9 +144,14 @@ def _second_cache(problem: AttentionProblem) -> int:
     return max(sizes, default=1 << 20)
 
 
+def _in_cache(schedule: Schedule, problem: AttentionProblem) -> bool:
+    total, cache = scratch_bytes(schedule, problem), _second_cache(problem)
+    return total - _passing_bytes(schedule, problem) <= cache and total <= 2 * cache
+
+
 def _cache(schedule: Schedule, problem: AttentionProblem) -> bool:
     least = schedule.integers("tile")[1] <= 64
-    return least or scratch_bytes(schedule, problem) <= _second_cache(problem)
+    return least or _in_cache(schedule, problem)
 
 
 def _useful(schedule: Schedule, problem: AttentionProblem) -> bool:
@@ -158,7 +172,9 @@ RULES: tuple[Rule[AttentionProblem], ...] = (
     Rule("heads-fit", "scratch memory has a row for each element of a head", _heads_fit),
     Rule("vector-registers", "a register tile, a row and an element must not spill", _registers),
     Rule("whole-vectors", "queries along lanes fill vectors; those that heads along lanes share are few", _lanes),
-    Rule("scratch-in-cache", "packed blocks, scores and sums stay in the second cache", _cache),
+    Rule(
+        "scratch-in-cache", "keys, values and scores stay in the second cache; with queries and sums twice it", _cache
+    ),
     Rule("tile-within-problem", "a block is at most twice as large as the problem, or as small as blocks get", _useful),
     Rule("parts-of-keys", "keys are cut for few queries, into parts that are worth a worker's while", _cut),
     Rule("batch-to-cut", "only a batch dimension that is there is cut", _something_to_cut),
@@ -180,7 +196,8 @@ LEAST_FLOPS = 2_000_000
 """Work below which one worker is done before a second one has started and a second kernel has run."""
 MOST_QUERIES = 1024
 """Queries of a block by default, each of which packs the keys (Zen 4, 2048 queries of fp32: blocks of 512 take 0.94 of
-the time of blocks of 128, blocks of 1024 take 0.985 of that).
+the time of blocks of 128, blocks of 1024 take 0.985 of that; heads of 128 that lie inside lengths 0.97, although
+queries and sums are more than the second cache holds: packing walks a page per key).
 """
 _PANELS = ((4, 1), (6, 1), (8, 1), (12, 1), (16, 1), (4, 2), (6, 2), (8, 2), (12, 2), (6, 3), (8, 3), (4, 4), (6, 4))
 """Keys, and vectors of queries, of register tiles with queries along lanes."""
@@ -216,7 +233,7 @@ def default_schedule(problem: AttentionProblem) -> Schedule:
 
 
 def _many_queries(problem: AttentionProblem) -> Schedule:
-    """Blocks of as many queries as the second cache has room for, since keys and values are packed for each."""
+    """Blocks of many queries, since keys and values are packed for each."""
     lanes, wide = problem.lanes, problem.target.vector_registers >= 32
     columns = lanes * (1 if problem.queries <= lanes else 2)
     parallel = _parallel(problem, -(-problem.queries // columns))
@@ -235,7 +252,7 @@ def _many_queries(problem: AttentionProblem) -> Schedule:
     while queries < min(_most_queries(problem, parallel), problem.queries):
         queries *= 2
         larger = schedule.replace(tile=(queries, keys))
-        if scratch_bytes(larger, problem) > _second_cache(problem):
+        if not _in_cache(larger, problem):
             break
         schedule = larger
     return schedule

@@ -179,6 +179,17 @@ def test_defaults_are_legal_and_cut_what_there_is() -> None:
     assert default_schedule(replace(long, batch=(16,), workers=8))["parts"] == 1
 
 
+def test_long_blocks_of_queries_pass_through_the_second_cache() -> None:
+    """What is walked once a block of keys may be more than the cache holds, up to twice it."""
+    cache = max(level.size_bytes or 0 for level in AVX512.memory if level.name == "L2") or 1 << 20
+    for head, least in ((64, 1024), (128, 1024), (512, 128)):
+        posed = problem(queries=4096, keys=4096, head=head, value_head=head, target=AVX512)
+        chosen = default_schedule(posed)
+        assert chosen.integers("tile")[0] >= least
+        assert scratch_bytes(chosen, posed) <= 2 * cache
+        assert space(posed).violations(chosen) == ()
+
+
 def test_rules_name_what_is_wrong() -> None:
     posed = space(problem())
     start = posed.default
