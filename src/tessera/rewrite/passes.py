@@ -16,6 +16,7 @@ from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, merge_equal, rewrite_function
 from tessera.rewrite.extents import has_extent_names, name_extents
 from tessera.rewrite.fusion import UNLIMITED, fuse_function
+from tessera.rewrite.siblings import TOGETHER
 
 ALL_IDIOMS: Final = 2
 
@@ -102,15 +103,16 @@ class IdiomsPass(RewritePass):
 class FuseKernelsPass(RewritePass):
     """Graph operations become schedule kernels of at most `limit` operations and about `depth` vector instructions.
 
-    A limit of 1 is no fusion; `rewrite/depth.py` counts instructions.
+    A limit of 1 is no fusion; `rewrite/depth.py` counts instructions. A kernel has `products` matrix products at most.
     """
 
     name: ClassVar[str] = "fuse-kernels"
     limit: int = UNLIMITED
     depth: int = DEPTH
+    products: int = TOGETHER
 
     def on_function(self, function: FuncOp) -> list[Firing]:
-        return fuse_function(function, self.limit, self.depth)
+        return fuse_function(function, self.limit, self.depth, products=self.products)
 
 
 def graph_passes(limit: int = UNLIMITED, idioms: int = ALL_IDIOMS) -> tuple[RewritePass, ...]:

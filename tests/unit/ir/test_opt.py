@@ -72,7 +72,7 @@ def test_passes_are_listed_with_options_and_meaning(capsys: pytest.CaptureFixtur
     assert run("--list-passes") == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0].partition("{")[0] for line in lines} == set(PASSES)
-    assert "fuse-kernels{limit depth} Graph operations become schedule kernels" in "\n".join(lines)
+    assert "fuse-kernels{limit depth products} Graph operations become schedule kernels" in "\n".join(lines)
 
 
 def test_an_error_of_a_command_names_no_line_of_the_command_line_library(
