@@ -105,7 +105,7 @@ def map_reduce_arrays(
             domain, columns = [domain[d] for d in turned], tuple([columns[d] for d in turned])
         axes = merge_axes(domain, columns, largest)
         axes = axes if axes.extents else _line(arrays, range(rank))
-        return _map_reduce(axes, numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads)
+        return _map_reduce(axes, numbered("o", len(axes.extents) - 1, "c"), None, arrays, loads, largest)
     first, last = reduced
     lanes = reduction_order(domain, reduced, columns, loads) if is_free and largest == UNLIMITED else None
     if lanes is not None:
@@ -123,7 +123,7 @@ def map_reduce_arrays(
     outer = len(before.extents)
     if last == rank:
         axes = Axes(before.extents + middle.extents, before.columns + middle.columns)
-        return _map_reduce(axes, numbered("o", outer, "c"), "c", arrays, loads)
+        return _map_reduce(axes, numbered("o", outer, "c"), "c", arrays, loads, largest)
     after = merge_axes(domain[last:], columns[last:], largest)
     after = after if after.extents else _line(arrays, range(last, rank))
     axes = Axes(
@@ -131,7 +131,7 @@ def map_reduce_arrays(
         before.columns + after.columns[:-1] + middle.columns + after.columns[-1:],
     )
     names = numbered("o", outer) + numbered("i", len(after.extents) - 1, "r", "c")
-    return _map_reduce(axes, names, "r", arrays, loads)
+    return _map_reduce(axes, names, "r", arrays, loads, largest)
 
 
 def contraction_arrays(
@@ -218,16 +218,23 @@ def kinds_of(arrays: Sequence[tuple[View, Alignment]]) -> Kinds:
     return tuple([(view.dtype, view.is_scalar, view.is_counted) for view, _ in arrays])
 
 
-def axes_classes(axes: Axes) -> tuple[tuple[bool, ...], tuple[Column, ...]]:
-    """What code may depend on: which extents are 1, and which strides are 0 and 1 (2 stands for all others)."""
+def axes_classes(axes: Axes, told: tuple[int, ...] = (0, 1)) -> tuple[tuple[bool, ...], tuple[Column, ...]]:
+    """What code may depend on: which extents are 1, and which strides are among those `told` (2 stands for others)."""
     ones = tuple([extent == 1 for extent in axes.extents])
-    return ones, tuple([tuple([s if s in (0, 1) else 2 for s in column]) for column in axes.columns])
+    return ones, tuple([tuple([s if s in told else 2 for s in column]) for column in axes.columns])
 
 
 def _map_reduce(
-    axes: Axes, names: Names, reduced: str | None, arrays: Sequence[tuple[View, Alignment]], loads: int
+    axes: Axes,
+    names: Names,
+    reduced: str | None,
+    arrays: Sequence[tuple[View, Alignment]],
+    loads: int,
+    largest: int,
 ) -> ShapedArrays:
-    return shaped_arrays(_map_reduce_layout(names, *axes_classes(axes), kinds_of(arrays), loads, reduced), names, axes)
+    # CPUs turn around vectors of what is walked backwards.
+    ones, classes = axes_classes(axes, (-1, 0, 1) if largest == UNLIMITED else (0, 1))
+    return shaped_arrays(_map_reduce_layout(names, ones, classes, kinds_of(arrays), loads, reduced), names, axes)
 
 
 def shaped_arrays(layout: ArrayLayout, names: Names, axes: Axes) -> ShapedArrays:
@@ -255,7 +262,8 @@ def _map_reduce_layout(
                 if index == (0 if name == reduced else loads) and not any(classes[place]):
                     walked[name] = len(names) + ones[place]
         unit = _unit_axis(walked, classes, index, reduced)
-        static = tuple(1 if name == unit else None for name in walked)
+        backwards = "c" in walked and _class(classes, walked["c"], index) == -1
+        static = tuple(1 if name == unit else -1 if name == "c" and backwards else None for name in walked)
         counted = _counted(walked, len(names)) if is_counted else None
         arguments.append(Argument(dtype, tuple(walked), static, is_scalar, counted=counted))
         axes.append(tuple(walked))

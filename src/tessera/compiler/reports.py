@@ -50,9 +50,7 @@ def _kernel_facts(choice: Choice, shapes: Shapes) -> StepFacts:
 def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:
     """FLOPs by the operators' own cost rules where shapes are known, bytes as operands plus results."""
     item = choice.subject.item
-    operations = [
-        op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and op.operator != "constant"
-    ]
+    operations = [op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and not _moves_only(op)]
     # A number in every element, as padding is, or what is read, elsewhere: nothing is computed.
     names = tuple(op.operator for op in operations) or (("copy",) if item.loads else ("fill",))
     inputs, outputs = arrays[: len(item.loads)], arrays[len(item.loads) :]
@@ -84,6 +82,13 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         fused=names,
         shapes=tuple(shape for shape, _ in arrays),
     )
+
+
+def _moves_only(operation: GraphOperation) -> bool:
+    """Whether an operation computes nothing: a number, or the cast of a kernel that copies."""
+    if operation.operator == "cast":
+        return dtype_of_value(operation.inputs[0]) is dtype_of_value(operation.result)
+    return operation.operator == "constant"
 
 
 def _worked_in(operations: Sequence[GraphOperation], stored: DType) -> DType:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
 
 from tessera import dtypes
 from tessera.doors.nodes import Number, call, node, on
@@ -65,10 +67,18 @@ def flip(x: object, axis: Axis = None, *, stream: Stream | None = None) -> Tenso
     value = node(x)
     rank = len(value.shape)
     given = range(rank) if axis is None else axis if isinstance(axis, Sequence) else (axis,)
-    axes = {normalized_axis(each, rank) for each in given}
+    axes = tuple([normalized_axis(each, rank) for each in given])
     if not rank:
         return on(value, stream)
-    return on(views.indexed(value, tuple(slice(None, None, -1 if d in axes else 1) for d in range(rank))), stream)
+    starts, steps = _backwards(value.shape, axes)
+    return on(views.sliced(value, starts, value.shape, steps), stream)
+
+
+@lru_cache(maxsize=1 << 10)
+def _backwards(shape: Shape, axes: Shape) -> tuple[Shape, Shape]:
+    """The first places and the steps of a walk that goes back along axes. Kept: it is half the time of a small flip."""
+    starts = tuple(max(extent - 1, 0) if place in axes else 0 for place, extent in enumerate(shape))
+    return starts, tuple(-1 if place in axes else 1 for place in range(len(shape)))
 
 
 def split(x: object, sizes: int | Sequence[int], axis: int = 0, *, stream: Stream | None = None) -> tuple[Tensor, ...]:
@@ -91,10 +101,9 @@ def split(x: object, sizes: int | Sequence[int], axis: int = 0, *, stream: Strea
         parts = [min(size, extent - start) for start in range(0, extent, size)] or [0]
     if sum(parts) != extent or min(parts, default=0) < 0:
         raise ShapeMismatchError(f"split: sizes {parts} along axis {place} of a tensor of shape {value.shape}")
-    starts = [sum(parts[:index]) for index in range(len(parts))]
-    lead = (slice(None),) * place
-    pieces = [views.indexed(value, (*lead, slice(at, at + size))) for at, size in zip(starts, parts, strict=True)]
-    return tuple(on(piece, stream) for piece in pieces)
+    starts = accumulate(parts, initial=0)
+    pieces = [views.part(value, place, start, size) for start, size in zip(starts, parts, strict=False)]
+    return tuple([on(piece, stream) for piece in pieces])
 
 
 def stack(tensors: Sequence[object], axis: int = 0, *, stream: Stream | None = None) -> Tensor:

@@ -67,6 +67,7 @@ def _with_indices(*places: int) -> Any:
     """A rule: the operands at `places` are integers, which come as int64; the others have one dtype, not of 8 bits."""
 
     def rule(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+        name = str(attributes.get("what", name))  # as users called it
         others = [operand for place, operand in enumerate(operands) if place not in places]
         if any(operands[place].dtype.kind != "int" for place in places):
             raise dtype_error(name, operands, "indices are integers", ["cast them to int64"])

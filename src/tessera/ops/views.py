@@ -139,6 +139,14 @@ def sliced(node: Node, starts: Shape, sizes: Shape, steps: Shape) -> Any:
     return call("slice", node, starts=starts, sizes=sizes, steps=steps)
 
 
+def part(node: Node, axis: int, start: int, size: int) -> Any:
+    """`size` elements along an axis from `start` on; all in range."""
+    shape = node.shape
+    untouched = (0,) * len(shape)
+    starts = (*untouched[:axis], start, *untouched[axis + 1 :])
+    return sliced(node, starts, (*shape[:axis], size, *shape[axis + 1 :]), (1,) * len(shape))
+
+
 def indexed(node: Node, index: Any) -> Any:
     """`node[index]` for integers, slices with any steps but 0, None and an Ellipsis, or a tuple of them.
 
@@ -157,7 +165,8 @@ def indexed(node: Node, index: Any) -> Any:
         steps.append(step)
         if isinstance(entry, slice):
             shape.append(size)
-    return reshape(sliced(node, tuple(starts), tuple(sizes), tuple(steps)), shape)
+    cut = sliced(node, tuple(starts), tuple(sizes), tuple(steps))
+    return cut if shape == sizes else reshape(cut, shape)
 
 
 def _filled(entries: tuple[Any, ...], rank: int) -> list[Any]:

@@ -13,6 +13,7 @@ from tessera.backend.llvm.addressing import Axis, Window, single
 from tessera.backend.llvm.generator import Generator
 from tessera.backend.llvm.parts import (
     PartLoader,
+    backwards_part,
     gather_part,
     load,
     load_if,
@@ -35,6 +36,8 @@ def read(generator: Generator, at: Window, fill: str | None) -> Tile:
         return _read_scalars(generator, at, fill)
     if at.columns.stride == size:
         return _read_rows(generator, at, fill, load_part)
+    if at.columns.stride == -size:
+        return _read_rows(generator, at, fill, backwards_part)
     if at.columns.step == 2 and at.columns.stride == 2 * size:
         return _read_every_second(generator, at, fill)
     if at.rows.stride == size and at.rows.size > 1:

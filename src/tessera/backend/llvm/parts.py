@@ -93,6 +93,17 @@ def gather_part(
     return _from_memory(generator, element, emitter.emit(text), lanes)
 
 
+def backwards_part(
+    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, fill: str | None
+) -> str:
+    """A part whose elements lie in the opposite order: loaded from its last one on and turned around."""
+    if mask is not None or lanes == 1:
+        return gather_part(generator, at, pointer, first, lanes, mask, fill)
+    start = advance(generator.emitter, pointer, -(first + lanes - 1) * at.element.size)
+    value = load(generator, at.element, start, lanes)
+    return generator.emitter.shuffle(at.element.llvm, lanes, value, "poison", range(lanes - 1, -1, -1))
+
+
 def _times(generator: Generator, stride: int | str, count: int) -> int | str:
     return stride * count if isinstance(stride, int) else generator.emitter.pure(f"mul nsw i64 {stride}, {count}")
 
