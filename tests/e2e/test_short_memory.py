@@ -1,4 +1,4 @@
-"""Every allocation of a plan refused in turn: an error before anything is written, nothing kept, and the next call works.
+"""Every allocation of a plan refused in turn: an error before anything is written, nothing kept, the next call works.
 
 One kernel, several, workspaces, temporaries, packed weights and calls of libraries.
 """

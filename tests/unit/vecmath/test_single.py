@@ -47,8 +47,16 @@ BOUNDARIES = [
 ]  # fmt: skip
 
 
+# The arguments of the largest errors found among all numbers of the ranges where functions are neither linear nor flat
+# (docs/numerics.md): 2^-26 to 104 for exp, 2^-14 to 10 for tanh, and so on.
+WORST = [
+    0.34660446643829346, -0.3465220630168915, 0.03120087832212448, 2.552320957183838, 1.2610175609588623,
+    0.2639011740684509, -0.05995461344718933, 0.34671857953071594, -0.06416717171669006,
+]  # fmt: skip
+
+
 def _everywhere() -> npt.NDArray[np.float32]:
-    return np.concatenate([every_exponent(), neighbourhood(BOUNDARIES, width=200)])
+    return np.concatenate([every_exponent(), neighbourhood([*BOUNDARIES, *WORST], width=200)])
 
 
 @WIDTHS
