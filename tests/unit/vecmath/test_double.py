@@ -34,6 +34,18 @@ def test_error_is_at_most_two_ulp(function: str, lanes: int, avx512: bool) -> No
     assert max(errors) <= 2
 
 
+@pytest.mark.parametrize(("lanes", "avx512"), [(8, True), (4, False), (1, False)])
+def test_exp_loses_little_more_than_its_rounding(lanes: int, avx512: bool) -> None:
+    x = np.random.default_rng(5).uniform(-5, 5, 1500)
+    got = native("exp", 1, lanes, "f64", avx512)(x)
+    with mp.workdps(40):
+        errors = [
+            abs(mpf(float(value)) - mp.exp(mpf(float(at)))) / mpf(float(np.spacing(value)))
+            for at, value in zip(x, got, strict=True)
+        ]
+    assert max(errors) <= 0.65
+
+
 @pytest.mark.parametrize("function", ["exp", "exp2", "expm1", "log", "log1p", "sqrt", "tanh"])
 def test_special_cases_are_numpys(function: str) -> None:
     x = np.array([*SPECIAL, 709.9, -746.0, -745.0, 5e-324, -2.0, 1e308])

@@ -97,10 +97,26 @@ def _exp_of_reduced(on: Lanes, r: str) -> str:
 
 
 def exp(on: Lanes, x: str) -> str:
-    """e^x: at most 1 ulp; inf above 88.72 (709.78), gradual underflow to 0."""
+    """e^x: at most 1 ulp of fp32, 0.65 of fp64 (0.8 of denormal results); inf above 88.72 (709.78), gradual underflow to 0."""
     constants = CONSTANTS[on.dtype]
-    n, r = _reduced(on, on.at_least(on.at_most(x, constants.overflow), constants.underflow))
+    bounded = on.at_least(on.at_most(x, constants.overflow), constants.underflow)
+    if on.dtype == "f64":
+        return _exp_double(on, bounded)
+    n, r = _reduced(on, bounded)
     return scaled(on, _exp_of_reduced(on, r), n)
+
+
+def _exp_double(on: Lanes, x: str) -> str:
+    """The same with what the roundings of r and of 1 + r lose, which is added to the small terms."""
+    constants = CONSTANTS["f64"]
+    one, low = on.constant(1.0), on.constant(-constants.ln2_low)
+    n = round_to_integer(on, x, LOG2_E)
+    exact = on.fma(n.value, on.constant(-constants.ln2_high), x)
+    r = on.fma(n.value, low, exact)
+    lost = on.fma(n.value, low, on.sub(exact, r))
+    tail = on.fma(on.mul(r, r), on.polynomial(constants.polynomial, r), lost)
+    sum_ = on.add(one, r)
+    return scaled(on, on.add(sum_, on.add(on.sub(r, on.sub(sum_, one)), tail)), n)
 
 
 def exp2(on: Lanes, x: str) -> str:
