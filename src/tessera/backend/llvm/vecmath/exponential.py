@@ -97,7 +97,7 @@ def _exp_of_reduced(on: Lanes, r: str) -> str:
 
 
 def exp(on: Lanes, x: str) -> str:
-    """e^x: at most 1 ulp of fp32, 0.65 of fp64 (0.8 of denormal results); inf above 88.72 (709.78), gradual underflow to 0."""
+    """e^x: at most 1 ulp of fp32, 0.65 of fp64 (0.8 of denormals); inf above 88.72 (709.78), gradual underflow to 0."""
     constants = CONSTANTS[on.dtype]
     bounded = on.at_least(on.at_most(x, constants.overflow), constants.underflow)
     if on.dtype == "f64":
