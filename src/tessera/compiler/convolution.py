@@ -10,7 +10,7 @@ other in memory are then one row of pixels, and the convolution is a plain matri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -211,12 +211,12 @@ class WeightPanels:
 
 
 def packed_weights(call: Call, spec: Spec, target: Target) -> Call:
-    """The call over packed weights, which are a copy that is kept with them where they are a constant (`op.constant`),
-    and else one made for each evaluation. The call itself where they are no input but computed on the way.
+    """The call over packed weights where they are a constant (`op.constant`), with which the copy is kept; else the
+    call itself.
     """
     assert isinstance(spec, ConvolutionSpec)
     view, _ = call.arguments[spec.weights]
-    if view.storage.leaf is None or view.storage.derivation is not None:
+    if not view.storage.frozen or view.storage.leaf is None:
         return call
     strides = dict(zip(call.shaped.axes[spec.weights], call.shaped.strides[spec.weights], strict=True))
     shape, own = weights_layout(call, strides)
@@ -253,9 +253,16 @@ PACKING = Operator(
 
 
 def with_packing(
-    call: Call, spec: Spec, target: Target, new: Callable[[tuple[int, ...], DType], View]
-) -> tuple[LibraryLaunch, Call]:
-    """The call that packs computed weights into memory that `new` makes, and the call over these."""
+    call: Call,
+    spec: Spec,
+    target: Target,
+    new: Callable[[tuple[int, ...], DType], View],
+    copy: Callable[[View, View], None],
+    note: Callable[[LibraryLaunch], None],
+) -> Call:
+    """The call over weights that are packed into memory that `new` makes: by kernels that `copy` adds, or by a call of
+    the library that `note` adds, where they become another dtype or the last pair lacks a channel.
+    """
     assert isinstance(spec, ConvolutionSpec)
     view, _ = call.arguments[spec.weights]
     strides = dict(zip(call.shaped.axes[spec.weights], call.shaped.strides[spec.weights], strict=True))
@@ -263,7 +270,37 @@ def with_packing(
     form = form_of(call, spec, target)
     packed = new(form.rows(shape), form.dtype)
     source = View(view.storage, view.dtype, shape, own, view.offset_bytes)
-    return LibraryLaunch(PACKING, {"form": form}, (source,), (packed,)), over_panels(call, spec, packed, form)
+    if form.dtype is not view.dtype or shape[-1] % form.group:
+        note(LibraryLaunch(PACKING, {"form": form}, (source,), (packed,)))
+    else:
+        for part, place in _by_panels(source, packed, form):
+            copy(part, place)
+    # As the weights are seen by what reports on them, over the memory of the panels.
+    return over_panels(call, spec, View(packed.storage, view.dtype, view.shape, view.strides), form)
+
+
+def _by_panels(source: View, packed: View, form: WeightPanels) -> Iterator[tuple[View, View]]:
+    """What is copied of the weights [G, O, KH, KW, C], and where to: the whole panels, and then the last one. Lanes
+    that no channel belongs to are not written: nothing is done with their sums.
+    """
+    (groups, outputs, *window), (group_step, step, *steps) = source.shape, source.strides
+    width, pair, size = form.width, form.group, source.dtype.itemsize
+    group_place, panel_place, *places = contiguous_strides(form.shape(source.shape))
+    # Walked as the weights lie, panel by panel: each is read once, a line of it at a time.
+    inner = [*zip(window, steps, places[:3], strict=True)]
+    inner[2] = window[2] // pair, steps[2] * pair, places[2]
+    inner.sort(key=lambda axis: -axis[1])
+    whole = outputs // width
+    for first, panels, lanes in ((0, whole, width), (whole, 1, outputs - whole * width)):
+        if panels and lanes:
+            outer = [(groups, group_step, group_place), (panels, width * step, panel_place), *inner]
+            axes = [*outer, (pair, steps[2], 1), (lanes, step, pair)]
+            shape, read, written = zip(*axes, strict=True)
+            start = source.offset_bytes + first * width * step * size
+            yield (
+                View(source.storage, source.dtype, shape, read, start),
+                View(packed.storage, packed.dtype, shape, written, first * panel_place * size),
+            )
 
 
 def packed_weights_of(call: Call) -> int | None:

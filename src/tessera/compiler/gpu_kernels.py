@@ -84,6 +84,16 @@ class GpuKernelCompiler:
         """The call itself: GPUs read constants where they are."""
         return call
 
+    def prepared(
+        self,
+        call: Call,
+        new: Callable[[Shape, DType], View],
+        copy: Callable[[View, View], None],
+        note: Callable[[AnyLaunch], None],
+    ) -> Call:
+        """The call itself: kernels of GPUs read operands as they are."""
+        return call
+
     def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned or by default, around the user's pins.
         `unaligned` are the slots whose addresses may be anything; nothing is tuned for those, nor for buckets of

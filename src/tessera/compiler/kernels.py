@@ -114,9 +114,21 @@ class KernelCompiler:
         return subject
 
     def over_constants(self, call: Call) -> Call:
-        """A product over packed weights, where these are a constant; a convolution always."""
+        """A product or a convolution over packed weights, where these are a constant."""
         pack = _PACK.get(call.item.family)
         return call if pack is None else pack(call, self.subject(call).spec, self.target)
+
+    def prepared(
+        self,
+        call: Call,
+        new: Callable[[Shape, DType], View],
+        copy: Callable[[View, View], None],
+        note: Callable[[AnyLaunch], None],
+    ) -> Call:
+        """A convolution over weights that are packed before, where they are no constant."""
+        if call.item.family != "convolution" or packed_weights_of(call) is not None:
+            return call
+        return with_packing(call, self.subject(call).spec, self.target, new, copy, note)
 
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default."""
@@ -182,12 +194,9 @@ class KernelCompiler:
         return blocked
 
     def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
-        """One launch: workers share a kernel's work. Weights that are computed are packed before; keys of attention may
-        be cut into parts, and the second operand of a product packed by all workers together.
+        """One launch: workers share a kernel's work. Keys of attention may be cut into parts, and the second operand of
+        a product packed by all workers together.
         """
-        if call.item.family == "convolution" and packed_weights_of(call) is None:
-            packing, packed = with_packing(call, choice.subject.spec, self.target, new)
-            return packing, Launch(packed, choice._replace(subject=self.subject(packed)))
         if call.item.family == "attention" and is_cut(choice.schedule):
             return in_parts(call, choice, self.target, new, self.copy_item, self._as_it_comes)
         if call.item.family == "contraction" and is_packed_by_all(choice.schedule):

@@ -103,6 +103,8 @@ class Launcher:
                 return
             shaped = merged
         call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
+        first = len(self.launches)
+        call = self.compiler.prepared(call, self.new, self.copy, self._note)
         apart = self.compiler.apart(call)
         if apart is not None:
             self._launch_parts(apart, inputs, outputs, schedule)
@@ -115,6 +117,7 @@ class Launcher:
                 self._launch_parts(stages, inputs, outputs, None)
                 return
         if parts is not None:
+            del self.launches[first:]  # parts prepare their own
             self._launch_parts(parts, inputs, outputs, choice.schedule)
             return
         if choice.schedule.get(PARTS, 1) != 1:

@@ -103,7 +103,7 @@ FAMILIES: dict[str, tuple[int, Callable[[int], Operands], Callable[..., Any]]] =
     "a row by a matrix": (2, lambda n: (normal(1, n), normal(n, 33)), op.matmul),
     "a matrix by a column": (2, lambda n: (normal(n, n), normal(n, 1)), op.matmul),
     "einsum": (1, lambda n: (normal(2, n, n + 1), normal(2, n + 1, n)), lambda a, b: op.einsum("bij,bjk->bki", a, b)),
-    "int8": (2, lambda n: (normal(n, 16), torch.ones(5, 16, dtype=torch.int8), normal(5)), op.int8_linear),
+    "int8": (6, lambda n: (normal(n, 16), torch.ones(5, 16, dtype=torch.int8), normal(5)), op.int8_linear),
     "attention": (2, lambda n: (normal(1, 2, n, 16),) * 3, op.flash_attention),
     "causal attention": (2, lambda n: (normal(n, 1, n, 8),) * 3, partial(op.flash_attention, causal=True)),
     "written attention": (
