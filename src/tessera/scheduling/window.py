@@ -1,46 +1,34 @@
 """Lowering window kernels for CPUs: depthwise convolution, pooling, and what else reduces over a sliding window.
 
-    for each outer index (image and channel; image and output row), each block of `tile` rows and lanes
-        for each step of `vectorize` vectors of lanes and `rows` rows
+    for each outer index (images and channels, or images), each block of `tile`
+        for each register tile of `rows` x `columns` vectors
             every vector of the image is loaded once, and goes into all the sums that it belongs to
 
-Images whose columns lie side by side (NCHW) have output rows as rows and output columns as lanes; images whose channels
-do (NHWC) have output columns as rows and channels as lanes. Where the windows of a step lie inside the image, which is
-nearly everywhere, loads have no masks. Elsewhere rows of the image that are not there are left out by a branch, columns
-by a mask; both read as `fill`. No image is copied for the sake of its padding.
+Images whose columns lie side by side (NCHW) have output columns as lanes: a register tile has several rows of one or
+several vectors. Images whose channels do (NHWC) have channels as lanes: a register tile has several rows and columns of
+one vector of channels. As the vectors of such a tile lie powers of two apart, in few sets of the first cache, each is
+read only once, whatever stays in that cache; all channels of its pixels follow before the next tile, in long runs.
+
+Where the windows of a tile lie inside the image, which is nearly everywhere, loads have no masks. Elsewhere rows of the
+image that are not there are left out by a branch, columns by a mask; both read as `fill`. No image is copied for the
+sake of its padding.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, TypeAlias
 
-from xdsl.dialects import math as math_dialect
-from xdsl.dialects.builtin import AnyFloat, FloatAttr, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from tessera.dtypes import fp8_e4m3
-from tessera.errors import CompileError
-from tessera.scheduling.attributes import float_type
 from tessera.scheduling.builder import TileBuilder
-from tessera.scheduling.expression import Value, post_order
-from tessera.scheduling.mapreduce import combine, identity
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import WindowSpec, kernel_module
+from tessera.scheduling.window_buffer import RowBuffer
 from tessera.scheduling.window_ranges import Range, Ranges
-from tessera.scheduling.window_taps import Tap, TapOperands
+from tessera.scheduling.window_tiles import RegisterTiles
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
-
-FP8_E4M3_LARGEST: Final = 448.0
-"""Micikevicius et al., "FP8 Formats for Deep Learning" (2022), table 1."""
-
-Sums: TypeAlias = dict[tuple[Value, int], SSAValue]
-"""The partial result of each reduction for each row of a register tile."""
-Read: TypeAlias = tuple[tuple[int, int], list[tuple[int, Tap]]]
-"""A distance from the first row's window, and the rows and taps that use the vector there."""
 
 
 def lower_window(spec: WindowSpec, schedule: Schedule, lanes: int) -> ModuleOp:
@@ -59,27 +47,13 @@ class _WindowLowering:
         builder: TileBuilder,
         arguments: dict[int, ArgumentTile],
     ) -> None:
-        self.spec, self.builder, self.arguments = spec, builder, arguments
+        self.spec, self.schedule, self.builder, self.arguments = spec, schedule, builder, arguments
         self.geometry = spec.geometry
         self.block_rows, self.block_lanes = schedule.integers("tile")
-        self.rows = schedule.integer("rows")
+        self.rows, self.columns = schedule.integer("rows"), schedule.integer("columns")
         self.lane_is_column = spec.lanes == "x"
         self.width = schedule.integer("vectorize") * lanes
-        self.ahead = schedule.integer("pipeline_depth") - 1
-        self.nontemporal = bool(schedule["nontemporal"])
-        self.by_rows = schedule["parallel"] == "rows"
-        roots = [output.value for output in spec.outputs]
-        self.reductions = [value for value in post_order(roots) if value.is_reduction]
-        self.window = _window_value(self.reductions, spec)
-        self.operands = TapOperands(self.reductions, self.window)
-        self.fill = _fill(self.reductions, self.window)
         self.ranges = Ranges(builder)
-        self.image_rows_inside = True
-        self.reads = list(self._reads())
-
-    def extent(self, axis: str) -> SSAValue:
-        """The run-time extent of an axis."""
-        return extent_of(self.builder, self.arguments.values(), axis)
 
     # -- the nest of loops ----------------------------------------------------------------------------------------
 
@@ -87,59 +61,61 @@ class _WindowLowering:
         """Writes the kernel."""
         spec, builder = self.spec, self.builder
         grid = [*spec.outer, *(["y"] if self.lane_is_column else [])]
-        steps = [self.block_rows if axis == spec.rows else 1 for axis in grid]
-        self.extents = {axis: self.extent(axis) for axis in (*grid, spec.rows, spec.lanes, "h", "w")}
-        split = grid.index("y") if self.by_rows else 0
+        heights = {"y": self.block_rows if self.lane_is_column else self.rows}
+        steps = [heights.get(axis, 1) for axis in grid]
+        axes = (*grid, "x", spec.lanes, "h", "w")
+        self.extents = {axis: extent_of(builder, self.arguments.values(), axis) for axis in axes}
+        split = grid.index("y") if self.schedule["parallel"] == "rows" else 0
         with builder.parallel([self.extents[axis] for axis in grid], steps, split) as bounds:
-            self.writer = TileWriter(builder, self.arguments, {spec.rows: 1, spec.lanes: self.width}, _kernel_scope())
-            self._outer(0, dict(zip(grid, bounds, strict=True)))
+            sizes = {spec.rows: 1, spec.lanes: self.width}
+            writer = TileWriter(builder, self.arguments, sizes, Scope(frozenset(), 0))
+            self.tiles = RegisterTiles(spec, self.schedule, self.width, builder, self.arguments, self.extents, writer)
+            self._outer([axis for axis in grid if axis != "y"], dict(zip(grid, bounds, strict=True)))
 
-    def _outer(self, level: int, bounds: Mapping[str, tuple[SSAValue, SSAValue]]) -> None:
-        builder, spec = self.builder, self.spec
-        if level < len(spec.outer):
-            axis = spec.outer[level]
-            with builder.loop(*bounds[axis], 1) as loop, self._scope({axis: loop.index}, {}):
-                self._outer(level + 1, bounds)
-            return
-        if self.lane_is_column:
-            with self._hoisted():
-                self._blocks(*bounds["y"])
-            return
-        y, zero = self.writer.position("y"), builder.index(0)
-        lowest = builder.mul(y, builder.index(self.geometry.stride[0]))
-        lowest = builder.sub(lowest, builder.index(self.geometry.padding[0]))
-        highest = builder.add(lowest, builder.index(self.geometry.reach(0)))
-        inside = builder.both(builder.compare(lowest, zero, "sge"), builder.compare(highest, self.extents["h"], "slt"))
-        for is_whole in (True, False):  # output rows whose windows leave the image have code of their own
-            self.image_rows_inside = is_whole
-            with self.ranges.when(inside if is_whole else self.ranges.negated(inside)):
-                self._blocks(zero, self.extents[spec.rows])
+    def _outer(self, axes: list[str], bounds: Mapping[str, Range]) -> None:
+        if axes:
+            axis, *rest = axes
+            with self.builder.loop(*bounds[axis], 1) as loop, self.tiles.scope({axis: loop.index}, {}):
+                self._outer(rest, bounds)
+        elif self.lane_is_column:
+            with self.tiles.hoisted(self.spec.rows, self.spec.lanes):
+                for rows, lanes in self._blocks(bounds["y"]):
+                    self._columns_along_lanes(rows, lanes)
+        elif self.tiles.buffer is not None:
+            self._buffered(self.tiles.buffer, bounds["y"])
+        else:
+            self._channels_along_lanes(bounds["y"])
 
-    def _blocks(self, lower: SSAValue, upper: SSAValue) -> None:
+    def _blocks(self, share: Range) -> Iterator[tuple[Range, Range]]:
         """Blocks of rows and lanes, one after the other."""
         builder = self.builder
-        with builder.loop(lower, upper, self.block_rows) as rows:
-            last_row = builder.minimum(builder.add(rows.index, builder.index(self.block_rows)), upper)
+        with builder.loop(*share, self.block_rows) as rows:
+            last_row = builder.minimum(builder.add(rows.index, builder.index(self.block_rows)), share[1])
             last_lane = self.extents[self.spec.lanes]
             with builder.loop(builder.index(0), last_lane, self.block_lanes) as lanes:
                 end = builder.minimum(builder.add(lanes.index, builder.index(self.block_lanes)), last_lane)
-                self._block((rows.index, last_row), (lanes.index, end))
+                yield (rows.index, last_row), (lanes.index, end)
 
-    def _block(self, rows: Range, lanes: Range) -> None:
-        """The steps of a block: down rows, whose vectors lie far apart, from lanes to lanes; where lanes are
-        channels the other way round: a pixel's are read in one go, and its neighbours fall on the same cache sets.
+    def _inside(self, dimension: int, share: Range, step: int, less: SSAValue | None = None) -> Range:
+        """The whole steps of a share of output rows (dimension 0) or columns (1) that read nothing outside; `less` of
+        the last ones are left out.
         """
-        if self.lane_is_column:
-            for position, bounded in self._steps(self._inside(1, lanes, self.width), lanes, self.width):
-                with self._scope({self.spec.lanes: position}, {self.spec.lanes: bounded}):
-                    for row, whole in self._steps(self._inside(0, rows, self.rows), rows, self.rows):
-                        self.image_rows_inside = whole
-                        self._tile(row, True, whole, bounded)
-            return
-        for row, whole in self._steps(self._inside(1, rows, self.rows), rows, self.rows):
-            for position, bounded in self._steps(self.ranges.whole_steps(lanes, self.width), lanes, self.width):
-                with self._scope({self.spec.lanes: position}, {self.spec.lanes: bounded}):
-                    self._tile(row, whole, whole, bounded)
+        geometry, builder = self.geometry, self.builder
+        first = builder.index(-(-geometry.padding[dimension] // geometry.stride[dimension]))
+        slack = builder.index(geometry.padding[dimension] - geometry.reach(dimension) - 1)
+        room = builder.add(self.extents["hw"[dimension]], slack)
+        end = self.ranges.floor_steps(room, geometry.stride[dimension])
+        return self.ranges.whole_steps(share, step, first, end if less is None else builder.sub(end, less))
+
+    # -- columns along lanes --------------------------------------------------------------------------------------
+
+    def _columns_along_lanes(self, rows: Range, lanes: Range) -> None:
+        """The register tiles of a block: down rows, whose vectors lie far apart, from lanes to lanes."""
+        for x, lanes_inside in self._steps(self._inside(1, lanes, self.width), lanes, self.width):
+            with self.tiles.scope({"x": x}, {"x": lanes_inside}):
+                for y, whole in self._steps(self._inside(0, rows, self.rows), rows, self.rows):
+                    with self.tiles.at(y=y):
+                        self.tiles.write((self.rows, 1), whole, True, whole, lanes_inside)
 
     def _steps(self, inner: Range, share: Range, step: int) -> Iterator[tuple[SSAValue, bool]]:
         """A loop over the whole steps of a share, then one over the others: index, and whether the step is whole."""
@@ -148,211 +124,92 @@ class _WindowLowering:
         with self.ranges.around(share, inner, step) as index:
             yield index, False
 
-    def _inside(self, dimension: int, share: tuple[SSAValue, SSAValue], step: int) -> tuple[SSAValue, SSAValue]:
-        """The whole steps of a share of output rows (dimension 0) or columns (1) that read nothing outside."""
-        geometry, builder = self.geometry, self.builder
-        first = builder.index(-(-geometry.padding[dimension] // geometry.stride[dimension]))
-        slack = builder.index(geometry.padding[dimension] - geometry.reach(dimension) - 1)
-        room = builder.add(self.extents["hw"[dimension]], slack)
-        end = self.ranges.floor_steps(room, geometry.stride[dimension])
-        return self.ranges.whole_steps(share, step, first, end)
+    # -- channels along lanes -------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _scope(self, indices: Mapping[str, SSAValue], in_bounds: Mapping[str, bool]) -> Iterator[None]:
-        self.writer.enter(indices, in_bounds)
-        yield
-        self.writer.leave()
+    def _channels_along_lanes(self, share: Range) -> None:
+        """Strips of output rows, and blocks of columns and channels in each."""
+        builder = self.builder
+        with builder.loop(*share, self.rows) as strip, self.tiles.at(y=strip.index):
+            end = builder.minimum(builder.add(strip.index, builder.index(self.rows)), share[1])
+            # A strip that is no whole one inside the image has no whole tiles: all its columns are left out.
+            none = builder.mul(self._missing(strip.index, share[1]), self.extents["x"])
+            for columns, lanes in self._blocks((builder.index(0), self.extents["x"])):
+                inner = self._inside(1, columns, self.columns, none)
+                whole = self.ranges.whole_steps(lanes, self.width)
+                for lanes_inside, steps in ((True, whole), (False, (whole[1], lanes[1]))):
+                    self._block(columns, inner, steps, lanes_inside, (strip.index, end))
 
-    @contextmanager
-    def _hoisted(self) -> Iterator[None]:
-        """Writes here what varies from tap to tap, and along neither rows nor lanes."""
-        for value in self.operands.free:
-            if not value.axes & {self.spec.rows, self.spec.lanes}:
-                for tap in self.geometry.taps:
-                    with self._scope(self._tap_position(tap), {}):
-                        self.operands.written[value, tap] = self.writer.write(value)
-        yield
-        self.operands.written.clear()
-
-    def _tap_position(self, tap: Tap) -> dict[str, SSAValue]:
-        return {"ky": self.builder.index(tap[0]), "kx": self.builder.index(tap[1])}
-
-    # -- one register tile ----------------------------------------------------------------------------------------
-
-    def _tile(self, row: SSAValue, columns_inside: bool, rows_whole: bool, lanes_inside: bool) -> None:
-        """A register tile: loads, sums, results. Without `rows_whole` rows beyond the result are computed and dropped;
-        where the tile ends a worker's share, they are another's, who writes the same.
-        """
-        sums: Sums = {}
-        inside = columns_inside, lanes_inside
-        if rows_whole and lanes_inside and self.image_rows_inside:
-            self._fetch_ahead(row)
-        kept = dict(self.operands.written)
-        if self.image_rows_inside:
-            self._add_up(row, self.reads, inside, sums)
-        else:
-            for reduction, number in itertools.product(self.reductions, range(self.rows)):
-                neutral = identity(reduction.kind, reduction.dtype)
-                sums[reduction, number] = self.builder.splat(neutral, reduction.dtype, (1, self.width))
-            for _, group in itertools.groupby(self.reads, key=lambda read: read[0][0]):
-                self._add_up_if_inside(row, list(group), inside, sums)
-        self.operands.written = kept
-        for number in range(self.rows):
-            self._store(row, number, sums, rows_whole, lanes_inside)
-
-    def _add_up(self, row: SSAValue, reads: Sequence[Read], inside: tuple[bool, bool] | None, sums: Sums) -> None:
-        """Reads vectors of the image, or where `inside` is None what lies outside it, and adds them up."""
-        for offsets, users in reads:
-            loaded = self._outside() if inside is None else self._load(row, offsets, inside)
-            with self._scope({}, {}):
-                self.writer.define(self.window, loaded)
-                own = {value: self.writer.write(value, (1, self.width)) for value in self.operands.own}
-            for number, tap in users:
-                self._accumulate(row, number, tap, own, sums)
-
-    def _add_up_if_inside(self, row: SSAValue, reads: Sequence[Read], inside: tuple[bool, bool], sums: Sums) -> None:
-        """As `_add_up` for reads of one row of the image, which may lie outside it."""
-
-        def arm(flags: tuple[bool, bool] | None) -> list[SSAValue]:
-            added, kept = dict(sums), dict(self.operands.written)
-            self._add_up(row, reads, flags, added)
-            self.operands.written = kept
-            return list(added.values())
-
-        image_row = self._place(row, reads[0][0])["h"]
-        condition = self.ranges.within(image_row, self.extents["h"])
-        results = self.builder.branch(condition, lambda: arm(inside), lambda: arm(None))
-        sums.update(zip(list(sums), results, strict=True))
-
-    def _outside(self) -> SSAValue:
-        number = self.fill.value.data if isinstance(self.fill, FloatAttr) else 0
-        return self.builder.splat(number, self.window.dtype, (1, self.width))
-
-    def _reads(self) -> Iterator[Read]:
-        """Input positions relative to the first row's window, and the (row, tap) pairs that use each, taps in order."""
-        geometry = self.geometry
-        dimension = 0 if self.lane_is_column else 1
-        users: dict[tuple[int, int], list[tuple[int, Tap]]] = {}
-        for number in range(self.rows):
-            for tap in geometry.taps:
-                place = [tap[axis] * geometry.dilation[axis] for axis in (0, 1)]
-                place[dimension] += number * geometry.stride[dimension]
-                users.setdefault((place[0], place[1]), []).append((number, tap))
-        yield from sorted(users.items())
-
-    def _place(self, row: SSAValue, offsets: tuple[int, int]) -> dict[str, SSAValue]:
-        """The image's row and column at some distance from the window of an output row."""
-        builder, geometry = self.builder, self.geometry
-        place = {}
-        for side, (image, axis) in enumerate((("h", "y"), ("w", "x"))):
-            output = row if axis == self.spec.rows else self.writer.position(axis)
-            start = builder.mul(output, builder.index(geometry.stride[side]))
-            place[image] = builder.add(start, builder.index(offsets[side] - geometry.padding[side]))
-        return place
-
-    def _indices(self, place: Mapping[str, SSAValue]) -> list[SSAValue]:
-        axes = self.spec.arguments[self.window.argument].axes
-        return [place[axis] if axis in place else self.writer.position(axis) for axis in axes]
-
-    def _load(self, row: SSAValue, offsets: tuple[int, int], inside: tuple[bool, bool]) -> SSAValue:
-        axes = self.spec.arguments[self.window.argument].axes
-        row_axis, lane_axis = ("h", "w") if self.lane_is_column else ("w", self.spec.lanes)
-        return self.builder.load(
-            self.arguments[self.window.argument].value,
-            self._indices(self._place(row, offsets)),
-            [axes.index(row_axis), axes.index(lane_axis)],
-            (1, self.width),
-            inside,
-            fill=self.fill,
-            steps=[1, self.geometry.stride[1] if self.lane_is_column else 1],
+    def _missing(self, y: SSAValue, end: SSAValue) -> SSAValue:
+        """How many rows of a strip, and of the image below its windows, do not exist."""
+        builder, zero, stride = self.builder, self.builder.index(0), self.geometry.stride[0]
+        first = builder.add(builder.mul(y, builder.index(stride)), builder.index(-self.geometry.padding[0]))
+        reach = (self.rows - 1) * stride + self.geometry.reach(0) + 1
+        gaps = (
+            builder.sub(zero, first),
+            builder.sub(builder.add(first, builder.index(reach)), self.extents["h"]),
+            builder.sub(builder.add(y, builder.index(self.rows)), end),
         )
+        above, below, results = (builder.maximum(gap, zero) for gap in gaps)
+        return builder.add(builder.add(above, below), results)
 
-    def _accumulate(
-        self,
-        row: SSAValue,
-        number: int,
-        tap: Tap,
-        own: Mapping[Value, SSAValue],
-        sums: Sums,
-    ) -> None:
-        """Adds what one input vector is worth to one row through one tap."""
-        builder, writer, shape = self.builder, self.writer, (1, self.width)
-        at = {**self._tap_position(tap), self.spec.rows: builder.add(row, builder.index(number))}
-        with self._scope(at, {}):
-            for value, written in own.items():
-                writer.define(value, written)
-            for value in self.operands.free:
-                if (value, tap) not in self.operands.written:
-                    self.operands.written[value, tap] = writer.write(value)
-                writer.define(value, self.operands.written[value, tap])
-            for reduction in self.reductions:
-                (term,) = reduction.arguments
-                total = sums.get((reduction, number))
-                fused = reduction.kind == "add" and term.operation == "mul" and term.dtype.kind == "float"
-                if total is not None and fused and not writer.find(term, shape):
-                    factors = [writer.write(factor, shape) for factor in term.arguments]
-                    sums[reduction, number] = builder.append(
-                        math_dialect.FmaOp.create(operands=[*factors, total], result_types=[total.type])
-                    )
-                    continue
-                written = writer.write(term, shape)
-                sums[reduction, number] = (
-                    written if total is None else builder.append(combine(reduction, total, written))
-                )
+    def _block(self, columns: Range, inner: Range, lanes: Range, lanes_inside: bool, strip: Range) -> None:
+        """The register tiles of a block, all channels of a pixel before the next ones; where windows may leave the
+        image they are of one row.
+        """
+        with self.builder.loop(*inner, self.columns) as x, self._lanes(x.index, lanes, lanes_inside):
+            self.tiles.write((self.rows, self.columns), True, True, True, lanes_inside)
+        with (
+            self.ranges.around(columns, inner, self.columns) as column,
+            self._lanes(column, lanes, lanes_inside),
+            self.builder.loop(*strip, 1) as row,
+            self.tiles.at(y=row.index),
+        ):
+            self.tiles.write((1, self.columns), False, False, False, lanes_inside)
 
-    def _store(self, row: SSAValue, number: int, sums: Sums, row_inside: bool, lanes_inside: bool) -> None:
-        spec, builder, writer = self.spec, self.builder, self.writer
-        with self._scope({spec.rows: builder.add(row, builder.index(number))}, {spec.rows: row_inside}):
-            for reduction in self.reductions:
-                writer.define(reduction, sums[reduction, number])
-            for output in spec.outputs:
-                argument = spec.arguments[output.argument]
-                builder.store(
-                    writer.write(output.value, (1, self.width)),
-                    self.arguments[output.argument].value,
-                    [writer.position(axis) for axis in argument.axes],
-                    [argument.axes.index(spec.rows), argument.axes.index(spec.lanes)],
-                    [row_inside, lanes_inside],
-                    nontemporal=self.nontemporal and row_inside and lanes_inside,
-                )
+    @contextmanager
+    def _lanes(self, x: SSAValue, lanes: Range, inside: bool) -> Iterator[None]:
+        with (
+            self.builder.loop(*lanes, self.width) as loop,
+            self.tiles.scope({self.spec.lanes: loop.index}, {self.spec.lanes: inside}),
+            self.tiles.at(x=x),
+        ):
+            yield
 
-    def _fetch_ahead(self, row: SSAValue) -> None:
-        """Asks for the rows of the image that come into the window some steps later."""
-        if not self.ahead:
-            return
-        builder, geometry = self.builder, self.geometry
-        dimension = 0 if self.lane_is_column else 1
-        step = self.rows * geometry.stride[dimension]
-        columns = self.width * (geometry.stride[1] if self.lane_is_column else 1)
-        for number in range(step):
-            offsets = [0, 0]
-            offsets[dimension] = self.ahead * step + number + geometry.reach(dimension)
-            indices = self._indices(self._place(row, (offsets[0], offsets[1])))
-            builder.prefetch(self.arguments[self.window.argument].value, indices, 1, columns, write=False)
+    # -- channels along lanes, through scratch memory -------------------------------------------------------------
 
+    def _buffered(self, buffer: RowBuffer, share: Range) -> None:
+        """Blocks of channels and columns, down all rows: strips whose rows of the image lie in scratch memory."""
+        builder, zero = self.builder, self.builder.index(0)
+        whole = self.ranges.whole_steps((zero, self.extents[self.spec.lanes]), self.block_lanes)
+        for inside, lanes in ((True, whole), (False, (whole[1], self.extents[self.spec.lanes]))):
+            with (
+                builder.loop(*lanes, self.block_lanes) as channels,
+                builder.loop(zero, self.extents["x"], self.block_rows) as columns,
+            ):
+                end = builder.minimum(builder.add(columns.index, builder.index(self.block_rows)), self.extents["x"])
+                with buffer.strips(share, (columns.index, end), channels.index, inside) as y:
+                    last = builder.add(channels.index, builder.index(self.block_lanes))
+                    with self.tiles.at(y=y):
+                        self._strip((columns.index, end), (channels.index, last), inside, share[1])
 
-def _kernel_scope() -> Scope:
-    return Scope(frozenset(), 0)
-
-
-def _window_value(reductions: Sequence[Value], spec: WindowSpec) -> Value:
-    """The one operand that is read through the window."""
-    found = {
-        value for value in post_order(reductions) if value.operation == "load" and value.axes >= {"ky", "kx", "y", "x"}
-    }
-    if len(found) != 1:
-        raise CompileError(f"kernel {spec.name}: {len(found)} operands are read through its window, not one")
-    if any(reduction.stage != 1 for reduction in reductions):
-        raise CompileError(f"kernel {spec.name}: a reduction over a window of what was reduced over it")
-    return found.pop()
-
-
-def _fill(reductions: Sequence[Value], window: Value) -> FloatAttr[AnyFloat] | None:
-    """What lies outside the image: what changes no extremum, or 0."""
-    kinds = {reduction.kind for reduction in reductions}
-    if kinds not in ({"max"}, {"min"}) or window.dtype.kind != "float":
-        return None
-    number = float(identity(kinds.pop(), window.dtype))
-    if window.dtype is fp8_e4m3:  # which has no infinities
-        number = math.copysign(FP8_E4M3_LARGEST, number)
-    return FloatAttr(number, float_type(window.dtype))
+    def _strip(self, columns: Range, lanes: Range, lanes_inside: bool, end: SSAValue) -> None:
+        """The register tiles of a strip, vector after vector of channels: whole ones, then those that are not."""
+        builder, axis = self.builder, self.spec.lanes
+        height = builder.add(self.tiles.origin["y"], builder.index(self.rows))
+        missing = builder.maximum(builder.sub(height, end), builder.index(0))
+        less = builder.mul(missing, self.extents["x"])
+        inner = self.ranges.whole_steps(columns, self.columns, None, builder.sub(columns[1], less))
+        shape = self.rows, self.columns
+        with (
+            builder.loop(*lanes, self.width) as lane,
+            self.tiles.scope({axis: lane.index}, {axis: lanes_inside}),
+            self.tiles.hoisted("y", "x"),
+        ):
+            if lanes_inside:
+                with builder.loop(*inner, self.columns) as x, self.tiles.at(x=x.index):
+                    self.tiles.write(shape, True, True, True, True)
+            with (
+                builder.loop(inner[1] if lanes_inside else columns[0], columns[1], self.columns) as x,
+                self.tiles.at(x=x.index),
+            ):
+                self.tiles.write(shape, True, True, False, lanes_inside, end)

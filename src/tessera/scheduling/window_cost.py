@@ -7,49 +7,91 @@ from typing import Final, cast
 
 from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
 from tessera.scheduling.schedule import KnobValue
-from tessera.scheduling.window_space import WindowProblem
+from tessera.scheduling.window_buffer import ring_shape
+from tessera.scheduling.window_space import WindowProblem, inside_share
 
 LOADS: Final = 2.0
 """Vectors of 32 bytes that a core loads in a cycle, on every x86 since 2013; wider ones take their share of that."""
 MASKED: Final = 2.0
 """How much longer a row takes that is done on its own, under masks, at the edge of the image."""
+PIXEL_BY_PIXEL: Final = 4.0
+"""The same where channels go along lanes: tiles of one row, whose pixels are tested one by one (measured on Zen 4)."""
+COPY_CYCLES: Final = 4.0
+"""A vector of the image on its way into scratch memory, behind the second cache: measured on Zen 4."""
 STEP_CYCLES: Final = 6
 """Loop and addresses of a register tile."""
 
 
 def window_work(problem: WindowProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
     """The work of the worker with the largest share."""
-    rows, vectors = cast(int, schedule["rows"]), cast(int, schedule["vectorize"])
-    block_rows = cast(tuple[int, int], schedule["tile"])[0]
-    by_columns = problem.lanes_axis == "x"
-    if schedule["parallel"] == "rows":
-        height = problem.result[0]
-        share = largest_share(height, block_rows if by_columns else 1, problem.workers) / max(height, 1)
-    else:
-        first = problem.images if by_columns or problem.images > 1 else problem.result[0]
-        share = largest_share(first, 1, problem.workers) / max(first, 1)
-    side = 0 if by_columns else 1
-    reach, stride = problem.geometry.reach(side), problem.geometry.stride[side]
-    kernel = problem.geometry.kernel
-    edge = min(1.0, (-(-problem.geometry.padding[side] // stride) * 2 + (problem.rows % rows)) / max(problem.rows, 1))
-    # Of a register tile: loads of the image, each used by several rows; operands of taps; and the arithmetic.
-    distinct = (rows - 1) * stride + reach + 1 if problem.geometry.dilation[side] == 1 else rows * kernel[side]
-    loads: float = min(distinct, rows * kernel[side]) * kernel[1 - side] * vectors
-    loads += problem.taps * problem.free * (vectors if not by_columns else 1)
+    rows, columns = cast(int, schedule["rows"]), cast(int, schedule["columns"])
+    vectors = cast(int, schedule["vectorize"])
+    by_columns, buffered = problem.lanes_axis == "x", schedule["buffering"] == "rows"
+    share = _largest_share(problem, schedule)
+    # Of a register tile: vectors of the image, each used by several results; operands of taps; and the arithmetic.
+    pixels = _seen(problem, 0, rows) * (problem.geometry.kernel[1] if by_columns else _seen(problem, 1, columns))
+    loads: float = pixels * vectors + problem.taps * problem.free * (1 if by_columns else vectors)
     if by_columns and problem.geometry.stride[1] > 1:
         loads *= 2.5
     wide = rates.vector_bytes / 32
-    arithmetic = rows * vectors * (problem.taps * problem.operations + problem.after)
+    sums = rows * columns * vectors
+    arithmetic = sums * (problem.taps * problem.operations + problem.after)
     flops_per_cycle = rates.flop_per_s["fp32"] * rates.cycle_s / (2 * rates.vector_bytes / 4)
-    sums = max(1.0, FMA_LATENCY * flops_per_cycle / (rows * vectors))
-    cycles = max(arithmetic / flops_per_cycle * sums, loads * wide / LOADS) + STEP_CYCLES
-    steps = -(-problem.lanes // (vectors * problem.vector)) * problem.rows / rows
-    others = problem.images * (1 if by_columns else problem.result[0])
-    work = Work(share * others * steps * cycles * (1 + edge * (MASKED - 1)) * rates.cycle_s, {})
+    latency = max(1.0, FMA_LATENCY * flops_per_cycle / sums)
+    cycles = max(arithmetic / flops_per_cycle * latency, loads * wide / LOADS) + STEP_CYCLES
+    height, width, channels = problem.result
+    results = problem.images * height * (1 if by_columns else width)
+    tiles = -(-problem.lanes // (vectors * problem.vector)) * results / (rows * columns)
+    edge = 0.0 if buffered else _edge(problem, rows) if by_columns else 1 - inside_share(schedule, problem)
+    slower = (MASKED if by_columns else PIXEL_BY_PIXEL) - 1
+    work = Work(share * tiles * cycles * (1 + edge * slower) * rates.cycle_s, {})
     home = rates.home((problem.bytes_in + problem.bytes_out) / problem.workers)
     work.move(home, share * problem.bytes_in)
-    work.move(
-        "DRAM" if schedule["nontemporal"] else home, share * problem.bytes_out * (1 if schedule["nontemporal"] else 2)
-    )
-    work.move("L2", share * problem.image_bytes * (kernel[0] - 1))  # rows of the image are read again by the next ones
+    streams = bool(schedule["nontemporal"])
+    work.move("DRAM" if streams else home, share * problem.bytes_out * (1 if streams else 2))
+    if by_columns:  # rows of the image are read again by the next ones
+        work.move("L2", share * problem.image_bytes * (problem.geometry.kernel[0] - 1))
+    elif buffered:
+        copied = _copied(problem, schedule) * -(-channels // problem.vector)
+        work.packing_s += share * copied * COPY_CYCLES * rates.cycle_s
+    else:
+        work.move("L2", share * tiles * pixels * vectors * rates.vector_bytes)
     return work
+
+
+def _largest_share(problem: WindowProblem, schedule: Mapping[str, KnobValue]) -> float:
+    """The part of all the work that the worker with the most of it does."""
+    by_columns = problem.lanes_axis == "x"
+    height = max(problem.result[0], 1)
+    strip = cast(tuple[int, int], schedule["tile"])[0] if by_columns else cast(int, schedule["rows"])
+    if schedule["parallel"] == "rows" or (not by_columns and problem.images <= 1):
+        return largest_share(height, strip, problem.workers) / height
+    return largest_share(problem.images, 1, problem.workers) / max(problem.images, 1)
+
+
+def _seen(problem: WindowProblem, side: int, results: int) -> int:
+    """Rows or columns of the image that so many neighbouring results see."""
+    geometry = problem.geometry
+    apart = results * geometry.kernel[side]
+    if geometry.dilation[side] > 1:
+        return apart
+    return min((results - 1) * geometry.stride[side] + geometry.reach(side) + 1, apart)
+
+
+def _edge(problem: WindowProblem, rows: int) -> float:
+    """The share of rows at the edge of images with columns along lanes."""
+    before = -(-problem.geometry.padding[0] // problem.geometry.stride[0]) * 2
+    return min(1.0, (before + problem.rows % rows) / max(problem.rows, 1))
+
+
+def _copied(problem: WindowProblem, schedule: Mapping[str, KnobValue]) -> float:
+    """The pixels that go through the ring of rows: all, and those that neighbouring blocks both see."""
+    height, width, _ = problem.result
+    _, columns, _ = ring_shape(schedule, problem.geometry)
+    blocks = -(-width // cast(tuple[int, int], schedule["tile"])[0])
+    rows = height * problem.geometry.stride[0] + problem.geometry.reach(0)
+    return (
+        problem.images
+        * rows
+        * min(blocks * columns, width * problem.geometry.stride[1] + blocks * problem.geometry.reach(1))
+    )

@@ -54,13 +54,14 @@ class Ranges:
         start = lower
         if first is not None:
             missing = builder.maximum(builder.sub(first, lower), builder.index(0))
-            start = builder.minimum(builder.add(lower, self._rounded_up(missing, step)), upper)
+            start = builder.minimum(builder.add(lower, self.rounded_up(missing, step)), upper)
         last = upper if end is None else builder.minimum(upper, end)
         length = builder.maximum(builder.sub(last, start), builder.index(0))
         whole = builder.mul(builder.floor_div(length, builder.index(step)), builder.index(step))
         return start, builder.add(start, whole)
 
-    def _rounded_up(self, length: SSAValue, step: int) -> SSAValue:
+    def rounded_up(self, length: SSAValue, step: int) -> SSAValue:
+        """The least multiple of a step that is not below a length."""
         if step == 1:
             return length
         builder = self.builder

@@ -8,10 +8,17 @@ from typing import Literal
 
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.machine import USABLE
 from tessera.scheduling.mapreduce_space import STREAMED_BYTES, cache_bytes
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import Geometry, WindowSpec
+from tessera.scheduling.window_buffer import LINE, ring_shape
 from tessera.target import Target
+
+INSIDE = 0.75
+"""The share of register tiles inside the image from which on images are read in place; fitted on Zen 4, where 3 x 3
+windows gain a sixth over a ring of rows at 112 x 112 (0.86 inside) and lose a third at 28 x 28 (0.51).
+"""
 
 
 @dataclass(frozen=True)
@@ -21,7 +28,8 @@ class WindowProblem:
     `images` is the number of planes (lanes "x": images times channels) or of images (lanes "c"), `result` the extents
     of the result's rows, columns and channels (1 for planes); `image_bytes`, `bytes_in`, `bytes_out` the compulsory
     traffic of the image, of all operands and of the results; `operations` the vector instructions per tap and vector,
-    `after` those per vector of the result; `free` the operands that vary from tap to tap.
+    `after` those per vector of the result; `free` the operands that vary from tap to tap; `sums_bytes` the size of an
+    element as it is added up.
     """
 
     images: int
@@ -34,6 +42,7 @@ class WindowProblem:
     operations: int
     after: int
     free: int
+    sums_bytes: int
     target: Target
     workers: int
 
@@ -90,14 +99,16 @@ def window_problem(spec: WindowSpec, target: Target, extents: Mapping[str, int],
         operations=max(1, len(arithmetic)),
         after=len(values) - len(below),
         free=sum(1 for value in below if value.operation == "load" and "ky" in value.axes and "y" not in value.axes),
+        sums_bytes=max((value.dtype.itemsize for value in values if value.is_reduction), default=4),
         target=target,
         workers=workers,
     )
 
 
 def _registers(schedule: Schedule, problem: WindowProblem) -> bool:
-    sums = schedule.integer("rows") * schedule.integer("vectorize")
-    return sums + schedule.integer("vectorize") * 2 + 2 <= problem.target.vector_registers
+    vectors = schedule.integer("vectorize")
+    sums = schedule.integer("rows") * schedule.integer("columns") * vectors
+    return sums + vectors * 2 + 2 <= problem.target.vector_registers
 
 
 def _lanes(schedule: Schedule, problem: WindowProblem) -> bool:
@@ -105,9 +116,30 @@ def _lanes(schedule: Schedule, problem: WindowProblem) -> bool:
     return schedule.integers("tile")[1] % width == 0 and (width == problem.vector or width < 2 * problem.lanes)
 
 
-def _rows(schedule: Schedule, problem: WindowProblem) -> bool:
-    rows = schedule.integer("rows")
-    return schedule.integers("tile")[0] >= rows and (rows == 1 or rows <= problem.rows)
+def _within(schedule: Schedule, problem: WindowProblem) -> bool:
+    height, width, _ = problem.result
+    rows, columns = schedule.integer("rows"), schedule.integer("columns")
+    block = schedule.integers("tile")[0]
+    held = rows if problem.lanes_axis == "x" else columns
+    return block >= held and rows <= max(height, 1) and columns <= max(width, 1)
+
+
+def _channels(schedule: Schedule, problem: WindowProblem) -> bool:
+    return problem.lanes_axis == "c" or (schedule["columns"] == 1 and schedule["buffering"] == "direct")
+
+
+def _ring_fits(schedule: Schedule, problem: WindowProblem) -> bool:
+    return schedule["buffering"] == "direct" or 2 * ring_bytes(schedule, problem) <= _second_cache(problem.target)
+
+
+def ring_bytes(schedule: Mapping[str, KnobValue], problem: WindowProblem) -> int:
+    """Scratch memory of a ring of rows, whose elements are of up to four bytes, or eight."""
+    rows, columns, channels = ring_shape(schedule, problem.geometry)
+    return rows * (columns * channels + LINE) * problem.sums_bytes
+
+
+def _second_cache(target: Target) -> int:
+    return next((level.size_bytes for level in target.memory if level.name == "L2"), 1 << 18)
 
 
 def _useful(schedule: Schedule, problem: WindowProblem) -> bool:
@@ -126,22 +158,30 @@ def _something_to_cut(schedule: Schedule, problem: WindowProblem) -> bool:
 RULES: tuple[Rule[WindowProblem], ...] = (
     Rule("vector-registers", "the sums of a register tile and the vectors they are made of must not spill", _registers),
     Rule("whole-vectors", "a block holds whole steps of vectors, of which most lanes are used", _lanes),
-    Rule("rows-within-block", "a block, and the result, holds a register tile's rows", _rows),
+    Rule("rows-within-block", "a block, and the result, holds a register tile's rows and columns", _within),
+    Rule("channels-along-vectors", "only then a register tile has columns, or a ring of rows", _channels),
+    Rule("ring-fits-cache", "the ring of rows takes at most half of the second cache", _ring_fits),
     Rule("tile-within-problem", "a block is at most twice as large as the result, or as small as blocks get", _useful),
     Rule("one-worker", "the work of one worker is not cut along the rows", _something_to_cut),
     Rule("streaming-needs-size", "non-temporal stores only help results larger than the caches", _streams_out),
 )
 
-TILES = ((8, 64), (32, 32), (32, 64), (64, 64), (128, 64), (64, 256), (128, 1024))
+TILES = ((28, 16), (56, 16), (28, 32), (8, 64), (32, 32), (32, 64), (64, 64), (128, 64), (64, 256), (128, 1024))
 
 
 def space(problem: WindowProblem) -> Space[WindowProblem]:
     """All schedules of one reduction over windows."""
     knobs = (
         Knob("tile", TILES, "rows and lanes of a block: output rows and columns, or output columns and channels"),
-        Knob("rows", (1, 2, 4, 6, 7, 8), "rows of sums that are held in registers, and share what is loaded"),
+        Knob("rows", (1, 2, 4, 7, 8), "output rows whose sums are held in registers, and share what is loaded"),
+        Knob("columns", (1, 2, 4, 7), "output columns likewise, where channels go along vectors"),
         Knob("vectorize", (1, 2, 4), "vectors side by side in a step"),
-        Knob("pipeline_depth", (1, 2, 3), "steps of rows between the fetch of an input row and its use, plus one"),
+        Knob(
+            "buffering",
+            ("direct", "rows"),
+            "images are read in place, or, where channels go along vectors, from a ring of rows in scratch memory",
+        ),
+        Knob("pipeline_depth", (1, 2, 3), "register tiles, or strips of rows, from the fetch to the use, plus one"),
         Knob("nontemporal", (False, True), "results bypass the caches"),
         Knob("parallel", ("outer", "rows"), "the dimension that is cut into one share per worker"),
         Knob("fusion", (True, False), "neighbouring maps inside this kernel"),
@@ -149,38 +189,73 @@ def space(problem: WindowProblem) -> Space[WindowProblem]:
     return Space(knobs, RULES, problem, default_schedule(problem))
 
 
-def _register_tile(problem: WindowProblem) -> tuple[int, int]:
-    """Rows and vectors of a register tile. Larger windows of channels read more vectors of a pixel at a time: their
-    operands come from the second cache. Rows of 7 fit the images of most networks: 224 and its halves.
-    """
-    wide, vectors = problem.target.vector_registers >= 32, -(-problem.lanes // problem.vector)
-    if problem.lanes_axis == "x":
-        most, vectorize = 4, 2 if wide and vectors > 1 else 1
-    elif wide and problem.taps > 9 and vectors > 3:
-        most, vectorize = (8, 2) if problem.taps > 25 else (4, 4)
-    else:
-        most, vectorize = 8 if wide else 4, 1
-    rows = next(count for count in (8, 4, 2, 1) if count <= min(most, max(problem.rows, 1)))
-    return (7 if rows == 8 and problem.rows % 7 == 0 else rows), vectorize
+def _fitting(most: int, extent: int) -> int:
+    return next(count for count in (4, 2, 1) if count <= min(most, max(extent, 1)))
 
 
 def default_schedule(problem: WindowProblem) -> Schedule:
-    """Register tiles of eight sums, which is what hides their latency: found by measuring on Zen 4."""
-    rows, vectorize = _register_tile(problem)
-    width = vectorize * problem.vector
-    tile = next((tile for tile in TILES[::-1] if _useful(Schedule(tile=tile), problem)), TILES[1])
-    if tile[1] % width:
-        tile = (tile[0], width)
+    """Register tiles of eight sums or more, which is what hides their latency: found by measuring on Zen 4."""
+    schedule = _by_columns(problem) if problem.lanes_axis == "x" else _by_channels(problem)
     even = problem.images >= 4 * problem.workers or problem.images % problem.workers == 0
-    return Schedule(
-        tile=tile,
-        rows=rows,
-        vectorize=vectorize,
-        pipeline_depth=1,
-        nontemporal=problem.bytes_out >= cache_bytes(problem.target),
-        parallel="outer" if even or problem.workers == 1 else "rows",
-        fusion=True,
+    # What a cache does not hold together with the image it would have to read before it is written.
+    streams = problem.bytes_out >= STREAMED_BYTES and (
+        problem.bytes_in + problem.bytes_out >= USABLE * cache_bytes(problem.target)
     )
+    parallel = "outer" if even or problem.workers == 1 else "rows"
+    return schedule.replace(nontemporal=streams, parallel=parallel, fusion=True)
+
+
+def _by_columns(problem: WindowProblem) -> Schedule:
+    wide = problem.target.vector_registers >= 32
+    vectors = 2 if wide and problem.lanes > problem.vector else 1
+    tile = next((tile for tile in TILES[::-1] if _useful(Schedule(tile=tile), problem)), TILES[0])
+    if tile[1] % (vectors * problem.vector):
+        tile = (tile[0], vectors * problem.vector)
+    rows = _fitting(4, problem.result[0])
+    return Schedule(tile=tile, rows=rows, columns=1, vectorize=vectors, buffering="direct", pipeline_depth=1)
+
+
+def _by_channels(problem: WindowProblem) -> Schedule:
+    """In place where nearly all windows lie inside the image and their taps stay in registers, or where neighbouring
+    windows share little of it (those that are a step apart), else from a ring of rows.
+    """
+    height, width, _ = problem.result
+    steps = max(problem.geometry.stride) > 1
+    most = 1 if steps else 4 if problem.target.vector_registers >= 32 else 2
+    rows, columns = _fitting(most, height), _fitting(4, width)
+    in_place = Schedule(
+        tile=_tile_of(((128, 1024), (64, 256), (64, 64), (32, 32)), problem),
+        rows=rows,
+        columns=columns,
+        vectorize=1,
+        buffering="direct",
+        pipeline_depth=2 if steps else 3,
+    )
+    if steps:
+        return in_place
+    taps = problem.taps * problem.free
+    if inside_share(in_place, problem) >= INSIDE and rows * columns + taps + 2 <= problem.target.vector_registers:
+        return in_place
+    tile = _tile_of(((56, problem.vector), (28, problem.vector)), problem)
+    ring = in_place.replace(tile=tile, rows=_fitting(2, height), buffering="rows", pipeline_depth=2)
+    return ring if _ring_fits(ring, problem) else in_place
+
+
+def _tile_of(tiles: tuple[tuple[int, int], ...], problem: WindowProblem) -> tuple[int, int]:
+    """The largest of these blocks that suits the problem."""
+    return next((tile for tile in tiles if _useful(Schedule(tile=tile), problem)), tiles[-1])
+
+
+def inside_share(schedule: Mapping[str, KnobValue], problem: WindowProblem) -> float:
+    """The share of register tiles of rows and columns whose windows lie inside the image."""
+    share = 1.0
+    for side, name in enumerate(("rows", "columns")):
+        step, geometry, extent = schedule[name], problem.geometry, max(problem.result[side], 1)
+        assert isinstance(step, int)
+        before = -(-geometry.padding[side] // geometry.stride[side])
+        edges = -(-before // step) * 2 * step if before else 0
+        share *= max(0.0, 1 - (edges + (extent % step if not before else 0)) / extent)
+    return share
 
 
 def sum_order(schedule: Schedule, problem: WindowProblem) -> tuple[KnobValue, ...]:

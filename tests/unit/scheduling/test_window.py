@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import Any
 
@@ -16,6 +17,7 @@ from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.ops import OPERATORS
+from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.expression import Recorder, Value
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import Argument, Geometry, Output, WindowSpec
@@ -59,7 +61,15 @@ def spec_of(name: str, dtype: DType, geometry: Geometry, lanes: str = "x") -> Wi
 
 def schedule_of(**changes: Any) -> Schedule:
     plain = Schedule(
-        tile=(4, 8), rows=2, vectorize=1, pipeline_depth=1, nontemporal=False, parallel="outer", fusion=True
+        tile=(4, 8),
+        rows=2,
+        columns=1,
+        vectorize=1,
+        buffering="direct",
+        pipeline_depth=1,
+        nontemporal=False,
+        parallel="outer",
+        fusion=True,
     )
     return plain.replace(**changes)
 
@@ -107,9 +117,10 @@ def check(spec: WindowSpec, schedule: Schedule, images: int, height: int, width:
         padding=st.tuples(st.integers(0, 1), st.integers(0, 1)),
         dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
     ),
-    st.sampled_from((1, 2, 3)),
+    st.tuples(st.sampled_from((1, 2, 3)), st.sampled_from((1, 2, 4))),
     st.sampled_from((1, 2)),
     st.sampled_from((1, 3)),
+    st.sampled_from(("direct", "rows")),
     st.sampled_from(("outer", "rows")),
 )
 def test_any_schedule_gives_the_reference(
@@ -117,18 +128,32 @@ def test_any_schedule_gives_the_reference(
     lanes: str,
     shape: tuple[int, int, int],
     geometry: Geometry,
-    rows: int,
+    held: tuple[int, int],
     vectorize: int,
     depth: int,
+    buffering: str,
     parallel: str,
 ) -> None:
+    rows, columns = held
     schedule = schedule_of(rows=rows, vectorize=vectorize, pipeline_depth=depth, parallel=parallel)
-    check(spec_of(name, fp32, geometry, lanes), schedule, *shape, channels=5 if lanes == "c" else 1, seed=rows)
+    if lanes == "c":
+        schedule = schedule.replace(columns=columns, buffering=buffering)
+    check(spec_of(name, fp32, geometry, lanes), schedule, *shape, channels=13 if lanes == "c" else 1, seed=rows)
 
 
 def test_narrow_elements_are_summed_in_fp32() -> None:
     for lanes in ("x", "c"):
         check(spec_of("depthwise_conv2d", bf16, PLAIN, lanes), schedule_of(), 2, 6, 9, 3 if lanes == "c" else 1, 1)
+    ring = schedule_of(buffering="rows", columns=2)
+    check(spec_of("depthwise_conv2d", bf16, PLAIN, "c"), ring, 2, 6, 9, 11, 1)
+
+
+@pytest.mark.parametrize("buffering", ["direct", "rows"])
+@pytest.mark.parametrize("geometry", [((2, 2), (3, 3), (0, 0)), ((3, 3), (1, 1), (5, 7)), ((1, 1), (2, 1), (1, 2))])
+def test_windows_that_skip_pixels_or_lie_in_the_padding_alone(buffering: str, geometry: Any) -> None:
+    kernel, stride, padding = geometry
+    posed = spec_of("depthwise_conv2d", fp32, Geometry(kernel, stride, padding, (1, 1)), "c")
+    check(posed, schedule_of(columns=4, buffering=buffering), 2, 7, 6, 9, 3)
 
 
 def test_the_kernel_survives_its_text() -> None:
@@ -173,6 +198,8 @@ def test_rules_name_what_is_wrong() -> None:
         "vector-registers": {"rows": 8, "vectorize": 4},
         "whole-vectors": {"tile": (64, 40)},
         "rows-within-block": {"tile": (2, 64)},
+        "channels-along-vectors": {"columns": 2},
+        "ring-fits-cache": {"buffering": "rows", "tile": (128, 1024)},
         "tile-within-problem": {"tile": (1024, 64)},
         "streaming-needs-size": {"nontemporal": True},
     }
@@ -181,6 +208,31 @@ def test_rules_name_what_is_wrong() -> None:
         assert rule in narrow.violations(start.replace(**change)), rule
     assert "one-worker" in space(problem(workers=1)).violations(start.replace(parallel="rows"))
     assert {rule.name for rule in RULES} == {*broken, "one-worker"}
+
+
+def test_channels_last_are_read_in_place_where_windows_lie_inside_and_else_from_a_ring() -> None:
+    wide, small = (
+        default_schedule(problem("c", side, side, channels, workers=1)) for side, channels in ((112, 256), (28, 512))
+    )
+    assert wide["buffering"] == "direct"
+    assert small["buffering"] == "rows"
+    large = Geometry((7, 7), (1, 1), (3, 3), (1, 1))
+    assert default_schedule(problem("c", geometry=large, workers=1))["buffering"] == "rows"  # 49 taps are no registers
+    assert wide["nontemporal"] is True  # 26 MB of image and result
+    assert default_schedule(problem("c", 56, 56, 64))["nontemporal"] is False
+
+
+def test_the_model_ranks_both_forms_as_they_were_measured() -> None:
+    """Zen 4: 3 x 3 at 112 x 112 in place, everything at 28 x 28 from a ring."""
+    zen4 = dataclasses.replace(AVX512, arch="znver4")
+    model = RooflineModel(None, zen4)
+    for side, channels, direct in ((112, 256, True), (28, 512, False)):
+        posed = problem("c", side, side, channels, workers=1, target=zen4)
+        ring = Schedule(tile=(28, 16), rows=2, columns=4, vectorize=1, buffering="rows", pipeline_depth=2)
+        in_place = Schedule(tile=(64, 256), rows=4, columns=4, vectorize=1, buffering="direct", pipeline_depth=3)
+        both = [each.replace(nontemporal=True, parallel="outer", fusion=True) for each in (in_place, ring)]
+        seconds = [model.estimate(posed, each).seconds for each in both]
+        assert (seconds[0] < seconds[1]) == direct
 
 
 def test_the_problem_knows_its_traffic() -> None:

@@ -20,10 +20,9 @@ from tessera.backend.llvm.parts import (
     load_part,
     scatter_part,
     store_part,
-    store_past_caches,
 )
 from tessera.backend.llvm.transposition import transpose
-from tessera.backend.llvm.values import Index, Tile, constant_index
+from tessera.backend.llvm.values import Index, Streamed, Tile, constant_index
 
 MASKED_ROWS = 2
 """Rows that are rather read under masks, where these are free: the innermost loop of a product of bf16 pairs."""
@@ -175,7 +174,9 @@ def _scratch_row(generator: Generator, at: Window, scratch: str, number: Index) 
 
 
 def write(generator: Generator, at: Window, value: Tile, nontemporal: bool = False) -> None:
-    """Stores a tile; elements outside the buffer are dropped."""
+    """Stores a tile; elements outside the buffer are dropped. Rows that go past the caches are left to the caller, in
+    `generator.streamed`.
+    """
     size = at.element.size
     if at.columns.stride != size and at.rows.stride == size and at.rows.size > 1 and at.columns.size > 1:
         write(generator, at.transposed, transpose(generator, value), nontemporal)
@@ -187,7 +188,7 @@ def write(generator: Generator, at: Window, value: Tile, nontemporal: bool = Fal
     def rows(masked: bool, pointers: Sequence[str], past_caches: bool) -> list[str]:
         for row, pointer in enumerate(pointers):
             if past_caches:
-                store_past_caches(generator, at.element, pointer, value.rows[row], widths)
+                generator.streamed.append(Streamed(at.element, pointer, value.rows[row], widths))
                 continue
             inside = at.rows.inside(emitter, row) if masked else "true"
             first = 0

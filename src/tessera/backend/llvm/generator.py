@@ -8,7 +8,7 @@ from typing import TypeAlias
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backend.llvm.emitter import Emitter
-from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, Value, split_columns, vector_type
+from tessera.backend.llvm.values import Buffer, Index, PairTile, Streamed, Tile, Value, split_columns, vector_type
 from tessera.errors import CompileError
 
 _LINE_BYTES = 64
@@ -23,6 +23,7 @@ class Generator:
         self.emitter = emitter
         self.handlers = handlers
         self.workspace_bytes = 0
+        self.streamed: list[Streamed] = []  # rows of neighbouring stores, to be stored past the caches
         self.streams = False  # whether a store went past the caches, which a fence must follow
         self._bounce: tuple[int, int] | None = None  # offset, size
         self._values: dict[SSAValue, Value] = {}

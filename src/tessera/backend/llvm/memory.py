@@ -15,7 +15,7 @@ from tessera.backend.llvm.emitter import zero
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.literals import literal
 from tessera.backend.llvm.pairs import pair_tiles
-from tessera.backend.llvm.parts import load
+from tessera.backend.llvm.parts import load, store_past_caches
 from tessera.backend.llvm.values import (
     GROUP_BYTES,
     Buffer,
@@ -75,6 +75,10 @@ def _store_op(generator: Generator, op: tile.StoreOp) -> Sequence[Value]:
         _write_pairs(generator, at, value)
     else:
         write(generator, at, value, op.nontemporal is not None)
+    after = op.next_op
+    if generator.streamed and not (isinstance(after, tile.StoreOp) and after.nontemporal is not None):
+        store_past_caches(generator, generator.streamed)
+        generator.streamed = []
     return ()
 
 

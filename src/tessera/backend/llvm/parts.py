@@ -8,7 +8,7 @@ from typing import TypeAlias
 from tessera.backend.llvm.addressing import Window, advance
 from tessera.backend.llvm.emitter import zero
 from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.values import Element, vector_type
+from tessera.backend.llvm.values import Element, Streamed, vector_type
 
 _LINE_BYTES = 64
 
@@ -200,28 +200,41 @@ def _translate_ahead(generator: Generator, address: str) -> None:
     emitter.effect(f"call void @llvm.prefetch.p0(ptr {page}, i32 0, i32 3, i32 1)")
 
 
-def store_past_caches(
-    generator: Generator, element: Element, pointer: str, parts: Sequence[str], widths: Sequence[int]
-) -> None:
-    """Non-temporal stores where the address is aligned, which these instructions need, else ordinary ones."""
-    emitter = generator.emitter
-    stored = [_to_memory(generator, element, part, lanes) for part, lanes in zip(parts, widths, strict=True)]
-    alignment = min(_LINE_BYTES, widths[0] * element.size)
-    if alignment & (alignment - 1):
-        alignment = element.size
-    generator.streams = True
+def store_past_caches(generator: Generator, rows: Sequence[Streamed]) -> None:
+    """Non-temporal stores where all addresses are aligned, which these instructions need, else ordinary ones.
 
-    def store(align: int, suffix: str) -> list[str]:
-        offset = 0
-        for value, lanes in zip(stored, widths, strict=True):
-            target = advance(emitter, pointer, offset)
-            emitter.effect(f"store {vector_type(element.memory, lanes)} {value}, ptr {target}, align {align}{suffix}")
-            offset += lanes * element.size
+    The addresses are tested together: a branch a row would cut what computes them into pieces that cannot overlap.
+    """
+    emitter = generator.emitter
+    generator.streams = True
+    tests = []
+    for row in rows:
+        address = emitter.emit(f"ptrtoint ptr {row.pointer} to i64")
+        if sum(row.widths) * row.element.size >= _WORTH_A_TRANSLATION:
+            _translate_ahead(generator, address)
+        tests.append(emitter.emit(f"and i64 {address}, {_alignment(row) - 1}"))
+    low = tests[0]
+    for test in tests[1:]:
+        low = emitter.emit(f"or i64 {low}, {test}")
+    stored = [
+        [_to_memory(generator, row.element, part, lanes) for part, lanes in zip(row.parts, row.widths, strict=True)]
+        for row in rows
+    ]
+
+    def store(aligned: bool) -> list[str]:
+        for row, parts in zip(rows, stored, strict=True):
+            suffix = f"align {_alignment(row)}, !nontemporal !0" if aligned else f"align {row.element.size}"
+            offset = 0
+            for value, lanes in zip(parts, row.widths, strict=True):
+                target = advance(emitter, row.pointer, offset)
+                emitter.effect(f"store {vector_type(row.element.memory, lanes)} {value}, ptr {target}, {suffix}")
+                offset += lanes * row.element.size
         return []
 
-    address = emitter.emit(f"ptrtoint ptr {pointer} to i64")
-    if sum(widths) * element.size >= _WORTH_A_TRANSLATION:
-        _translate_ahead(generator, address)
-    low = emitter.emit(f"and i64 {address}, {alignment - 1}")
-    aligned = emitter.emit(f"icmp eq i64 {low}, 0")
-    emitter.branch(aligned, lambda: store(alignment, ", !nontemporal !0"), lambda: store(element.size, ""))
+    emitter.branch(emitter.emit(f"icmp eq i64 {low}, 0"), lambda: store(True), lambda: store(False))
+
+
+def _alignment(row: Streamed) -> int:
+    """The bytes that the address of a row must be a multiple of."""
+    alignment = min(_LINE_BYTES, row.widths[0] * row.element.size)
+    return row.element.size if alignment & (alignment - 1) else alignment

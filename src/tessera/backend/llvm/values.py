@@ -5,6 +5,7 @@ An *operand* is text that may stand as an operand in LLVM IR: a name (`%v7`), a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -159,6 +160,16 @@ class Buffer:
     element: Element
     extents: tuple[Index, ...]
     strides: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A row of vectors that is to be stored past the caches."""
+
+    element: Element
+    pointer: str
+    parts: Sequence[str]
+    widths: Sequence[int]
 
 
 Value: TypeAlias = Index | Tile | PairTile | Buffer
