@@ -141,7 +141,7 @@ def test_wrong_operands_are_refused_at_the_call() -> None:
     for options in wrong:
         with pytest.raises(ArgumentError):
             op.spectral_conv(x, normal(4, 4, 3, 3), **options)
-    with pytest.raises(ArgumentError, match="a bias of shape"):
+    with pytest.raises(ShapeMismatchError, match="a bias of shape"):
         op.spectral_conv(x, normal(4, 4, 3, 3), normal(3))
 
 

@@ -26,9 +26,9 @@ from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import current_policy
 from tessera.lazy.structure import PENDING_LIMIT, Structure, contiguous_strides
 from tessera.ops.algebra import call
+from tessera.ops.geometry import TO_FIRST, TO_LAST
 from tessera.ops.pins import PIN
 from tessera.ops.spectral import Pair, Window, convolve
-from tessera.ops.window_calls import TO_FIRST, TO_LAST
 from tessera.rewrite.engine import Firing
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.spectral_cost import SpectralProblem, fast_points, spectral_seconds

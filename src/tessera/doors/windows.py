@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from tessera.doors.nodes import call, node, on
+from tessera.doors.nodes import node, on
 from tessera.handle import Tensor
 from tessera.ops import window_calls
+from tessera.ops.geometry import with_bias
 from tessera.runtime.streams import Stream
 
 Pair: TypeAlias = int | tuple[int, int]
@@ -37,7 +38,7 @@ def depthwise_conv2d(
     image, taps = node(x), node(weight)
     made: Tensor = window_calls.depthwise_conv2d(image, taps, stride, padding, dilation, layout)
     if bias is not None:
-        made = call("add", made, window_calls.per_channel(made, node(bias), layout))
+        made = with_bias("depthwise_conv2d", made, node(bias), layout == "NCHW")
     return on(made, stream)
 
 

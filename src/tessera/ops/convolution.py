@@ -18,6 +18,7 @@ from tessera.dtypes import DType
 from tessera.lazy.structure import Shape
 from tessera.ops.convolution_gradient import convolution_gradient
 from tessera.ops.emitter import Emitter, V
+from tessera.ops.geometry import single_image
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
 
 NAME = "conv2d"
@@ -41,7 +42,10 @@ def result_extent(extent: int, window: int, stride: int, padding: Pair, dilation
 def _result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
     image, weights = (operand.shape for operand in operands)
     if len(image) != 4 or len(weights) != 4:
-        hints = ["images are [N, C, H, W] or [N, H, W, C], weights [C_out, C_in / groups, KH, KW]"]
+        hints = [
+            *single_image(len(image)),
+            "images are [N, C, H, W] or [N, H, W, C], weights [C_out, C_in / groups, KH, KW]",
+        ]
         raise shape_error(name, operands, "image and weights have four dimensions", hints)
     count, height, width, channels = image
     outputs, depth, *window = weights

@@ -7,9 +7,9 @@ from typing import Any
 from tessera.errors import ArgumentError, DTypeError
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call
-from tessera.ops.spectral import Pair, Window, check_shapes, convolve
+from tessera.ops.geometry import TO_FIRST, TO_LAST, checked_layout, paddings, pair, with_bias
+from tessera.ops.spectral import Window, check_shapes, convolve
 from tessera.ops.views import integer
-from tessera.ops.window_calls import TO_FIRST, TO_LAST, checked_layout, pair
 
 _NAME = "spectral_conv"
 
@@ -36,18 +36,8 @@ def spectral_conv(
     least = window.least_points((sides[0], sides[1]), (size[0], size[1]))
     result = convolve(planes, kernel, window, (points(least[0]), points(least[1])))
     if bias is not None:
-        result = result + call("reshape", _checked_bias(bias, result), shape=(1, bias.shape[0], 1, 1))
+        result = with_bias(_NAME, result, bias, channels_first=True)
     return call("transpose", result, permutation=TO_LAST) if turned else result
-
-
-def _checked_bias(bias: Node, result: Any) -> Node:
-    if bias.shape != (result.shape[1],) or bias.dtype is not result.dtype:
-        raise ArgumentError(
-            f"spectral_conv: a bias of shape {bias.shape} {bias.dtype} for {result.shape[1]} output channels of "
-            f"{result.dtype}",
-            hints=["one number a channel, of the result's dtype"],
-        )
-    return bias
 
 
 def window_of(options: dict[str, object], kernel: Node) -> Window:
@@ -56,20 +46,6 @@ def window_of(options: dict[str, object], kernel: Node) -> Window:
     groups = integer(options["groups"], "groups")
     if groups < 1:
         raise ArgumentError(f"spectral_conv: groups={groups}", hints=["1, or a divisor of the channels"])
-    window = Window(stride=stride, dilation=dilation, groups=groups)
     size = kernel.shape[2:4] if len(kernel.shape) == 4 else (1, 1)
-    return Window(stride, _padding(options["padding"], window.reach((size[0], size[1])), stride), dilation, groups)
-
-
-def _padding(padding: object, reach: Pair, stride: Pair) -> tuple[int, int, int, int]:
-    if isinstance(padding, str) and padding == "valid":
-        return 0, 0, 0, 0
-    if isinstance(padding, str) and padding == "same":
-        if stride != (1, 1):
-            raise ArgumentError('spectral_conv: padding="same" with a stride', hints=["give the padding in pixels"])
-        top, left = ((side - 1) // 2 for side in reach)
-        return top, left, reach[0] - 1 - top, reach[1] - 1 - left
-    if isinstance(padding, str):
-        raise ArgumentError(f"spectral_conv: padding={padding!r}", hints=['a number, a pair, "same" or "valid"'])
-    rows, columns = pair(_NAME, "padding", padding, 0)
-    return rows, columns, rows, columns
+    around = paddings(_NAME, options["padding"], (size[0], size[1]), stride, dilation)
+    return Window(stride, around, dilation, groups)

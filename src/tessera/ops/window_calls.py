@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from functools import lru_cache
 from typing import Any
 
@@ -16,38 +15,13 @@ from tessera.lazy.node import Node
 from tessera.lazy.structure import Structure
 from tessera.ops import views
 from tessera.ops.algebra import call
+from tessera.ops.geometry import TO_FIRST, TO_LAST, checked_layout, pair, single_image
 from tessera.ops.record import OPERATORS, shape_error
-from tessera.ops.views import flag, is_one_of, normalized_axis, number
-from tessera.ops.windows import LAYOUTS, image_dimensions
+from tessera.ops.views import flag, normalized_axis, number
+from tessera.ops.windows import image_dimensions
 
-TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
-"""Permutations of an image's dimensions: channels to the end, and back."""
 LOOKED_AT = 16
 """Operators above an image among which one that puts channels last is looked for."""
-
-
-def pair(name: str, what: str, value: object, least: int) -> tuple[int, int]:
-    """Two whole numbers of at least `least`: `value` is both, or has one for rows and one for columns.
-
-    Raises ArgumentError (E_ARGUMENT).
-    """
-    given = value if isinstance(value, (tuple, list)) else (value, value)
-    try:
-        numbers = tuple(operator.index(number) for number in given)
-    except TypeError:
-        numbers = ()
-    if len(numbers) != 2 or min(numbers) < least or any(isinstance(number, bool) for number in given):
-        raise ArgumentError(
-            f"{name}: {what}={value!r}", hints=[f"a whole number of at least {least}, or two: of rows and of columns"]
-        )
-    return numbers[0], numbers[1]
-
-
-def checked_layout(name: str, layout: object) -> str:
-    """The layout. Raises ArgumentError for what is none."""
-    if not is_one_of(layout, LAYOUTS):
-        raise ArgumentError(f"{name}: layout={layout!r}", hints=['"NCHW" or "NHWC"'])
-    return str(layout)
 
 
 def _require_cpu(name: str, *operands: Node) -> None:
@@ -102,8 +76,7 @@ def depthwise_conv2d(
     both = (image.structure, weight.structure)
     if len(image.shape) != 4:
         wanted = "[N, C, H, W]" if arranged == "NCHW" else "[N, H, W, C]"
-        hints = ["give a single image a first dimension of 1: x[None]"] if len(image.shape) == 3 else []
-        raise shape_error(name, both, f"images are {wanted}", hints)
+        raise shape_error(name, both, f"images are {wanted}", single_image(len(image.shape)))
     if len(shape) not in (3, 4) or (len(shape) == 4 and shape[1] != 1) or 0 in shape[-2:]:
         raise shape_error(name, both, "the weight is [C * m, 1, KH, KW], or [C * m, KH, KW]")
     channels = image.shape[image_dimensions(arranged)[0]]
@@ -125,14 +98,6 @@ def depthwise_conv2d(
         dilation=gaps,
         multiplier=shape[0] // channels,
     )
-
-
-def per_channel(image: Node, values: Node, layout: str) -> Any:
-    """A vector with an element for each channel, so that it broadcasts to images. Raises ShapeMismatchError."""
-    channels = image.shape[image_dimensions(layout)[0]]
-    if values.shape != (channels,):
-        raise ShapeMismatchError(f"bias of shape {values.shape} for a result of {channels} channels")
-    return views.reshape(values, (channels, 1, 1)) if layout == "NCHW" else values
 
 
 # -- pools ------------------------------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ import torch
 from tessera.dtypes import DType
 from tessera.lazy.structure import Shape
 from tessera.ops.emitter import Emitter, V
+from tessera.ops.geometry import single_image
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
 from tessera.ops.window_gradients import depthwise_gradient, no_gradient_of_extrema, sum_pool_gradient
 
 N: TypeAlias = Any
 
-LAYOUTS = ("NCHW", "NHWC")
 GEOMETRY: Named = {
     "kernel": (1, 1),
     "stride": (1, 1),
@@ -63,8 +63,7 @@ def window_result(
     layout, image = attributes["layout"], operands[0].shape
     if len(image) != 4:
         wanted = "[N, C, H, W]" if layout == "NCHW" else "[N, H, W, C]"
-        hint = "give a single image a first dimension of 1: x[None]"
-        raise shape_error(name, operands, f"images are {wanted}", [hint] if len(image) == 3 else [])
+        raise shape_error(name, operands, f"images are {wanted}", single_image(len(image)))
     channel, *sides = image_dimensions(layout)
     places = [window_extent(image[dimension], side, attributes) for side, dimension in enumerate(sides)]
     if min(places) < 1:

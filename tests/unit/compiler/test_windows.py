@@ -15,7 +15,7 @@ import tessera
 from tessera import autotune, grad, numerics, op, profile
 from tessera.compiler.inspection import choices_of, schedules_of
 from tessera.compiler.tuning import launches_of_operator
-from tessera.errors import ArgumentError, DeviceError, DTypeError, ShapeMismatchError
+from tessera.errors import ArgumentError, DeviceError, DTypeError, MemoryLimitError, ShapeMismatchError
 from tessera.ir.graph import GraphOperation
 from tessera.ops import oracle
 from tessera.scheduling.window_space import WindowProblem, space
@@ -299,10 +299,21 @@ def test_geometry_that_is_none_is_refused_at_the_call() -> None:
         op.depthwise_conv2d(x, weight.double())
     with pytest.raises(DTypeError, match="one floating-point dtype"):
         op.max_pool2d(x.int(), 3)
-    with pytest.raises(ShapeMismatchError, match=r"bias of shape \(3,\) for a result of 4 channels"):
+    with pytest.raises(ShapeMismatchError, match=r"bias of shape \(3,\) for 4 output channels"):
         op.depthwise_conv2d(x, weight, normal(3))
+    with pytest.raises(DTypeError, match="depthwise_conv2d: a bias of fp64 for results of fp32"):
+        op.depthwise_conv2d(x, weight, normal(4).double())
     with pytest.raises(ShapeMismatchError, match="statistics of shapes"):
         op.batch_norm(x, normal(3), normal(4))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_memory_short_is_an_error_before_anything_is_written(layout: Layout) -> None:
+    x, weight = arranged(normal(1, 16, 40, 40), layout), normal(16, 1, 3, 3)
+    out = torch.full(tuple(x.shape), 7.0)
+    with tessera.settings.override(memory_limit_bytes=1 << 12), pytest.raises(MemoryLimitError):
+        op.softmax(op.exp(op.depthwise_conv2d(x, weight, padding=1, layout=layout)), -1).eval(out)
+    assert (out == 7.0).all()
 
 
 def test_devices_without_such_kernels_are_named() -> None:
