@@ -127,6 +127,7 @@ class Case:
             dtype=self.dtype,
             group=Group(self.group, LAYERS_RATIO) if self.group else None,
             variants={"spectral": self.spectral} if layer in LARGE and self.dtype == "fp32" else {},
+            compiles=False,  # Inductor calls the packed convolution
         )
 
 

@@ -1,6 +1,7 @@
 """Linear layers of few rows, as decoding and small batches have them: Llama's and GPT-2's weights in fp32, bf16, int8.
 
-The weights are a frozen model's, so that everyone may pack them beforehand.
+The weights are a frozen model's, so that everyone may pack them beforehand. `torch.compile`, which takes long to tune,
+takes part for 1, 8 and 64 rows of two layers; for the others there are the libraries that it calls.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ LAYERS = (
     (768, 3072),
     (3072, 768),
 )
+COMPILED = ((4096, 4096), (768, 3072))
+"""The layers measured with all numbers of rows, and with `torch.compile`."""
 ROWS = (1, 2, 4, 8, 16, 32, 64)
+FEW_ROWS = (1, 8, 64)
 MOST = 127
 
 
@@ -104,6 +108,7 @@ class Layer:
             dtype=self.dtype,
             group=Group(f"{self.dtype} layers of 1 to 64 rows", LEAST),
             reference=_exact if self.dtype == "int8" else None,
+            compiles=(self.k, self.n) in COMPILED and self.rows in FEW_ROWS,
         )
 
 
@@ -153,7 +158,7 @@ def _layers(quick: bool) -> Iterator[Layer]:
         return
     for dtype in TOLERANCE:
         for k, n in LAYERS:
-            rows = ROWS if (k, n) in ((4096, 4096), (768, 3072)) else (1, 8, 64)
+            rows = ROWS if (k, n) in COMPILED else FEW_ROWS
             for count in rows:
                 yield Layer(count, k, n, dtype)
 

@@ -23,7 +23,7 @@ from bench.suites import products
 from bench.timing import Budget
 
 MEGA = 1e-6
-BUDGET = Budget(seconds=3.0, kept=9, limit_s=15.0)
+BUDGET = Budget(seconds=1.5, kept=9, limit_s=10.0)
 MEMORY_CONTENDERS = (contenders.OURS, contenders.COMPILED)
 
 
