@@ -64,7 +64,7 @@ def in_parts(
     )
     schedule = choice.schedule.replace(parts=1, parallel="batch")
     partial = Choice(subjects.partial, schedule, min(choice.workers, parts))
-    return Launch(first, partial), Launch(second, choose(subjects.joining, second))
+    return Launch(first, partial, call), Launch(second, choose(subjects.joining, second), call)
 
 
 def _cut(subject: Subject, spec: AttentionSpec, target: Target, joining: Callable[[], KernelItem]) -> Cut:

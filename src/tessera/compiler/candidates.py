@@ -11,6 +11,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backend.contract import KernelObject
 from tessera.compiler.arrays import Call, Storage, View
+from tessera.compiler.constants import operand_of
 from tessera.compiler.convolution import packed_weights_of, unpacked
 from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launcher import Launcher
@@ -109,19 +110,22 @@ def workload_of(call: Call, device: str = CPU) -> Workload:
     specs: list[OperandSpec] = []
     scalars: list[int] = []
     inputs: dict[int, torch.Tensor] = {}
-    packed = packed_weights_of(call)
+    weights = packed_weights_of(call)
     for index, (view, words) in enumerate(call.arguments):
         if view.is_scalar:
             number = scalar_bits(view.dtype)
             scalars.append(number[0])
             inputs.setdefault(item.loads[index][0], torch.tensor(number[1], dtype=view.dtype.torch, device=place))
             continue
-        if index == packed:
-            panels = tuple(words[: len(words) // 2])
-            element = call.shaped.pattern.arguments[index].dtype.name
-            specs.append(OperandSpec(panels, contiguous_strides(panels), element, "normal", item.loads[index][0]))
-            weights = unpacked(call, materialize(specs[-1]).to(place).tensor)
-            inputs.setdefault(item.loads[index][0], weights.to(view.dtype.torch))
+        argument = call.shaped.pattern.arguments[index]
+        if index == weights or argument.panels is not None:
+            shape = tuple(words[: len(words) // 2])
+            specs.append(
+                OperandSpec(shape, contiguous_strides(shape), argument.dtype.name, "normal", item.loads[index][0])
+            )
+            panels = materialize(specs[-1]).to(place).tensor
+            found = unpacked(call, panels).to(view.dtype.torch) if index == weights else operand_of(call, index, panels)
+            inputs.setdefault(item.loads[index][0], found)
             continue
         # An input that is read under two alignments is two operands of the same values.
         seed = item.loads[index][0] if index < loads else 0
@@ -141,8 +145,10 @@ def workload_of(call: Call, device: str = CPU) -> Workload:
 
 def _stored(reference: torch.Tensor, dtype: DType) -> torch.Tensor:
     """A reference in the range of its dtype: without infinities, what is too large for fp8_e4m3 becomes 448."""
+    if dtype is not fp8_e4m3:
+        return reference
     most = torch.finfo(dtype.torch).max
-    return reference.clamp(-most, most) if dtype is fp8_e4m3 else reference
+    return reference.clamp(-most, most)
 
 
 def scalar_bits(dtype: DType) -> tuple[int, float]:

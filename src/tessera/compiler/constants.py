@@ -158,6 +158,24 @@ def packed_note(call: Call) -> str:
     return ""
 
 
+def operand_of(call: Call, index: int, panels: torch.Tensor) -> torch.Tensor:
+    """The operand that panels hold, in the extents of the argument that they stand for."""
+    form, shaped = call.shaped.pattern.arguments[index].panels, call.shaped
+    assert form is not None
+    whole = panels if form.group > 1 else panels.unsqueeze(-1)
+    *batch, count, deep, width, group = whole.shape
+    places = range(len(batch))
+    rows = whole.permute(*places, len(batch) + 1, len(batch) + 3, len(batch), len(batch) + 2)
+    matrix = rows.reshape(*batch, deep * group, count * width)[..., : shaped.extents["k"], : shaped.extents["n"]]
+    view, alignment = call.arguments[index][0], call.item.loads[index][1]
+    rank = len(call.item.domain)
+    inner = [alignment.index(rank - 1), alignment.index(rank - (3 if shaped.pattern.turned else 2))]
+    outer = sorted(set(range(len(alignment))) - set(inner), key=lambda place: alignment[place] or 0)
+    order = [*outer, *inner]
+    apart = matrix.reshape(*[view.shape[place] for place in order])
+    return apart.permute(*[order.index(place) for place in range(len(order))])
+
+
 def _known_elsewhere(shaped: ShapedArrays, indices: Sequence[int]) -> bool:
     """Whether other arguments walk all axes of these: kernels read extents there."""
     others = {axis for place, axes in enumerate(shaped.axes) if place not in indices for axis in axes}

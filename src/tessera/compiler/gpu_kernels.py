@@ -215,7 +215,7 @@ class GpuKernelCompiler:
 
     def _rechosen(self, launch: Launch, unaligned: frozenset[int]) -> Launch:
         """A launch under a schedule that does not rely on the addresses of some slots."""
-        call, choice = launch
+        call, choice = launch.call, launch.choice
         if choice.subject.item.family != "contraction" or not any(
             view.storage.slot in unaligned for view, _ in call.arguments
         ):

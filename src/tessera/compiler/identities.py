@@ -41,6 +41,7 @@ def _signature(subject: Subject) -> tuple[str, tuple[str, ...], tuple[str, ...]]
         "scalar"
         if a.is_scalar
         else ",".join(f"{axis}{'' if s is None else s}" for axis, s in zip(a.axes, a.strides, strict=True))
+        + ("" if a.panels is None else f" panels {a.panels.width}x{a.panels.group}")
         for a in arguments
     )
     operator = subject.item.name.rsplit("_", 1)[0]

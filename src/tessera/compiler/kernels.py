@@ -16,7 +16,7 @@ from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.attention_parts import in_parts, is_cut
 from tessera.compiler.columns import FEW
-from tessera.compiler.constants import is_packed, packed_call
+from tessera.compiler.constants import packed_call
 from tessera.compiler.convolution import packed_weights, packed_weights_of, with_packing
 from tessera.compiler.copies import Copies
 from tessera.compiler.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
@@ -140,7 +140,7 @@ class KernelCompiler:
         if known is None:
             # A fixed order of sums may not depend on how many workers there are, so neither may the schedule.
             problem = subject.problem(call.shaped.extents, 1 if policy.fixed_order else threads)
-            if schedule is None and self.source is not None and not is_packed(call):
+            if schedule is None and self.source is not None:
                 schedule = self.source(self, call, problem)
             if schedule is None:
                 schedule = self.default_schedule(subject, problem)

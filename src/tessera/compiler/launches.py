@@ -32,10 +32,13 @@ class Choice(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One kernel launch before slots and arena offsets are known."""
+    """One kernel launch before slots and arena offsets are known. `whole` is the call that this is a step of, where it
+    takes several: that is what has a schedule to be chosen, and tuned.
+    """
 
     call: Call
     choice: Choice
+    whole: Call | None = None
 
     @property
     def subject(self) -> Subject:

@@ -64,8 +64,8 @@ def packed_by_all(
     )
     second = over_panels(call, index, form, panels)
     return (
-        Launch(first, choose(subject, first)),
-        Launch(second, again(second, choice.schedule.replace(pack_b=False))),
+        Launch(first, choose(subject, first), call),
+        Launch(second, again(second, choice.schedule.replace(pack_b=False)), call),
     )
 
 

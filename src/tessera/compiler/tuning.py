@@ -15,6 +15,7 @@ from tessera.compiler.arrays import Call
 from tessera.compiler.attention_parts import is_cut
 from tessera.compiler.binding import launches_of
 from tessera.compiler.candidates import extents_of_call, unfused_case, worker_launch, workload_of
+from tessera.compiler.constants import is_packed
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_tuning import gpu_arch, gpu_tuning_problem, is_tuned
 from tessera.compiler.identities import identify, product_shape
@@ -61,7 +62,7 @@ class CompilerBackend:
         per operand. Raises ArgumentError for what is no operator, and what the operator raises for shapes.
         """
         compiler = pipeline.compiler_of(None if device is None else device_named(device))
-        call = max(launches_of_operator(op, shapes, dtype, compiler), key=_work).call
+        call = _heaviest(launches_of_operator(op, shapes, dtype, compiler))
         if isinstance(compiler, GpuKernelCompiler):
             return gpu_tuning_problem(call, compiler)
         return tuning_problem(call, compiler)
@@ -73,7 +74,7 @@ def heaviest_problem(structure: Structure) -> TuningProblem | None:
     launches = launches_of(pipeline.program_of(structure), structure, compiler)
     if not launches:
         return None
-    call = max(launches, key=_work).call
+    call = _heaviest(launches)
     if isinstance(compiler, GpuKernelCompiler):
         return gpu_tuning_problem(call, compiler)
     return tuning_problem(call, compiler)
@@ -186,6 +187,12 @@ def tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | No
     return tuner.remembered(problem.identity, lambda found: set(found) == knobs and not space.violations(found))
 
 
+def _heaviest(launches: Sequence[Launch]) -> Call:
+    """The call with the most work: of one that takes several launches, all of it."""
+    heaviest = max(launches, key=_work)
+    return heaviest.call if heaviest.whole is None else heaviest.whole
+
+
 def _work(launch: Launch) -> float:
     facts = facts_of([launch])()[0]
     return facts.flops + facts.bytes
@@ -198,7 +205,9 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     problem = subject.problem(call.shaped.extents, workers)
     parts = compiler.parts(call.item)
     whole = compiler.space(subject, problem)
-    space = whole if parts is not None else whole.restricted({"fusion": [True]})
+    # The operations of a kernel over panels, one by one, would read the operand that these were made of.
+    apart = parts is not None and not is_packed(call)
+    space = whole if apart else whole.restricted({"fusion": [True]})
     model = compiler.model
     workload: list[Workload] = []
 
