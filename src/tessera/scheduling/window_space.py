@@ -216,8 +216,8 @@ def _by_columns(problem: WindowProblem) -> Schedule:
 
 
 def _by_channels(problem: WindowProblem) -> Schedule:
-    """In place where nearly all windows lie inside the image and their taps stay in registers, or where neighbouring
-    windows share little of it (those that are a step apart), else from a ring of rows.
+    """In place where nearly all windows lie inside the image, and their taps stay in registers or neighbouring windows
+    share little (those that are a step apart); else from a ring of rows.
     """
     height, width, _ = problem.result
     steps = max(problem.geometry.stride) > 1
@@ -231,10 +231,11 @@ def _by_channels(problem: WindowProblem) -> Schedule:
         buffering="direct",
         pipeline_depth=2 if steps else 3,
     )
-    if steps:
-        return in_place
-    taps = problem.taps * problem.free
-    if inside_share(in_place, problem) >= INSIDE and rows * columns + taps + 2 <= problem.target.vector_registers:
+    if all(problem.geometry.stride[side] > problem.geometry.reach(side) for side in (0, 1)):  # nothing is shared
+        vectors = _fitting(4, -(-problem.lanes // problem.vector))
+        return in_place.replace(rows=1, columns=1, vectorize=vectors, pipeline_depth=1)
+    held = rows * columns + problem.taps * problem.free + 2
+    if inside_share(in_place, problem) >= INSIDE and (steps or held <= problem.target.vector_registers):
         return in_place
     tile = _tile_of(((56, problem.vector), (28, problem.vector)), problem)
     ring = in_place.replace(tile=tile, rows=_fitting(2, height), buffering="rows", pipeline_depth=2)
