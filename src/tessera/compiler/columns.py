@@ -31,10 +31,13 @@ as long, or less.
 def is_turned(item: KernelItem, domain: Sequence[int], arrays: Arrays, most: int) -> bool:
     """Whether a product is made as its transpose; `domain` ends in its m, n and k, and `most` columns are few.
 
-    One whose tile the user asks for is left as it was written, and so are several of one A (`PlanCompiler.apart`).
+    One whose tile the user asks for is left as it was written, and so is what does not run as one kernel for few
+    columns: several products of one A, and one over a norm (`PlanCompiler.apart`).
     """
     m, n, k = domain[-3:]
-    if n > most or m <= most or (n > 1 and k < WORTH_TURNING * n) or _is_pinned(item) or len(item.products) > 1:
+    if n > most or m <= most or (n > 1 and k < WORTH_TURNING * n) or _is_pinned(item):
+        return False
+    if item.takes_rows or len(item.products) > 1:
         return False
     rows, depth = len(domain) - 3, len(domain) - 1
     matrices = [(view, place) for view, place in arrays[: len(item.loads)] if rows in place and depth in place]

@@ -24,7 +24,7 @@ from tessera.compiler.launches import AnyLaunch, Choice, Launch, Memory, kernel_
 from tessera.compiler.library_calls import library_call
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.reports import facts_of
-from tessera.compiler.splitting import parts_of, products_apart
+from tessera.compiler.splitting import products_apart, rows_apart
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.errors import CompileError, UnsupportedTargetError
@@ -53,7 +53,6 @@ class GpuKernelCompiler:
     """
 
     few_columns = 0
-    normalizes_rows = False
 
     def __init__(self, target: Target, driver: Driver | None = None, compile: Compile = kernel_objects) -> None:
         self.target, self.driver = target, driver
@@ -141,12 +140,10 @@ class GpuKernelCompiler:
         return [Launch(*step) for step in chunks]
 
     def apart(self, call: Call) -> Program | None:
-        """The products of a kernel that has several: GPUs form one after the other."""
+        """A norm and its product, which read whole rows; products of one A, which GPUs form one after the other."""
+        if call.item.takes_rows:
+            return rows_apart(call.item)
         return products_apart(call.item) if len(call.item.products) > 1 else None
-
-    def parts(self, item: KernelItem) -> Program | None:
-        """The operations of a fused kernel as kernels of their own; None where there is only one."""
-        return parts_of(item)
 
     def stages(
         self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]

@@ -28,7 +28,7 @@ from tessera.compiler.recipes import recipe
 from tessera.compiler.reports import facts_of
 from tessera.compiler.spectral_steps import OPERATOR as SPECTRAL
 from tessera.compiler.spectral_steps import spectral_step
-from tessera.compiler.splitting import parts_of, products_apart
+from tessera.compiler.splitting import products_apart, rows_apart
 from tessera.compiler.stages import Stages
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
@@ -91,7 +91,6 @@ class KernelCompiler:
     device = CPU
     largest_axis = UNLIMITED
     few_columns = FEW
-    normalizes_rows = True
 
     def __init__(self, target: Target, backend: LLVMBackend) -> None:
         self.target, self.backend = target, backend
@@ -209,13 +208,15 @@ class KernelCompiler:
         return Choice(subject, self.default_schedule(subject, problem), useful_workers(problem, problem.workers))
 
     def apart(self, call: Call) -> Program | None:
-        """The products of a kernel that has several as kernels of their own, where they cannot be formed together or
-        the model expects that to be slower.
+        """A norm and its product, or the products of one A, where these have few columns; such products also where
+        they cannot be formed together or the model expects that to be slower.
         """
-        if len(call.item.products) < 2:
+        item = call.item
+        several = len(item.products) > 1
+        if (several or item.takes_rows) and call.shaped.extents["n"] <= self.few_columns:
+            return rows_apart(item) if item.takes_rows else products_apart(item)
+        if not several:
             return None
-        if call.shaped.extents["n"] <= self.few_columns:
-            return products_apart(call.item)
         subject, workers = self.subject(call), worker_count()
         problem = subject.problem(call.shaped.extents, workers)
         assert isinstance(problem, ContractionProblem)
@@ -223,7 +224,7 @@ class KernelCompiler:
         together = self._together.get(key)
         if together is None:
             together = self._together[key] = self._is_formed_together(problem)
-        return None if together else products_apart(call.item)
+        return None if together else products_apart(item)
 
     def _is_formed_together(self, problem: ContractionProblem) -> bool:
         start = self.start(problem)
@@ -234,10 +235,6 @@ class KernelCompiler:
         apart = self.model.estimate(problem.apart, self.start(problem.apart))
         launches = (problem.products - 1) * apart.terms["launch"]
         return self.model.estimate(problem, start).seconds <= apart.seconds + launches
-
-    def parts(self, item: KernelItem) -> Program | None:
-        """The operations of a fused kernel as kernels of their own; None where there is only one."""
-        return parts_of(item)
 
     def stages(
         self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]

@@ -22,7 +22,7 @@ from tessera.compiler.launches import AnyLaunch, Choice, Launch, PlanCompiler, v
 from tessera.compiler.layout_views import words_of
 from tessera.compiler.program import Alignment, KernelItem, Program, ValueInfo
 from tessera.compiler.split_k import PARTS, part_arrays, split_product
-from tessera.compiler.splitting import rows_apart
+from tessera.compiler.splitting import parts_of
 from tessera.compiler.window_arrays import window_arrays, with_taps_along_lanes
 from tessera.dtypes import DType
 from tessera.errors import ScheduleError
@@ -78,16 +78,15 @@ class Launcher:
     ) -> None:
         """Adds the launch of a kernel under `schedule`, or the one chosen for it; none where nothing is written.
 
-        Under a schedule that says `fusion=False` the kernel's parts are launched instead.
+        What the device does not make in one kernel, a schedule that says `fusion=False` and stages that are faster put
+        other kernels in its place (docs/architecture.md, "One kernel or several").
         """
+        first = len(self.launches)
         domain = [self.extents[name] for name in item.domain]
         if all([0 in view.shape for view in outputs]):  # noqa: C419 - on the path of binding
             return
         arrays = [(inputs[index], alignment) for index, alignment in item.loads]
         arrays += list(zip(outputs, item.stores, strict=True))
-        if item.takes_rows and not (self.compiler.normalizes_rows and domain[-2] > self.compiler.few_columns):
-            self._launch_parts(rows_apart(item), inputs, outputs, None)
-            return
         if item.family == "window":
             arrays = with_taps_along_lanes(arrays, self._copied)
         if item.family in FAMILY_ARRAYS:
@@ -103,22 +102,21 @@ class Launcher:
                 return
             shaped = merged
         call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
-        first = len(self.launches)
         call = self.compiler.prepared(call, self.new, self.copy, self._note)
         apart = self.compiler.apart(call)
         if apart is not None:
-            self._launch_parts(apart, inputs, outputs, schedule)
+            self._launch_instead(first, apart, inputs, outputs, schedule)
             return
         choice = self.compiler.choose(call, schedule)
-        parts = None if choice.schedule.get("fusion", True) else self.compiler.parts(item)
-        if parts is None and schedule is None:
-            stages = self.compiler.stages(call, choice, self.extents, inputs, outputs)
-            if stages is not None:
-                self._launch_parts(stages, inputs, outputs, None)
-                return
+        parts = None if choice.schedule.get("fusion", True) else parts_of(item)
         if parts is not None:
-            del self.launches[first:]  # parts prepare their own
-            self._launch_parts(parts, inputs, outputs, choice.schedule)
+            self._launch_instead(first, parts, inputs, outputs, choice.schedule)
+            return
+        stages = None
+        if schedule is None:
+            stages = self.compiler.stages(call, choice, self.extents, inputs, outputs)
+        if stages is not None:
+            self._launch_instead(first, stages, inputs, outputs, None)
             return
         if choice.schedule.get(PARTS, 1) != 1:
             self._launch_split(item, inputs, outputs, choice.schedule)
@@ -171,11 +169,19 @@ class Launcher:
         self._run(rest, views, None)
         self.extents = outer
 
-    def _launch_parts(
-        self, parts: Program, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None
+    def _launch_instead(
+        self,
+        first: int,
+        program: Program,
+        inputs: Sequence[View],
+        outputs: Sequence[View],
+        schedule: Schedule | None,
     ) -> None:
-        """The parts of a fused kernel one by one; the matrix product among them keeps the kernel's schedule, if any."""
-        self._run(parts, {**dict(enumerate(inputs)), **dict(zip(parts.roots, outputs, strict=True))}, schedule)
+        """Other kernels in a fused one's place, whose launches from `first` on go: the new ones prepare their own. The
+        matrix product among them keeps the fused kernel's schedule, if any.
+        """
+        del self.launches[first:]
+        self._run(program, {**dict(enumerate(inputs)), **dict(zip(program.roots, outputs, strict=True))}, schedule)
 
     def _run(self, program: Program, views: dict[int, View], schedule: Schedule | None) -> None:
         """The kernels of a program over `views` of its arguments and roots; a product among them under `schedule`."""

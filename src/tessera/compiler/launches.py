@@ -102,10 +102,6 @@ class PlanCompiler(Protocol[PlanT_co]):
         """The largest extent that a kernel takes: dimensions are not merged beyond it."""
 
     @property
-    def normalizes_rows(self) -> bool:
-        """Whether products may normalize the rows of their first operand on the way."""
-
-    @property
     def few_columns(self) -> int:
         """Up to so many columns a matrix product is made as its transpose; 0 for never."""
 
@@ -130,15 +126,16 @@ class PlanCompiler(Protocol[PlanT_co]):
         """The launches that a call takes under a choice: itself, or several over workspaces that `new` makes."""
 
     def apart(self, call: Call) -> Program | None:
-        """The products of a kernel that has several as kernels of their own, where they are not formed together."""
-
-    def parts(self, item: KernelItem) -> Program | None:
-        """The operations of a fused kernel as kernels of their own; None where there is only one."""
+        """What runs in the place of a call that the device does not make in one kernel, under any schedule: a norm and
+        the product over it, the products of one A. None where it is one kernel.
+        """
 
     def stages(
         self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
     ) -> Program | None:
-        """The stages of a kernel of maps and reductions that are faster than it; None where it runs as one."""
+        """What runs in the place of a call because that is faster than the kernel under its choice: reductions apart
+        from dear maps, a norm apart from its product. None where it runs as one.
+        """
 
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""

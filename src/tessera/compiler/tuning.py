@@ -25,6 +25,7 @@ from tessera.compiler.packing import is_packed_by_all
 from tessera.compiler.program import KernelItem
 from tessera.compiler.reports import facts_of
 from tessera.compiler.revision import generator_revision
+from tessera.compiler.splitting import parts_of
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
 from tessera.errors import ArgumentError
@@ -203,7 +204,7 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     subject = compiler.subject(call)
     workers = 1 if current_policy().fixed_order else worker_count()
     problem = subject.problem(call.shaped.extents, workers)
-    parts = compiler.parts(call.item)
+    parts = parts_of(call.item)
     whole = compiler.space(subject, problem)
     # The operations of a kernel over panels, one by one, would read the operand that these were made of.
     apart = parts is not None and not is_packed(call)
@@ -225,7 +226,7 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
         if schedule["fusion"]:
             return seconds
         rates = model.machine(workers).byte_per_s
-        return seconds + _between_parts(call, compiler) / (rates["DRAM"] * workers)
+        return seconds + _between_parts(call) / (rates["DRAM"] * workers)
 
     identity = identity_of(subject, problem, call, compiler)
     return TuningProblem(identity, space, build, predict, generator_revision())
@@ -239,9 +240,9 @@ def identity_of(subject: Subject, problem: Problem, call: Call, compiler: Kernel
     return identify(subject, shape, kernel_family(problem).accumulation(problem), compiler.target.arch, problem.workers)
 
 
-def _between_parts(call: Call, compiler: KernelCompiler) -> float:
+def _between_parts(call: Call) -> float:
     """Bytes that unfused parts write for each other and read again."""
-    parts = compiler.parts(call.item)
+    parts = parts_of(call.item)
     if parts is None:
         return 0.0
     extents = extents_of_call(call)

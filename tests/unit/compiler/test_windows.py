@@ -120,6 +120,14 @@ def test_bias_batch_norm_and_activation_run_in_its_kernel() -> None:
     close(result, functional.silu(normed))
 
 
+def test_what_a_kernel_needs_first_is_made_once_where_its_operations_run_one_by_one() -> None:
+    x, weight = normal(1, 20, 16, 16).to(memory_format=torch.channels_last), normal(20, 1, 3, 3)
+    result = op.relu(op.depthwise_conv2d(x, weight, padding=1)).pin(fusion=False)
+    kernels = [choice.subject.item.name.rsplit("_", 1)[0] for choice in choices_of(result.structure)]
+    assert kernels == ["copy", "depthwise_conv2d", "relu"]
+    close(result, torch.relu(functional.conv2d(x.double(), weight.double(), padding=1, groups=20)))
+
+
 def test_results_do_not_depend_on_the_number_of_workers_nor_on_the_schedule() -> None:
     x, weight = normal(3, 40, 30, 40), normal(40, 5, 5)
     plain = op.depthwise_conv2d(x, weight, padding=2).torch()
