@@ -96,16 +96,15 @@ class RowStatistics:
         """Sums with the next `width` elements."""
         builder, rest = self.builder, width == NARROW
         writer.sizes["k"] = width
-        writer.enter({"k": k}, {"k": not rest})
         made = []
-        for value, total in zip(reductions, sums, strict=True):
-            element = writer.write(value.arguments[0], (1, width))
-            if rest:
-                inside = builder.mask(k, self.extent, (1, width), 1)
-                operands = [inside, element, self._neutral(value, width)]
-                element = builder.append(tile.SelectOp.create(operands=operands, result_types=[element.type]))
-            made.append(self._combine(value, total, element))
-        writer.leave()
+        with writer.inside({"k": k}, {"k": not rest}):
+            for value, total in zip(reductions, sums, strict=True):
+                element = writer.write(value.arguments[0], (1, width))
+                if rest:
+                    inside = builder.mask(k, self.extent, (1, width), 1)
+                    operands = [inside, element, self._neutral(value, width)]
+                    element = builder.append(tile.SelectOp.create(operands=operands, result_types=[element.type]))
+                made.append(self._combine(value, total, element))
         return tuple(made)
 
     def _neutral(self, value: Value, width: int) -> SSAValue:

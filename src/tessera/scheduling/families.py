@@ -103,8 +103,8 @@ def _attention_order(schedule: Schedule, problem: AttentionProblem) -> tuple[Kno
     return schedule["fusion"], schedule["lanes"], schedule["parts"], *blocks
 
 
-def _window_order(schedule: Schedule, problem: ConvolutionProblem) -> tuple[KnobValue, ...]:
-    return (schedule["fusion"],)  # the window and its channels are always walked in one order
+def _tap_order(schedule: Schedule, problem: ConvolutionProblem | WindowProblem) -> tuple[KnobValue, ...]:
+    return (schedule["fusion"],)  # taps, and the channels of each, are always walked in one order
 
 
 def _dtype_of_sums(problem: ContractionProblem | AttentionProblem | ConvolutionProblem) -> str:
@@ -148,7 +148,7 @@ FAMILIES: tuple[Family, ...] = (
         rules=convolution_space.RULES,
         start=convolution_space.default_schedule,
         work=convolution_work,
-        sum_order=_window_order,
+        sum_order=_tap_order,
         is_shared=lambda p: 2 * p.products >= PARALLEL_FLOPS,
         accumulation=_dtype_of_sums,
     ),
@@ -184,7 +184,7 @@ FAMILIES: tuple[Family, ...] = (
         rules=window_space.RULES,
         start=window_space.default_schedule,
         work=window_work,
-        sum_order=window_space.sum_order,
+        sum_order=_tap_order,
         is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
         accumulation=lambda p: "fp32",
     ),

@@ -191,13 +191,14 @@ class _PartialLowering(MapReduceLowering):
         axis, step = (1, self.width) if self.by_rows else (0, self.rows)
         shape = (self.rows, self.width)
         neutral = [builder.splat(identity(v.kind, v.dtype), v.dtype, shape) for v in self.reductions]
-        with builder.loop(start, end, step, neutral) as loop:
+        with (
+            builder.loop(start, end, step, neutral) as loop,
+            writer.inside({spec.reduced: loop.index}, {spec.reduced: False}),
+        ):
             loop.index.name_hint = spec.reduced
-            writer.enter({spec.reduced: loop.index}, {spec.reduced: False})
             loop.yielded = tuple(
                 self._combine(value, carried, self._masked(value, shape, loop.index, axis))
                 for value, carried in zip(self.reductions, loop.carried, strict=True)
             )
-            writer.leave()
         joined = zip(self.reductions, loop.results, strict=True)
         return [builder.reduce(tile, value.kind, axis) if step > 1 else tile for value, tile in joined]

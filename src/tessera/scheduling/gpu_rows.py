@@ -171,16 +171,17 @@ class MapReduceLowering(Grid):
             builder.splat(identity(value.kind, value.dtype), value.dtype, shape)
             for value, shape in zip(reductions, shapes, strict=True)
         ]
-        with builder.loop(builder.index(0), self._reduced_extent(), self.rows, neutral) as loop:
+        with (
+            builder.loop(builder.index(0), self._reduced_extent(), self.rows, neutral) as loop,
+            writer.inside({reduced: loop.index}, {reduced: False} if self.rows > 1 else {}),
+        ):
             loop.index.name_hint = reduced
-            writer.enter({reduced: loop.index}, {reduced: False} if self.rows > 1 else {})
             loop.yielded = tuple(
                 self._combine(value, carried, self._step(value, shape, loop.index))
                 for value, carried, shape in zip(reductions, loop.carried, shapes, strict=True)
             )
             for output in outputs:
                 self._store(output)
-            writer.leave()
         for value, result in zip(reductions, loop.results, strict=True):
             writer.define(value, builder.reduce(result, value.kind, 0) if self.rows > 1 else result)
 

@@ -131,7 +131,7 @@ class _MapReduceLowering:
         builder, spec = self.builder, self.spec
         if level < len(spec.outer):
             axis = spec.outer[level]
-            with builder.loop(*bounds[axis], 1) as loop, self._scope({axis: loop.index}, {}):
+            with builder.loop(*bounds[axis], 1) as loop, self.writer.inside({axis: loop.index}, {}):
                 self._outer(level + 1, bounds, grid)
         elif self.by_rows:
             if "" in bounds:  # one row in all: the grid has a single step, which some workers do not get
@@ -142,12 +142,6 @@ class _MapReduceLowering:
         else:
             for position, width, bounded in self._lane_blocks(*bounds[spec.lanes]):
                 self._lane_block(position, width, bounded)
-
-    @contextmanager
-    def _scope(self, indices: Mapping[str, SSAValue], in_bounds: Mapping[str, bool]) -> Iterator[None]:
-        self.writer.enter(indices, in_bounds)
-        yield
-        self.writer.leave()
 
     def _lane_blocks(self, lower: SSAValue, upper: SSAValue) -> Iterator[tuple[SSAValue, int, bool]]:
         """Opens a loop over whole blocks of lanes, then one over the masked rest; yields position, width, bounded."""
@@ -184,7 +178,7 @@ class _MapReduceLowering:
     # -- rows: the reduced axis is the lane axis ------------------------------------------------------------------
 
     def _row(self) -> None:
-        with self._scope({WALK: self.builder.index(0)}, {}):
+        with self.writer.inside({WALK: self.builder.index(0)}, {}):
             self._walk_row()
 
     def _walk_row(self) -> None:
@@ -232,7 +226,7 @@ class _MapReduceLowering:
         neutral = [builder.splat(identity(value.kind, value.dtype), value.dtype, (1, width)) for value in reductions]
         with (
             self._walk(lower, upper, width, reductions if bounded else (), neutral) as loop,
-            self._scope({spec.lanes: loop.index}, {spec.lanes: bounded}),
+            self.writer.inside({spec.lanes: loop.index}, {spec.lanes: bounded}),
         ):
             if self.ahead and bounded and stage == 1:
                 self._fetch_next_row(loop.index, width)
@@ -288,7 +282,7 @@ class _MapReduceLowering:
     def _lane_block(self, position: SSAValue, width: int, bounded: bool) -> None:
         spec = self.spec
         self.writer.sizes[spec.lanes] = width
-        with self._scope({spec.lanes: position, WALK: position}, {spec.lanes: bounded}):
+        with self.writer.inside({spec.lanes: position, WALK: position}, {spec.lanes: bounded}):
             last = max((output.value.stage for output in spec.outputs), default=0)
             for stage in range(last + 1):
                 self._column_pass(stage, width, bounded)
@@ -307,7 +301,7 @@ class _MapReduceLowering:
             upper = self.extents[spec.reduced]
             with (
                 self._walk(builder.index(0), upper, 1, reductions, neutral) as loop,
-                self._scope({spec.reduced: loop.index}, {}),
+                self.writer.inside({spec.reduced: loop.index}, {}),
             ):
                 loop.yielded = tuple(
                     self._combine(value, carried, writer.write(value.arguments[0], writer.shape(value)))

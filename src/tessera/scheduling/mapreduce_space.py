@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from tessera.scheduling.common_rules import STREAMED_BYTES, cache_bytes, cuts_for_several, streams_what_is_large
 from tessera.scheduling.knobs import Knob, Rule, Space
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
@@ -42,8 +43,6 @@ class MapReduceProblem:
         return self.outer, self.reduced, self.lanes, self.rows
 
 
-STREAMED_BYTES = 4 << 20
-"""The smallest result for which bypassing the caches is considered."""
 SCRATCH_COLUMNS = (0, 1024, 4096, 16384)
 
 
@@ -63,14 +62,6 @@ def _row_fits(schedule: Schedule, problem: MapReduceProblem) -> bool:
     return not keep or (problem.dear > 0 and problem.by_rows and -(-problem.lanes // lanes) * lanes <= keep)
 
 
-def _streams_out(schedule: Schedule, problem: MapReduceProblem) -> bool:
-    return not schedule["nontemporal"] or problem.bytes_out >= STREAMED_BYTES
-
-
-def _something_to_cut(schedule: Schedule, problem: MapReduceProblem) -> bool:
-    return schedule["parallel"] == "outer" or problem.workers > 1
-
-
 def _walks_rows_again(schedule: Schedule, problem: MapReduceProblem) -> bool:
     return not schedule["ahead"] or (problem.by_rows and problem.passes > 1)
 
@@ -80,8 +71,8 @@ RULES: tuple[Rule[MapReduceProblem], ...] = (
     Rule("vector-registers", "the vectors of one step must not spill much", _fits_registers),
     Rule("scratch-holds-row", "kept values need a scratch row at least as long as the data's", _row_fits),
     Rule("ahead-needs-passes", "the next row is fetched in a second pass along this one", _walks_rows_again),
-    Rule("one-worker", "the work of one worker is not cut along the lanes", _something_to_cut),
-    Rule("streaming-needs-size", "non-temporal stores only help results larger than the caches", _streams_out),
+    Rule("one-worker", "the work of one worker is not cut along the lanes", cuts_for_several),
+    Rule("streaming-needs-size", "non-temporal stores only help results larger than the caches", streams_what_is_large),
 )
 
 
@@ -149,12 +140,3 @@ def _transposed_tile(problem: MapReduceProblem, lanes: int) -> tuple[int, int]:
     while rows > 4 and (rows >= 2 * problem.rows or rows * problem.live > 2 * problem.target.vector_registers):
         rows //= 2
     return rows, columns
-
-
-def cache_bytes(target: Target) -> int:
-    """Size of the last cache: larger results are gone from it before anyone reads them, so that they may bypass it.
-
-    On Zen 4 (32 MiB of L3) a layer norm of 64 MiB gained a half by it, a copy two thirds.
-    """
-    sizes = [level.size_bytes for level in target.memory if level.name.startswith("L")]
-    return max(STREAMED_BYTES, *sizes) if sizes else 32 << 20

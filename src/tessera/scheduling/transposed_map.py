@@ -73,10 +73,8 @@ class _TransposedMap:
             self._blocks(bounds[self.rows], bounds[self.columns])
             return
         axis, *rest = outer
-        with self.builder.loop(*bounds[axis], 1) as loop:
-            self.writer.enter({axis: loop.index}, {})
+        with self.builder.loop(*bounds[axis], 1) as loop, self.writer.inside({axis: loop.index}, {}):
             self._walk(rest, bounds)
-            self.writer.leave()
 
     def _blocks(self, rows: Bounds, columns: Bounds) -> None:
         """Blocks of rows; of each the whole blocks of columns, of which a block that lacks rows has none, then those at
@@ -92,10 +90,9 @@ class _TransposedMap:
             for start, end, inside in ((lower, middle, True), (middle, upper, False)):
                 with builder.loop(start, end, width) as loop:
                     position = {self.rows: block.index, self.columns: loop.index}
-                    self.writer.enter(position, dict.fromkeys(position, inside))
-                    for output in self.spec.outputs:
-                        self._store(output.argument, output.value, inside)
-                    self.writer.leave()
+                    with self.writer.inside(position, dict.fromkeys(position, inside)):
+                        for output in self.spec.outputs:
+                            self._store(output.argument, output.value, inside)
 
     def _store(self, index: int, value: Value, inside: bool) -> None:
         argument, writer = self.spec.arguments[index], self.writer

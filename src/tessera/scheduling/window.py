@@ -75,7 +75,7 @@ class _WindowLowering:
     def _outer(self, axes: list[str], bounds: Mapping[str, Range]) -> None:
         if axes:
             axis, *rest = axes
-            with self.builder.loop(*bounds[axis], 1) as loop, self.tiles.scope({axis: loop.index}, {}):
+            with self.builder.loop(*bounds[axis], 1) as loop, self.tiles.writer.inside({axis: loop.index}, {}):
                 self._outer(rest, bounds)
         elif self.lane_is_column:
             with self.tiles.hoisted(self.spec.rows, self.spec.lanes):
@@ -112,7 +112,7 @@ class _WindowLowering:
     def _columns_along_lanes(self, rows: Range, lanes: Range) -> None:
         """The register tiles of a block: down rows, whose vectors lie far apart, from lanes to lanes."""
         for x, lanes_inside in self._steps(self._inside(1, lanes, self.width), lanes, self.width):
-            with self.tiles.scope({"x": x}, {"x": lanes_inside}):
+            with self.tiles.writer.inside({"x": x}, {"x": lanes_inside}):
                 for y, whole in self._steps(self._inside(0, rows, self.rows), rows, self.rows):
                     with self.tiles.at(y=y):
                         self.tiles.write((self.rows, 1), whole, True, whole, lanes_inside)
@@ -170,7 +170,7 @@ class _WindowLowering:
     def _lanes(self, x: SSAValue, lanes: Range, inside: bool) -> Iterator[None]:
         with (
             self.builder.loop(*lanes, self.width) as loop,
-            self.tiles.scope({self.spec.lanes: loop.index}, {self.spec.lanes: inside}),
+            self.tiles.writer.inside({self.spec.lanes: loop.index}, {self.spec.lanes: inside}),
             self.tiles.at(x=x),
         ):
             yield
@@ -202,7 +202,7 @@ class _WindowLowering:
         shape = self.rows, self.columns
         with (
             builder.loop(*lanes, self.width) as lane,
-            self.tiles.scope({axis: lane.index}, {axis: lanes_inside}),
+            self.tiles.writer.inside({axis: lane.index}, {axis: lanes_inside}),
             self.tiles.hoisted("y", "x"),
         ):
             if lanes_inside:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tessera.scheduling.common_rules import STREAMED_BYTES, cache_bytes, cuts_for_several, streams_what_is_large
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.knobs import Knob, Rule, Space
 from tessera.scheduling.machine import USABLE
-from tessera.scheduling.mapreduce_space import STREAMED_BYTES, cache_bytes
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import Geometry, WindowSpec
 from tessera.scheduling.window_buffer import LINE, ring_shape
@@ -147,14 +147,6 @@ def _useful(schedule: Schedule, problem: WindowProblem) -> bool:
     return rows <= max(32, 2 * problem.rows) and lanes <= max(32, 2 * problem.vector, 2 * problem.lanes)
 
 
-def _streams_out(schedule: Schedule, problem: WindowProblem) -> bool:
-    return not schedule["nontemporal"] or problem.bytes_out >= STREAMED_BYTES
-
-
-def _something_to_cut(schedule: Schedule, problem: WindowProblem) -> bool:
-    return schedule["parallel"] == "outer" or problem.workers > 1
-
-
 RULES: tuple[Rule[WindowProblem], ...] = (
     Rule("vector-registers", "the sums of a register tile and the vectors they are made of must not spill", _registers),
     Rule("whole-vectors", "a block holds whole steps of vectors, of which most lanes are used", _lanes),
@@ -162,8 +154,8 @@ RULES: tuple[Rule[WindowProblem], ...] = (
     Rule("channels-along-vectors", "only then a register tile has columns, or a ring of rows", _channels),
     Rule("ring-fits-cache", "the ring of rows takes at most half of the second cache", _ring_fits),
     Rule("tile-within-problem", "a block is at most twice as large as the result, or as small as blocks get", _useful),
-    Rule("one-worker", "the work of one worker is not cut along the rows", _something_to_cut),
-    Rule("streaming-needs-size", "non-temporal stores only help results larger than the caches", _streams_out),
+    Rule("one-worker", "the work of one worker is not cut along the rows", cuts_for_several),
+    Rule("streaming-needs-size", "non-temporal stores only help results larger than the caches", streams_what_is_large),
 )
 
 TILES = ((28, 16), (56, 16), (28, 32), (8, 64), (32, 32), (32, 64), (64, 64), (128, 64), (64, 256), (128, 1024))
@@ -257,8 +249,3 @@ def inside_share(schedule: Mapping[str, KnobValue], problem: WindowProblem) -> f
         edges = -(-before // step) * 2 * step if before else 0
         share *= max(0.0, 1 - (edges + (extent % step if not before else 0)) / extent)
     return share
-
-
-def sum_order(schedule: Schedule, problem: WindowProblem) -> tuple[KnobValue, ...]:
-    """What decides the bits of a result: taps are added up one after the other under any schedule."""
-    return (schedule["fusion"],)

@@ -70,13 +70,6 @@ class RegisterTiles:
             self.buffer = RowBuffer(schedule, spec.geometry, width, builder, self.held.dtype, self, extents)
 
     @contextmanager
-    def scope(self, indices: Mapping[str, SSAValue], in_bounds: Mapping[str, bool]) -> Iterator[None]:
-        """A scope of the writer."""
-        self.writer.enter(indices, in_bounds)
-        yield
-        self.writer.leave()
-
-    @contextmanager
     def at(self, **origin: SSAValue) -> Iterator[None]:
         """The row y, or the column x, of the first result of tiles. Not a scope: each result has a place of its own."""
         before = self.origin
@@ -90,7 +83,7 @@ class RegisterTiles:
         for value in self.operands.free:
             if value.axes.isdisjoint(inner):
                 for tap in self.geometry.taps:
-                    with self.scope(self._tap_position(tap), {}):
+                    with self.writer.inside(self._tap_position(tap), {}):
                         self.operands.written[value, tap] = self.writer.write(value)
         yield
         self.operands.written.clear()
@@ -157,13 +150,13 @@ class RegisterTiles:
 
     def read(self, pixel: Mapping[str, SSAValue], lane: SSAValue, lanes_inside: bool) -> SSAValue:
         """The vector from channel `lane` on of a pixel inside the image, as the ring of rows holds it."""
-        with self.scope({self.spec.lanes: lane}, {}):
+        with self.writer.inside({self.spec.lanes: lane}, {}):
             self.writer.define(self.window, self._load(pixel, (True, lanes_inside)))
             return self.writer.write(self.held, (1, self.width))
 
     def outside(self) -> SSAValue:
         """What the ring holds of places outside the image."""
-        with self.scope({}, {}):
+        with self.writer.inside({}, {}):
             self.writer.define(self.window, self._outside())
             return self.writer.write(self.held, (1, self.width))
 
@@ -209,7 +202,7 @@ class RegisterTiles:
     def _add_up(self, reads: Sequence[Read], inside: tuple[bool, bool] | None, sums: Sums) -> None:
         """Reads vectors of the image, or where `inside` is None what lies outside it, and adds them up."""
         for place, users in reads:
-            with self.scope({}, {}):
+            with self.writer.inside({}, {}):
                 if self.buffer is not None:
                     x, lane = self.origin["x"], self.writer.position(self.spec.lanes)
                     self.writer.define(self.held, self.buffer.load(place, x, lane))
@@ -237,7 +230,7 @@ class RegisterTiles:
     def _accumulate(self, place: Place, tap: Tap, own: Mapping[Value, SSAValue], sums: Sums) -> None:
         """Adds what one input vector is worth to one result through one tap."""
         builder, writer, shape = self.builder, self.writer, (1, self.width)
-        with self.scope({**self._tap_position(tap), **self._result(place)}, {}):
+        with self.writer.inside({**self._tap_position(tap), **self._result(place)}, {}):
             for value, written in own.items():
                 writer.define(value, written)
             for value in self.operands.free:
@@ -281,7 +274,7 @@ class RegisterTiles:
         stores = []
         for place in places:
             position = self._result(place)
-            with self.scope(position if end is None else self._dropped(position, end), {spec.rows: inside}):
+            with self.writer.inside(position if end is None else self._dropped(position, end), {spec.rows: inside}):
                 for reduction in self.reductions:
                     writer.define(reduction, sums[reduction, place])
                 for output in spec.outputs:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from xdsl.dialects import arith, memref
@@ -115,16 +116,18 @@ class TileWriter:
 
     # -- scopes ---------------------------------------------------------------------------------------------------
 
-    def enter(self, indices: Mapping[str, SSAValue], in_bounds: Mapping[str, bool]) -> Scope:
-        """A scope for the block that the builder has just opened; leave it with `leave`."""
+    def enter(self, indices: Mapping[str, SSAValue], in_bounds: Mapping[str, bool]) -> None:
+        """A scope for the block that the builder has just opened, up to the end of what is written."""
         axes = self.scope.axes | set(indices)
         self.scope = Scope(axes, len(self.builder.blocks) - 1, dict(indices), dict(in_bounds), self.scope)
-        return self.scope
 
-    def leave(self) -> None:
-        """Back to the enclosing scope."""
-        assert self.scope.parent is not None
-        self.scope = self.scope.parent
+    @contextmanager
+    def inside(self, indices: Mapping[str, SSAValue], in_bounds: Mapping[str, bool]) -> Iterator[None]:
+        """The same for a while: then the enclosing scope is the current one again."""
+        outer = self.scope
+        self.enter(indices, in_bounds)
+        yield
+        self.scope = outer
 
     def define(self, value: Value, ssa: SSAValue) -> None:
         """Says that `value` is `ssa` from here on, in the current scope."""

@@ -28,6 +28,7 @@ BROKEN: dict[str, tuple[contraction_space.ContractionProblem, dict[str, KnobValu
     "scratch-memory": (SQUARE, {"tile": (768, 4096, 16384)}),
     "sums-have-a-place": (NARROW, {"tile": (48, 128, 128)}),
     "prologue-needs-packing": (MAPPED, {"pack_a": False}),
+    "whole-rows": (replace(SQUARE, a_mapped=True, a_walks=1), {"tile": (144, 512, 256)}),
     "dots-along-k": (SQUARE, {"order": "dots", "micro": (1, 2), "pack_a": False, "pack_b": False}),
     "batch-to-split": (SQUARE, {"parallel": "batch"}),
     "packed-constant": (replace(SQUARE, b_panels=32), {"pack_b": True}),
