@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call
+from tessera.ops.views import is_one_of
 
 Pair: TypeAlias = tuple[int, int]
 
@@ -21,7 +22,7 @@ LAYOUTS: Final = ("NCHW", "NHWC")
 
 def checked_layout(name: str, layout: object) -> str:
     """The layout. Raises ArgumentError (E_ARGUMENT) for what is none."""
-    if layout not in LAYOUTS:
+    if not is_one_of(layout, LAYOUTS):
         raise ArgumentError(f"{name}: layout={layout!r}", hints=['"NCHW" or "NHWC"'])
     return str(layout)
 
