@@ -53,17 +53,17 @@ def paddings(name: str, padding: object, window: Pair, stride: Pair, dilation: P
     """Rows and columns of zeros: top, left, bottom, right. "same" keeps the image's size, with the odd row or column
     at the end, as torch has it. Raises ArgumentError (E_ARGUMENT) for what means nothing, and "same" with a stride.
     """
+    if not isinstance(padding, str):
+        rows, columns = pair(name, "padding", padding, 0)
+        return rows, columns, rows, columns
     if padding == "valid":
         return 0, 0, 0, 0
-    if padding == "same":
-        if stride != (1, 1):
-            raise ArgumentError(f'{name}: padding="same" with a stride', hints=["give the padding in pixels"])
-        rows, columns = (d * (size - 1) for size, d in zip(window, dilation, strict=True))
-        return rows // 2, columns // 2, rows - rows // 2, columns - columns // 2
-    if isinstance(padding, str):
+    if padding != "same":
         raise ArgumentError(f"{name}: padding={padding!r}", hints=['a number, a pair, "same" or "valid"'])
-    rows, columns = pair(name, "padding", padding, 0)
-    return rows, columns, rows, columns
+    if stride != (1, 1):
+        raise ArgumentError(f'{name}: padding="same" with a stride', hints=["give the padding in pixels"])
+    rows, columns = (d * (size - 1) for size, d in zip(window, dilation, strict=True))
+    return rows // 2, columns // 2, rows - rows // 2, columns - columns // 2
 
 
 def with_bias(name: str, result: Any, bias: Node, channels_first: bool) -> Any:
