@@ -196,8 +196,20 @@ class Launcher:
     def _launch_on_copies(
         self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None
     ) -> None:
-        """A reduction over several dimensions that do not merge runs over contiguous copies of its inputs."""
-        self.launch(item, [self._copied(view) for view in inputs], outputs, schedule)
+        """A reduction over several dimensions that do not merge runs over contiguous copies of its inputs; where these
+        do not merge either (a bias of channels in a sum over whole images, a result that is a part of another),
+        operation by operation.
+        """
+        views = [view._replace(strides=contiguous_strides(view.shape)) for view in inputs]
+        arrays = [(views[index], alignment) for index, alignment in item.loads]
+        arrays += list(zip(outputs, item.stores, strict=True))
+        domain = [self.extents[name] for name in item.domain]
+        merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
+        parts = parts_of(item) if merged is None else None
+        if parts is None:
+            self.launch(item, [self._copied(view) for view in inputs], outputs, schedule)
+        else:
+            self._launch_instead(len(self.launches), parts, inputs, outputs, schedule)
 
     def _copied(self, view: View, strides: Shape | None = None) -> View:
         """A copy of a view in memory of the plan, in these strides; contiguous by default."""

@@ -353,9 +353,23 @@ def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain
             full = (*full[:-1], None)
     else:
         full = operand_alignment(op, index, result, rank)
+        if family == "elementwise":
+            full = _unrepeated(op, shape, full)
     return tuple(
         None if extent == 1 and axis is not None and _broadcasts(axis, domain) else axis
         for axis, extent in zip(full, shape, strict=True)
+    )
+
+
+def _unrepeated(op: GraphOperation, shape: Sequence[int], alignment: Alignment) -> Alignment:
+    """The alignment of a map's operand without the dimensions along which the map repeats it: a prologue walks a
+    product's k, of which the domain does not tell whether it is 1.
+    """
+    made = op.result.type
+    assert isinstance(made, TensorType)
+    wide = made.get_shape()[made.get_num_dims() - len(shape) :]
+    return tuple(
+        None if extent == 1 != result else axis for axis, extent, result in zip(alignment, shape, wide, strict=True)
     )
 
 
@@ -375,5 +389,5 @@ def _attention_alignment(index: int, own: int, rank: int) -> Alignment:
 
 
 def _broadcasts(axis: int, domain: tuple[str, ...]) -> bool:
-    """Whether an extent of 1 is repeated along a domain dimension (a contraction's k, past the end, never repeats)."""
+    """Whether an extent of 1 is repeated along a domain dimension (past the end there are those of operands alone)."""
     return axis < len(domain) and domain[axis] != "1"

@@ -63,17 +63,18 @@ def sink_through_window(operation: GraphOperation, rewriter: Rewriter) -> SSAVal
     return rewriter.create("transpose", [made], {"permutation": TO_FIRST, **place_in_form(source)})
 
 
-#   mean(transpose(x, p), axes)  ->  mean(x, p[axes])      (x an image; what is left has the same order)
+#   mean(transpose(x, p), axes)  ->  mean(x, p[axes])      (x an image; what is left has the same order, what is
+#                                                            reduced lies side by side)
 def sink_into_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
     source = made_by(operation.inputs[0], "transpose")
     if source is None or operation.operator == "argmax" or operation.attribute("keepdims", False):
         return None
     permutation, axes = source.integers("permutation"), operation.integers("axes")
     left = [place for dimension, place in enumerate(permutation) if dimension not in axes]
-    if left != sorted(left) or not _is_image(source.inputs[0]):
+    moved = tuple(sorted(permutation[axis] for axis in axes))
+    if left != sorted(left) or moved[-1] - moved[0] >= len(moved) or not _is_image(source.inputs[0]):
         return None
     kept = {name: value for name, value in operation.attributes.items() if name != "dims"}
-    moved = tuple(sorted(permutation[axis] for axis in axes))
     return rewriter.create(operation.operator, [source.inputs[0]], {**kept, "axes": moved})
 
 
