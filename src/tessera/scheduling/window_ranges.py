@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import IntegerAttr, i1
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import SSAValue
 
 from tessera.scheduling.builder import TileBuilder
 
@@ -21,20 +19,6 @@ class Ranges:
 
     def __init__(self, builder: TileBuilder) -> None:
         self.builder = builder
-
-    def negated(self, condition: SSAValue) -> SSAValue:
-        """Whether a condition does not hold."""
-        true = self.builder.append(arith.ConstantOp(IntegerAttr(1, i1)))
-        return self.builder.append(arith.XOrIOp(condition, true))
-
-    @contextmanager
-    def when(self, condition: SSAValue) -> Iterator[None]:
-        """What is written inside runs where a condition holds."""
-        block = Block()
-        with self.builder.open(block):
-            yield
-            self.builder.attach(scf.YieldOp())
-        self.builder.attach(scf.IfOp(condition, [], Region(block)))
 
     def within(self, index: SSAValue, extent: SSAValue) -> SSAValue:
         """Whether an index lies in an extent."""

@@ -122,7 +122,7 @@ FAMILIES: dict[str, tuple[int, Callable[[int], Operands], Callable[..., Any]]] =
     "rms_norm": (2, lambda n: (normal(n, n + 1), normal(n + 1)), op.rms_norm),
     "batch_norm": (2, lambda n: (normal(2, n, n, n), normal(n), normal(n).abs()), op.batch_norm),
     "norms before products": (2, lambda n: (normal(n, 64), normal(64)), lambda x, w: op.matmul(op.rms_norm(x, w), W)),
-    "gated products": (3, lambda n: (normal(n, 64),), lambda x: op.silu(op.matmul(x, W)) * op.matmul(x, V)),
+    "gated products": (6, lambda n: (normal(n, 64),), lambda x: op.silu(op.matmul(x, W)) * op.matmul(x, V)),
     "cross_entropy": (3, lambda n: (normal(n, n + 1), some(n, n)), op.cross_entropy),
     "rope": (6, lambda n: (normal(1, 2, n, 16),), op.rope),
     "pad": (6, lambda n: (normal(n, n + 1),), lambda x: op.pad(x, (x.shape[0] - 7, 2), value=0.25 * x.shape[0])),
