@@ -53,6 +53,7 @@ class GpuKernelCompiler:
     """
 
     few_columns = 0
+    few_columns_of_pairs = 0
 
     def __init__(self, target: Target, driver: Driver | None = None, compile: Compile = kernel_objects) -> None:
         self.target, self.driver = target, driver

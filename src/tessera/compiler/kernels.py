@@ -15,7 +15,7 @@ from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.attention_parts import in_parts, is_cut
-from tessera.compiler.columns import FEW
+from tessera.compiler.columns import FEW, FEW_OF_PAIRS
 from tessera.compiler.constants import packed_call
 from tessera.compiler.convolution import packed_weights, packed_weights_of, with_packing
 from tessera.compiler.copies import Copies
@@ -94,6 +94,7 @@ class KernelCompiler:
 
     def __init__(self, target: Target, backend: LLVMBackend) -> None:
         self.target, self.backend = target, backend
+        self.few_columns_of_pairs = FEW_OF_PAIRS if target.has_avx512bf16 else FEW
         self.source: ScheduleSource | None = None
         self._chosen: dict[object, Choice] = {}
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()

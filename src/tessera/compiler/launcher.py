@@ -92,7 +92,8 @@ class Launcher:
         if item.family in FAMILY_ARRAYS:
             arrays = [(self._readable(view, place, item), place) for view, place in arrays]
             layout = item.family
-            if layout == "contraction" and is_turned(item, domain, arrays, self.compiler.few_columns):
+            few = self.compiler.few_columns, self.compiler.few_columns_of_pairs
+            if layout == "contraction" and is_turned(item, domain, arrays, *few):
                 layout, arrays = TURNED, with_columns_along_k(item, domain, arrays, self._copied)
             shaped = FAMILY_ARRAYS[layout](item, domain, arrays)
         else:

@@ -105,6 +105,10 @@ class PlanCompiler(Protocol[PlanT_co]):
     def few_columns(self) -> int:
         """Up to so many columns a matrix product is made as its transpose; 0 for never."""
 
+    @property
+    def few_columns_of_pairs(self) -> int:
+        """The same where bf16 is multiplied in pairs."""
+
     def over_constants(self, call: Call) -> Call:
         """The call as it runs: over copies of the constants among its operands, where these are faster to read."""
 

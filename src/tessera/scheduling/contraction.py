@@ -135,11 +135,8 @@ class _ContractionLowering:
         b = self._stage_b(pc, depth, jc, width) if self.pack_b else Operand(self.spec.b, self.element, None, 0)
         with builder.loop(*rows, self.mc) as ic:
             height = builder.minimum(builder.index(self.mc), builder.sub(rows[1], ic.index))
-            a = (
-                self._stage_a(ic.index, height, pc, depth)
-                if self.pack_a
-                else Operand(self.spec.a, self.element, None, 0)
-            )
+            in_place = Operand(self.spec.a, self.element, None, 0)
+            a = self._stage_a(ic.index, height, pc, depth) if self.pack_a else in_place
             corner = Corner(ic.index, height, jc, width, pc, depth)
             if self.rows_outer:
                 self._over_rows(
@@ -265,13 +262,13 @@ class _ContractionLowering:
         b_panel = builder.floor_div(jr, builder.index(self.nr)) if b.panel else jr
 
         def step(k: SSAValue, sums: Sequence[SSAValue], whole: bool) -> list[SSAValue]:
-            left = self._load_a(a, corner, a_panel, m, k, mr)
+            left = self._load_a(a, corner, a_panel, m, k, mr, whole)
             right = self._load_b(b, corner, b_panel, n, k, whole)
             acc = builder.mma(left, right, sums[0], mr, self.width, self.k_step, self.element, self.quads)
             return [acc, *[self._offset(right, offset) for offset in sums[1:]]]
 
-        # Pairs of rows of B read in place: a last row without a partner is a step of its own.
-        lone_row = self.pairs and b.staged is None and not self.packed
+        # Pairs read in place, of A's columns or B's rows: a last one without a partner is a step of its own.
+        lone_row = self.pairs and (a.staged is None or (b.staged is None and not self.packed))
         pairs = builder.floor_div(corner.depth, builder.index(2)) if lone_row else None
         depth = corner.depth if pairs is None else builder.mul(pairs, builder.index(2))
         acc, *offsets = self._summed(depth, zeros, lambda k, sums: step(k, sums, True))
@@ -328,20 +325,22 @@ class _ContractionLowering:
         dims = argument.axes.index("m"), argument.axes.index("n")
         return Place(self.arguments[output.argument].value, indices, dims, (False, False))
 
-    def _load_a(self, a: Operand, corner: Corner, panel: SSAValue, m: SSAValue, k: SSAValue, mr: int) -> SSAValue:
+    def _load_a(
+        self, a: Operand, corner: Corner, panel: SSAValue, m: SSAValue, k: SSAValue, mr: int, whole: bool
+    ) -> SSAValue:
         builder, shape = self.builder, (mr, self.k_step)
         if a.staged is None:
             at = {"m": m, "k": builder.add(corner.pc, k)}
-            writer = self._writer({"m": mr, "k": self.k_step}, at, {"m": False, "k": self.k_step == 1})
+            writer = self._writer({"m": mr, "k": self.k_step}, at, {"m": False, "k": whole})
             # Rows past the end are never stored; the missing half of a last pair must be zero.
-            writer.any_outside = self.k_step == 1
+            writer.any_outside = whole
             return writer.write(self._element(a.value), shape)
         if a.panel:
             return builder.load(a.staged, [panel, k, builder.index(0)], [2, 1], shape, [True, True])
         return builder.load(a.staged, [panel, k], [0, 1], shape, [True, True])
 
     def _load_b(self, b: Operand, corner: Corner, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool) -> SSAValue:
-        """`k_step` rows of B; `whole` says that all of them lie inside its extent of K."""
+        """`k_step` rows of B; `whole`, here and of A, says that all of them lie inside the extent of K."""
         builder, shape, zero = self.builder, (self.k_step, self.nr), self.builder.index(0)
         if self.packed:
             row, batch = builder.add(corner.pc, k), self.batch_position

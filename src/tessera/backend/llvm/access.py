@@ -22,7 +22,7 @@ from tessera.backend.llvm.parts import (
     store_part,
 )
 from tessera.backend.llvm.transposition import transpose
-from tessera.backend.llvm.values import Index, Streamed, Tile, constant_index
+from tessera.backend.llvm.values import GROUP_BYTES, Index, Streamed, Tile, constant_index
 
 MASKED_ROWS = 2
 """Rows that are rather read under masks, where these are free: the innermost loop of a product of bf16 pairs."""
@@ -31,6 +31,8 @@ MASKED_ROWS = 2
 def read(generator: Generator, at: Window, fill: str | None) -> Tile:
     """The tile under a window; elements outside are `fill`, or anything where that is None."""
     size = at.element.size
+    if fill is None and at.rows.checked and _is_a_broadcast(at):
+        return _read_nearest(generator, at)
     if at.columns.size == 1:
         return _read_scalars(generator, at, fill)
     if at.columns.stride == size:
@@ -44,12 +46,23 @@ def read(generator: Generator, at: Window, fill: str | None) -> Tile:
     return _read_rows(generator, at, fill, gather_part)
 
 
+def _is_a_broadcast(at: Window) -> bool:
+    """Whether a row is what instructions broadcast, an element or a pair of bf16, and lies inside along its columns."""
+    size, columns = at.element.size, at.columns
+    pair = columns.size == 2 and columns.size * size == GROUP_BYTES and columns.stride == size
+    return (columns.size == 1 or pair) and not columns.checked
+
+
+def _read_nearest(generator: Generator, at: Window) -> Tile:
+    """Rows outside read the nearest one inside: their addresses need no condition where they are used."""
+    rows, columns = at.rows, at.columns.size
+    offsets = [_clamped_offset(generator, rows, row) for row in range(rows.size)]
+    pointers = at.row_pointers(generator.emitter, offsets)
+    return Tile(at.element, columns, tuple((load(generator, at.element, each, columns),) for each in pointers))
+
+
 def _read_scalars(generator: Generator, at: Window, fill: str | None) -> Tile:
     emitter, rows, element = generator.emitter, at.rows, at.element
-    if fill is None and rows.checked and not at.columns.checked:
-        # Rows outside read the nearest one inside: their addresses need no condition where they are used.
-        pointers = at.row_pointers(emitter, [_clamped_offset(generator, rows, row) for row in range(rows.size)])
-        return Tile(element, 1, tuple((load(generator, element, pointer, 1),) for pointer in pointers))
     column_inside = at.columns.inside(emitter, 0)
     pointers = at.row_pointers(emitter)
     values = []
@@ -199,12 +212,14 @@ def write(generator: Generator, at: Window, value: Tile, nontemporal: bool = Fal
         return []
 
     whole = at.whole(emitter)
+    # Rows of one vector are stored twice, with masks and without: a product by few columns overhangs everywhere.
+    narrow = len(widths) == 1 and emitter.target.has_avx512
     if whole == "true":
         rows(False, at.row_pointers(emitter), nontemporal and contiguous)
-    elif at.rows.size > 1 and at.columns.size > 1 and contiguous:
+    elif at.rows.size > 1 and at.columns.size > 1 and contiguous and not narrow:
         rows(False, _detour(generator, at, whole, fill=None, fetch=False), past_caches=False)
         emitter.branch(whole, _nothing, lambda: _bring_back(generator, at))
-    elif emitter.target.has_avx512:
+    elif emitter.target.has_avx512 and at.rows.size == 1:
         rows(True, at.row_pointers(emitter), past_caches=False)
     else:
         # Without AVX-512 a masked store is slow on many CPUs even where its mask is full.
