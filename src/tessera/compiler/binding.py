@@ -101,7 +101,7 @@ class _Binder(Launcher):
         strides = shared_order(shape, [(inputs[index], alignment) for index, alignment in item.loads])
         if strides is None or any(store != tuple(range(rank)) for store in item.stores):
             return None
-        inner = strides.index(1)
+        inner = next(dimension for dimension, stride in enumerate(strides) if stride == 1 != shape[dimension])
         free = [takes_any_order(value, inner, self.places.readers, self.program.roots) for value in item.outputs]
         return strides if all(free) else None
 

@@ -82,7 +82,9 @@ def writable_leaf(memory: object, role: str) -> Leaf:
 
 
 def refuse_repeated(leaf: Leaf, role: str) -> None:
-    """Raises ArgumentError (E_ARGUMENT) for memory of which two elements may be one."""
+    """Raises ArgumentError (E_ARGUMENT) for memory of which two elements may be one: none are in an empty tensor."""
+    if 0 in leaf.shape:
+        return
     reached = 1
     for extent, stride in sorted(zip(leaf.shape, leaf.strides, strict=True), key=lambda pair: pair[1]):
         # Sufficient for distinct elements: each stride steps over all that the smaller ones reach.

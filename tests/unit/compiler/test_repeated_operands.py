@@ -79,3 +79,10 @@ def test_a_pooled_image_is_reduced_over_dimensions_that_lie_apart_in_memory() ->
     x = drawn(2, 3, 5, 7)
     pooled = op.transpose(op.max_pool2d(x.float(), 1), (1, 3, 0, 2))
     assert_close(op.mean(pooled, axis=(0, 1, 2)), x.mean((0, 1, 3)))
+
+
+def test_empty_outputs_may_have_any_strides() -> None:
+    out = torch.empty(0, 3).t()
+    assert (op.tensor(torch.empty(3, 0)) + 1).eval(out=out).shape == (3, 0)
+    strided = torch.empty(4, 0, 2)[:, :, 0]
+    assert (op.tensor(torch.empty(4, 0)) + 1).eval(out=strided).shape == (4, 0)
