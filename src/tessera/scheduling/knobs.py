@@ -63,6 +63,11 @@ class Space(Generic[Problem]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {knob.name: knob for knob in self.knobs})
 
+    @property
+    def size(self) -> int:
+        """Number of combinations of the knobs' choices, legal or not."""
+        return math.prod(len(knob.choices) for knob in self.knobs)
+
     def violations(self, schedule: Schedule) -> tuple[str, ...]:
         """Names of the rules that `schedule` breaks; empty means legal."""
         return tuple(rule.name for rule in self.rules if not rule.holds(schedule, self.problem))
@@ -86,7 +91,7 @@ class Space(Generic[Problem]):
     def _combinations(self, most: int | None) -> Iterator[Schedule]:
         """All combinations of the choices, legal or not; where there are more than `most`, that many at random."""
         names = [knob.name for knob in self.knobs]
-        if most is not None and math.prod(len(knob.choices) for knob in self.knobs) > most:
+        if most is not None and self.size > most:
             generator = random.Random(0)
             for _ in range(most):
                 yield Schedule({knob.name: generator.choice(knob.choices) for knob in self.knobs})

@@ -21,6 +21,11 @@ class SearchSpace(Protocol):
         """The schedule of a kernel that nobody tuned."""
         ...
 
+    @property
+    def size(self) -> int:
+        """Number of combinations of the knobs' choices, legal or not."""
+        ...
+
     def candidates(self) -> Iterable[Schedule]:
         """All legal schedules, always in the same order."""
         ...
