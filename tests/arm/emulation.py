@@ -27,7 +27,6 @@ from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Launch, Memory, PlanCompiler
 from tessera.compiler.program import Program
 from tessera.compiler.programs import Programs
-from tessera.dtypes import DType
 from tessera.handle import Tensor
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
@@ -179,7 +178,7 @@ def emulated(node: Tensor, target: Target, folder: Path) -> torch.Tensor:
     (output,) = plan.memory.outputs
     assert output.structure is not None
     start = image.results[output.number] - _BASE
-    return _tensor(memory[start:], output.structure.shape, output.structure.dtype)
+    return _tensor(memory[start:], output.structure)
 
 
 class _Image:
@@ -255,6 +254,8 @@ def _call(command: Sequence[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _tensor(data: bytes, shape: Sequence[int], dtype: DType) -> torch.Tensor:
-    count = torch.Size(shape).numel()
-    return torch.frombuffer(bytearray(data[: count * dtype.itemsize]), dtype=dtype.torch).reshape(list(shape))
+def _tensor(data: bytes, result: Structure) -> torch.Tensor:
+    """The result that lies at the start of `data`, in the order of dimensions that the plan chose for it."""
+    count = torch.Size(result.shape).numel()
+    elements = torch.frombuffer(bytearray(data[: count * result.dtype.itemsize]), dtype=result.dtype.torch)
+    return elements.as_strided(result.shape, result.strides)

@@ -26,9 +26,9 @@ _CLIMBS = 6
 def ranked(space: SearchSpace, predict: Predict, seed: int = 0) -> list[tuple[float, Schedule]]:
     """(predicted seconds, schedule) of legal schedules, fastest first, equal ones by their text: always the same list.
 
-    Of a space larger than `COMBINED` or `ENUMERATED`: the default, random draws, and all that the model meets when it climbs from
-    the best of these to where no neighbour is predicted to be faster. Raises E_TUNE_SPACE_EMPTY, with the rules that
-    dropped every schedule.
+    Of a space larger than `COMBINED` or `ENUMERATED`: the default, random draws, and all that the model meets when it
+    climbs from the best of these to where no neighbour is predicted to be faster. Raises E_TUNE_SPACE_EMPTY, with the
+    rules that dropped every schedule.
     """
     default = [space.default] if not space.violations(space.default) else []
     schedules: list[Schedule] = []

@@ -15,7 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 from tessera import target
 from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import bf16, fp32
-from tessera.errors import CompileError, IRError, ScheduleError
+from tessera.errors import IRError, ScheduleError
 from tessera.ir import tile
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
@@ -90,7 +90,7 @@ def test_k_in_parts_is_no_single_kernel() -> None:
 # -- the CPU ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_cpu_ignores_hints_and_refuses_what_it_cannot_compute() -> None:
+def test_the_cpu_ignores_hints_but_not_what_changes_the_steps() -> None:
     cpu = target.detect()
 
     def assembly(**knobs: KnobValue) -> str | bytes:
@@ -98,8 +98,7 @@ def test_the_cpu_ignores_hints_and_refuses_what_it_cannot_compute() -> None:
 
     hints: dict[str, KnobValue] = {"grid": "persistent", "warp_specialize": True, "max_registers": 96}
     assert assembly(**hints, a_indexing="host_descriptor", b_eviction="last", vector_bytes=16) == assembly()
-    with pytest.raises(CompileError, match=r"no code for tessera\.tile\.split"):
-        assembly(epilogue_parts=2)
+    assert assembly(epilogue_parts=2) != assembly()
 
 
 # -- what the verifier refuses ----------------------------------------------------------------------------------------
