@@ -222,10 +222,11 @@ def test_reports_count_both_products() -> None:
 
 def test_less_memory_is_taken_than_by_kernels_of_their_own() -> None:
     x, gate, up = drawn(512, 64), op.constant(drawn(64, 512, seed=1)), op.constant(drawn(64, 512, seed=2))
-    gated(x, gate, up).eval()
-    buffers.reset_peak_memory_stats()
-    before = buffers.memory_stats()["allocated_bytes"]
-    gated(x, gate, up).eval()
+    with numerics.policy("deterministic"):  # under which no model decides whether they are one kernel
+        gated(x, gate, up).eval()
+        buffers.reset_peak_memory_stats()
+        before = buffers.memory_stats()["allocated_bytes"]
+        gated(x, gate, up).eval()
     assert buffers.memory_stats()["peak_allocated_bytes"] - before < 2 * 512 * 512 * 4
 
 

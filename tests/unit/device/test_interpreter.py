@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable
 from importlib import metadata
@@ -252,6 +253,7 @@ def test_out_of_memory_leaves_earlier_results_and_leaks_nothing() -> None:
     earlier = op.exp(put(normal(8, 8))).eval()
     kept = earlier.torch().clone()
     x = put(normal(64, 1024))
+    gc.collect()  # what earlier tests left in cycles would be freed in between
     before = memory_stats()["allocated_bytes"]
     empty_cache()  # memory that earlier tests gave back would serve the request
     with settings.override(memory_limit_bytes=memory_stats()["reserved_bytes"] + (64 << 10)):
