@@ -46,6 +46,7 @@ def document(results: Sequence[SuiteResult], quick: bool, tuned: bool = True) ->
         {
             "suite": result.suite,
             "threads": result.threads,
+            "interrupted": result.interrupted,
             "cases": [case(one) for one in result.cases],
             "figures": [asdict(figure) | {"met": figure.met} for figure in result.figures],
         }
@@ -94,7 +95,8 @@ def reporting(console: Console) -> Iterator[Callable[[str], None]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the suites asked for. Returns the exit code: 0, also when a goal was missed."""
+    """Runs the suites asked for. Returns the exit code: 0, also when a goal was missed; 130 after Ctrl-C, which keeps
+    the jobs that were measured."""
     if arguments[:1] == ["numerics"]:
         from bench.numerics import command
 
@@ -114,6 +116,8 @@ def main(arguments: Sequence[str]) -> int:
                     table.print_sheets(table.sheets(results[-1:]), console)
                     # After every suite, so that a run that is cut short keeps what it measured.
                     written = write(results, options)
+                    if results[-1].interrupted:
+                        return 130
     for path in written:
         console.print(f"written: {path}")
     return 0

@@ -135,3 +135,5 @@ class SuiteResult:
     threads: int
     cases: list[CaseResult] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
+    interrupted: bool = False
+    """Whether the user ended it before all cases were measured."""

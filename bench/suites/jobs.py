@@ -124,21 +124,32 @@ def copy_figure(job: Job, threads: int, repeats: int) -> Figure:
 def run(name: str, pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
     """Runs the suite `name` with the pool's thread count."""
     result = SuiteResult(name, pool.threads)
-    budget = products.QUICK if quick else BUDGET
-    for theme in THEMES[name]:
-        jobs = load(theme, quick)
-        cases = []
-        for index, job in enumerate(jobs):
-            progress(f"{name}, {pool.threads} threads, {theme} {index + 1} of {len(jobs)}: {job.name}")
-            cases.append(run_job(pool, theme, job, quick, budget))
-            progress(summary(job, cases[-1]))
-            if job.memory:
-                result.figures.extend(memory_figures(theme, job, quick, pool.threads))
-            if job.copy_bound:
-                result.figures.append(copy_figure(job, pool.threads, 3 if quick else 25))
-        result.cases.extend(cases)
-        result.figures.extend(group_figures(jobs, cases, pool.threads))
+    try:
+        for theme in THEMES[name]:
+            _run_theme(name, theme, pool, progress, quick, result)
+    except KeyboardInterrupt:
+        result.interrupted = True  # what was measured is kept; a group of jobs without all of them has no mean
     return result
+
+
+def _run_theme(
+    suite: str, theme: str, pool: Pool, progress: Callable[[str], None], quick: bool, result: SuiteResult
+) -> None:
+    """Adds the cases and figures of `theme` to `result`, each as soon as it is there."""
+    budget = products.QUICK if quick else BUDGET
+    jobs = load(theme, quick)
+    cases = []
+    for index, job in enumerate(jobs):
+        progress(f"{suite}, {pool.threads} threads, {theme} {index + 1} of {len(jobs)}: {job.name}")
+        case = run_job(pool, theme, job, quick, budget)
+        cases.append(case)
+        result.cases.append(case)
+        progress(summary(job, case))
+        if job.memory:
+            result.figures.extend(memory_figures(theme, job, quick, pool.threads))
+        if job.copy_bound:
+            result.figures.append(copy_figure(job, pool.threads, 3 if quick else 25))
+    result.figures.extend(group_figures(jobs, cases, pool.threads))
 
 
 SUITES = {name: partial(run, name) for name in THEMES}
