@@ -60,7 +60,7 @@ def test_few_columns(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("columns", [1, 3, 8])
+@pytest.mark.parametrize("columns", [1, 3, 4])
 def test_the_tile_ir_of_turned_products(dtype: torch.dtype, columns: int) -> None:
     a, b = torch.randn(21, 140).to(dtype), torch.randn(140, columns).to(dtype).mT.contiguous().mT
     bias = torch.randn(21, 1).to(dtype)

@@ -225,7 +225,7 @@ def test_less_memory_is_taken_than_by_kernels_of_their_own() -> None:
     with numerics.policy("deterministic"):  # under which no model decides whether they are one kernel
         gated(x, gate, up).eval()
         buffers.reset_peak_memory_stats()
-        before = buffers.memory_stats()["allocated_bytes"]
+        before = buffers.memory_stats()["peak_allocated_bytes"]  # counts small blocks that lie idle, as later peaks do
         gated(x, gate, up).eval()
     assert buffers.memory_stats()["peak_allocated_bytes"] - before < 2 * 512 * 512 * 4
 
