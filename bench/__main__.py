@@ -1,4 +1,5 @@
-"""``python -m bench SUITE [--threads N] [--untuned] [--json FILE] [--save] [--quick]``, or ``numerics`` for SUITE."""
+"""``python -m bench SUITE [--threads N] [--untuned] [--json FILE] [--save] [--quick]``, or for SUITE ``numerics``, or
+``record`` (`bench.tuning.record`)."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ from bench.results import CaseResult, SuiteResult
 from bench.suites import SUITES
 
 RESULTS = Path(__file__).resolve().parent / "results"
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -95,12 +98,16 @@ def reporting(console: Console) -> Iterator[Callable[[str], None]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the suites asked for. Returns the exit code: 0, also when a goal was missed; 130 after Ctrl-C, which keeps
-    the jobs that were measured."""
+    """Runs the suites asked for. Returns the exit code: 0, also when a goal was missed; `INTERRUPTED` after Ctrl-C,
+    which keeps the jobs that were measured."""
     if arguments[:1] == ["numerics"]:
         from bench.numerics import command
 
         return command.main(arguments[1:])
+    if arguments[:1] == ["record"]:
+        from bench.tuning import record
+
+        return record.main(arguments[1:])
     options = parse(arguments)
     threads = options.threads or [count for count in (1, 2) if count <= machine.cores()]
     names = list(SUITES) if options.suite == "all" else [options.suite]
@@ -117,10 +124,14 @@ def main(arguments: Sequence[str]) -> int:
                     # After every suite, so that a run that is cut short keeps what it measured.
                     written = write(results, options)
                     if results[-1].interrupted:
-                        return 130
+                        return _ended(written, console, INTERRUPTED)
+    return _ended(written, console, 0)
+
+
+def _ended(written: Sequence[Path], console: Console, code: int) -> int:
     for path in written:
         console.print(f"written: {path}")
-    return 0
+    return code
 
 
 def write(results: Sequence[SuiteResult], options: argparse.Namespace) -> list[Path]:

@@ -34,6 +34,15 @@ def environment(name: str, threads: int) -> dict[str, str]:
     return result
 
 
+def unaided(name: str, threads: int, caches: Path) -> dict[str, str]:
+    """`environment` for a tuner that knows nothing beforehand: caches in an empty folder, and no winners that a site or
+    the package has. Raises as `environment`.
+    """
+    result = environment(name, threads)
+    result.pop("TESSERA_TUNE_SITE_DIR", None)
+    return result | {"TESSERA_CACHE_DIR": str(caches), "TESSERA_TUNE_SHIPPED": "0"}
+
+
 def _raised() -> dict[str, str]:
     """glibc keeps large blocks on its heap instead of returning their pages, as `mallopt` would do."""
     return {
@@ -78,6 +87,7 @@ _EXTRA: dict[str, Callable[[], dict[str, str]]] = {
     "openblas": _openblas,
     "compile": _compile,
     "compile_mkl": _compile_mkl,
+    "tvm": dict,
 }
 """What each environment adds to that of the benchmark."""
 

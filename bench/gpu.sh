@@ -23,6 +23,7 @@ step() {
 step python3 -m pytest -q -rs -p no:cacheprovider tests/gpu
 step python3 -m bench.gpu.launch --json "$out/gpu_launch.json" --markdown "$out/gpu_launch.md"
 step python3 -m bench.gpu --json "$out/gpu.json" --markdown "$out/gpu.md"
+step python3 -m bench.gpu.contest --json "$out/gpu_tuning.json" --markdown "$out/gpu_tuning.md"
 if ((${#failed[@]})); then
     printf 'FAILED: %s\n' "${failed[@]}" >&2
     exit 1

@@ -14,7 +14,7 @@ from tessera import autotune, op
 
 def tuned() -> None:
     """Makes kernels tune at their first call in this process; what the cache knows is not measured again."""
-    autotune.enable(True)
+    autotune.enable(True, share="first_call")
 
 
 def lazy(case: Case, inputs: Inputs) -> Callable[[], tessera.Tensor]:

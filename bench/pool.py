@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,14 +21,15 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class Process:
-    """One worker process. Its requests raise `NotMeasuredError` when it cannot run or has died."""
+    """One worker process, in the environment `variables` alone. Its requests raise `NotMeasuredError` when it cannot
+    run or has died.
+    """
 
-    def __init__(self, name: str, threads: int, tuned: bool) -> None:
+    def __init__(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
         self.name = name
-        variables = environment(name, threads)
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.worker", str(threads), name, "tuned" if tuned else "untuned"],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -114,7 +115,9 @@ class Pool:
         if known is None or not known.alive:
             if known is not None:
                 known.close()
-            known = self._processes[name] = Process(name, self.threads, self.tuned)
+            tuned = "tuned" if self.tuned else "untuned"
+            command = [sys.executable, "-m", "bench.worker", str(self.threads), name, tuned]
+            known = self._processes[name] = Process(name, command, environment(name, self.threads))
         return known
 
     def drop(self) -> None:

@@ -14,9 +14,10 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from bench.cases import TOLERANCE, Case, Inputs, error, make_inputs
 from bench.environments import NotMeasuredError
@@ -144,7 +145,14 @@ def _as_torch(result: Any) -> Any:
     return torch.from_numpy(result)
 
 
-def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
+class Server(Protocol):
+    """Someone who answers requests."""
+
+    def answer(self, request: dict[str, Any]) -> Answer:
+        """Carries out one request."""
+
+
+def serve(worker: Server, requests: TextIO, answers: TextIO) -> None:
     """Answers requests until there are no more."""
     for line in requests:
         try:
@@ -155,19 +163,26 @@ def serve(worker: Worker, requests: TextIO, answers: TextIO) -> None:
         answers.flush()
 
 
+@contextmanager
+def answering() -> Iterator[tuple[TextIO, TextIO]]:
+    """Where requests come from and answers go to; libraries that print to stdout print to stderr instead."""
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        yield sys.stdin, answers
+
+
 def main(threads: int, environment: str, tune: bool) -> None:
-    """Runs as a process of its own. Libraries that print to stdout print to stderr instead."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    import torch
+    """Runs as a process of its own."""
+    with answering() as (requests, answers):
+        import torch
 
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
-    if tune and environment == "tessera":
-        from bench.ours import tuned
+        torch.set_num_threads(threads)
+        torch.set_grad_enabled(False)
+        if tune and environment == "tessera":
+            from bench.ours import tuned
 
-        tuned()
-    serve(Worker(threads, environment), sys.stdin, answers)
+            tuned()
+        serve(Worker(threads, environment), requests, answers)
 
 
 if __name__ == "__main__":

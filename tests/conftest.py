@@ -32,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.TemporaryDirectory(prefix="tessera-tests-")
     config.add_cleanup(folder.cleanup)
     os.environ["TESSERA_CACHE_DIR"] = folder.name
+    # What was measured on one kind of CPU does not decide what tests see on another.
+    os.environ["TESSERA_TUNE_SHIPPED"] = "0"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 
 LAYERS = (
     ("errors",),
-    ("dtypes", "files", "settings", "target"),
+    ("dtypes", "files", "priority", "settings", "target"),
     ("lazy", "ir"),
     ("ops",),
     ("rewrite",),

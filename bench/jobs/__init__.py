@@ -1,4 +1,4 @@
-"""Problems that are whole modules, by theme: what the suites ``attention conv blocks skinny`` measure.
+"""Problems that are whole modules, by theme: what the suites ``attention conv blocks models skinny`` measure.
 
 ``bench/jobs/<theme>.py`` has ``jobs(quick: bool) -> list[Job]``; a worker process finds a job by its theme and name.
 """
@@ -12,7 +12,8 @@ from bench.jobs.job import Job
 THEMES: dict[str, tuple[str, ...]] = {
     "attention": ("attention",),
     "conv": ("conv", "depthwise", "spectral"),
-    "blocks": ("blocks", "gpt2", "resnet"),
+    "blocks": ("blocks",),
+    "models": ("gpt2", "resnet"),
     "skinny": ("matmul",),
 }
 """The themes of each suite, in the order in which they are measured."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from bench.pool import Pool
 from bench.results import SuiteResult
-from bench.suites import compiling, fused, gemm, jobs, overhead, rowwise
+from bench.suites import compiling, fused, gemm, jobs, overhead, rowwise, tune_faults, tuning, winners
+from bench.tuning import example, live, spaces
 
 Progress = Callable[[str], None]
 Suite = Callable[[Pool, Progress, bool], SuiteResult]
@@ -17,5 +18,11 @@ SUITES: dict[str, Suite] = {
     "rowwise": rowwise.run,
     "overhead": overhead.run,
     "compile": compiling.run,
+    "tune-cache": winners.run,
+    "tune-faults": tune_faults.run,
     **jobs.SUITES,
+    tuning.NAME: tuning.run,
+    "tune-peers": live.run,
+    "tune-spaces": spaces.run,
+    "tune-example": example.run,
 }

@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import socket
+import stat
 from pathlib import Path
 
 
@@ -51,10 +52,16 @@ def _sync_directory(folder: Path) -> None:
             os.close(descriptor)
 
 
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_READ_BYTES = 1 << 20
+
+
 def append_lines(path: Path, lines: bytes) -> None:
-    """Appends whole lines with one write, so that those of two processes do not mix. OSError when it cannot."""
+    """Appends whole lines with one write, so that those of two processes do not mix. OSError when it cannot, as where
+    `path` is a link or a pipe that nobody reads.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = os.open(path, _APPENDING, 0o644)
     try:
         if os.write(descriptor, lines) != len(lines):
             os.write(descriptor, b"\n")  # a full disk cut the line: the next one must start afresh
@@ -64,15 +71,23 @@ def append_lines(path: Path, lines: bytes) -> None:
 
 
 def keep_aside(path: Path) -> Path:
-    """Gives the present bytes of `path` a second name, so that replacing it loses nothing; the name. OSError when it
-    cannot.
+    """Gives what stands at `path` a second name, so that replacing it loses nothing; the name. OSError when it cannot.
 
-    The same bytes get the same name, so that repeated damage does not fill the disk.
+    A link is kept as the link that it is. The same bytes get the same name, so that repeated damage does not fill the
+    disk; what is longer than a cache file is known by its number and time.
     """
-    data = path.read_bytes()
+    status = os.lstat(path)
+    small = stat.S_ISREG(status.st_mode) and status.st_size <= _READ_BYTES
+    data = path.read_bytes() if small else f"{status.st_ino} {status.st_mtime_ns}".encode()
     aside = path.with_name(f"{path.name}.kept-{hashlib.sha256(data).hexdigest()[:12]}")
-    if not aside.exists():
-        write_atomically(aside, data)
+    try:
+        os.link(path, aside, follow_symlinks=False)
+    except FileExistsError:
+        pass
+    except OSError:
+        if not small:
+            raise
+        write_atomically(aside, data)  # a file system without hard links
     return aside
 
 

@@ -85,6 +85,7 @@ from tessera.doors.spectral import (
     spectral_conv,
 )
 from tessera.doors.tensors import cast, tensor
+from tessera.doors.tuned import autotune
 from tessera.doors.windows import avg_pool2d, batch_norm, depthwise_conv2d, max_pool2d
 
 __all__ = [
@@ -94,6 +95,7 @@ __all__ = [
     "any",
     "arange",
     "argmax",
+    "autotune",
     "avg_pool2d",
     "batch_norm",
     "broadcast_to",

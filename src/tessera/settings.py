@@ -38,6 +38,16 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _share(text: str) -> float | None:
+    word = text.strip().lower()
+    if word == "first_call":
+        return None
+    value = float(word)
+    if not 0 < value <= 1:
+        raise ValueError("a share of time from above 0 to 1 is meant, or first_call")
+    return value
+
+
 def _bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", text.strip().upper())
     if match is None:
@@ -86,7 +96,13 @@ class Settings:
         default=1024, metadata=_variable("TESSERA_PLAN_CACHE_SIZE", _count, "most bound plans that are kept")
     )
     autotune: bool = field(
-        default=False, metadata=_variable("TESSERA_AUTOTUNE", _switch, "whether kernels are tuned at their first call")
+        default=False, metadata=_variable("TESSERA_AUTOTUNE", _switch, "whether kernels are tuned while they are used")
+    )
+    tune_share: float | None = field(
+        default=0.1,
+        metadata=_variable(
+            "TESSERA_TUNE_SHARE", _share, "share of the time that tuning may take; first_call tunes a kernel at once"
+        ),
     )
     tune_budget_s: float = field(
         default=30.0, metadata=_variable("TESSERA_TUNE_BUDGET", _seconds, "most seconds spent on tuning one kernel")
@@ -96,6 +112,10 @@ class Settings:
     )
     tune_site_dir: Path | None = field(
         default=None, metadata=_variable("TESSERA_TUNE_SITE_DIR", _path, "a read-only tuning cache shared by a site")
+    )
+    tune_shipped: bool = field(
+        default=True,
+        metadata=_variable("TESSERA_TUNE_SHIPPED", _switch, "whether winners that come with the package are used"),
     )
     cuda_graphs: str = field(
         default="auto",

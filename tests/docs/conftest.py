@@ -22,8 +22,8 @@ def own_operators() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A current folder that nobody else uses; tuning is brief, and off again afterwards."""
+    """A current folder that nobody else uses; tuning is brief, of high priority, and off afterwards."""
     monkeypatch.chdir(tmp_path)
-    with settings.override(tune_budget_s=1.0):
+    with settings.override(tune_budget_s=1.0, tune_share=1.0):
         yield
     autotune.enable(False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,20 @@ def test_5_5_load_finds_what_was_tuned() -> None:
     assert loaded.schedule == tuned.schedule
 
 
+def test_5_6_candidates_are_measured_and_the_best_performer_is_kept() -> None:
+    # At a smaller size: on a GPU tests/gpu/test_tuning.py runs it as it is written.
+    small = replace(PROFILING[3], code=PROFILING[3].code.replace("8192", "192"))
+    config = run_all([small], {"autotune": autotune, "op": op})["cfg"]
+    assert config.source == "measured"
+    timed = {trial.schedule: trial.seconds for trial in config.trials if trial.outcome == "ok"}
+    assert len(timed) > 1
+    assert timed[config.schedule] == config.measured_s
+    loaded = autotune.load(op.matmul, (192, 192, 192))
+    assert (loaded.source, loaded.schedule) == ("cache", config.schedule)
+
+
 def test_5_7_a_timeline_is_a_chrome_trace(tmp_path: Path) -> None:
-    run_all([PROFILING[0], PROFILING[3]])
+    run_all([PROFILING[0], PROFILING[4]])
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = {event["name"] for event in events if event["ph"] == "X"}
     assert {"matmul", "softmax"} <= names
@@ -75,8 +88,22 @@ def test_4_5_a_depthwise_convolution_is_tuned_in_the_space_that_is_asked_for() -
     torch.testing.assert_close(result.torch().double(), expected, atol=1e-4, rtol=1e-4)
 
 
+def test_6_6_the_first_run_explores_and_later_runs_use_what_it_recorded(cache_dir: Path) -> None:
+    a, b = torch.randn(64, 96), torch.randn(96, 80)
+    tuned = run_all(TILES[:1], {"op": op})["matmul_autotuned"]
+    torch.testing.assert_close(tuned(a, b).torch().double(), a.double() @ b.double(), atol=1e-4, rtol=1e-4)
+    (config,) = schedule.search_space(tuned).configs
+    assert config.source == "measured"
+    assert list((cache_dir / "caches" / "h100_configs").rglob("*.json"))
+    again = run_all(TILES[:1], {"op": op})["matmul_autotuned"]
+    again(a, b).eval()
+    (known,) = schedule.search_space(again).configs
+    assert (known.source, known.schedule) == ("cache", config.schedule)
+    assert again.schedule == config.schedule
+
+
 def test_6_7_operands_of_two_precisions_meet_in_fp32_sums() -> None:
-    names = run_all(TILES, {"dist": dist, "op": op, "B": 33, "D": 129, "H": 65})
+    names = run_all(TILES[1:], {"dist": dist, "op": op, "B": 33, "D": 129, "H": 65})
     a, b, c = (names[name] for name in "ABC")
     assert [tensor.dtype.name for tensor in (a, b, c)] == ["fp8_e4m3", "bf16", "bf16"]
     expected = a.torch().double() @ b.torch().double()

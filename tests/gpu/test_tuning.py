@@ -10,6 +10,7 @@ import torch
 from tessera import autotune, op
 from tessera.compiler import pipeline
 from tessera.tuning.trial import Trial
+from tests.docs.snippets import SPEC, run_all, snippets
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
@@ -33,6 +34,16 @@ def test_a_product_is_tuned_and_plans_use_the_winner(cache_dir: Path) -> None:
     assert error < 0.02 * SIZE[2] ** 0.5 * 4
     assert config.schedule in [choice.schedule for choice in pipeline.launched(structure)]
     assert list(cache_dir.rglob("*.json"))
+
+
+def test_spec_5_6_as_it_is_written(cache_dir: Path) -> None:
+    snippet = snippets(SPEC / "000_profiling_and_autotuning.md")[3]
+    with torch.device("cuda:0"):
+        config = run_all([snippet], {"autotune": autotune, "op": op})["cfg"]
+    assert config.identity.shape == (8192, 8192, 8192)
+    assert config.identity.arch.startswith("sm_")
+    assert config.source == "measured"
+    assert config.measured_s == min(trial.seconds for trial in config.trials if trial.schedule == config.schedule)
 
 
 def _failed(trials: tuple[Trial, ...]) -> list[str]:

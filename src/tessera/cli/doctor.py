@@ -28,6 +28,7 @@ _OPTIONAL = {
     "cupti-python": ("timings and counters on NVIDIA GPUs", "nvidia"),
     "opentelemetry-proto": ("export to OpenTelemetry", "otlp"),
     "tensorboard": ("export to TensorBoard", "tensorboard"),
+    "optuna": ("its samplers as strategies of tuning", "optuna"),
     "scikit-learn": ("the digits example", "dev"),
 }
 _FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "neon")

@@ -1,7 +1,8 @@
 """The command `tessera`.
 
-A command NAME is the function `NAME` of `tessera.cli.NAME`, written for typer. Its module is imported only when it is
-the command that runs, so that `tessera --help` and short commands do not wait for the libraries of the long ones.
+A command NAME is the function `NAME` of `tessera.cli.NAME`, written for typer, or a `typer.Typer` of subcommands. Its
+module is imported only when it is the command that runs, so that `tessera --help` and short commands do not wait for
+the libraries of the long ones.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from tessera.errors import TesseraError
 
 COMMANDS = {
     "quickstart": "Tune and check four real kernels on this machine, run a real program, write a trace and a picture.",
+    "tune": "Find the best schedules of an operator, or of all kernels that a run used, and keep them.",
     "doctor": "Print versions, CPU, threads, caches and GPU, and why what is missing is missing.",
     "opt": "Run passes on a file of IR, and print it or what a backend makes of it.",
     "compile": "Compile an operator for a GPU that need not be there: registers, spills, shared memory, instructions.",
     "run": "Run a compiled kernel that `tessera opt --emit=object` wrote.",
+    "cache": "List, show, export, import, merge, compare and tidy the winners that tuning found.",
 }
 """Name -> one line of help, in the order of the help page."""
 
@@ -72,11 +75,16 @@ def _options(
     """Declares the options that stand before a command; `--version` acts by its callback."""
 
 
+def _alone(command: Callable[..., Any]) -> typer.Typer:
+    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    application.command()(command)
+    return application
+
+
 def _deferred(name: str) -> Callable[[typer.Context], None]:
     def run(context: typer.Context) -> None:
-        command: Callable[..., Any] = getattr(importlib.import_module(f"tessera.cli.{name}"), name)
-        application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        application.command()(command)
+        command: Callable[..., Any] | typer.Typer = getattr(importlib.import_module(f"tessera.cli.{name}"), name)
+        application = command if isinstance(command, typer.Typer) else _alone(command)
         application(args=context.args, prog_name=f"tessera {name}")
 
     return run

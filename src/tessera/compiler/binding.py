@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tessera.compiler.arrays import Shape, Storage, View
 from tessera.compiler.launcher import Launcher
-from tessera.compiler.launches import Choice, Launch, Memory, PlanCompiler, kernel_launches, views_of
+from tessera.compiler.launches import AnyLaunch, Choice, Launch, Memory, PlanCompiler, kernel_launches, views_of
 from tessera.compiler.layout import UNLIMITED, Strides
 from tessera.compiler.layout_views import centre, counted, layout_view, paddings
 from tessera.compiler.library_calls import kept_result, library_launch
@@ -41,9 +41,14 @@ def bind(program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[P
 
 def launches_of(program: Program, structure: Structure, compiler: PlanCompiler[Any]) -> list[Launch]:
     """The kernels that a plan of `structure` would launch. Compiles none."""
+    return kernel_launches(steps_of(program, structure, compiler))
+
+
+def steps_of(program: Program, structure: Structure, compiler: PlanCompiler[Any]) -> list[AnyLaunch]:
+    """All steps that a plan of `structure` would have, in order: kernels, and calls of libraries. Compiles none."""
     binder = _Binder(program, structure.post_order(), compiler)
     binder.place()
-    return kernel_launches(binder.launches)
+    return list(binder.launches)
 
 
 def extents_of(program: Program, order: Sequence[Occurrence]) -> dict[str, int]:

@@ -13,20 +13,20 @@ from tessera.backend.contract import KernelObject
 from tessera.compiler.arrays import Call, Storage, View
 from tessera.compiler.constants import operand_of
 from tessera.compiler.convolution import packed_weights_of, unpacked
-from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launcher import Launcher
 from tessera.compiler.launches import Launch, PlanCompiler, kernel_launches
 from tessera.compiler.program import named_dims
 from tessera.compiler.specs import attributes_of, dtype_of_value
 from tessera.dtypes import DType, fp8_e4m3
+from tessera.errors import TuneFailedError
 from tessera.ir.graph import GraphOperation
 from tessera.lazy.devices import CPU, torch_device
 from tessera.lazy.structure import contiguous_strides
 from tessera.ops import OPERATORS
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.checking import FullReference, check_output
-from tessera.tuning.workload import Case, OperandSpec, Values, Workload, materialize
 from tessera.tuning.workload import Launch as WorkerLaunch
+from tessera.tuning.workload import OperandSpec, Values, Workload, is_out_of_memory, materialize
 
 _POSITIVE = frozenset(("log", "sqrt", "rsqrt", "pow", "div"))
 _EXACT_FLOPS = 4e9
@@ -84,24 +84,28 @@ def launched_under(call: Call, schedule: Schedule, compiler: PlanCompiler[Any]) 
     return Launched(launches, slots, tuple(temporaries))
 
 
-def unfused_case(call: Call, schedule: Schedule, compiler: KernelCompiler, workload: Workload) -> Case:
-    """The parts of a fused kernel as one candidate: several launches with temporaries between them."""
-    launches, slots, temporaries = launched_under(call, schedule, compiler)
-    return Case(workload, tuple(_launched(launch, compiler, slots) for launch in launches), temporaries)
-
-
-def _launched(launch: Launch, compiler: KernelCompiler, slots: Mapping[Storage, int]) -> WorkerLaunch:
+def step_launch(launch: Launch, kernel: KernelObject, slots: Mapping[Storage, int]) -> WorkerLaunch:
+    """A launch of a candidate that takes several, over the slots of `Launched`."""
     descriptors: list[int] = []
     for view, words in launch.call.arguments:
         descriptors += [slots[view.storage]] if view.is_scalar else [slots[view.storage], 0, *words]
-    kernel = compiler.kernel(launch.choice).code.loaded.kernel
     return WorkerLaunch(kernel.to_bytes(), tuple(descriptors), launch.choice.workers)
 
 
 def workload_of(call: Call, device: str = CPU) -> Workload:
     """The operands of a call on a device, drawn at random, and the check of its outputs against the references, which
-    are computed there.
+    are computed there. Raises TuneFailedError where there is no memory for them.
     """
+    try:
+        return _workload_of(call, device)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error).splitlines()[0]
+        raise TuneFailedError(f"no memory for the reference results of kernel {call.item.name}: {reason}") from error
+
+
+def _workload_of(call: Call, device: str) -> Workload:
     place = torch_device(device)
     item = call.item
     names = {op.operator for op in item.operation.body.block.ops if isinstance(op, GraphOperation)}

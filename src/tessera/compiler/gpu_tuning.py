@@ -18,20 +18,27 @@ from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
 from tessera.compiler.gpu_schedules import FUSION, layouts_of, on_gpus
 from tessera.compiler.identities import identify, product_shape
-from tessera.compiler.launches import Launch
+from tessera.compiler.launches import Choice, Launch
+from tessera.compiler.reports import facts_of
 from tessera.compiler.revision import generator_revision
 from tessera.compiler.subjects import Subject
-from tessera.errors import CompileError
+from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.priority import current_niceness
 from tessera.scheduling import gpu_rows_space, gpu_space
+from tessera.scheduling.estimate import Estimates
 from tessera.scheduling.gpu import contraction_gpu_problem
 from tessera.scheduling.gpu_cost import GpuRooflineModel
+from tessera.scheduling.gpu_machine import gpu_machine
 from tessera.scheduling.gpu_problem import GpuContractionProblem
 from tessera.scheduling.gpu_rows_problem import GpuRowsProblem, map_reduce_gpu_problem
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.scheduling.spec import AttentionSpec, ContractionSpec
 from tessera.target import Target
-from tessera.tuning.interfaces import TuningProblem
+from tessera.target.occupancy import occupancy
+from tessera.tuning.conditions import Cache
+from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
+from tessera.tuning.metrics import Roof, Work
 from tessera.tuning.workload import Case, GpuLaunch, Place, Workload
 
 
@@ -46,14 +53,34 @@ def gpu_tuning_problem(call: Call, compiler: GpuKernelCompiler) -> TuningProblem
     posed = _pose(subject, call, compiler.target)
     model = GpuRooflineModel(None, compiler.target)
     candidates = _Candidates(call, compiler)
+
+    def estimates(schedules: Sequence[Schedule]) -> Estimates:
+        return Estimates.of([model.estimate(posed.problem, schedule) for schedule in schedules])
+
     return TuningProblem(
         identity=identify(subject, posed.shape, posed.accumulation, gpu_arch(compiler.target), threads=1),
         space=posed.space,
         build=candidates.build,
-        predict=lambda schedule: model.estimate(posed.problem, schedule).seconds,
+        predict=EstimatedSeconds(estimates),
         generator=f"{generator_revision()} Triton {triton_version()}",
         prepare=candidates.prepare,
+        estimated=estimates,
+        family="gpu-contraction" if isinstance(posed.problem, GpuContractionProblem) else "gpu-rows",
+        work=_work(call, subject, compiler.target, posed.space.default),
     )
+
+
+def _work(call: Call, subject: Subject, target: Target, schedule: Schedule) -> Work:
+    """What one call does, and the bandwidth of L2, or of memory where operands do not stay in it, or it is cold."""
+    facts = facts_of([Launch(call, Choice(subject, schedule, 1))])()[0]
+    try:
+        rates = gpu_machine(target)
+    except UnsupportedTargetError as error:
+        return Work(facts.flops, facts.bytes, no_roof=error.message, is_gpu=True)
+    hbm = Roof("HBM", rates.hbm_byte_per_s, rates.sources["HBM"])
+    l2 = Roof("L2", rates.l2_byte_per_s, rates.sources["L2"])
+    roofs: dict[Cache, Roof] = {"warm": l2 if facts.bytes <= rates.l2_bytes else hbm, "cold": hbm}
+    return Work(facts.flops, facts.bytes, roofs, is_gpu=True)
 
 
 class _Posed(NamedTuple):
@@ -133,7 +160,13 @@ class _Candidates:
         self._workload: Workload | None = None
 
     def prepare(self, schedules: Sequence[Schedule]) -> None:
-        """Compiles what the schedules need and is not compiled yet, in one go."""
+        """Compiles what the schedules need and is not compiled yet, in one go; beside a running program, of which that
+        would take too much at once, one is compiled when it is built.
+        """
+        if not current_niceness():
+            self._compile(schedules)
+
+    def _compile(self, schedules: Sequence[Schedule]) -> None:
         missing: dict[tuple[int, frozenset[str]], Site] = {}
         for schedule in schedules:
             launched = self._launch(schedule)
@@ -145,7 +178,7 @@ class _Candidates:
 
     def build(self, schedule: Schedule) -> Case:
         """The candidate of a schedule. Raises CompileError where it does not compile, or spills registers."""
-        self.prepare([schedule])
+        self._compile([schedule])
         launched = self._launch(schedule)
         if isinstance(launched, CompileError):
             raise launched
@@ -164,7 +197,19 @@ class _Candidates:
             GpuLaunch(kernel, site.grid, tuple(site.arguments(operand)))
             for kernel, site in zip(kernels, sites, strict=True)
         ]
-        return Case(self._workload, tuple(launches), temporaries)
+        return Case(self._workload, tuple(launches), temporaries, self._occupancy_limit(sites))
+
+    def _occupancy_limit(self, sites: Sequence[Site]) -> float | None:
+        """The least occupancy that registers and shared memory leave to one of the kernels."""
+        limits = self._compiler.target.gpu
+        if limits is None:
+            return None
+        kernels = [self._object(site) for site in sites]
+        held = [
+            occupancy(limits, max(made.threads // limits.warp_size, 1), made.registers, made.shared_bytes)
+            for made in kernels
+        ]
+        return min((each.fraction for each in held), default=None)
 
     def _launch(self, schedule: Schedule) -> tuple[Launched, list[Site]] | CompileError:
         known = self._launched.get(schedule)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
+from tessera.compiler.warming import running
 from tessera.errors import ArgumentError, DeviceError
 from tessera.lazy.devices import CPU, is_cpu_memory
 from tessera.lazy.evaluation import refuse_mutated
@@ -85,7 +86,8 @@ def _plan_of(structure: Structure) -> Plan:
 
 def _threads(plan: Plan) -> AbstractContextManager[None]:
     """The threads of the CPU that a plan uses, for itself."""
-    return cores.taken(plan.workers) if isinstance(plan, BoundPlan) else nullcontext()
+    runs = running(plan)
+    return cores.taken(runs.workers) if isinstance(runs, BoundPlan) else nullcontext()
 
 
 def _watch(core: StreamCore, leaves: Sequence[Leaf]) -> Watch:

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backend.contract import KernelObject, LoadedKernel
+from tessera.backend.contract import LoadedKernel
 from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call, Shape, View
@@ -38,13 +38,14 @@ from tessera.runtime import native
 from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
 from tessera.runtime.threads import worker_count
-from tessera.scheduling.choice import modelled_choice, size_class
+from tessera.scheduling.choice import modelled_choice
 from tessera.scheduling.contraction_problem import ContractionProblem
 from tessera.scheduling.cost import Estimate, RooflineModel
 from tessera.scheduling.families import Problem, kernel_family
-from tessera.scheduling.knobs import Space
+from tessera.scheduling.knobs import Space, is_like
 from tessera.scheduling.ordering import keeping_order, sum_order
 from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.sizes import size_class
 from tessera.scheduling.spec import Spec
 from tessera.target import Target
 
@@ -144,7 +145,7 @@ class KernelCompiler:
                 schedule = self.source(self, call, problem)
             if schedule is None:
                 schedule = self.default_schedule(subject, problem)
-            known = Choice(self._blocked(subject, schedule, problem), schedule, useful_workers(problem, threads))
+            known = Choice(self.blocked(subject, schedule, problem), schedule, useful_workers(problem, threads))
             if len(self._chosen) >= REMEMBERED:
                 self._chosen.clear()
             self._chosen[key] = known
@@ -183,7 +184,7 @@ class KernelCompiler:
         self._chosen.clear()
         self._stages.decided.clear()
 
-    def _blocked(self, subject: Subject, schedule: Schedule, problem: Problem) -> Subject:
+    def blocked(self, subject: Subject, schedule: Schedule, problem: Problem) -> Subject:
         """The subject, with code for several K blocks where the schedule's block does not hold K."""
         if not isinstance(problem, ContractionProblem) or schedule.integers("tile")[2] >= problem.k:
             return subject
@@ -261,10 +262,9 @@ class KernelCompiler:
             code = self._codes[key] = Code(self.backend.load(stored), stored.workspace_bytes)
         return code
 
-    def candidate(self, subject: Subject, schedule: Schedule, problem: Problem) -> KernelObject:
-        """A subject compiled for measuring: the code that a winner will have, not kept on disk."""
-        module = self.tile_ir(self._blocked(subject, schedule, problem), schedule)
-        return self.backend.compile(module, self.target, keep=False)
+    def ready(self, subject: Subject, schedule: Schedule, problem: Problem) -> Kernel:
+        """The kernel that a call under a schedule will launch, compiled before it is bound."""
+        return self.compiled(self.blocked(subject, schedule, problem), schedule)
 
     def tile_ir(self, subject: Subject, schedule: Schedule) -> ModuleOp:
         """The Tile IR of a subject under a schedule."""
@@ -283,15 +283,17 @@ class KernelCompiler:
         return kernel_family(problem).start(problem)
 
     def permits(self, subject: Subject, problem: Problem, schedule: Schedule) -> bool:
-        """Whether a schedule has the knobs of a problem's space and keeps its rules, without making the space."""
-        start = self.start(problem)
-        if schedule.keys() != start.keys():
+        """Whether a schedule that comes from another shape or from a file has the knobs of a problem and keeps its
+        rules, the user's pins and the policy's order of sums.
+        """
+        family, start = kernel_family(problem), self.start(problem)
+        if not is_like(schedule, start) and family.space(problem).unlike(schedule):
+            return False
+        if not all(rule.holds(schedule, problem) for rule in family.rules):
             return False
         if any(schedule.get(knob) != value for knob, value in subject.pins.items()):
             return False
-        if current_policy().fixed_order and sum_order(schedule, problem) != sum_order(start, problem):
-            return False
-        return all(rule.holds(schedule, problem) for rule in kernel_family(problem).rules)
+        return not current_policy().fixed_order or (sum_order(schedule, problem) == sum_order(start, problem))
 
     @cached_property
     def model(self) -> RooflineModel:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
+from typing import Any
 
 from tessera import settings, target
 from tessera.backend.llvm import LLVMBackend
@@ -14,20 +15,25 @@ from tessera.compiler.arrays import Call
 from tessera.compiler.binding import bind
 from tessera.compiler.collection import collecting_later
 from tessera.compiler.entry import autotune
+from tessera.compiler.expressions import expression_of
 from tessera.compiler.gpu_kernels import Compile, GpuKernelCompiler
 from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.launches import Choice
+from tessera.compiler.launches import Choice, PlanCompiler
 from tessera.compiler.program import Program
 from tessera.compiler.programs import Programs, predicted_seconds
 from tessera.compiler.spectral_rewrite import Rewritten, with_spectra
+from tessera.compiler.warming import WarmingPlan, running
+from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU, INTERPRETER
 from tessera.lazy.node import Node, joined
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import FAST, Policy, current_policy
 from tessera.lazy.structure import Plan, Structure
 from tessera.lazy.symbolic import symbolic_form
+from tessera.profiling import facts
 from tessera.rewrite.passes import graph_passes
 from tessera.runtime.device import driver_of
+from tessera.runtime.plan import BoundPlan
 from tessera.scheduling.families import Problem
 from tessera.scheduling.schedule import Schedule
 
@@ -111,9 +117,15 @@ def _bind(asked: Structure) -> tuple[Plan, list[Choice]]:
     structure = as_planned(asked).structure
     order = structure.post_order()
     program = program_of(structure, order)
-    if structure.device in (None, CPU):
-        return bind(program, order, kernel_compiler())
-    return bind(program, order, gpu_compiler(structure.device))
+    chooser = compiler_of(structure.device)
+    compiler: PlanCompiler[Plan] = chooser
+    warmup = autotune.warmup
+    if warmup is None:
+        return bind(program, order, compiler)
+    chooser.forget_schedules()  # so that every kernel asks the tuner, and the tuner sees whose calls launch it
+    with warmup.noting() as tickets:
+        plan, choices = bind(program, order, compiler)
+    return (WarmingPlan(plan, tickets, warmup) if tickets else plan), choices
 
 
 def plan(structure: Structure) -> Plan:
@@ -125,15 +137,28 @@ def plan(structure: Structure) -> Plan:
     with _lock:
         known = _bound.get((structure, policy))
         if known is None:
-            with collecting_later(not autotune.enabled):  # tuning takes minutes
+            first_call = autotune.enabled and autotune.warmup is None
+            with collecting_later(not first_call):  # tuning takes minutes
                 known = _bind(structure)
             _bound[structure, policy] = known
+            if isinstance(known[0], WarmingPlan):
+                known[0].when_settled(partial(_forget, structure, policy))
             if policy == FAST:
                 structure.plan = known[0]
             while len(_bound) > settings.current().plan_cache_size:
                 (oldest, _), _ = _bound.popitem(last=False)
                 oldest.plan = None
         return known[0]
+
+
+def _forget(structure: Structure, policy: Policy, plan: Plan) -> None:
+    """Has a structure bound anew at its next evaluation, if this is still its plan."""
+    with _lock:
+        known = _bound.get((structure, policy))
+        if known is not None and known[0] is plan:
+            del _bound[structure, policy]
+            if structure.plan is plan:
+                structure.plan = None
 
 
 def launched(structure: Structure) -> list[Choice]:
@@ -159,3 +184,21 @@ def evaluate(nodes: Sequence[Node]) -> None:
     structure, leaves = nodes[0].state if len(nodes) == 1 else joined(nodes)
     for node, leaf in zip(nodes, plan(structure).run(leaves), strict=True):
         node.store(leaf)
+
+
+def _expressions(numbers: Iterable[int]) -> dict[int, Callable[[], dict[str, Any]]]:
+    """What plans of the cache compute, by their numbers: for profiles, which know no structures."""
+    with _lock:
+        plans = {key: running(known) for key, (known, _) in _bound.items()}
+    keys = {known.number: key for key, known in plans.items() if isinstance(known, BoundPlan)}
+    return {number: partial(_expression, *keys[number]) for number in numbers if number in keys}
+
+
+def _expression(structure: Structure, policy: Policy) -> dict[str, Any]:
+    try:
+        return expression_of(structure, policy)
+    except ProfileError as error:
+        return {"unavailable": error.message}
+
+
+facts.told_by(_expressions)

@@ -22,7 +22,7 @@ from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm
 from tessera.rewrite.passes import ALL_IDIOMS, RewritePass
 from tessera.runtime.threads import worker_count
-from tessera.scheduling.choice import size_class
+from tessera.scheduling.sizes import size_class
 
 MANY_SCORES: Final = 1 << 12
 """Scores of a head from which on the program without idioms is not even made, which takes milliseconds."""

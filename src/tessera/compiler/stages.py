@@ -25,9 +25,9 @@ from tessera.ops.counting import DEAR
 from tessera.ops.record import family_of
 from tessera.rewrite.depth import instructions_of
 from tessera.rewrite.reasons import operations_in
-from tessera.scheduling.choice import size_class
 from tessera.scheduling.contraction_space import DEPTHS
-from tessera.scheduling.cost import Estimate
+from tessera.scheduling.estimate import Estimate
+from tessera.scheduling.sizes import size_class
 
 CONVINCING: Final = 1.05
 """How much longer the model must expect one kernel of maps and reductions to take: stages take memory. Where it errs it

@@ -135,6 +135,7 @@ def _contraction_poser(spec: ContractionSpec, target: Target) -> Poser:
         products=len(spec.products),
         a_walks=walks,
         a_instructions=sum(operation_cost(value) for value in prologue) if walks else 0,
+        epilogue_live=max(1, live_values(post_order(output.value for output in spec.outputs))),
     )
 
     panels = lru_cache(maxsize=1 << 10)(lambda n: panels_of(spec, n, target))

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 from tessera.compiler import entry, pipeline
 from tessera.compiler.arrays import Call
-from tessera.compiler.attention_parts import is_cut
 from tessera.compiler.binding import launches_of
-from tessera.compiler.candidates import extents_of_call, unfused_case, worker_launch, workload_of
+from tessera.compiler.candidates import extents_of_call
 from tessera.compiler.constants import is_packed
+from tessera.compiler.cpu_tuning import CpuCandidates, work_of
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_tuning import gpu_arch, gpu_tuning_problem, is_tuned
 from tessera.compiler.identities import identify, product_shape
-from tessera.compiler.kernels import KernelCompiler, useful_workers
+from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Launch, PlanCompiler
-from tessera.compiler.packing import is_packed_by_all
+from tessera.compiler.objections import objection
 from tessera.compiler.program import KernelItem
 from tessera.compiler.reports import facts_of
 from tessera.compiler.revision import generator_revision
 from tessera.compiler.splitting import parts_of
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
-from tessera.errors import ArgumentError
+from tessera.errors import ArgumentError, DeviceError, UnsupportedTargetError
 from tessera.lazy import node as nodes
 from tessera.lazy import structure as structures
 from tessera.lazy.devices import device_named
@@ -38,13 +40,16 @@ from tessera.lazy.policy import current_policy
 from tessera.lazy.structure import Structure
 from tessera.ops.record import family_of
 from tessera.runtime.threads import worker_count
+from tessera.scheduling.columns import Columns
 from tessera.scheduling.contraction_space import ContractionProblem
+from tessera.scheduling.estimate import Estimates
 from tessera.scheduling.families import Problem, kernel_family
 from tessera.scheduling.schedule import Schedule
-from tessera.target import detect_gpu
+from tessera.target import detect_gpu, gpu
+from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Identity
-from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.workload import Case, Workload
+from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
+from tessera.tuning.switch import looking
 
 
 class CompilerBackend:
@@ -57,22 +62,76 @@ class CompilerBackend:
         return (pipeline.kernel_compiler().target.arch, *(gpu_arch(gpu) for gpu in gpus))
 
     def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
-        """The heaviest kernel of `op` applied to operands of these shapes, on the CPU unless a device is named.
+        """The heaviest kernel of `op` applied to operands of these shapes, on torch's default device unless one is
+        named.
 
         A tuple of ints is (M, N, K) for matmul and gemm, the shape of each operand for all else; a list holds one shape
-        per operand. Raises ArgumentError for what is no operator, and what the operator raises for shapes.
+        per operand. `device` may also name a processor, by its name or architecture; a GPU need not be there, and then
+        nothing can be measured. Raises ArgumentError for what is no operator, UnsupportedTargetError for an unknown
+        processor, and what the operator raises for shapes.
         """
-        compiler = pipeline.compiler_of(None if device is None else device_named(device))
-        call = _heaviest(launches_of_operator(op, shapes, dtype, compiler))
+        compiler, absent = _compiler_for(device)
+        with _looked_at(compiler):
+            call = _heaviest(launches_of_operator(op, shapes, dtype, compiler))
         if isinstance(compiler, GpuKernelCompiler):
-            return gpu_tuning_problem(call, compiler)
+            return replace(gpu_tuning_problem(call, compiler), absent=absent)
         return tuning_problem(call, compiler)
+
+    def objection(self, entry: Entry) -> str | None:
+        """Says of winners of single operators whether their schedules are legal here; of others nothing."""
+        return objection(entry, self.subject)
+
+
+def _compiler_for(named: object) -> tuple[KernelCompiler | GpuKernelCompiler, str]:
+    """The compiler for a device or a processor of this name, and why nothing can run there; empty where it can."""
+    named = torch.get_default_device() if named is None else named
+    try:
+        device = device_named(named)
+    except DeviceError as error:
+        if isinstance(named, torch.device):
+            raise
+        devices = error.hints
+    else:
+        return pipeline.compiler_of(device), ""
+    name = str(named)
+    if name.lower() == pipeline.kernel_compiler().target.arch.lower():
+        return pipeline.kernel_compiler(), ""
+    try:
+        wanted = gpu(name)
+    except UnsupportedTargetError as error:
+        raise UnsupportedTargetError(
+            f"target {name!r} is neither a device nor a processor that is known",
+            hints=[*(f"devices: {hint}" for hint in devices), *error.hints],
+        ) from error
+    for number in range(torch.cuda.device_count()):
+        if gpu_arch(detect_gpu(number)) == gpu_arch(wanted):
+            return pipeline.gpu_compiler(f"cuda:{number}"), ""
+    return _compiler_without_device(wanted.name), f"this machine has no {wanted.name}"
+
+
+@cache
+def _compiler_without_device(name: str) -> GpuKernelCompiler:
+    return GpuKernelCompiler(gpu(name))
+
+
+@contextmanager
+def _looked_at(compiler: KernelCompiler | GpuKernelCompiler) -> Iterator[None]:
+    """Kernels whose launches are made inside are looked at, and not tuned for that where first calls are: a call that
+    binds them asks for their schedules itself.
+    """
+    try:
+        with looking():
+            yield
+    finally:
+        if entry.autotune.enabled:
+            compiler.forget_schedules()
 
 
 def heaviest_problem(structure: Structure) -> TuningProblem | None:
     """The problem of the heaviest kernel of an expression on its device; None where it runs none."""
     compiler = pipeline.compiler_of(structure.device)
-    launches = launches_of(pipeline.program_of(structure), structure, compiler)
+    with _looked_at(compiler):
+        launches = launches_of(pipeline.program_of(structure), structure, compiler)
     if not launches:
         return None
     call = _heaviest(launches)
@@ -170,7 +229,8 @@ def tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Sc
         return None
     subject = compiler.subject(call)
     identity = identity_of(subject, problem, call, compiler)
-    return tuner.remembered(identity, partial(compiler.permits, subject, problem))
+    permits = partial(compiler.permits, subject, problem)
+    return tuner.remembered(identity, permits, partial(tuning_problem, call, compiler))
 
 
 def tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | None:
@@ -184,8 +244,7 @@ def tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | No
     if tuner.enabled:
         config = tuner.schedule_for(problem)
         return None if config.source == "default" else config.schedule
-    space, knobs = problem.space, set(problem.space.default)
-    return tuner.remembered(problem.identity, lambda found: set(found) == knobs and not space.violations(found))
+    return tuner.remembered(problem.identity, lambda found: not problem.space.objections(found), lambda: problem)
 
 
 def _heaviest(launches: Sequence[Launch]) -> Call:
@@ -210,26 +269,29 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
     apart = parts is not None and not is_packed(call)
     space = whole if apart else whole.restricted({"fusion": [True]})
     model = compiler.model
-    workload: list[Workload] = []
+    candidates = CpuCandidates(call, compiler, subject, problem)
 
-    def build(schedule: Schedule) -> Case:
-        if not workload:
-            workload.append(workload_of(call))
-        in_steps = is_cut(schedule) or is_packed_by_all(schedule)
-        if not in_steps and (schedule["fusion"] or parts is None):
-            kernel = compiler.candidate(subject, schedule, problem)
-            return Case(workload[0], (worker_launch(call, kernel, useful_workers(problem, worker_count())),))
-        return unfused_case(call, schedule, compiler, workload[0])
+    def estimates(schedules: Sequence[Schedule]) -> Estimates:
+        columns = Columns.of(schedules)
+        found = model.estimates(problem, columns)
+        return found.taken_apart(~columns.flag("fusion"), between_s, launches) if launches else found
 
-    def predict(schedule: Schedule) -> float:
-        seconds = model.estimate(problem, schedule).seconds
-        if schedule["fusion"]:
-            return seconds
-        rates = model.machine(workers).byte_per_s
-        return seconds + _between_parts(call) / (rates["DRAM"] * workers)
-
+    between_s = _between_parts(call) / (model.machine(workers).byte_per_s["DRAM"] * workers)
+    launches = 0 if parts is None else sum(isinstance(item, KernelItem) for item in parts.items) - 1
     identity = identity_of(subject, problem, call, compiler)
-    return TuningProblem(identity, space, build, predict, generator_revision())
+    return TuningProblem(
+        identity,
+        space,
+        candidates.build,
+        EstimatedSeconds(estimates),
+        generator_revision(),
+        candidates.prepare,
+        estimated=estimates,
+        family=kernel_family(problem).name,
+        adopt=candidates.adopt,
+        abort=candidates.abort,
+        work=work_of(call, compiler, problem, space.default),
+    )
 
 
 def identity_of(subject: Subject, problem: Problem, call: Call, compiler: KernelCompiler) -> Identity:

@@ -73,15 +73,20 @@ class Window:
 # -- the kernel's spectrum --------------------------------------------------------------------------------------------
 
 
-def _wide(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
-    return [operands[0].dtype if operands[0].dtype in (fp32, fp64) else fp32]
+def _wide(dtype: DType) -> DType:
+    """What is transformed: narrower floats are widened."""
+    return dtype if dtype in (fp32, fp64) else fp32
+
+
+def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
+    return [operand.dtype for operand in operands]
 
 
 def _spectrum_shape(
     name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
 ) -> tuple[Shape, DType]:
     rows, columns = attributes["sizes"]
-    return (*operands[0].shape[:2], rows, columns // 2 + 1), complex_of(cast[0])
+    return (*operands[0].shape[:2], rows, columns // 2 + 1), complex_of(_wide(cast[0]))
 
 
 def _places(extent: int, points: int, offset: int, dilation: int) -> torch.Tensor:
@@ -97,12 +102,15 @@ def _spectrum_reference(w: torch.Tensor, *, sizes: Pair, offset: Pair, dilation:
 
 
 def _spectrum(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
-    outputs[0].copy_(_spectrum_reference(inputs[0], **attributes))
+    # Widened here and not by a cast before it, so that a narrow constant has its spectrum kept like any other.
+    wide = inputs[0] if inputs[0].dtype in (torch.float32, torch.float64) else inputs[0].float()
+    outputs[0].copy_(_spectrum_reference(wide, **attributes))
 
 
 def _spectrum_gradient(g: N, operands: tuple[N], out: N, *, sizes: Pair, offset: Pair, dilation: Pair) -> tuple[N]:
-    kernel = operands[0].shape[2:]
-    return (call("spectrum_adjoint", g, sizes=sizes, offset=offset, dilation=dilation, kernel=tuple(kernel)),)
+    kernel, dtype = operands[0].shape[2:], operands[0].dtype
+    back = call("spectrum_adjoint", g, sizes=sizes, offset=offset, dilation=dilation, kernel=tuple(kernel))
+    return (back if back.dtype is dtype else call("cast", back, dtype=dtype),)
 
 
 def _adjoint_shape(
@@ -130,10 +138,6 @@ def _transform_flops(operands: Sequence[Typed], result: Typed, attributes: Named
     return round(2.5 * images * points * max((points - 1).bit_length(), 1))
 
 
-def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
-    return [operand.dtype for operand in operands]
-
-
 def _no_second(g: N, operands: tuple[N, ...], out: N, **attributes: Any) -> tuple[N, ...]:
     raise ArgumentError(
         "the gradient of the gradient of a spectral convolution", hints=["it has gradients of first order"]
@@ -149,7 +153,7 @@ define(
     "kernel_spectrum",
     _spectrum,
     _PLACES,
-    operand_dtypes=_wide,
+    operand_dtypes=_as_given,
     result=_spectrum_shape,
     flops=_transform_flops,
     reference=_spectrum_reference,

@@ -2,7 +2,8 @@
 
 Source: "Trace Event Format" (Google, 2016). `traceEvents` is the first key, so that a reader can stream it. Slices on
 one track nest or are disjoint, since Perfetto silently drops slices that cross. `otherData` says how many kernels
-were launched, recorded and dropped, and why counters are missing.
+were launched, recorded and dropped, and why counters are missing. `tesseraPlans` says what each plan computes, so that
+`tessera tune --from-trace` can pose its kernels again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.errors import ProfileError
+from tessera.profiling import facts
 from tessera.profiling.regions import Slice, nest
 from tessera.profiling.schema import CAPABILITIES, PCT_NOTE, Record
 from tessera.profiling.sessions import Session
@@ -53,7 +55,7 @@ def text(session: Session) -> Iterator[str]:
         yield separator + json.dumps(event)
         separator = ",\n"
     rest = json.dumps({"displayTimeUnit": "ns", "otherData": metadata(session, largest)}, indent=1)
-    yield "\n],\n" + rest[1:].lstrip()
+    yield f'\n],\n"tesseraPlans": {json.dumps(_plans(session, records))},\n' + rest[1:].lstrip()
 
 
 def _lanes(records: Iterable[Record]) -> Iterator[Lane]:
@@ -80,6 +82,13 @@ def metadata(session: Session, largest_shift_ns: int) -> Event:
         "activities": list(session.activities),
         "unavailable": {**session.capability, **CAPABILITIES},
     }
+
+
+def _plans(session: Session, records: Iterable[Record]) -> dict[str, Any]:
+    """What the plans behind kernels compute, by number; those forgotten before the session ended are missing."""
+    ran = {record.plan_id for record in records if record.kind == "kernel"}
+    known = {**facts.expressions(ran - session.plans.keys()), **session.plans}
+    return {str(number): tell() for number, tell in known.items()}
 
 
 def _slices(records: Iterable[Record], tracks: Mapping[Lane, int]) -> tuple[list[Event], int]:
@@ -126,6 +135,8 @@ def _kernel_arguments(record: Record) -> Event:
     arguments: Event = {
         "kernel": record.kernel_name,
         "workers": record.workers,
+        "plan": record.plan_id,
+        "step": record.step_id,
         "stream": record.stream_name,
         "region": record.region,
         "dtype": record.dtype,

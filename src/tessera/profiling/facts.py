@@ -6,7 +6,8 @@ Facts may be given as a function: binding a plan is on the user's path, counting
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from tessera.profiling.schema import StepFacts
 
@@ -16,6 +17,16 @@ _facts: dict[int, FactsSource] = {}
 _retired: list[int] = []
 _kept = 0
 _lock = threading.Lock()
+
+Expression: TypeAlias = Callable[[], dict[str, Any]]
+"""Gives, as plain JSON values, what a plan computes (`compiler/expressions.py`), or `{"unavailable": reason}`."""
+
+_tellers: list[Callable[[Iterable[int]], Mapping[int, Expression]]] = []
+
+
+def told_by(tell: Callable[[Iterable[int]], Mapping[int, Expression]]) -> None:
+    """Has `tell` say what plans compute: of the numbers given those that it knows. The compiler calls this."""
+    _tellers.append(tell)
 
 
 def register_plan(plan_id: int, steps: FactsSource) -> None:
@@ -55,6 +66,12 @@ def of_plan(plan_id: int) -> Sequence[StepFacts]:
     """The facts of a plan's steps, in order; empty when nobody registered any."""
     steps = _facts.get(plan_id, ())
     return steps() if callable(steps) else steps
+
+
+def expressions(plan_ids: Iterable[int]) -> dict[int, Expression]:
+    """What plans compute, by number; those that were forgotten meanwhile are missing."""
+    numbers = list(plan_ids)
+    return {number: told for tell in _tellers for number, told in tell(numbers).items()}
 
 
 def choose(steps: Sequence[StepFacts], plan_id: int, step_id: int) -> StepFacts:

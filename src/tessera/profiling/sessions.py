@@ -79,6 +79,8 @@ class Session:
         self._record_shapes = record_shapes
         self._batches: list[NDArray[numpy.int64]] = []
         self._facts: dict[int, Sequence[StepFacts]] = {}
+        self.plans: dict[int, facts.Expression] = {}
+        """What the plans that ran compute, by number, once the session has ended."""
 
     def __enter__(self) -> Self:
         if self.start_ns:
@@ -227,6 +229,7 @@ class Session:
         for batch in self._batches:
             for plan_id in set(batch[:, _PLAN].tolist()) - self._facts.keys():
                 self._facts[plan_id] = facts.of_plan(plan_id)
+        self.plans = facts.expressions(self._facts)
 
 
 def session(

@@ -7,13 +7,12 @@ Zen 4, with the exponentials, one product or both left out of the code.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from tessera.scheduling.attention_parts import PARTS
 from tessera.scheduling.attention_space import AttentionProblem
-from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
-from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.columns import Knobs, Number, divided, larger, smaller, where
+from tessera.scheduling.machine import DRAM, FMA_LATENCY, Machine, Work, largest_share
 
 EXPONENTIAL_CYCLES: Final = 8.0
 """Cycles per vector of scores from score to weight, the sum of weights included."""
@@ -33,74 +32,81 @@ WIDENING_CYCLES: Final = 0.5
 """Cycles per vector that is converted to the accumulator's dtype as it is read."""
 
 
-def attention_work(problem: AttentionProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
+def attention_work(problem: AttentionProblem, schedule: Knobs, rates: Machine) -> Work:
     """The work of the worker with the largest share."""
+    by_head = schedule.equals("lanes", "head")
     share = _share(problem, schedule)
     heads = math.prod(problem.batch)
-    rows = cast(tuple[int, int], schedule["micro"])[1] if schedule["lanes"] == "head" else _block(schedule)
-    blocks = -(-max(problem.queries, 1) // rows)
+    blocks = divided(max(problem.queries, 1), _rows(schedule))
     seen = problem.visible / max(problem.queries * problem.keys * heads, 1)
-    count = _decoding if schedule["lanes"] == "head" else _blocked
     cycle_s = rates.cycle_s * problem.accumulator.itemsize / 4
-    work = Work(0.0, {})
-    work.compute_s, work.packing_s = (
-        share * heads * cycles * cycle_s for cycles in count(problem, schedule, blocks, seen)
+    decoding, blocked = _decoding(problem, schedule, blocks, seen), _blocked(problem, schedule, blocks, seen)
+    work = Work(0.0)
+    arithmetic, packing, *parts = (
+        where(by_head, few, many) * share * heads * cycle_s for few, many in zip(decoding, blocked, strict=True)
     )
+    work.compute_s, work.packing_s = arithmetic, packing
+    work.parts |= zip(("FMA", "issue", "wait", "edges"), parts, strict=True)
     read = (problem.head + problem.value_head) * problem.keys * problem.operand.itemsize
-    work.move("DRAM", share * heads * read)
-    work.move(rates.home(read), share * heads * max(blocks * seen - 1, 0.0) * read)
+    work.move(DRAM, share * heads * read)
+    work.move(rates.home(read), share * heads * larger(blocks * seen - 1, 0.0) * read)
     written = problem.queries * (problem.head + problem.value_head) * problem.operand.itemsize
-    work.move("DRAM", share * heads * written)
+    work.move(DRAM, share * heads * written)
     return work
 
 
-def _block(schedule: Mapping[str, KnobValue]) -> int:
-    """Queries of a block, which is at least a panel."""
-    return max(cast(tuple[int, int], schedule["tile"])[0], cast(tuple[int, int], schedule["micro"])[1])
+def _rows(schedule: Knobs) -> Number:
+    """Queries that are multiplied with a key while it is at hand: of a register tile with heads along lanes, else of a
+    block, which is at least a panel.
+    """
+    columns = schedule.integers("micro")[1]
+    return where(schedule.equals("lanes", "head"), columns, larger(schedule.integers("tile")[0], columns))
 
 
-def _share(problem: AttentionProblem, schedule: Mapping[str, KnobValue]) -> float:
+def _share(problem: AttentionProblem, schedule: Knobs) -> Number:
     """The part of all work that the busiest worker has."""
-    parts = cast(int, schedule[PARTS])
-    if parts > 1:
-        return largest_share(parts, 1, problem.workers) / parts
-    axis = {"batch": 0, "heads": 1}.get(str(schedule["parallel"]), -1)
-    if 0 <= axis < len(problem.batch):
-        extent, step = problem.batch[axis], 1
-    else:
-        extent = problem.queries
-        step = cast(tuple[int, int], schedule["micro"])[1] if schedule["lanes"] == "head" else _block(schedule)
-    return largest_share(extent, step, problem.workers) / max(extent, 1)
+    parts = schedule.integer(PARTS)
+    extent = max(problem.queries, 1)
+    share = largest_share(extent, _rows(schedule), problem.workers) / extent
+    for name, axis in (("batch", 0), ("heads", 1)):
+        if axis < len(problem.batch):
+            even = largest_share(problem.batch[axis], 1, problem.workers) / max(problem.batch[axis], 1)
+            share = where(schedule.equals("parallel", name), even, share)
+    return where(parts > 1, largest_share(parts, 1, problem.workers) / parts, share)
 
 
-def _blocked(
-    problem: AttentionProblem, schedule: Mapping[str, KnobValue], blocks: int, seen: float
-) -> tuple[float, float]:
-    """Cycles of one head with queries along lanes: of arithmetic, and of packing."""
-    bn = min(cast(tuple[int, int], schedule["tile"])[1], max(problem.keys, 1))
-    mr, nr = cast(tuple[int, int], schedule["micro"])
-    panels, vectors = -(-max(problem.queries, 1) // nr), max(nr // problem.lanes, 1)
+def _blocked(problem: AttentionProblem, schedule: Knobs, blocks: Number, seen: float) -> tuple[Number, ...]:
+    """Cycles of one head with queries along lanes: of arithmetic, of packing, and of arithmetic's parts: multiplying,
+    all else that is counted in instructions, waiting, and the edges of register tiles.
+    """
+    bn = smaller(schedule.integers("tile")[1], max(problem.keys, 1))
+    mr, nr = schedule.integers("micro")
+    panels, vectors = divided(max(problem.queries, 1), nr), larger(nr // problem.lanes, 1)
     # Whole register tiles are computed, whatever of them is used.
-    keys, values = (-(-max(extent, 1) // mr) * mr for extent in (problem.keys, problem.value_head))
+    keys, values = (divided(max(extent, 1), mr) * mr for extent in (problem.keys, problem.value_head))
     step = 2 if problem.pairs else 1
-    tile = max(float(mr * vectors), FMA_LATENCY)
-    scores = keys / mr * (problem.head / step * tile + TILE_CYCLES)
-    sums = values / mr * (keys / step * tile + keys / bn * (TILE_CYCLES + SUMS_CYCLES * mr * vectors))
+    tile = larger(mr * vectors, FMA_LATENCY)
     per_score = SCORE_CYCLES + EXPONENTIAL_CYCLES + (ROUNDING_CYCLES if problem.pairs else 0.0)
-    arithmetic = panels * seen * (scores + sums + keys * vectors * per_score)
+    steps = keys / mr * problem.head / step + values / mr * keys / step
+    edges = keys / mr * TILE_CYCLES + values / mr * keys / bn * (TILE_CYCLES + SUMS_CYCLES * mr * vectors)
+    scores = keys * vectors * per_score
+    arithmetic = panels * seen * (steps * tile + edges + scores)
     packed = blocks * seen * keys * (problem.head + values) / (problem.lanes * step)
     turned = 2 * problem.queries * (problem.head + values) / problem.lanes
-    return arithmetic, PACK_CYCLES * (packed + turned)
+    waits = where(mr * vectors < FMA_LATENCY, steps * FMA_LATENCY, 0.0)
+    parts = (panels * seen * cycles for cycles in (steps * mr * vectors, scores, waits, edges))
+    return arithmetic, PACK_CYCLES * (packed + turned), *parts
 
 
-def _decoding(
-    problem: AttentionProblem, schedule: Mapping[str, KnobValue], blocks: int, seen: float
-) -> tuple[float, float]:
-    """Cycles of one head with its elements along lanes: of arithmetic; nothing is packed."""
-    rows, queries = cast(tuple[int, int], schedule["micro"])
-    head, values = (-(-extent // problem.lanes) for extent in (problem.head, problem.value_head))
+def _decoding(problem: AttentionProblem, schedule: Knobs, blocks: Number, seen: float) -> tuple[Number, ...]:
+    """The same of one head with its elements along lanes, where nothing is packed."""
+    rows, queries = schedule.integers("micro")
+    head, values = (divided(extent, problem.lanes) for extent in (problem.head, problem.value_head))
     widened = WIDENING_CYCLES if problem.operand is not problem.accumulator else 0.0
-    waiting = max(1.0, FMA_LATENCY / (rows * queries))  # a tile smaller than what is in flight waits for itself
-    scores = queries * (head * waiting + ACROSS_CYCLES) + widened * head
-    per_key = scores + queries * values + widened * values + queries * EXPONENTIAL_CYCLES / problem.lanes
-    return blocks * seen * problem.keys * per_key, 0.0
+    waiting = larger(1.0, FMA_LATENCY / (rows * queries))  # a tile smaller than what is in flight waits for itself
+    products = queries * (head + values)
+    others = queries * ACROSS_CYCLES + widened * (head + values) + queries * EXPONENTIAL_CYCLES / problem.lanes
+    per_key = products + queries * head * (waiting - 1) + others
+    pairs = blocks * seen * problem.keys
+    waits = where(waiting > 1, queries * head * waiting, 0.0)
+    return pairs * per_key, 0.0, pairs * products, pairs * others, pairs * waits, 0.0

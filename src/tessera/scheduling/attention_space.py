@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from tessera.dtypes import DType, bf16
 from tessera.scheduling.attention_parts import PARTS
+from tessera.scheduling.columns import Knobs, Number, divided, larger, where
 from tessera.scheduling.expression import Value
-from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.machine import largest_share
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec
@@ -93,7 +94,7 @@ def padded_head(extent: int) -> int:
     return max(16, 1 << max(extent - 1, 0).bit_length())
 
 
-def scratch_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
+def scratch_bytes(schedule: Knobs, problem: AttentionProblem) -> Number:
     """Bytes of one worker's scratch memory: packed queries, keys and values, a panel's scores and weights, sums; with
     heads along the lanes nothing is packed but the queries.
     """
@@ -101,42 +102,39 @@ def scratch_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
     rows, columns = schedule.integers("micro")
     head, value_head = schedule.integers("head")
     size = problem.accumulator.itemsize
-    if schedule["lanes"] == "head":
-        return columns * (head + keys + value_head) * size
     packed = 2 if problem.pairs else size
     scores = (keys + rows) * columns * (size + (2 if problem.pairs else 0))
-    return _passing_bytes(schedule, problem) + keys * (head + value_head) * packed + scores
+    blocks = _passing_bytes(schedule, problem) + keys * (head + value_head) * packed + scores
+    return where(schedule.equals("lanes", "head"), columns * (head + keys + value_head) * size, blocks)
 
 
-def _passing_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
+def _passing_bytes(schedule: Knobs, problem: AttentionProblem) -> Number:
     """Of those, the bytes that are walked once for each block of keys, panel after panel: packed queries, and sums."""
-    if schedule["lanes"] == "head":
-        return 0
     head, value_head = schedule.integers("head")
     size = problem.accumulator.itemsize
-    queries = max(schedule.integers("tile")[0], schedule.integers("micro")[1])
-    return queries * (head * (2 if problem.pairs else size) + (value_head + 2) * size)
+    queries = larger(schedule.integers("tile")[0], schedule.integers("micro")[1])
+    nbytes = queries * (head * (2 if problem.pairs else size) + (value_head + 2) * size)
+    return where(schedule.equals("lanes", "head"), 0, nbytes)
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
-def _heads_fit(schedule: Schedule, problem: AttentionProblem) -> bool:
+def _heads_fit(schedule: Knobs, problem: AttentionProblem) -> Number:
     head, value_head = schedule.integers("head")
-    return head >= problem.head and value_head >= problem.value_head
+    return (head >= problem.head) & (value_head >= problem.value_head)
 
 
-def _registers(schedule: Schedule, problem: AttentionProblem) -> bool:
+def _registers(schedule: Knobs, problem: AttentionProblem) -> Number:
     rows, columns = schedule.integers("micro")
-    if schedule["lanes"] == "head":
-        return (rows + 1) * (columns + 1) <= problem.target.vector_registers
-    vectors = -(-columns // problem.lanes)
-    return (rows + 1) * vectors + 2 <= problem.target.vector_registers
+    along_queries = (rows + 1) * divided(columns, problem.lanes) + 2
+    held = where(schedule.equals("lanes", "head"), (rows + 1) * (columns + 1), along_queries)
+    return held <= problem.target.vector_registers
 
 
-def _lanes(schedule: Schedule, problem: AttentionProblem) -> bool:
+def _lanes(schedule: Knobs, problem: AttentionProblem) -> Number:
     columns = schedule.integers("micro")[1]
-    return columns <= MOST_SHARED if schedule["lanes"] == "head" else columns % problem.lanes == 0
+    return where(schedule.equals("lanes", "head"), columns <= MOST_SHARED, columns % problem.lanes == 0)
 
 
 def _second_cache(problem: AttentionProblem) -> int:
@@ -144,31 +142,34 @@ def _second_cache(problem: AttentionProblem) -> int:
     return max(sizes, default=1 << 20)
 
 
-def _in_cache(schedule: Schedule, problem: AttentionProblem) -> bool:
+def _in_cache(schedule: Knobs, problem: AttentionProblem) -> Number:
     total, cache = scratch_bytes(schedule, problem), _second_cache(problem)
-    return total - _passing_bytes(schedule, problem) <= cache and total <= 2 * cache
+    return (total - _passing_bytes(schedule, problem) <= cache) & (total <= 2 * cache)
 
 
-def _cache(schedule: Schedule, problem: AttentionProblem) -> bool:
+def _cache(schedule: Knobs, problem: AttentionProblem) -> Number:
     least = schedule.integers("tile")[1] <= 64
-    return least or _in_cache(schedule, problem)
+    return least | _in_cache(schedule, problem)
 
 
-def _useful(schedule: Schedule, problem: AttentionProblem) -> bool:
+def _useful(schedule: Knobs, problem: AttentionProblem) -> Number:
     queries, keys = schedule.integers("tile")
-    return queries <= max(schedule.integers("micro")[1], 2 * problem.queries) and keys <= max(64, 2 * problem.keys)
+    columns = schedule.integers("micro")[1]
+    return (queries <= larger(columns, 2 * problem.queries)) & (keys <= max(64, 2 * problem.keys))
 
 
-def _something_to_cut(schedule: Schedule, problem: AttentionProblem) -> bool:
-    return {"batch": 0, "heads": 1, "queries": -1}[str(schedule["parallel"])] < len(problem.batch)
+def _something_to_cut(schedule: Knobs, problem: AttentionProblem) -> Number:
+    dimensions = len(problem.batch)
+    some = schedule.equals("parallel", "queries") | (schedule.equals("parallel", "batch") & (dimensions > 0))
+    return some | (schedule.equals("parallel", "heads") & (dimensions > 1))
 
 
-def _cut(schedule: Schedule, problem: AttentionProblem) -> bool:
+def _cut(schedule: Knobs, problem: AttentionProblem) -> Number:
     parts = schedule.integer(PARTS)
-    return parts == 1 or (schedule["lanes"] == "head" and parts * LEAST_PART <= problem.keys)
+    return (parts == 1) | (schedule.equals("lanes", "head") & (parts * LEAST_PART <= problem.keys))
 
 
-RULES: tuple[Rule[AttentionProblem], ...] = (
+RULES: tuple[Rule[AttentionProblem], ...] = batched(
     Rule("heads-fit", "scratch memory has a row for each element of a head", _heads_fit),
     Rule("vector-registers", "a register tile, a row and an element must not spill", _registers),
     Rule("whole-vectors", "queries along lanes fill vectors; those that heads along lanes share are few", _lanes),

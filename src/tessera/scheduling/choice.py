@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tessera.scheduling.cost import Estimate
+from tessera.scheduling.estimate import Estimate
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.target import Ceilings
@@ -51,8 +51,3 @@ def modelled_choice(space: Space[Any], model: CostModel) -> ModelledChoice:
     if estimate.seconds * CONVINCING < found.seconds and found.seconds - estimate.seconds > WORTH_COMPILING_S:
         return ModelledChoice(schedule, estimate)
     return ModelledChoice(start, found)
-
-
-def size_class(extent: int) -> int:
-    """Extents of one class share a choice: those up to the next power of two."""
-    return extent if extent <= 1 else 1 + (extent - 1).bit_length()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.columns import Knobs, Number, no
 from tessera.target import Target
 
 STREAMED_BYTES: Final = 4 << 20
@@ -23,14 +23,14 @@ class Written(Protocol):
         """The workers that share the kernel's work."""
 
 
-def streams_what_is_large(schedule: Schedule, problem: Written) -> bool:
+def streams_what_is_large(schedule: Knobs, problem: Written) -> Number:
     """Whether non-temporal stores are left to results larger than caches."""
-    return not schedule["nontemporal"] or problem.bytes_out >= STREAMED_BYTES
+    return no(schedule.flag("nontemporal")) | (problem.bytes_out >= STREAMED_BYTES)
 
 
-def cuts_for_several(schedule: Schedule, problem: Written) -> bool:
+def cuts_for_several(schedule: Knobs, problem: Written) -> Number:
     """Whether another dimension than the outer one is cut for several workers only."""
-    return schedule["parallel"] == "outer" or problem.workers > 1
+    return schedule.equals("parallel", "outer") | (problem.workers > 1)
 
 
 def cache_bytes(target: Target) -> int:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.dtypes import DType, bf16, fp32, fp64
-from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
 
 MOST_DOTS = 8
@@ -23,7 +22,8 @@ class ContractionProblem:
     a time; `products` counts those of one A that are formed side by side, each of n columns. `shared_panels` and
     `shared_quads` say of panels that workers may pack B into together what `b_panels` and `quads` say of constants.
     Where A's rows are normalized on the way, `a_walks` is how often a row is walked before it is packed, and
-    `a_instructions` what its elements take.
+    `a_instructions` what its elements take. `epilogue_live` is how many vectors the maps of one
+    vector of sums keep at a time.
     """
 
     m: int
@@ -50,6 +50,7 @@ class ContractionProblem:
     products: int = 1
     a_walks: int = 0
     a_instructions: int = 0
+    epilogue_live: int = 1
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -83,13 +84,6 @@ class ContractionProblem:
 
 SHARED: Final = "shared"
 """The choice of `pack_b` that has all workers pack B together, before any of them multiplies."""
-
-
-def as_run(schedule: Schedule, problem: ContractionProblem) -> tuple[Schedule, ContractionProblem]:
-    """The schedule and the problem of the product itself, once B is packed where workers do that together."""
-    if schedule["pack_b"] != SHARED or not problem.shared_panels:
-        return schedule, problem
-    return schedule.replace(pack_b=False), problem.over_panels
 
 
 def dot_vectors(problem: ContractionProblem) -> int:

@@ -4,97 +4,108 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tessera.scheduling.contraction_problem import (
-    SHARED,
-    ContractionProblem,
-    as_run,
-    dot_vectors,
-    dots_fit,
-)
-from tessera.scheduling.knobs import Rule
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.columns import Knobs, Number, divided, no, piecewise
+from tessera.scheduling.contraction_problem import SHARED, ContractionProblem, dot_vectors, dots_fit
+from tessera.scheduling.knobs import Rule, batched
 
 
-def _rule(name: str, reason: str, holds: Callable[[Schedule, ContractionProblem], bool]) -> Rule[ContractionProblem]:
-    return Rule(name, reason, lambda schedule, problem: holds(*as_run(schedule, problem)))
+def _rule(name: str, reason: str, holds: Callable[[Knobs, ContractionProblem], Number]) -> Rule[ContractionProblem]:
+    """A rule about the product itself, of the operands as it finds them once B is packed."""
+
+    def as_run(schedule: Knobs, problem: ContractionProblem) -> Number:
+        if not problem.shared_panels:
+            return holds(schedule, problem)
+        return piecewise(
+            schedule,
+            schedule.equals("pack_b", SHARED),
+            lambda packed: holds(packed.replace(pack_b=False), problem.over_panels),
+            lambda alone: holds(alone, problem),
+        )
+
+    return Rule(name, reason, as_run)
 
 
-def _packed_by_all(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return schedule["pack_b"] != SHARED
+def _packed_by_all(schedule: Knobs, problem: ContractionProblem) -> Number:
+    return no(schedule.equals("pack_b", SHARED))
 
 
-def _registers(schedule: Schedule, problem: ContractionProblem) -> bool:
+def _registers(schedule: Knobs, problem: ContractionProblem) -> Number:
     mr, nr = schedule.integers("micro")
-    if schedule["order"] == "dots":
-        return (mr * nr + nr + 1) * dot_vectors(problem) <= problem.target.vector_registers
+    held = (mr * nr + nr + 1) * dot_vectors(problem)
     lanes = problem.target.vector_bits // (8 * problem.accumulator.itemsize)
-    columns = -(-nr // lanes) * problem.products
-    return (mr + problem.quads) * columns + columns + 1 <= problem.target.vector_registers
+    columns = divided(nr, lanes) * problem.products
+    sums = (mr + problem.quads) * columns + columns + 1
+    dots, most = schedule.equals("order", "dots"), problem.target.vector_registers
+    return (dots & (held <= most)) | (no(dots) & (sums <= most))
 
 
-def _full_lanes(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return schedule["order"] == "dots" or schedule.integers("micro")[1] % (problem.target.vector_bits // 32) == 0
+def _full_lanes(schedule: Knobs, problem: ContractionProblem) -> Number:
+    whole = schedule.integers("micro")[1] % (problem.target.vector_bits // 32) == 0
+    return schedule.equals("order", "dots") | whole
 
 
-def _blocks(schedule: Schedule, problem: ContractionProblem) -> bool:
+def _blocks(schedule: Knobs, problem: ContractionProblem) -> Number:
     mc, nc, kc = schedule.integers("tile")
     mr, nr = schedule.integers("micro")
-    return mc >= mr and nc >= nr and kc % 2 == 0
+    return (mc >= mr) & (nc >= nr) & (kc % 2 == 0)
 
 
-def _scratch(schedule: Schedule, problem: ContractionProblem) -> bool:
+def _scratch(schedule: Knobs, problem: ContractionProblem) -> Number:
     mc, nc, kc = schedule.integers("tile")
-    size = problem.element_bytes
-    packed = (mc * kc * size if schedule["pack_a"] else 0) + (nc * kc * size if schedule["pack_b"] else 0)
-    return packed <= 16 << 20
+    packed = mc * kc * schedule.flag("pack_a") + nc * kc * schedule.flag("pack_b")
+    return packed * problem.element_bytes <= 16 << 20
 
 
-def sums_have_a_place(schedule: Schedule, problem: ContractionProblem) -> bool:
+def sums_have_a_place(schedule: Knobs, problem: ContractionProblem) -> Number:
     """Whether several blocks of K have somewhere to add up in."""
     mc, nc, kc = schedule.integers("tile")
-    if schedule["sums"] == "registers":
-        return kc >= problem.k or schedule["order"] == "dots"
-    if schedule["sums"] == "output":
-        return kc >= problem.k or (problem.out_dtype == problem.accumulator and problem.outputs == 1)
     mr = schedule.integers("micro")[0]
-    return problem.m <= mc // mr * mr and mc * nc * problem.accumulator.itemsize <= 4 << 20
+    one_block = kc >= problem.k
+    adds = problem.out_dtype == problem.accumulator and problem.outputs == 1
+    held = (problem.m <= mc // mr * mr) & (mc * nc * problem.accumulator.itemsize <= 4 << 20)
+    return (
+        (schedule.equals("sums", "registers") & (one_block | schedule.equals("order", "dots")))
+        | (schedule.equals("sums", "output") & (one_block | adds))
+        | (schedule.equals("sums", "scratch") & held)
+    )
 
 
-def _splits(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return schedule["parallel"] != "batch" or problem.batch > 1
+def _splits(schedule: Knobs, problem: ContractionProblem) -> Number:
+    return no(schedule.equals("parallel", "batch")) | (problem.batch > 1)
 
 
-def _prologue(schedule: Schedule, problem: ContractionProblem) -> bool:
+def _prologue(schedule: Knobs, problem: ContractionProblem) -> Number:
     a_stays = not problem.a_mapped and not problem.quads
-    b_stays = not problem.b_mapped or schedule["order"] == "dots"
-    return bool((schedule["pack_a"] or a_stays) and (schedule["pack_b"] or b_stays))
+    b_stays = schedule.equals("order", "dots") | (not problem.b_mapped)
+    return (schedule.flag("pack_a") | a_stays) & (schedule.flag("pack_b") | b_stays)
 
 
-def _whole_rows(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return not problem.a_walks or schedule.integers("tile")[2] >= problem.k
+def _whole_rows(schedule: Knobs, problem: ContractionProblem) -> Number:
+    return (schedule.integers("tile")[2] >= problem.k) | (not problem.a_walks)
 
 
-def _streams(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return bool(schedule["pack_b"] or problem.b_panels or problem.b_contiguous == "n" or schedule["order"] == "dots")
+def _streams(schedule: Knobs, problem: ContractionProblem) -> Number:
+    along_n = bool(problem.b_panels) or problem.b_contiguous == "n"
+    return schedule.flag("pack_b") | schedule.equals("order", "dots") | along_n
 
 
-def _panels(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return not problem.b_panels or (schedule.integers("micro")[1] == problem.b_panels and not schedule["pack_b"])
+def _panels(schedule: Knobs, problem: ContractionProblem) -> Number:
+    as_wide = schedule.integers("micro")[1] == problem.b_panels
+    return (as_wide & no(schedule.flag("pack_b"))) | (not problem.b_panels)
 
 
-def _siblings(schedule: Schedule, problem: ContractionProblem) -> bool:
-    return problem.products == 1 or (schedule["sums"] == "registers" and bool(problem.b_panels))
+def _siblings(schedule: Knobs, problem: ContractionProblem) -> Number:
+    return (schedule.equals("sums", "registers") & bool(problem.b_panels)) | (problem.products == 1)
 
 
-def _dots(schedule: Schedule, problem: ContractionProblem) -> bool:
-    if schedule["order"] != "dots":
-        return True
-    packed = schedule["pack_a"] or schedule["pack_b"] or schedule["parallel"] == "rows"
-    once = not problem.b_mapped or schedule.integers("micro")[0] >= problem.m
-    return not packed and once and schedule["sums"] == "registers" and dots_fit(problem)
+def _dots(schedule: Knobs, problem: ContractionProblem) -> Number:
+    packed = schedule.flag("pack_a") | schedule.flag("pack_b") | schedule.equals("parallel", "rows")
+    once = (schedule.integers("micro")[0] >= problem.m) | (not problem.b_mapped)
+    legal = no(packed) & once & schedule.equals("sums", "registers") & dots_fit(problem)
+    return no(schedule.equals("order", "dots")) | legal
 
 
-RULES: tuple[Rule[ContractionProblem], ...] = (
+RULES: tuple[Rule[ContractionProblem], ...] = batched(
     _rule(
         "vector-registers", "accumulators, one row of B and one element of A must fit the vector registers", _registers
     ),
@@ -110,9 +121,7 @@ RULES: tuple[Rule[ContractionProblem], ...] = (
     _rule("whole-rows", "rows that are normalized on the way lie in one block of K", _whole_rows),
     _rule("dots-along-k", "dot products read operands that are contiguous along K where they are", _dots),
     _rule("batch-to-split", "only a batch can be cut into shares along the batch", _splits),
-    _rule(
-        "packed-constant", "panels of a constant are as wide as the register tile, and are not packed again", _panels
-    ),
+    _rule("packed-panels", "panels that lie there are as wide as the register tile, and are not packed again", _panels),
     _rule("siblings-in-registers", "two products are formed together of packed constants, over all of K", _siblings),
     _rule("strided-needs-packing", "B is read in place only where its rows are contiguous", _streams),
     _rule(

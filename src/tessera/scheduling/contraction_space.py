@@ -6,7 +6,6 @@ from tessera.scheduling.contraction_problem import (
     MOST_DOTS,
     SHARED,
     ContractionProblem,
-    as_run,
     columns_of,
     dot_vectors,
     dots_fit,
@@ -15,7 +14,7 @@ from tessera.scheduling.contraction_rules import RULES, sums_have_a_place
 from tessera.scheduling.knobs import Knob, Space
 from tessera.scheduling.schedule import Schedule
 
-__all__ = ["RULES", "SHARED", "ContractionProblem", "as_run", "default_schedule", "knobs", "packed_schedule", "space"]
+__all__ = ["RULES", "SHARED", "ContractionProblem", "default_schedule", "knobs", "packed_schedule", "space"]
 
 
 def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
@@ -25,11 +24,11 @@ def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
     if dots_fit(problem):
         micro += tuple((mr, nr) for mr in range(1, MOST_DOTS + 1) for nr in (2, 4, 8))
     deep = DEPTHS if problem.b_panels or problem.out_dtype != problem.accumulator or problem.pairs else (512,)
-    blocks_k = tuple(sorted({8, 16, 32, 64, 128, 256, 384, *deep}))
+    blocks_k = tuple(sorted({4, 8, 16, 32, 64, 128, 256, 384, *deep}))
     tiles = tuple(
         (mc, nc, kc)
-        for mc in (16, 48, 96, 144, 192, 384, 768)
-        for nc in (32, 128, 256, 512, 1024, 2048, 4096)
+        for mc in (4, 8, 16, 48, 96, 144, 192, 384, 768)
+        for nc in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
         for kc in blocks_k
     )
     return (

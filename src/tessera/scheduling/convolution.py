@@ -69,6 +69,7 @@ class _ConvolutionLowering:
         self.ry, self.mr, self.nr = schedule.integers("micro")
         self.kh, self.kw, self.channels = schedule.integers("window")
         self.unroll = schedule.integer("unroll")
+        self.fetches = schedule.integer("pipeline_depth") >= 2
         self.heights = (self.mr, *tails(self.mr)) if schedule["tails"] else (self.mr,)
         self.split = str(schedule["parallel"])
         self.pixels_outer = schedule["order"] == "rows"
@@ -169,6 +170,8 @@ class _ConvolutionLowering:
     def _tile(self, block: Block, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, tile: RowTile) -> None:
         """Sums, and stores, a register tile of `rows` rows of results from `row` of the block on."""
         builder, mr = self.builder, tile.height
+        if self.fetches:
+            self._fetch(block, channel, rows, row, tile)
         sums: Sequence[SSAValue] = [builder.splat(0, self.spec.accumulator.dtype, (mr, self.nr))] * rows
         kw, depth = (1, self.kw * self.depth) if self.merge else (self.kw, self.depth)
         line = builder.index(kw * depth // self.step)
@@ -196,6 +199,18 @@ class _ConvolutionLowering:
         for number, total in enumerate(down.sums):
             y = builder.add(builder.add(block.y, row), builder.index(number))
             self._epilogue(total, y, builder.add(block.x, tile.x), channel, tile)
+
+    def _fetch(self, block: Block, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile) -> None:
+        """Fetches the lines that a register tile will be stored to while it is summed."""
+        builder, x = self.builder, self.builder.add(block.x, tile.x)
+        for number in range(rows):
+            y = builder.add(builder.add(block.y, row), builder.index(number))
+            where = {**{axis: self.at[axis] for axis in self.spec.batch}, "y": y, "x": x, "n": channel}
+            for output in self.spec.outputs:
+                argument = self.arguments[output.argument]
+                axes = self.spec.arguments[output.argument].axes
+                if axes[-2:] == ("x", "n"):
+                    builder.prefetch(argument.value, [where[axis] for axis in axes], tile.height, self.nr, write=True)
 
     def _rows_inside(self, block: Block, row: SSAValue, rows: int) -> tuple[SSAValue, SSAValue]:
         """The rows of the window, from one to the end, that meet the image in any of so many rows of results."""

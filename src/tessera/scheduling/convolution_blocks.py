@@ -6,13 +6,13 @@ takes, and how wide it may be. So one kernel serves images of all sizes, small o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast
+from collections.abc import Callable
+from typing import NamedTuple
 
 from xdsl.ir import SSAValue
 
 from tessera.scheduling.builder import TileBuilder
-from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.columns import Knobs, Number, where
 from tessera.scheduling.spec import Window
 
 LINE_PADDING = 64
@@ -22,8 +22,8 @@ LINE_PADDING = 64
 class ScratchRows(NamedTuple):
     """Rows of pixels in scratch memory: those of a block of the tile's size, and elements from one to the next."""
 
-    rows: int
-    line: int
+    rows: Number
+    line: Number
 
 
 class Reach(NamedTuple):
@@ -32,16 +32,16 @@ class Reach(NamedTuple):
     """
 
     stride: int
-    span: int
+    span: Number
 
-    def pixels(self, results: int) -> int:
+    def pixels(self, results: Number) -> Number:
         """The pixels that so many results need."""
         return (results - 1) * self.stride + self.span + 1
 
 
-def reaches(schedule: Mapping[str, KnobValue], window: Window) -> tuple[Reach, Reach]:
+def reaches(schedule: Knobs, window: Window) -> tuple[Reach, Reach]:
     """Down and across."""
-    kh, kw, _ = cast(tuple[int, int, int], schedule["window"])
+    kh, kw, _ = schedule.integers("window")
     down, across = (
         Reach(stride, (size - 1) * dilation)
         for stride, size, dilation in zip(window.stride, (kh, kw), window.dilation, strict=True)
@@ -49,31 +49,32 @@ def reaches(schedule: Mapping[str, KnobValue], window: Window) -> tuple[Reach, R
     return down, across
 
 
-def pixel_stride(depth: int, itemsize: int, merge: bool) -> int:
+def pixel_stride(depth: int, itemsize: int, merge: Number) -> Number:
     """Elements from a pixel to the next in scratch memory: a line apart from a power of two, so that neighbouring
     pixels do not fall into the same cache set; none between where a row of the window is one run.
     """
-    line = 64 // itemsize
-    return depth if merge or depth * itemsize % 512 else depth + line
+    apart = depth if depth * itemsize % 512 else depth + 64 // itemsize
+    return where(merge, depth, apart)
 
 
-def scratch_rows(schedule: Mapping[str, KnobValue], window: Window, pixel: int) -> ScratchRows:
-    """The scratch memory of a block of the tile's size, whose pixels are so many elements apart."""
-    (by, bx), (down, across) = cast(tuple[int, int], schedule["tile"]), reaches(schedule, window)
+def scratch_rows(
+    schedule: Knobs, window: Window, pixel: Number, tile: tuple[Number, Number] | None = None
+) -> ScratchRows:
+    """The scratch memory of a block of the tile's size, or of another one, whose pixels are so many elements apart."""
+    by, bx = schedule.integers("tile") if tile is None else tile
+    down, across = reaches(schedule, window)
     return ScratchRows(down.pixels(by), across.pixels(bx) * pixel + LINE_PADDING)
 
 
-def block_size(
-    schedule: Mapping[str, KnobValue], window: Window, pixel: int, rows: int, columns: int
-) -> tuple[int, int]:
+def block_size(schedule: Knobs, window: Window, pixel: Number, rows: int, columns: int) -> tuple[Number, Number]:
     """Rows and columns of the blocks in which a worker makes so many results; `BlockSizes` says the same in Tile IR."""
-    (ry, mr, _), (_, bx) = cast(tuple[int, int, int], schedule["micro"]), cast(tuple[int, int], schedule["tile"])
+    (ry, mr, _), (_, bx) = schedule.integers("micro"), schedule.integers("tile")
     down, across = reaches(schedule, window)
     memory = scratch_rows(schedule, window, pixel)
-    columns = _even(max(columns, 1), bx, mr)
-    held = memory.rows * memory.line // (across.pixels(columns) * pixel + LINE_PADDING)
+    width = _even(max(columns, 1), bx, mr)
+    held = memory.rows * memory.line // (across.pixels(width) * pixel + LINE_PADDING)
     most = ((held - 1 - down.span) // down.stride + 1) // ry * ry
-    return _even(max(rows, 1), most, ry), columns
+    return _even(max(rows, 1), most, ry), width
 
 
 def ceil_div(builder: TileBuilder, a: SSAValue, b: SSAValue) -> SSAValue:
@@ -81,7 +82,7 @@ def ceil_div(builder: TileBuilder, a: SSAValue, b: SSAValue) -> SSAValue:
     return builder.floor_div(builder.add(a, builder.sub(b, builder.index(1))), b)
 
 
-def _even(extent: int, most: int, unit: int) -> int:
+def _even(extent: int, most: Number, unit: Number) -> Number:
     """The size of the fewest blocks of `most` at most, a multiple of `unit`, that are about equal."""
     return -(-extent // (-(-extent // most) * unit)) * unit
 
@@ -89,10 +90,10 @@ def _even(extent: int, most: int, unit: int) -> int:
 class BlockSizes:
     """The code that finds how large blocks are."""
 
-    def __init__(self, builder: TileBuilder, schedule: Mapping[str, KnobValue], window: Window, pixel: int) -> None:
+    def __init__(self, builder: TileBuilder, schedule: Knobs, window: Window, pixel: int) -> None:
         self.builder, self.pixel = builder, pixel
-        self.ry, self.mr, _ = cast(tuple[int, int, int], schedule["micro"])
-        _, self.bx = cast(tuple[int, int], schedule["tile"])
+        self.ry, self.mr, _ = schedule.integers("micro")
+        _, self.bx = schedule.integers("tile")
         self.down, self.across = reaches(schedule, window)
         self.memory = scratch_rows(schedule, window, pixel)
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.dtypes import DType
+from tessera.scheduling.columns import Knobs, Number, divided, no
 from tessera.scheduling.convolution import multiplies_pairs
 from tessera.scheduling.convolution_blocks import block_size, pixel_stride, scratch_rows
-from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.knobs import Knob, Rule, Space, batched
+from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ConvolutionSpec, Window, under_cast, unit_axis
 from tessera.target import Target
 
@@ -27,6 +28,10 @@ NEAR_PIXELS = 2048
 """Bytes from a pixel to the next up to which a register tile of them fits the first cache's sets."""
 NEAR_IMAGE = 4 << 20
 """Bytes of an image up to which the caches hold it: from memory, pixels come faster in blocks."""
+NEAR_RESULTS = 2 << 20
+"""Bytes of results up to which stores find their lines in the caches."""
+SHORT_SUM = 128
+"""Products of a result up to which its store counts."""
 FEW_ROWS = 8
 """Rows of results up to which those that meet padding are many: 2 of 7 leave out a third of a window of 3 rows."""
 MOST_COLUMNS, MOST_ROWS = 1 << 14, 1 << 8
@@ -118,61 +123,61 @@ def padded_depth(problem: ConvolutionProblem) -> int:
     return problem.depth + problem.depth % 2 if problem.pairs else problem.depth
 
 
-def scratch_bytes(schedule: Mapping[str, KnobValue], problem: ConvolutionProblem) -> int:
-    """Bytes of a block of the image in scratch memory."""
-    rows, line = scratch_rows(schedule, problem.window, _pixel(schedule, problem))
+def scratch_bytes(schedule: Knobs, problem: ConvolutionProblem, tile: tuple[Number, Number] | None = None) -> Number:
+    """Bytes of a block of the image in scratch memory: of the schedule's tile, or of another one."""
+    rows, line = scratch_rows(schedule, problem.window, _pixel(schedule, problem), tile)
     return rows * line * problem.element.itemsize
 
 
-def block_of(schedule: Mapping[str, KnobValue], problem: ConvolutionProblem) -> tuple[int, int]:
+def block_of(schedule: Knobs, problem: ConvolutionProblem) -> tuple[Number, Number]:
     """Rows and columns of the blocks in which one worker would make all results."""
     return block_size(schedule, problem.window, _pixel(schedule, problem), problem.rows, problem.columns)
 
 
-def _pixel(schedule: Mapping[str, KnobValue], problem: ConvolutionProblem) -> int:
-    return pixel_stride(padded_depth(problem), problem.element.itemsize, bool(schedule["merge"]))
+def _pixel(schedule: Knobs, problem: ConvolutionProblem) -> Number:
+    return pixel_stride(padded_depth(problem), problem.element.itemsize, schedule.flag("merge"))
 
 
-def _registers(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+def _registers(schedule: Knobs, problem: ConvolutionProblem) -> Number:
     rows, pixels, channels = schedule.integers("micro")
-    vectors = -(-channels * problem.accumulator.itemsize * 8 // problem.target.vector_bits)
+    vectors = divided(channels * problem.accumulator.itemsize * 8, problem.target.vector_bits)
     return rows * pixels * vectors + vectors + 1 <= problem.target.vector_registers
 
 
-def _packed(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+def _packed(schedule: Knobs, problem: ConvolutionProblem) -> Number:
     return schedule.integers("micro")[2] == problem.panel
 
 
-def _window(schedule: Schedule, problem: ConvolutionProblem) -> bool:
-    return schedule.integers("window") == (*problem.kernel, problem.depth)
+def _window(schedule: Knobs, problem: ConvolutionProblem) -> Number:
+    return schedule.equals("window", (*problem.kernel, problem.depth))
 
 
-def _whole_tiles(schedule: Schedule, problem: ConvolutionProblem) -> bool:
+def _whole_tiles(schedule: Knobs, problem: ConvolutionProblem) -> Number:
     (rows, columns), (ry, mr, _) = schedule.integers("tile"), schedule.integers("micro")
-    return rows % ry == 0 and columns % mr == 0
+    return (rows % ry == 0) & (columns % mr == 0)
 
 
-def _in_place(schedule: Schedule, problem: ConvolutionProblem) -> bool:
-    if schedule["pack_a"]:
-        return True
-    apart = problem.turned or problem.mapped or (problem.pairs and problem.depth % 2)
-    return not apart and problem.window.padding == (0, 0) and not schedule["merge"]
+def _in_place(schedule: Knobs, problem: ConvolutionProblem) -> Number:
+    apart = problem.turned or problem.mapped or (problem.pairs and problem.depth % 2 != 0)
+    whole = not apart and problem.window.padding == (0, 0)
+    return schedule.flag("pack_a") | (no(schedule.flag("merge")) & whole)
 
 
-def _runs(schedule: Schedule, problem: ConvolutionProblem) -> bool:
-    return not schedule["merge"] or problem.window.dilation[1] == 1
+def _runs(schedule: Knobs, problem: ConvolutionProblem) -> Number:
+    return no(schedule.flag("merge")) | (problem.window.dilation[1] == 1)
 
 
-def _scratch(schedule: Schedule, problem: ConvolutionProblem) -> bool:
-    least = schedule.integers("tile") == schedule.integers("micro")[:2]
-    return not schedule["pack_a"] or least or scratch_bytes(schedule, problem) <= LARGEST_SCRATCH
+def _scratch(schedule: Knobs, problem: ConvolutionProblem) -> Number:
+    (rows, columns), (ry, mr, _) = schedule.integers("tile"), schedule.integers("micro")
+    least = (rows == ry) & (columns == mr)
+    return no(schedule.flag("pack_a")) | least | (scratch_bytes(schedule, problem) <= LARGEST_SCRATCH)
 
 
-def _something_to_cut(schedule: Schedule, problem: ConvolutionProblem) -> bool:
-    return schedule["parallel"] != "batch" or problem.images > 1
+def _something_to_cut(schedule: Knobs, problem: ConvolutionProblem) -> Number:
+    return no(schedule.equals("parallel", "batch")) | (problem.images > 1)
 
 
-RULES: tuple[Rule[ConvolutionProblem], ...] = (
+RULES: tuple[Rule[ConvolutionProblem], ...] = batched(
     Rule("vector-registers", "sums, a row of weights and a pixel must fit the vector registers", _registers),
     Rule("packed-weights", "a register tile is as wide as the panels that weights are packed in", _packed),
     Rule("window-matches", "the window and its channels are those of the problem", _window),
@@ -219,6 +224,7 @@ def space(problem: ConvolutionProblem) -> Space[ConvolutionProblem]:
         Knob("merge", (False, True), "sum over a row of the window and its channels in one loop"),
         Knob("order", ("columns", "rows"), "which loop is outside: over panels of channels, or over pixels"),
         Knob("parallel", ("rows", "pixels", "columns", "batch"), "the dimension that is cut into shares: of workers"),
+        Knob("pipeline_depth", (1, 2), "2: where results go is fetched while they are summed"),
         Knob("fusion", (True, False), "prologues and epilogues inside this kernel"),
     )
     return Space(knobs, RULES, problem, start)
@@ -241,6 +247,7 @@ def default_schedule(problem: ConvolutionProblem) -> Schedule:
         merge=problem.window.dilation[1] == 1 and problem.kernel[1] > 1 and problem.depth < FEW_CHANNELS,
         order="rows" if _weights_bytes(problem) <= NEAR_WEIGHTS else "columns",
         parallel="columns",
+        pipeline_depth=2 if _waits_for_stores(problem) else 1,
         fusion=True,
     )
     schedule = schedule.replace(tile=_tile(schedule, problem))
@@ -263,6 +270,12 @@ def _weights_bytes(problem: ConvolutionProblem) -> int:
     return panels * padded_depth(problem) * math.prod(problem.kernel) * problem.element.itemsize
 
 
+def _waits_for_stores(problem: ConvolutionProblem) -> bool:
+    """Whether sums are so short that stores to lines which no cache holds make themselves felt."""
+    results = problem.images * problem.rows * problem.columns * problem.outputs * problem.out_dtype.itemsize
+    return results > NEAR_RESULTS and problem.depth * math.prod(problem.kernel) <= SHORT_SUM
+
+
 def _register_tile(problem: ConvolutionProblem) -> tuple[int, int]:
     """Rows and pixels of a register tile: many sums in flight, so that weights are read seldom. Where a row has few
     pixels, of two rows, unless each had better leave out the rows of the window that lie in the padding.
@@ -280,7 +293,7 @@ def _tile(schedule: Schedule, problem: ConvolutionProblem) -> tuple[int, int]:
     ry, mr, _ = schedule.integers("micro")
 
     def fits(rows: int, columns: int) -> bool:
-        return scratch_bytes(schedule.replace(tile=(rows, columns)), problem) <= SCRATCH_BYTES
+        return bool(scratch_bytes(schedule.replace(tile=(rows, columns)), problem) <= SCRATCH_BYTES)
 
     if problem.rows == 1:
         return ry, _most(mr, MOST_COLUMNS, lambda columns: fits(ry, columns))

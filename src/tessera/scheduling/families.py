@@ -23,6 +23,7 @@ from tessera.scheduling import (
 from tessera.scheduling.attention_cost import attention_work
 from tessera.scheduling.attention_kernels import lower_attention
 from tessera.scheduling.attention_space import AttentionProblem
+from tessera.scheduling.columns import Knobs
 from tessera.scheduling.contraction import lower_contraction
 from tessera.scheduling.contraction_cost import contraction_work
 from tessera.scheduling.contraction_parts import REGISTER_BLOCK
@@ -69,7 +70,7 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class Family:
-    """One family of kernels on CPUs.
+    """One family of kernels on CPUs, by its name.
 
     `lower` gives the Tile IR of a specification under a schedule, `space`, `rules` and `start` are the schedules of a
     problem and the proven one of them, `work` is what one makes a worker do, and `sum_order` what of one decides the
@@ -77,13 +78,14 @@ class Family:
     its sums.
     """
 
+    name: str
     spec: type[Any]
     problem: type[Any]
     lower: Callable[[Any, Schedule, Target], ModuleOp]
     space: Callable[[Any], Space[Any]]
     rules: tuple[Rule[Any], ...]
     start: Callable[[Any], Schedule]
-    work: Callable[[Any, Mapping[str, KnobValue], Machine], Work]
+    work: Callable[[Any, Knobs, Machine], Work]
     sum_order: Callable[[Schedule, Any], tuple[KnobValue, ...]]
     is_shared: Callable[[Any], bool]
     accumulation: Callable[[Any], str]
@@ -113,6 +115,7 @@ def _dtype_of_sums(problem: ContractionProblem | AttentionProblem | ConvolutionP
 
 FAMILIES: tuple[Family, ...] = (
     Family(
+        name="contraction",
         spec=ContractionSpec,
         problem=ContractionProblem,
         lower=lambda spec, schedule, target: lower_contraction(
@@ -127,6 +130,7 @@ FAMILIES: tuple[Family, ...] = (
         accumulation=_dtype_of_sums,
     ),
     Family(
+        name="attention",
         spec=AttentionSpec,
         problem=AttentionProblem,
         lower=lambda spec, schedule, target: lower_attention(
@@ -141,6 +145,7 @@ FAMILIES: tuple[Family, ...] = (
         accumulation=_dtype_of_sums,
     ),
     Family(
+        name="convolution",
         spec=ConvolutionSpec,
         problem=ConvolutionProblem,
         lower=lambda spec, schedule, target: lower_convolution(spec, schedule),
@@ -153,6 +158,7 @@ FAMILIES: tuple[Family, ...] = (
         accumulation=_dtype_of_sums,
     ),
     Family(
+        name="map-reduce",
         spec=MapReduceSpec,
         problem=MapReduceProblem,
         lower=lambda spec, schedule, target: lower_map_reduce(spec, schedule, target.vector_bits // 32),
@@ -165,6 +171,7 @@ FAMILIES: tuple[Family, ...] = (
         accumulation=lambda p: "fp32",
     ),
     Family(
+        name="packing",
         spec=PackingSpec,
         problem=PackingProblem,
         lower=lambda spec, schedule, target: packing.lower_packing(spec, schedule),
@@ -177,6 +184,7 @@ FAMILIES: tuple[Family, ...] = (
         accumulation=lambda p: p.dtype.name,
     ),
     Family(
+        name="window",
         spec=WindowSpec,
         problem=WindowProblem,
         lower=lambda spec, schedule, target: lower_window(spec, schedule, target.vector_bits // 32),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias, overload
 
-from tessera.scheduling.cost import Binding, Estimate
+from tessera.scheduling.estimate import RESOURCES, Binding, Estimate, Resource
 from tessera.scheduling.gpu_contraction_cost import ContractionWork, contraction_work
 from tessera.scheduling.gpu_machine import GpuMachine, gpu_machine
 from tessera.scheduling.gpu_problem import GpuContractionProblem
@@ -31,7 +31,7 @@ LAUNCH_S: Final = 2e-6
 """From one kernel's end to the next one's first block, within a captured graph."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContractionEstimate(Estimate):
     """An estimate of a product with all that it is made of."""
 
@@ -40,12 +40,18 @@ class ContractionEstimate(Estimate):
     work: ContractionWork
     rates: GpuMachine
 
+    @property
+    def resource(self) -> Resource:
+        """What the kernel waits for most, in words."""
+        units: Resource = "multiply-add units" if self.work.unit == "fma" else "matrix units"
+        return _resource(self, units, self.work.tiles_per_multiprocessor)
+
     def explain(self) -> str:
         """Every term with its numbers, so that a person can check them: a line each."""
         return "\n".join([*_contraction_lines(self), *_rate_lines(self)])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowsEstimate(Estimate):
     """An estimate of a map or reduction with all that it is made of."""
 
@@ -53,6 +59,11 @@ class RowsEstimate(Estimate):
     schedule: Schedule
     work: RowsWork
     rates: GpuMachine
+
+    @property
+    def resource(self) -> Resource:
+        """What the kernel waits for most, in words."""
+        return _resource(self, "multiply-add units", self.work.blocks_per_multiprocessor)
 
     def explain(self) -> str:
         """Every term with its numbers, so that a person can check them: a line each."""
@@ -103,11 +114,38 @@ class GpuRooflineModel:
             work = contraction_work(problem, chosen, self.machine, resources)
             total, binding, terms = _contraction_seconds(work)
             return ContractionEstimate(
-                total, binding, MappingProxyType(terms), source, problem, chosen, work, self.machine
+                total,
+                binding,
+                MappingProxyType(terms),
+                source,
+                problem=problem,
+                schedule=chosen,
+                work=work,
+                rates=self.machine,
             )
         rows = rows_work(problem, chosen, self.machine, resources)
         total, binding, terms = _rows_seconds(rows)
-        return RowsEstimate(total, binding, MappingProxyType(terms), source, problem, chosen, rows, self.machine)
+        return RowsEstimate(
+            total,
+            binding,
+            MappingProxyType(terms),
+            source,
+            problem=problem,
+            schedule=chosen,
+            work=rows,
+            rates=self.machine,
+        )
+
+
+def _resource(found: GpuEstimate, units: Resource, wanted: int) -> Resource:
+    """Computing by its units, or by registers that spill; waiting by occupancy, where more blocks are wanted on a
+    multiprocessor than it holds.
+    """
+    if found.binding == "compute":
+        return "spills" if found.work.resources.spill_bytes else units
+    if found.binding == "latency" and found.work.held.blocks < wanted:
+        return "occupancy"
+    return RESOURCES[found.binding]
 
 
 def _contraction_seconds(work: ContractionWork) -> tuple[float, Binding, dict[str, float]]:

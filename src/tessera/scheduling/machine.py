@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.scheduling.columns import Columns, Knobs, Number, divided, piecewise, smaller
+from tessera.scheduling.estimate import PARTS
 from tessera.target import Ceilings, Target
 from tessera.target.ceilings import ComputeCeiling, MemoryCeiling
 
 LEVELS: Final = ("L1", "L2", "L3", "DRAM")
+L1, L2, L3, DRAM = range(len(LEVELS))
 
 USABLE: Final = 0.75
 """The share of a cache that one operand can count on; the rest holds what streams past it (Low et al., "Analytical
@@ -22,6 +28,8 @@ FMA_PER_CYCLE: Final[Mapping[str, int]] = MappingProxyType({"znver4": 1})
 
 FMA_LATENCY: Final = 4
 """Cycles from a fused multiply-add to one that needs its result, on every x86 since 2015."""
+SPILL_CYCLES: Final = 2
+"""Cycles for a vector that is written to memory and back because there is no register for it."""
 ROW_CYCLES: Final = 20
 """Per row and pass: the loop over whole steps, the masked rest, the sum across lanes. Norms, means and softmax of 1024
 and 4096 rows of 16 fp32 take 15 to 30 on Zen 4, where rows overlap."""
@@ -76,30 +84,76 @@ class Machine:
     cycle_s: float
     vector_bytes: int
     source: str
+    _ladder: tuple[tuple[int, float], ...] = field(init=False, repr=False)
+    _places: NDArray[np.intp] = field(init=False, repr=False)
+    _sizes: NDArray[np.float64] = field(init=False, repr=False)
 
-    def home(self, nbytes: float) -> str:
-        """The nearest level that holds that many bytes of this worker's."""
-        return next((level for level, size in self.capacity.items() if nbytes <= size), "DRAM")
+    def __post_init__(self) -> None:
+        ladder = tuple((LEVELS.index(level), size) for level, size in self.capacity.items())
+        object.__setattr__(self, "_ladder", ladder)
+        object.__setattr__(self, "_places", np.array([place for place, _ in ladder], np.intp))
+        object.__setattr__(self, "_sizes", np.maximum.accumulate([size for _, size in ladder]))
+
+    def bandwidth(self, place: int) -> float:
+        """Bytes a second of the level at a place in `LEVELS`."""
+        return self.byte_per_s[LEVELS[place]]
+
+    def home(self, nbytes: Number) -> Number:
+        """The place in `LEVELS` of the nearest level that holds that many bytes of this worker's."""
+        if isinstance(nbytes, np.ndarray):
+            return self._places[np.searchsorted(self._sizes, nbytes)]
+        return next((place for place, size in self._ladder if nbytes <= size), DRAM)
 
 
 @dataclass(slots=True)
 class Work:
-    """What the slowest worker has to do: arithmetic in seconds, traffic in bytes by the level that data comes from or
-    goes to, both beside each other; and packing, which nothing else overlaps with, likewise.
+    """What the slowest worker has to do: arithmetic in seconds, and traffic in bytes by the place in `LEVELS` of the
+    level that data comes from or goes to, both beside each other; and packing, which nothing else overlaps with,
+    likewise. `exposed_s` are seconds of loads that nothing hides. `parts` are what arithmetic would take if nothing but
+    one thing held it up, by `estimate.PARTS`.
+
+    Of many schedules at once, each number is an array.
     """
 
-    compute_s: float
-    traffic: dict[str, float]
-    packing_s: float = 0.0
-    packing: dict[str, float] = field(default_factory=dict)
+    compute_s: Number
+    traffic: list[Number] = field(default_factory=lambda: [0.0] * len(LEVELS))
+    packing_s: Number = 0.0
+    packing: list[Number] = field(default_factory=lambda: [0.0] * len(LEVELS))
+    exposed_s: Number = 0.0
+    parts: dict[str, Number] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
 
-    def move(self, level: str, nbytes: float) -> None:
-        """Adds traffic."""
-        self.traffic[level] = self.traffic.get(level, 0.0) + nbytes
+    def move(self, level: Number, nbytes: Number) -> None:
+        """Adds traffic of a level, given by its place in `LEVELS`."""
+        _add(self.traffic, level, nbytes)
 
-    def pack(self, level: str, nbytes: float) -> None:
+    def pack(self, level: Number, nbytes: Number) -> None:
         """Adds traffic of packing."""
-        self.packing[level] = self.packing.get(level, 0.0) + nbytes
+        _add(self.packing, level, nbytes)
+
+    @classmethod
+    def piecewise(
+        cls, schedules: Knobs, condition: Number, then: Callable[[Any], Work], otherwise: Callable[[Any], Work]
+    ) -> Work:
+        """The work of schedules for which a condition holds by `then`, that of others by `otherwise`."""
+        if not isinstance(schedules, Columns):
+            return then(schedules) if condition else otherwise(schedules)
+        numbers = piecewise(schedules, condition, lambda s: then(s)._numbers, lambda s: otherwise(s)._numbers)
+        compute_s, traffic, packing_s, packing, exposed_s, parts = numbers
+        named = dict(zip(PARTS, parts, strict=True))
+        return cls(compute_s, list(traffic), packing_s, list(packing), exposed_s, named)
+
+    @property
+    def _numbers(self) -> tuple[Number, ...]:
+        parts = tuple(self.parts[name] for name in PARTS)
+        return self.compute_s, tuple(self.traffic), self.packing_s, tuple(self.packing), self.exposed_s, parts
+
+
+def _add(traffic: list[Number], level: Number, nbytes: Number) -> None:
+    if not isinstance(level, np.ndarray):
+        traffic[level] = traffic[level] + nbytes
+        return
+    for place in np.unique(level):
+        traffic[place] = traffic[place] + np.where(level == place, nbytes, 0.0)
 
 
 def machine(ceilings: Ceilings | None, target: Target, workers: int) -> Machine:
@@ -118,10 +172,9 @@ def machine(ceilings: Ceilings | None, target: Target, workers: int) -> Machine:
     return Machine(flops, bandwidth, {**capacity, "DRAM": float("inf")}, cycle_s, vector_bytes, source)
 
 
-def largest_share(extent: int, step: int, workers: int) -> int:
+def largest_share(extent: Number, step: Number, workers: int) -> Number:
     """The most that one worker gets of an extent that is cut at multiples of `step`."""
-    steps = (extent + step - 1) // step
-    return min(extent, (steps + workers - 1) // workers * step)
+    return smaller(extent, divided(divided(extent, step), workers) * step)
 
 
 def _flops(ceilings: Ceilings | None, guess: Ceilings, dtype: str, workers: int) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from tessera.scheduling.columns import Knobs, Number, divided, no
 from tessera.scheduling.common_rules import STREAMED_BYTES, cache_bytes, cuts_for_several, streams_what_is_large
-from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
 
@@ -46,27 +47,27 @@ class MapReduceProblem:
 SCRATCH_COLUMNS = (0, 1024, 4096, 16384)
 
 
-def _one_row(schedule: Schedule, problem: MapReduceProblem) -> bool:
-    return schedule.integers("tile")[0] == 1 or bool(problem.rows)
+def _one_row(schedule: Knobs, problem: MapReduceProblem) -> Number:
+    return (schedule.integers("tile")[0] == 1) | bool(problem.rows)
 
 
-def _fits_registers(schedule: Schedule, problem: MapReduceProblem) -> bool:
+def _fits_registers(schedule: Knobs, problem: MapReduceProblem) -> Number:
     rows, columns = schedule.integers("tile")
-    vectors = rows * -(-columns // (problem.target.vector_bits // 32))
+    vectors = rows * divided(columns, problem.target.vector_bits // 32)
     return vectors * problem.live <= 2 * problem.target.vector_registers
 
 
-def _row_fits(schedule: Schedule, problem: MapReduceProblem) -> bool:
-    keep = schedule.integer("keep")
+def _row_fits(schedule: Knobs, problem: MapReduceProblem) -> Number:
     lanes = problem.target.vector_bits // 32
-    return not keep or (problem.dear > 0 and problem.by_rows and -(-problem.lanes // lanes) * lanes <= keep)
+    fits = divided(problem.lanes, lanes) * lanes <= schedule.integer("keep")
+    return no(schedule.flag("keep")) | (fits & (problem.dear > 0 and problem.by_rows))
 
 
-def _walks_rows_again(schedule: Schedule, problem: MapReduceProblem) -> bool:
-    return not schedule["ahead"] or (problem.by_rows and problem.passes > 1)
+def _walks_rows_again(schedule: Knobs, problem: MapReduceProblem) -> Number:
+    return no(schedule.flag("ahead")) | (problem.by_rows and problem.passes > 1)
 
 
-RULES: tuple[Rule[MapReduceProblem], ...] = (
+RULES: tuple[Rule[MapReduceProblem], ...] = batched(
     Rule("one-row", "a step walks one row, but for maps of transposed operands", _one_row),
     Rule("vector-registers", "the vectors of one step must not spill much", _fits_registers),
     Rule("scratch-holds-row", "kept values need a scratch row at least as long as the data's", _row_fits),

@@ -7,7 +7,7 @@ The panels are those of constants (`contraction_packed.py`), made anew for each 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
@@ -15,10 +15,11 @@ from xdsl.ir import SSAValue
 
 from tessera.dtypes import DType
 from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.columns import Knobs, no, where
 from tessera.scheduling.contraction_parts import TRANSPOSED_ROWS
-from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.machine import Machine, Work, largest_share
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import PackingSpec, kernel_module, unit_axis
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 from tessera.target import Target
@@ -55,11 +56,11 @@ def knobs(problem: PackingProblem) -> tuple[Knob, ...]:
     )
 
 
-RULES: tuple[Rule[PackingProblem], ...] = (
+RULES: tuple[Rule[PackingProblem], ...] = batched(
     Rule(
         "batch-to-split",
         "only a batch can be cut into shares along the batch",
-        lambda schedule, problem: schedule["parallel"] != "batch" or problem.batch > 1,
+        lambda schedule, problem: no(schedule.equals("parallel", "batch")) | (problem.batch > 1),
     ),
 )
 
@@ -75,13 +76,14 @@ def space(problem: PackingProblem) -> Space[PackingProblem]:
     return Space(knobs(problem), RULES, problem, default_schedule(problem))
 
 
-def packing_work(problem: PackingProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
+def packing_work(problem: PackingProblem, schedule: Knobs, rates: Machine) -> Work:
     """The work of the worker with the largest share."""
-    extent, step = (problem.batch, 1) if schedule["parallel"] == "batch" else (problem.n, problem.width)
-    share = largest_share(extent, step, problem.workers) / max(extent, 1)
+    by_batch = largest_share(problem.batch, 1, problem.workers) / max(problem.batch, 1)
+    by_columns = largest_share(problem.n, problem.width, problem.workers) / max(problem.n, 1)
+    share = where(schedule.equals("parallel", "batch"), by_batch, by_columns)
     nbytes = share * problem.batch * problem.n * problem.k * problem.dtype.itemsize
     cycles = nbytes / rates.vector_bytes * VECTOR_CYCLES * (2 if problem.transposed else 1)
-    work = Work(cycles * rates.cycle_s, {})
+    work = Work(cycles * rates.cycle_s)
     work.move(rates.home(3 * nbytes), 3 * nbytes)
     return work
 

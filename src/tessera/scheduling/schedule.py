@@ -45,6 +45,9 @@ class Schedule(Mapping[str, KnobValue]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and self._values == other._values
 
+    def __reduce__(self) -> tuple[type[Schedule], tuple[dict[str, KnobValue]]]:
+        return Schedule, (self._values,)  # hashes of strings differ from process to process
+
     def __repr__(self) -> str:
         return ", ".join(f"{knob}={_format(value)}" for knob, value in self._values.items())
 
@@ -59,6 +62,14 @@ class Schedule(Mapping[str, KnobValue]):
         value = self._values[knob]
         assert isinstance(value, tuple)
         return value
+
+    def flag(self, knob: str) -> bool:
+        """Whether a knob is neither False nor 0."""
+        return bool(self._values[knob])
+
+    def equals(self, knob: str, value: KnobValue) -> bool:
+        """Whether a knob has a value."""
+        return self._values[knob] == value
 
     def replace(self, **knobs: KnobValue) -> Schedule:
         """This schedule with some knobs changed."""

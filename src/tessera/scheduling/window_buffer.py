@@ -15,6 +15,7 @@ from xdsl.ir import SSAValue
 from tessera.dtypes import DType
 from tessera.scheduling.attributes import buffer_type
 from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.columns import Knobs, Number, divided
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import Geometry
 from tessera.scheduling.window_ranges import Range, Ranges
@@ -33,13 +34,12 @@ class Pixels(Protocol):
         """A vector of what lies outside the image."""
 
 
-def ring_shape(schedule: Mapping[str, object], geometry: Geometry) -> tuple[int, int, int]:
+def ring_shape(schedule: Knobs, geometry: Geometry) -> tuple[Number, Number, Number]:
     """Rows, columns and channels of the ring."""
-    tile, rows, step = schedule["tile"], schedule["rows"], schedule["columns"]
-    assert isinstance(tile, tuple) and isinstance(rows, int) and isinstance(step, int)
-    columns = -(-int(tile[0]) // step) * step
-    height, width = ((count - 1) * geometry.stride[d] + geometry.reach(d) + 1 for d, count in ((0, rows), (1, columns)))
-    return height, width, int(tile[1])
+    (block, channels), step = schedule.integers("tile"), schedule.integer("columns")
+    counts = schedule.integer("rows"), divided(block, step) * step
+    height, width = ((count - 1) * geometry.stride[d] + geometry.reach(d) + 1 for d, count in enumerate(counts))
+    return height, width, channels
 
 
 class RowBuffer:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
-from tessera.scheduling.machine import FMA_LATENCY, Machine, Work, largest_share
-from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.columns import Knobs, Number, divided, larger, smaller, where
+from tessera.scheduling.machine import DRAM, FMA_LATENCY, L2, REORDERED, Machine, Work, largest_share
 from tessera.scheduling.window_buffer import ring_shape
 from tessera.scheduling.window_space import WindowProblem, inside_share
 
@@ -22,76 +21,99 @@ STEP_CYCLES: Final = 6
 """Loop and addresses of a register tile."""
 
 
-def window_work(problem: WindowProblem, schedule: Mapping[str, KnobValue], rates: Machine) -> Work:
+def window_work(problem: WindowProblem, schedule: Knobs, rates: Machine) -> Work:
     """The work of the worker with the largest share."""
-    rows, columns = cast(int, schedule["rows"]), cast(int, schedule["columns"])
-    vectors = cast(int, schedule["vectorize"])
-    by_columns, buffered = problem.lanes_axis == "x", schedule["buffering"] == "rows"
+    rows, columns = schedule.integer("rows"), schedule.integer("columns")
+    vectors = schedule.integer("vectorize")
+    by_columns, buffered = problem.lanes_axis == "x", schedule.equals("buffering", "rows")
     share = _largest_share(problem, schedule)
     # Of a register tile: vectors of the image, each used by several results; operands of taps; and the arithmetic.
     pixels = _seen(problem, 0, rows) * (problem.geometry.kernel[1] if by_columns else _seen(problem, 1, columns))
-    loads: float = pixels * vectors + problem.taps * problem.free * (1 if by_columns else vectors)
+    loads = pixels * vectors + problem.taps * problem.free * (1 if by_columns else vectors)
     if by_columns and problem.geometry.stride[1] > 1:
-        loads *= 2.5
-    wide = rates.vector_bytes / 32
+        loads = loads * 2.5
     sums = rows * columns * vectors
     arithmetic = sums * (problem.taps * problem.operations + problem.after)
     flops_per_cycle = rates.flop_per_s["fp32"] * rates.cycle_s / (2 * rates.vector_bytes / 4)
-    latency = max(1.0, FMA_LATENCY * flops_per_cycle / sums)
-    cycles = max(arithmetic / flops_per_cycle * latency, loads * wide / LOADS) + STEP_CYCLES
-    height, width, channels = problem.result
+    multiplying = arithmetic / flops_per_cycle
+    loading = loads * (rates.vector_bytes / 32) / LOADS
+    # Sums of a register tile wait for each other, but the next one's have begun by then.
+    in_flight = sums * larger(1.0, REORDERED / (arithmetic + loads))
+    waiting = multiplying * larger(1.0, FMA_LATENCY * flops_per_cycle / in_flight)
+    height, width, _ = problem.result
     results = problem.images * height * (1 if by_columns else width)
-    tiles = -(-problem.lanes // (vectors * problem.vector)) * results / (rows * columns)
-    edge = 0.0 if buffered else _edge(problem, rows) if by_columns else 1 - inside_share(schedule, problem)
-    slower = (MASKED if by_columns else PIXEL_BY_PIXEL) - 1
-    work = Work(share * tiles * cycles * (1 + edge * slower) * rates.cycle_s, {})
-    home = rates.home((problem.bytes_in + problem.bytes_out) / problem.workers)
-    work.move(home, share * problem.bytes_in)
-    streams = bool(schedule["nontemporal"])
-    work.move("DRAM" if streams else home, share * problem.bytes_out * (1 if streams else 2))
-    if by_columns:  # rows of the image are read again by the next ones
-        work.move("L2", share * problem.image_bytes * (problem.geometry.kernel[0] - 1))
-    elif buffered:
-        copied = _copied(problem, schedule) * -(-channels // problem.vector)
-        work.packing_s += share * copied * COPY_CYCLES * rates.cycle_s
-    else:
-        work.move("L2", share * tiles * pixels * vectors * rates.vector_bytes)
+    tiles = divided(problem.lanes, vectors * problem.vector) * results / (rows * columns)
+    edge = _edge(problem, schedule) if by_columns else 1 - inside_share(schedule, problem)
+    edge = where(buffered, 0.0, edge) * ((MASKED if by_columns else PIXEL_BY_PIXEL) - 1)
+    cycles = larger(waiting, loading) + STEP_CYCLES
+    tile_s = share * tiles * rates.cycle_s
+    work = Work(tile_s * cycles * (1 + edge))
+    work.parts |= {
+        "FMA": tile_s * multiplying,
+        "issue": tile_s * loading,
+        "wait": where(waiting > multiplying, tile_s * waiting, 0.0),
+        "edges": tile_s * (cycles * edge + STEP_CYCLES),
+    }
+    _traffic(problem, schedule, rates, work, share, tiles * pixels * vectors * rates.vector_bytes)
     return work
 
 
-def _largest_share(problem: WindowProblem, schedule: Mapping[str, KnobValue]) -> float:
+def _traffic(
+    problem: WindowProblem, schedule: Knobs, rates: Machine, work: Work, share: Number, seen_bytes: Number
+) -> None:
+    """What comes from memory and goes there, and what is read again by neighbouring windows."""
+    home = rates.home((problem.bytes_in + problem.bytes_out) / problem.workers)
+    work.move(home, share * problem.bytes_in)
+    streams = schedule.flag("nontemporal")
+    work.move(where(streams, DRAM, home), share * problem.bytes_out * where(streams, 1, 2))
+    if problem.lanes_axis == "x":  # rows of the image are read again by the next ones
+        work.move(L2, share * problem.image_bytes * (problem.geometry.kernel[0] - 1))
+        return
+    buffered = schedule.equals("buffering", "rows")
+    copied = _copied(problem, schedule) * divided(problem.result[2], problem.vector)
+    work.packing_s = where(buffered, share * copied * COPY_CYCLES * rates.cycle_s, 0.0)
+    work.move(L2, where(buffered, 0.0, share * seen_bytes))
+
+
+def _largest_share(problem: WindowProblem, schedule: Knobs) -> Number:
     """The part of all the work that the worker with the most of it does."""
     by_columns = problem.lanes_axis == "x"
     height = max(problem.result[0], 1)
-    strip = cast(tuple[int, int], schedule["tile"])[0] if by_columns else cast(int, schedule["rows"])
-    if schedule["parallel"] == "rows" or (not by_columns and problem.images <= 1):
-        return largest_share(height, strip, problem.workers) / height
-    return largest_share(problem.images, 1, problem.workers) / max(problem.images, 1)
+    strip = schedule.integers("tile")[0] if by_columns else schedule.integer("rows")
+    by_rows = schedule.equals("parallel", "rows") | (not by_columns and problem.images <= 1)
+    images = largest_share(problem.images, 1, problem.workers) / max(problem.images, 1)
+    return where(by_rows, largest_share(height, strip, problem.workers) / height, images)
 
 
-def _seen(problem: WindowProblem, side: int, results: int) -> int:
+def _seen(problem: WindowProblem, side: int, results: Number) -> Number:
     """Rows or columns of the image that so many neighbouring results see."""
     geometry = problem.geometry
     apart = results * geometry.kernel[side]
     if geometry.dilation[side] > 1:
         return apart
-    return min((results - 1) * geometry.stride[side] + geometry.reach(side) + 1, apart)
+    return smaller((results - 1) * geometry.stride[side] + geometry.reach(side) + 1, apart)
 
 
-def _edge(problem: WindowProblem, rows: int) -> float:
-    """The share of rows at the edge of images with columns along lanes."""
-    before = -(-problem.geometry.padding[0] // problem.geometry.stride[0]) * 2
-    return min(1.0, (before + problem.rows % rows) / max(problem.rows, 1))
+def _edge(problem: WindowProblem, schedule: Knobs) -> Number:
+    """The share of rows that are done one by one where columns go along lanes: those of register tiles that meet the
+    edge of the image, and what a block has more than whole tiles.
+    """
+    rows, height = schedule.integer("rows"), max(problem.result[0], 1)
+    block = smaller(schedule.integers("tile")[0], height)
+    outside = -(-problem.geometry.padding[0] // problem.geometry.stride[0])
+    blocks = divided(height, block)
+    lead = divided(outside, rows) * rows
+    last = height - (blocks - 1) * block - outside
+    whole = larger(block - lead, 0) // rows + (blocks - 2) * (block // rows) + larger(last, 0) // rows
+    alone = larger(height - lead - outside, 0) // rows
+    return 1 - where(blocks > 1, whole, alone) * rows / height
 
 
-def _copied(problem: WindowProblem, schedule: Mapping[str, KnobValue]) -> float:
+def _copied(problem: WindowProblem, schedule: Knobs) -> Number:
     """The pixels that go through the ring of rows: all, and those that neighbouring blocks both see."""
     height, width, _ = problem.result
     _, columns, _ = ring_shape(schedule, problem.geometry)
-    blocks = -(-width // cast(tuple[int, int], schedule["tile"])[0])
+    blocks = divided(width, schedule.integers("tile")[0])
     rows = height * problem.geometry.stride[0] + problem.geometry.reach(0)
-    return (
-        problem.images
-        * rows
-        * min(blocks * columns, width * problem.geometry.stride[1] + blocks * problem.geometry.reach(1))
-    )
+    across = width * problem.geometry.stride[1] + blocks * problem.geometry.reach(1)
+    return problem.images * rows * smaller(blocks * columns, across)

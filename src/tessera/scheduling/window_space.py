@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tessera.scheduling.columns import Knobs, Number, divided, larger
 from tessera.scheduling.common_rules import STREAMED_BYTES, cache_bytes, cuts_for_several, streams_what_is_large
 from tessera.scheduling.expression import post_order
-from tessera.scheduling.knobs import Knob, Rule, Space
+from tessera.scheduling.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.machine import USABLE
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import Geometry, WindowSpec
 from tessera.scheduling.window_buffer import LINE, ring_shape
 from tessera.target import Target
@@ -105,34 +106,37 @@ def window_problem(spec: WindowSpec, target: Target, extents: Mapping[str, int],
     )
 
 
-def _registers(schedule: Schedule, problem: WindowProblem) -> bool:
+def _registers(schedule: Knobs, problem: WindowProblem) -> Number:
     vectors = schedule.integer("vectorize")
     sums = schedule.integer("rows") * schedule.integer("columns") * vectors
     return sums + vectors * 2 + 2 <= problem.target.vector_registers
 
 
-def _lanes(schedule: Schedule, problem: WindowProblem) -> bool:
+def _lanes(schedule: Knobs, problem: WindowProblem) -> Number:
     width = schedule.integer("vectorize") * problem.vector
-    return schedule.integers("tile")[1] % width == 0 and (width == problem.vector or width < 2 * problem.lanes)
+    whole = schedule.integers("tile")[1] % width == 0
+    return whole & ((width == problem.vector) | (width < 2 * problem.lanes))
 
 
-def _within(schedule: Schedule, problem: WindowProblem) -> bool:
+def _within(schedule: Knobs, problem: WindowProblem) -> Number:
     height, width, _ = problem.result
     rows, columns = schedule.integer("rows"), schedule.integer("columns")
-    block = schedule.integers("tile")[0]
     held = rows if problem.lanes_axis == "x" else columns
-    return block >= held and rows <= max(height, 1) and columns <= max(width, 1)
+    in_block = schedule.integers("tile")[0] >= held
+    return in_block & (rows <= max(height, 1)) & (columns <= max(width, 1))
 
 
-def _channels(schedule: Schedule, problem: WindowProblem) -> bool:
-    return problem.lanes_axis == "c" or (schedule["columns"] == 1 and schedule["buffering"] == "direct")
+def _channels(schedule: Knobs, problem: WindowProblem) -> Number:
+    plain = (schedule.integer("columns") == 1) & schedule.equals("buffering", "direct")
+    return plain | (problem.lanes_axis == "c")
 
 
-def _ring_fits(schedule: Schedule, problem: WindowProblem) -> bool:
-    return schedule["buffering"] == "direct" or 2 * ring_bytes(schedule, problem) <= _second_cache(problem.target)
+def _ring_fits(schedule: Knobs, problem: WindowProblem) -> Number:
+    fits = 2 * ring_bytes(schedule, problem) <= _second_cache(problem.target)
+    return schedule.equals("buffering", "direct") | fits
 
 
-def ring_bytes(schedule: Mapping[str, KnobValue], problem: WindowProblem) -> int:
+def ring_bytes(schedule: Knobs, problem: WindowProblem) -> Number:
     """Scratch memory of a ring of rows, whose elements are of up to four bytes, or eight."""
     rows, columns, channels = ring_shape(schedule, problem.geometry)
     return rows * (columns * channels + LINE) * problem.sums_bytes
@@ -142,12 +146,12 @@ def _second_cache(target: Target) -> int:
     return next((level.size_bytes for level in target.memory if level.name == "L2"), 1 << 18)
 
 
-def _useful(schedule: Schedule, problem: WindowProblem) -> bool:
+def _useful(schedule: Knobs, problem: WindowProblem) -> Number:
     rows, lanes = schedule.integers("tile")
-    return rows <= max(32, 2 * problem.rows) and lanes <= max(32, 2 * problem.vector, 2 * problem.lanes)
+    return (rows <= max(32, 2 * problem.rows)) & (lanes <= max(32, 2 * problem.vector, 2 * problem.lanes))
 
 
-RULES: tuple[Rule[WindowProblem], ...] = (
+RULES: tuple[Rule[WindowProblem], ...] = batched(
     Rule("vector-registers", "the sums of a register tile and the vectors they are made of must not spill", _registers),
     Rule("whole-vectors", "a block holds whole steps of vectors, of which most lanes are used", _lanes),
     Rule("rows-within-block", "a block, and the result, holds a register tile's rows and columns", _within),
@@ -239,13 +243,12 @@ def _tile_of(tiles: tuple[tuple[int, int], ...], problem: WindowProblem) -> tupl
     return next((tile for tile in tiles if _useful(Schedule(tile=tile), problem)), tiles[-1])
 
 
-def inside_share(schedule: Mapping[str, KnobValue], problem: WindowProblem) -> float:
+def inside_share(schedule: Knobs, problem: WindowProblem) -> Number:
     """The share of register tiles of rows and columns whose windows lie inside the image."""
-    share = 1.0
+    share: Number = 1.0
     for side, name in enumerate(("rows", "columns")):
-        step, geometry, extent = schedule[name], problem.geometry, max(problem.result[side], 1)
-        assert isinstance(step, int)
+        step, geometry, extent = schedule.integer(name), problem.geometry, max(problem.result[side], 1)
         before = -(-geometry.padding[side] // geometry.stride[side])
-        edges = -(-before // step) * 2 * step if before else 0
-        share *= max(0.0, 1 - (edges + (extent % step if not before else 0)) / extent)
+        edges = divided(before, step) * 2 * step if before else extent % step
+        share = share * larger(0.0, 1 - edges / extent)
     return share

@@ -6,31 +6,39 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
 from tessera import settings
-from tessera.errors import ArgumentError, TuneFailedError, TuneSpaceEmptyError
+from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError
 from tessera.scheduling.schedule import Schedule
-from tessera.tuning import exchange
+from tessera.tuning import exchange, ranks
+from tessera.tuning.conditions import Cache, LaunchMode
 from tessera.tuning.config import Config, Imported, Status
-from tessera.tuning.database import Found, TuningDatabase
+from tessera.tuning.database import TuningDatabase
+from tessera.tuning.databases import Databases
 from tessera.tuning.entry import Entry
+from tessera.tuning.explanation import Explanation, explanation
 from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.interfaces import ProgressHook, TuningBackend, TuningProblem
 from tessera.tuning.measurement import Measurer, SubprocessMeasurer
-from tessera.tuning.search import SearchLimits
+from tessera.tuning.options import Method, Options, options
+from tessera.tuning.recall import is_legal, recalled
+from tessera.tuning.strategy import StrategyFor, StrategyName
+from tessera.tuning.switch import Share, Switch, is_looking
+from tessera.tuning.ticket import TuningWarning
+from tessera.tuning.transfer import Unseen
 from tessera.tuning.tuner import tune_by_model, tune_on_device
+from tessera.tuning.warmup import Warmup
 
-Method = Literal["model", "on_device"]
-
-
-class TuningWarning(UserWarning):
-    """A kernel could not be tuned at its first call; it runs with its default schedule."""
+if TYPE_CHECKING:
+    from polars import DataFrame
 
 
 class Autotune:
-    """Finds schedules and remembers them. Call it to tune; `enable(True)` tunes kernels at their first call.
+    """Finds schedules and remembers them. Call it to tune; `enable(True)` tunes kernels while a program uses them.
 
     `backend` gives the compiler's `TuningBackend` when it is first needed; `changed` is called when kernels that are
     already bound should ask for their schedules again. `measurer` is a `SubprocessMeasurer` unless
@@ -46,36 +54,32 @@ class Autotune:
         self._backend = backend
         self._on_change = changed
         self._remembers: dict[TuningDatabase, bool] = {}
+        self._unseen = Unseen()
         self._measurer = measurer
-        self._enabled: bool | None = None
-        self._databases: dict[tuple[Path, Path | None], TuningDatabase] = {}
-        self._current: tuple[settings.Settings | None, TuningDatabase | None] = None, None
+        self._switch = Switch(measurer)
+        self._databases = Databases()
         self._lock = threading.RLock()
         self._hits = self._misses = self._tuned = 0
 
     def _changed(self) -> None:
         self._remembers.clear()
+        self._unseen.clear()
         self._on_change()
 
     @property
     def enabled(self) -> bool:
-        """Whether kernels are tuned at their first call; TESSERA_AUTOTUNE decides until `enable` does."""
-        return settings.current().autotune if self._enabled is None else self._enabled
+        """Whether kernels are tuned while they are used; TESSERA_AUTOTUNE decides until `enable` does."""
+        return self._switch.enabled
+
+    @property
+    def warmup(self) -> Warmup | None:
+        """What tunes kernels between the calls of a program; None unless that is enabled."""
+        return self._switch.warmup
 
     @property
     def database(self) -> TuningDatabase:
         """The database of the cache folders that the settings name."""
-        current = settings.current()
-        known_for, known = self._current
-        if known is not None and known_for is current:
-            return known
-        key = (current.autotune_dir, current.tune_site_dir)
-        with self._lock:
-            if key not in self._databases:
-                site = (current.tune_site_dir,) if current.tune_site_dir is not None else ()
-                self._databases[key] = TuningDatabase(current.autotune_dir, site)
-            self._current = current, self._databases[key]
-            return self._databases[key]
+        return self._databases.current
 
     def __call__(
         self,
@@ -86,6 +90,11 @@ class Autotune:
         *,
         max_trials: int | None = None,
         budget_s: float | None = None,
+        target: object = None,
+        cost_model: Any = None,
+        strategy: StrategyName | StrategyFor = "guided",
+        cache: Cache | None = None,
+        launch: LaunchMode | None = None,
         force: bool = False,
         progress: ProgressHook | None = None,
         device: object = None,
@@ -93,107 +102,149 @@ class Autotune:
         """Finds the best schedule of `op` for `shapes` and remembers it.
 
         `shapes` is a tuple of ints (the problem size: M, N, K for matmul) or a list of operand shapes; `dtype` is fp32
-        and `device` the CPU unless given ("cuda:0"). "model" asks the cost model (milliseconds); "on_device" measures
-        at most `max_trials` candidates within about `budget_s` seconds (TESSERA_TUNE_BUDGET unless given), calling
-        `progress` after each. A measured winner that is known and not stale is returned without tuning again, unless
-        `force`.
+        unless given. `target` is what the schedule is for: a device of this machine ("cpu", "cuda:0"; torch's default
+        device unless given), or by name or architecture a GPU that need not be there ("H200", "sm90"); `device` is
+        another word for it. "model" asks the cost model (milliseconds); "on_device" measures at most `max_trials`
+        candidates within about `budget_s` seconds (TESSERA_TUNE_BUDGET unless given), calling `progress` after each. A
+        measured winner that is known and not stale is returned without tuning again, unless `force`.
 
-        Raises E_TUNE_SPACE_EMPTY, E_TUNE_FAILED, E_ARGUMENT, and what the operator raises for shapes that do not fit.
+        `cost_model` predicts: "roofline", "hardware" (which it is unless given), "learned", or a function from a
+        schedule to seconds. `strategy` proposes what is measured: "guided", "ranking", "random", "optuna", or a class
+        of yours (`tessera.tuning.strategy`). `cache` says whether calls that are timed find their operands in the
+        caches ("warm", unless given) or in memory ("cold"), `launch` whether kernels of a GPU are launched as a
+        captured graph ("graph", unless given) or one by one ("stream").
+
+        Raises E_TUNE_SPACE_EMPTY, E_TUNE_FAILED, E_ARGUMENT, E_DEVICE where candidates were to be measured for a GPU
+        that is not there, and what the operator raises for shapes that do not fit.
         """
-        if method not in ("model", "on_device"):
-            raise ArgumentError(f"method {method!r} is neither 'model' nor 'on_device'")
-        limits = _limits(max_trials, budget_s)
-        problem = self._backend().subject(op, shapes, dtype, device)
-        with self._lock:
-            provenance = Provenance.current(problem.generator, method)
-            found = self.database.lookup(problem.identity)
-            if found is not None and found.entry.origin == "measured" and not force:
-                config = _from_entry(problem, found, provenance)
-                if config is not None and not (config.stale and method == "on_device"):
-                    self._hits += 1
-                    return config
-            if method == "on_device":
-                config = self._measure(problem, provenance, limits, progress)
-                self._changed()
-                return config
-            entry = tune_by_model(problem, provenance)
-            self.database.put(entry)
-            self._changed()
-            return Config(entry.schedule, entry.identity, "model", entry.predicted_s)
+        how = options(method, max_trials, budget_s, cost_model, strategy, cache, launch)
+        problem = self._backend().subject(op, shapes, dtype, _one_of(target, device))
+        return self.solve(problem, how, force=force, progress=progress)
 
-    def load(self, op: object, shapes: object, dtype: object = None, *, device: object = None) -> Config:
+    def solve(
+        self,
+        problem: TuningProblem,
+        how: Options | None = None,
+        *,
+        kept_in: str | None = None,
+        permits: Callable[[Schedule], bool] = lambda schedule: True,
+        force: bool = False,
+        progress: ProgressHook | None = None,
+    ) -> Config:
+        """The best schedule of a problem's space, measured or by the model, and remembered: in the cache of the name
+        `kept_in`, else in the user's. One that was measured before, and that `permits` finds right, is taken as it is.
+
+        Raises E_TUNE_SPACE_EMPTY, E_TUNE_FAILED and E_DEVICE as `__call__` does.
+        """
+        how = how or options()
+        problem = how.posed(problem)
+        with self._lock:
+            database = self.database if kept_in is None else self._databases.named(kept_in)
+            provenance = Provenance.current(problem.generator, how.method)
+            # One answer for all ranks: what lies in their caches, and their clocks, may differ.
+            config = ranks.decided(None if force else self._measured(problem, provenance, how, database, permits))
+            if config is not None:
+                self._hits += 1
+                return config
+            if how.method == "on_device":
+                config = self._measure(problem, provenance, how, progress, database)
+            else:
+                entry = ranks.decided(tune_by_model(problem, provenance))
+                self._keep(entry, database)
+                config = Config(entry.schedule, entry.identity, "model", entry.predicted_s)
+        # Not under the lock: who binds a kernel, and waits for it to tune a first call, holds that of the plans.
+        self._changed()
+        return config
+
+    def _measured(
+        self,
+        problem: TuningProblem,
+        provenance: Provenance,
+        how: Options,
+        database: TuningDatabase,
+        permits: Callable[[Schedule], bool],
+    ) -> Config | None:
+        """A winner that was measured before and serves here, of `database` before those of all other caches."""
+        for place in dict.fromkeys((database, self.database)):
+            found = place.lookup(problem.identity)
+            if found is not None and how.suits(found.entry) and permits(found.entry.schedule):
+                config = recalled(problem, found, provenance)
+                if config is not None and not (config.stale and how.method == "on_device"):
+                    return config
+        return None
+
+    def load(
+        self, op: object, shapes: object, dtype: object = None, *, target: object = None, device: object = None
+    ) -> Config:
         """The schedule remembered for `op` and `shapes`, without tuning.
 
         If there is none: that of the nearest shape, else the default; `source` and `note` say which, and why.
         """
-        problem = self._backend().subject(op, shapes, dtype, device)
+        problem = self._backend().subject(op, shapes, dtype, _one_of(target, device))
         config = self._known(problem)
         if config.source == "cache":
             return config
-        miss = self.database.explain_miss(problem.identity)
-        return Config(
-            config.schedule,
-            config.identity,
-            config.source,
-            config.predicted_s,
-            config.measured_s,
-            stale=config.stale,
-            note=str(miss),
-        )
+        found = self.database.lookup(problem.identity)
+        if found is None:
+            return replace(config, note=str(self.database.explain_miss(problem.identity)))
+        broken = ", ".join(problem.space.objections(found.entry.schedule))
+        return replace(config, note=f"what is remembered for {problem.identity} is not legal here: {broken}")
+
+    def explain(
+        self, op: object, shapes: object, dtype: object = None, *, target: object = None, device: object = None
+    ) -> Explanation:
+        """Prints why the schedule of `op` for `shapes` is what it is, and gives the same as an object: the winner and
+        the runner-up with their times, the gap with its interval, what binds, and what each rule rejected.
+
+        Tunes nothing: where nothing is remembered, it explains the schedule that runs without tuning.
+        """
+        problem = self._backend().subject(op, shapes, dtype, _one_of(target, device))
+        found = explanation(problem, self._known(problem), self.database.trials(problem.identity))
+        print(found)
+        return found
 
     def schedule_for(self, problem: TuningProblem) -> Config:
-        """What a kernel that is about to be compiled should use: remembered, nearest or default, tuned first if
-        enabled.
+        """What a kernel that is about to be compiled should use: remembered, nearest or default. If tuning is enabled
+        it is tuned first, or, where that has a share of the time between calls, from the next calls on; not in what is
+        `switch.looking`.
 
         Never raises for a tuning that fails: that is a `TuningWarning`, and the default schedule.
         """
         config = self._known(problem)
-        if not self.enabled or (config.source == "cache" and config.measured_s is not None and not config.stale):
+        if not self.enabled:
+            return config
+        warmup = self.warmup
+        if warmup is not None:
+            return warmup.choose(problem, self.database, config)
+        if config.is_fresh or is_looking():
             return config
         with self._lock:
             again = self._known(problem)  # another thread may have tuned it meanwhile
-            if again.source == "cache" and again.measured_s is not None and not again.stale:
+            if again.is_fresh:
                 return again
             provenance = Provenance.current(problem.generator, "on_device")
             try:
-                return self._measure(problem, provenance, _limits(None, None), None)
+                return self._measure(problem, provenance, options(), None, self.database)
             except (TuneFailedError, TuneSpaceEmptyError) as error:
                 warnings.warn(f"{problem.identity} is not tuned: {error}", TuningWarning, stacklevel=2)
                 return config
 
-    def solve(self, problem: TuningProblem, method: Method = "on_device", max_trials: int | None = None) -> Config:
-        """The best schedule of a problem's space, measured or by the model, and remembered. One that was measured
-        before and lies in the space is taken as it is. Raises E_TUNE_SPACE_EMPTY and E_TUNE_FAILED.
+    def remembered(
+        self,
+        identity: Identity,
+        permits: Callable[[Schedule], bool],
+        problem: Callable[[], TuningProblem],
+    ) -> Schedule | None:
+        """The schedule remembered for an identity, else what measured shapes nearby and the model say of its bucket,
+        for which `problem` is posed; if `permits` says that it is legal here. Does not tune: on the path of binding.
         """
-        limits = _limits(max_trials, None)
-        with self._lock:
-            known = self._known(problem)
-            if (
-                known.source == "cache"
-                and known.measured_s is not None
-                and not problem.space.violations(known.schedule)
-            ):
-                return known
-            provenance = Provenance.current(problem.generator, method)
-            if method == "on_device":
-                config = self._measure(problem, provenance, limits, None)
-            else:
-                entry = tune_by_model(problem, provenance)
-                self.database.put(entry)
-                config = Config(entry.schedule, entry.identity, "model", entry.predicted_s)
-            self._changed()
-            return config
-
-    def remembered(self, identity: Identity, permits: Callable[[Schedule], bool]) -> Schedule | None:
-        """The schedule remembered for an identity, else that of the nearest shape, if `permits` says that it is legal
-        here. Does not tune: on the path of binding.
-        """
-        found = self.database.usable(identity, permits)
-        if found is not None and found.distance == 0.0:
+        found = self.database.lookup(identity)
+        if found is not None and permits(found.entry.schedule):
             self._hits += 1
-        else:
-            self._misses += 1
-        return None if found is None else found.entry.schedule
+            return found.entry.schedule
+        self._misses += 1
+        unseen = self._unseen.decision(self.database, identity, permits, problem)
+        return None if unseen is None else unseen.schedule
 
     @property
     def remembers_anything(self) -> bool:
@@ -203,31 +254,53 @@ class Autotune:
         database = self.database
         known = self._remembers.get(database)
         if not known:
-            known = self._remembers[database] = known is None and any(database.counts().values())
+            known = self._remembers[database] = known is None and database.has_entries()
         return known
 
-    def enable(self, on: bool = True) -> None:
-        """Turns first-call tuning on or off for this process."""
-        self._enabled = bool(on)
+    def enable(self, on: bool = True, *, share: Share = None) -> None:
+        """Turns the tuning of kernels that the program uses on or off for this process.
+
+        Tuning goes on in slices between calls, in at most `share` of the time that the program takes for itself:
+        TESSERA_TUNE_SHARE, a tenth, unless given. With "first_call" a kernel is tuned at its first call, which waits.
+
+        Raises ArgumentError (E_ARGUMENT) for a share that is no number from above 0 to 1.
+        """
+        self._switch.turn(on, share)
         self._changed()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Tunes the kernels that were called and are not tuned yet, now and without heeding the share; returns when all
+        are done, or with False after `timeout_s` seconds.
+        """
+        return self._switch.wait(timeout_s)
 
     def save_cache(self, path: str | os.PathLike[str]) -> int:
         """Writes all winners that look-ups can find to one JSON file; their number. Raises E_CACHE_IO."""
         return exchange.export(self.database.entries(), Path(path))
 
     def load_cache(self, path: str | os.PathLike[str]) -> Imported:
-        """Takes in an exported file: of two winners the faster measured one stays. Gives back what applied and what
-        not.
+        """Takes in an exported file, or a folder of winners: of two the faster measured one stays. Gives back what
+        applied and what not, by reason: another processor, another format, a schedule that is illegal here.
 
         Raises E_CACHE_IO if the file cannot be read, E_CACHE_FORMAT if it is none or of another version.
         """
-        imported = exchange.merge(self.database, Path(path), self._backend().archs)
+        backend = self._backend()
+        imported = exchange.merge(self.database, Path(path), backend.archs, backend.objection)
         self._changed()
         return imported
+
+    def dataset(self) -> DataFrame:
+        """Every trial that was ever logged as a polars table, one row each: `len` is their number. Columns as
+        `tuning.dataset.dataset` lists them.
+        """
+        from tessera.tuning.dataset import dataset  # polars is loaded when it is needed
+
+        return dataset(self.database)
 
     def status(self) -> Status:
         """Whether tuning is on, where the cache is, what it holds, and what went wrong with it."""
         database = self.database
+        warming, warming_s = self._switch.progress()
         return Status(
             self.enabled,
             database.user.root,
@@ -235,8 +308,11 @@ class Autotune:
             database.counts(),
             self._hits,
             self._misses,
-            self._tuned,
+            self._tuned + sum(kernel.state == "done" for kernel in warming),
             tuple(str(problem) for problem in database.problems),
+            self._switch.share,
+            warming,
+            warming_s,
         )
 
     def close(self) -> None:
@@ -248,58 +324,54 @@ class Autotune:
     def _known(self, problem: TuningProblem) -> Config:
         """The remembered schedule, that of the nearest shape, or the default; only ones that are legal here."""
         found = self.database.lookup(problem.identity)
-        if found is not None and (config := _from_entry(problem, found, None)) is not None:
+        if found is not None and (config := recalled(problem, found)) is not None:
             self._hits += 1
             return config
         self._misses += 1
-        near = self.database.nearest(problem.identity)
-        if near is not None and (config := _from_entry(problem, near, None)) is not None:
-            return config
+        permits = partial(is_legal, problem)
+        near = self._unseen.decision(self.database, problem.identity, permits, lambda: problem)
+        if near is not None:
+            return Config(near.schedule, problem.identity, "nearest", near.expected_s, note=near.note)
         return Config(problem.space.default, problem.identity, "default")
 
     def _measure(
-        self, problem: TuningProblem, provenance: Provenance, limits: SearchLimits, progress: ProgressHook | None
+        self,
+        problem: TuningProblem,
+        provenance: Provenance,
+        how: Options,
+        progress: ProgressHook | None,
+        database: TuningDatabase,
     ) -> Config:
+        if problem.absent:
+            raise DeviceError(
+                f"nothing can be measured for {problem.identity.arch}: {problem.absent}",
+                hints=["method='model' asks the cost model, which needs no device"],
+            )
         if self._measurer is None:
             self._measurer = SubprocessMeasurer(settings.current().tune_timeout_s)
-        entry, result = tune_on_device(problem, provenance, self._measurer, limits, self.database, progress)
-        self.database.put(entry)
+        entry, result = tune_on_device(
+            problem, provenance, self._measurer, how.limits, database, progress, how.strategy, how.conditions
+        )
+        self._keep(entry, database)
         self._tuned += 1
-        note = f"best of {len(result.trials)} measured; {result.reason}"
+        note = f"best of {len(result.trials)} measured; {result.note}"
         times = (entry.predicted_s, entry.measured_s)
         return Config(entry.schedule, entry.identity, "measured", *times, result.trials, note=note)
 
-
-def _limits(max_trials: int | None, budget_s: float | None) -> SearchLimits:
-    defaults = SearchLimits()
-    trials = defaults.max_trials if max_trials is None else max_trials
-    seconds = settings.current().tune_budget_s if budget_s is None else budget_s
-    if trials < 1 or seconds <= 0:
-        raise ArgumentError(f"max_trials={trials} and budget_s={seconds} must be positive")
-    return SearchLimits(max_trials=trials, budget_s=seconds)
-
-
-def _from_entry(problem: TuningProblem, found: Found, now: Provenance | None) -> Config | None:
-    """The config of an entry; None if its schedule breaks a rule here (the space has changed since, or the shape
-    differs).
-    """
-    entry = found.entry
-    if not _legal(problem, entry):
-        return None
-    now = now or Provenance.current(problem.generator, entry.provenance.mode)
-    exact = entry.identity == problem.identity
-    where = f"{entry.origin} winner of {entry.identity} in the {found.layer} cache, {entry.provenance.date}"
-    return Config(
-        entry.schedule,
-        problem.identity,
-        "cache" if exact else "nearest",
-        entry.predicted_s,
-        entry.measured_s,
-        stale=entry.provenance.stale_fields(now),
-        note=where,
-    )
+    def _keep(self, entry: Entry, database: TuningDatabase) -> None:
+        """Records a winner. What a named cache cannot write, the database of look-ups keeps, in memory if need be."""
+        if not ranks.is_writer():
+            return
+        written, found_in = database.put(entry), self.database
+        if database is not found_in:
+            for layer in found_in.layers:
+                layer.forget(entry.identity)  # times of folders are too coarse to show each change
+            if not written:
+                found_in.put(entry)
 
 
-def _legal(problem: TuningProblem, entry: Entry) -> bool:
-    """Whether the schedule has exactly the knobs of this space and keeps its rules."""
-    return set(entry.schedule) == set(problem.space.default) and not problem.space.violations(entry.schedule)
+def _one_of(target: object, device: object) -> object:
+    """What the user named in one of two ways."""
+    if target is not None and device is not None:
+        raise ArgumentError(f"target={target!r} and device={device!r} say the same", hints=["give one of them"])
+    return device if target is None else target

@@ -16,7 +16,11 @@ from tessera.tuning.trial import Trial
 _FIRST = ("tile", "pipeline_depth", "fusion")
 """The knobs that kernels of every device have are said first; what is particular to this one follows."""
 
-Source: TypeAlias = Literal["measured", "model", "cache", "nearest", "default"]
+_SHOWN = 5
+"""Entries of an import that are named for each reason why they do not apply."""
+
+Source: TypeAlias = Literal["measured", "model", "cache", "nearest", "default", "agreed"]
+WarmingState: TypeAlias = Literal["waiting", "tuning", "elsewhere", "done", "failed"]
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,9 @@ class Config:
     fusion=True` and the other knobs.
 
     `source` is "measured" or "model" for one found by this call, "cache" for one that the database had, "nearest" for
-    that of another shape, "default" for an untuned one. Times are seconds per call; with "nearest" they are those of
-    the other shape. `stale` names what has changed since it was found (versions, clocks). `note` says more in words.
+    one chosen from what was measured for shapes nearby, "default" for an untuned one, "agreed" for what the ranks of a
+    job have chosen. Times are seconds per call; with "nearest" `predicted_s` is what is expected here. `stale` names
+    what has changed since it was found (versions, clocks). `note` says more in words.
     """
 
     schedule: Schedule
@@ -37,6 +42,11 @@ class Config:
     trials: tuple[Trial, ...] = ()
     stale: tuple[str, ...] = ()
     note: str = ""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the schedule was measured for this very kernel, under today's versions and clocks."""
+        return self.source in ("cache", "measured") and self.measured_s is not None and not self.stale
 
     def __str__(self) -> str:
         first = {knob: self.schedule[knob] for knob in _FIRST if knob in self.schedule}
@@ -53,14 +63,38 @@ class Imported:
 
     def __str__(self) -> str:
         lines = [f"{self.applied} applied, {self.declined} no better than what was here"]
-        lines += [f"{len(names)} not applied, {reason}: {', '.join(names)}" for reason, names in self.refused.items()]
+        for reason, names in self.refused.items():
+            more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            lines.append(f"{len(names)} not applied, {reason}: {', '.join(names[:_SHOWN])}{more}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Warming:
+    """How far warm-up tuning is with one kernel: `calls` of it so far, `trials` of at most `limit`, `best_s` seconds
+    per call of the fastest (None before one ran). `state` is "elsewhere" where another rank of the job tunes it. `note`
+    says why the search ended, or why it failed.
+    """
+
+    kernel: str
+    state: WarmingState
+    calls: int
+    trials: int
+    limit: int
+    best_s: float | None
+    note: str = ""
+
+    def __str__(self) -> str:
+        best = f", best {self.best_s * 1e6:.4g} us" if self.best_s is not None else ""
+        said = f": {self.note}" if self.note else ""
+        return f"{self.state}, {self.trials} of {self.limit} trials{best}, {self.calls} calls: {self.kernel}{said}"
 
 
 @dataclass(frozen=True)
 class Status:
     """The state of autotuning in this process; `entries` counts winners by layer, `problems` are cache files at
-    fault.
+    fault. `share` is that of the program's time which warm-up tuning may take, None where first calls are tuned at
+    once; `warming` has the progress of each kernel that was met, and `warming_s` the seconds that it has cost so far.
     """
 
     enabled: bool
@@ -71,13 +105,23 @@ class Status:
     misses: int
     tuned: int
     problems: tuple[str, ...]
+    share: float | None = None
+    warming: tuple[Warming, ...] = ()
+    warming_s: float = 0.0
 
     def __str__(self) -> str:
         entries = ", ".join(f"{count} {layer}" for layer, count in self.entries.items())
         lines = [
-            f"first-call tuning: {'on' if self.enabled else 'off'}",
+            f"tuning: {self._how()}",
             f"cache: {self.folder} ({'writable' if self.writable else 'not writable'})",
             f"entries: {entries}",
             f"this process: {self.hits} found, {self.misses} not found, {self.tuned} tuned",
         ]
-        return "\n".join([*lines, *self.problems])
+        return "\n".join([*lines, *map(str, self.warming), *self.problems])
+
+    def _how(self) -> str:
+        if not self.enabled:
+            return "off"
+        if self.share is None:
+            return "on, at first calls"
+        return f"on, in at most {self.share:.0%} of the time between calls ({self.warming_s:.3g} s so far)"

@@ -1,7 +1,8 @@
 """Running candidates on a GPU inside the worker, by the device's driver, as plans do.
 
 A sample is one launch of a graph that holds the candidate several times, between two events of the device: what the
-host takes to launch is no part of it. On a cold L2 cache it holds it once, and other data fills the cache before.
+host takes to launch is no part of it. Where the workload asks for "stream" launches, or the device has no graphs, it is
+the same launches one by one. On a cold L2 cache there is one call, and other data fills the cache before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tessera.backend.triton.objects import GpuKernelObject
 from tessera.errors import CacheFormatError
 from tessera.lazy.devices import torch_device
 from tessera.runtime.device import Driver, Graph, LaunchOf
+from tessera.tuning.conditions import LaunchMode
 from tessera.tuning.execution import Bench, Candidate
 from tessera.tuning.protocol import Sample
 from tessera.tuning.workload import GpuLaunch, Launches, Operand, OperandSpec, Place, Workload, materialize
@@ -38,12 +40,20 @@ class TimingDriver(Protocol):
 class DeviceCandidate:
     """A loaded candidate: its launches, and a graph of some of them in a row once it is timed."""
 
-    def __init__(self, driver: Driver, launches: Sequence[LaunchOf], alive: Sequence[Operand]) -> None:
+    def __init__(
+        self, driver: Driver, launches: Sequence[LaunchOf], temporaries: Sequence[Operand], graphs: bool = True
+    ) -> None:
         self._driver = driver
         self._launches = list(launches)
-        self._alive = alive
+        self.temporaries = temporaries
+        self._graphs = graphs
         self._graph: Graph | None = None
         self._calls = 0
+
+    @property
+    def mode(self) -> LaunchMode:
+        """How it is launched when it is timed: "stream" also where the device has no graphs."""
+        return "stream" if self._graph is None else "graph"
 
     def run(self) -> None:
         """Enqueues one execution of all its kernels."""
@@ -56,7 +66,7 @@ class DeviceCandidate:
         calls = max(min(calls, _MOST_LAUNCHES // max(len(self._launches), 1)), 1)
         if not self._calls / _NEAR < calls < self._calls * _NEAR:
             self._calls = calls
-            self._graph = self._driver.record(self._launches * calls)
+            self._graph = self._driver.record(self._launches * calls) if self._graphs else None
             self._run_line()  # the first launch of a graph uploads it
         return self._run_line, self._calls
 
@@ -96,13 +106,13 @@ class DeviceBench(Bench):
                 for value in launch.arguments
             ]
             loaded.append(LaunchOf(kernel, launch.grid, arguments))
-        return DeviceCandidate(self._driver, loaded, scratch)
+        return DeviceCandidate(self._driver, loaded, scratch, graphs=self.workload.launch != "stream")
 
     def wait(self) -> None:
         """Returns when the device is done. Raises what it reports, DeviceFaultError for one."""
         self._driver.synchronize(self._driver.stream())
 
-    def sample(self, candidate: Candidate, seconds: float, estimate_s: float | None) -> Sample:
+    def time(self, candidate: Candidate, seconds: float, estimate_s: float | None) -> Sample:
         """Times a candidate on a warm or a filled L2 cache, as the workload asks."""
         assert isinstance(candidate, DeviceCandidate)
         cold = self.workload.cache == "cold"
@@ -110,7 +120,7 @@ class DeviceBench(Bench):
             run, calls = candidate.repeated(1)
             estimate_s = max(self._elapsed_s(run, cold) / calls, 1e-7)
         run, calls = candidate.repeated(1 if cold else round(seconds / estimate_s))
-        return Sample(self._elapsed_s(run, cold) / calls, calls, contended=False)
+        return Sample(self._elapsed_s(run, cold) / calls, calls, contended=False, launch=candidate.mode)
 
     def _elapsed_s(self, run: Callable[[], None], cold: bool) -> float:
         driver, stream = self._driver, self._driver.stream()

@@ -8,13 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tessera.errors import CacheFormatError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.tuning.identity import Identity, Provenance
+from tessera.tuning.untrusted import decode, printable, whole
 
 FORMAT = "tessera-autotune"
 VERSION = 1
+_MOST_KNOBS = 64
+_LONGEST_S = 1e9
 
 Origin: TypeAlias = Literal["measured", "model"]
+
+
+class OtherVersionError(CacheFormatError):
+    """A cache file of another version of the format: nothing is wrong with it, and it is left as it is."""
 
 
 @dataclass(frozen=True)
@@ -58,43 +65,68 @@ def dump(record: Mapping[str, Any]) -> bytes:
 
 def parse(data: bytes, name: str) -> Entry:
     """The entry in the file `name`; E_CACHE_FORMAT when it is damaged or of another version."""
-    try:
-        record = json.loads(data)
-    except ValueError as error:
-        raise CacheFormatError(f"{name} is damaged: {error}") from error
-    return from_record(record, name)
+    return from_record(decode(data, name), name)
 
 
 def from_record(record: object, name: str) -> Entry:
     """The entry of a decoded JSON object; E_CACHE_FORMAT as `parse`."""
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise CacheFormatError(f"{name} is no entry of a tuning cache")
-    if record.get("version") != VERSION:
-        raise CacheFormatError(
-            f"{name} has format version {record.get('version')}, this Tessera reads {VERSION}",
-            hints=["it is left as it is; tune again with this version, or use the version that wrote it"],
-        )
+    check_version(record, name)
     try:
-        measured = _seconds(record["measured_s"])
-        origin = record["origin"]
-        if origin not in ("measured", "model") or (origin == "measured") != (measured is not None):
-            raise ValueError(f"origin {origin!r} with measured_s {measured!r}")
-        return Entry(
-            Identity.from_json(record["identity"]),
-            Schedule.from_json(record["schedule"]),
-            origin,
-            Provenance.from_json(record["provenance"]),
-            _seconds(record.get("predicted_s")),
-            measured,
-            int(record.get("trials", 0)),
-        )
+        identity, provenance = Identity.from_json(record["identity"]), Provenance.from_json(record["provenance"])
+        return winner(record, identity, provenance)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CacheFormatError(f"{name} is damaged: {type(error).__name__} {error}") from error
 
 
-def _seconds(value: object) -> float | None:
+def check_version(record: Mapping[str, Any], name: str) -> None:
+    """Raises OtherVersionError for a decoded JSON object of another format version than this one reads."""
+    version = record.get("version")
+    if type(version) is not int or version != VERSION:
+        raise OtherVersionError(
+            f"{name} has format version {str(version)[:20]}, this Tessera reads {VERSION}",
+            hints=["it is left as it is; tune again with this version, or use the version that wrote it"],
+        )
+
+
+def winner(record: Mapping[str, Any], identity: Identity, provenance: Provenance) -> Entry:
+    """The entry whose schedule and times stand in `record`; ValueError, TypeError or KeyError where they do not."""
+    measured, origin = seconds_of(record["measured_s"]), record["origin"]
+    if origin not in ("measured", "model") or (origin == "measured") != (measured is not None):
+        raise ValueError(f"origin {str(origin)[:20]!r} with measured_s {measured!r}")
+    trials = whole(record.get("trials", 0))
+    predicted = seconds_of(record.get("predicted_s"))
+    return Entry(identity, schedule_of(record["schedule"]), origin, provenance, predicted, measured, trials)
+
+
+def schedule_of(values: object) -> Schedule:
+    """The schedule in a decoded JSON object; ValueError where a name or a value is none that a knob may have."""
+    if not isinstance(values, dict) or len(values) > _MOST_KNOBS:
+        raise ValueError(f"{str(values)[:40]!r} is no schedule")
+    return Schedule({printable(knob): _knob_value(value) for knob, value in values.items()})
+
+
+def seconds_of(value: object) -> float | None:
+    """A time in a decoded JSON object, or None where that has none; ValueError for what is neither."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise ValueError(f"{value!r} is no time in seconds")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _LONGEST_S:
+        raise ValueError(f"{str(value)[:40]!r} is no time in seconds")
     return float(value)
+
+
+def _knob_value(value: object) -> KnobValue:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list) and len(value) <= _MOST_KNOBS:
+        return tuple(map(_number, value))
+    return _number(value)
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or abs(value) >= 1 << 63:
+        raise ValueError(f"{str(value)[:40]!r} is no value of a knob")
+    return value

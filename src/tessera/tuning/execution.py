@@ -7,13 +7,10 @@ plans use, so a candidate is timed exactly as it will run. `device_execution.py`
 from __future__ import annotations
 
 import ctypes
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-import torch
 
 from tessera.backend.contract import KernelObject, LoadedKernel
 from tessera.backend.llvm import LLVMBackend
@@ -21,14 +18,16 @@ from tessera.errors import CacheFormatError
 from tessera.runtime import workspace
 from tessera.runtime.native import FRAME_WORDS, STEP_WORDS, driver
 from tessera.tuning.clock import CacheFlush, ContentionMeter, time_batch
+from tessera.tuning.guards import GuardedMemory
 from tessera.tuning.protocol import Sample
-from tessera.tuning.workload import Launch, Launches, Operand, OperandSpec, Workload, materialize
-
-_LINE = 64
+from tessera.tuning.workload import Launch, Launches, Operand, OperandSpec, Workload, guarded, materialize
 
 
 class Candidate(Protocol):
-    """A loaded candidate."""
+    """A loaded candidate and its temporaries."""
+
+    @property
+    def temporaries(self) -> Sequence[Operand]: ...
 
     def run(self) -> None:
         """One execution of all its kernels, finished or, on a GPU, enqueued."""
@@ -39,14 +38,23 @@ class Bench(ABC):
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        results = {check.operand for check in workload.checks}
+        results = self._written = {check.operand for check in workload.checks}
         self.operands = [self.materialize(spec, number in results) for number, spec in enumerate(workload.operands)]
         self._outputs = [self.operands[check.operand] for check in workload.checks]
         self._results = [operand.tensor for operand in self._outputs]
+        for number, operand in enumerate(self.operands):
+            if number not in results:
+                operand.seal()
+        # Without pages that can be sealed, a sum tells whether somebody wrote into one.
+        self._sums = {
+            number: operand.checksum()
+            for number, operand in enumerate(self.operands)
+            if number not in results and operand.memory is None
+        }
 
     @abstractmethod
     def materialize(self, spec: OperandSpec, ours: bool = False) -> Operand:
-        """An operand where kernels find it; see `workload.materialize`."""
+        """An operand where kernels find it; `ours`: as `workload.guarded` has it."""
 
     @abstractmethod
     def load(self, launches: Launches, temporaries: Sequence[OperandSpec]) -> Candidate:
@@ -57,7 +65,7 @@ class Bench(ABC):
         """Returns when all that runs is done. Raises what the device reports of it."""
 
     @abstractmethod
-    def sample(self, candidate: Candidate, seconds: float, estimate_s: float | None) -> Sample:
+    def time(self, candidate: Candidate, seconds: float, estimate_s: float | None) -> Sample:
         """Times a candidate for about `seconds`; `estimate_s` a call is what is known of it."""
 
     def check(self, candidate: Candidate) -> str | None:
@@ -66,20 +74,41 @@ class Bench(ABC):
             output.poison()
         candidate.run()
         self.wait()
-        problem = self._problem()
+        problem = self._stray(candidate) or self._changed_input() or self._error()
         if problem is not None:
             self._restore()
         return problem
+
+    def sample(self, candidate: Candidate, seconds: float, estimate_s: float | None) -> Sample | str:
+        """Times a candidate as `time` does; what is wrong if it wrote where it must not meanwhile."""
+        sample = self.time(candidate, seconds, estimate_s)
+        problem = self._stray(candidate)
+        if problem is not None:
+            self._restore()
+            return f"{problem} while it was timed"
+        return sample
 
     def addresses(self, scratch: Sequence[Operand]) -> list[int]:
         """The address table: operands, scalars, temporaries."""
         operands = [operand.tensor.data_ptr() for operand in self.operands]
         return [*operands, *self.workload.scalars, *(operand.tensor.data_ptr() for operand in scratch)]
 
-    def _problem(self) -> str | None:
-        for number, operand in enumerate(self.operands):
-            if not operand.intact():
-                return f"memory next to operand {number} was overwritten"
+    def _stray(self, candidate: Candidate) -> str | None:
+        """Whether something was written beside an operand or a temporary."""
+        kinds = (("operand", self.operands), ("temporary", candidate.temporaries))
+        for kind, operands in kinds:
+            for number, operand in enumerate(operands):
+                if not operand.intact():
+                    return f"memory next to {kind} {number} was overwritten"
+        return None
+
+    def _changed_input(self) -> str | None:
+        for number, checksum in self._sums.items():
+            if self.operands[number].checksum() != checksum:
+                return f"operand {number} was overwritten"
+        return None
+
+    def _error(self) -> str | None:
         for check, result in zip(self.workload.checks, self._results, strict=True):
             error = check.error(result)
             if error is not None:
@@ -87,9 +116,12 @@ class Bench(ABC):
         return None
 
     def _restore(self) -> None:
-        """Makes the operands' memory anew in place: a wrong candidate may have written anywhere."""
-        for spec, operand in zip(self.workload.operands, self.operands, strict=True):
-            operand.storage.copy_(materialize(spec).storage)
+        """Makes the operands' memory anew in place, but for what is sealed."""
+        for number, (spec, operand) in enumerate(zip(self.workload.operands, self.operands, strict=True)):
+            if operand.memory is None:
+                operand.storage.copy_(materialize(spec).storage)
+            elif number in self._written:
+                operand.fill(spec)
 
 
 @dataclass(frozen=True)
@@ -98,6 +130,7 @@ class CpuCandidate:
 
     frame: int
     alive: tuple[Any, ...]
+    temporaries: Sequence[Operand]
 
     def run(self) -> None:
         """One execution of all its kernels."""
@@ -113,22 +146,22 @@ class CpuBench(Bench):
         self._flush = CacheFlush() if workload.cache == "cold" else None
 
     def materialize(self, spec: OperandSpec, ours: bool = False) -> Operand:
-        """See `workload.materialize`."""
-        return materialize(spec, ours)
+        """The operand between pages that nobody may touch."""
+        return guarded(spec, ours)
 
     def wait(self) -> None:
         """Nothing: a candidate is done when it returns."""
 
-    def sample(self, candidate: Candidate, seconds: float, estimate_s: float | None) -> Sample:
+    def time(self, candidate: Candidate, seconds: float, estimate_s: float | None) -> Sample:
         """Times a candidate on warm or flushed caches, as the workload asks."""
         return time_batch(candidate.run, seconds, self._meter, self._flush, estimate_s)
 
     def load(self, launches: Launches, temporaries: Sequence[OperandSpec]) -> CpuCandidate:
         """A candidate that is ready to run. Raises CacheFormatError for kernels that are none of a CPU."""
-        placed = [materialize(spec, ours=True) for spec in temporaries]
+        placed = [guarded(spec, ours=True) for spec in temporaries]
         table = _words(self.addresses(placed))
         backend = LLVMBackend()
-        alive: list[Any] = [table, placed]
+        alive: list[Any] = [table]
         steps: list[int] = []
         for number, launch in enumerate(launches):
             if not isinstance(launch, Launch):
@@ -138,16 +171,15 @@ class CpuBench(Bench):
             descriptors = _words(launch.descriptors)
             pitch = workspace.pitch(kernel_object.workspace_bytes)
             nbytes = workspace.total(kernel_object.workspace_bytes, launch.workers)
-            scratch = torch.empty(nbytes + _LINE, dtype=torch.uint8)
-            base = math.ceil(scratch.data_ptr() / _LINE) * _LINE
-            step = [kernel.address, ctypes.addressof(descriptors), launch.workers, base, pitch, number]
+            scratch = GuardedMemory(nbytes, ours=True)
+            step = [kernel.address, ctypes.addressof(descriptors), launch.workers, scratch.address, pitch, number]
             steps += step + [0] * (STEP_WORDS - len(step))
             alive += [kernel, descriptors, scratch]
         step_words = _words(steps)
         header = [ctypes.addressof(table), len(launches), ctypes.addressof(step_words), 0, 0]
         assert len(header) == FRAME_WORDS
         frame = _words(header)
-        return CpuCandidate(ctypes.addressof(frame), (*alive, step_words, frame))
+        return CpuCandidate(ctypes.addressof(frame), (*alive, step_words, frame), placed)
 
 
 def _words(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:

@@ -19,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tessera.tuning.untrusted import listed, printable, whole
+
 _MAXIMUM_NAME = 80
 """Longest readable part of a file name; file systems allow 255 bytes, encrypting ones about 140."""
 
@@ -53,6 +55,10 @@ class Identity:
         name = "x".join(map(str, self.shape)) or "scalar"
         return name if len(name) <= _MAXIMUM_NAME else f"{name[:_MAXIMUM_NAME]}-{_digest(list(self.shape))}"
 
+    def key(self) -> str:
+        """Twelve hexadecimal digits that stand for this identity on a command line."""
+        return _digest(self.to_json())[:12]
+
     def differences(self, other: Identity) -> dict[str, tuple[Any, Any]]:
         """The fields in which the two differ: name -> (value here, value there)."""
         pairs = {field.name: (getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
@@ -69,14 +75,17 @@ class Identity:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Identity:
         """The identity that `to_json` wrote; ValueError, TypeError or KeyError for anything else."""
-        lists = {name: tuple(values[name]) for name in ("shape", "dtypes", "layouts")}
-        identity = cls(**{**{field.name: values[field.name] for field in fields(cls)}, **lists})
-        if not all(isinstance(extent, int) for extent in (*identity.shape, identity.threads)):
-            raise ValueError("shape and threads of an identity are whole numbers")
-        texts = (identity.operator, identity.math, identity.accumulation, identity.determinism, identity.arch)
-        if not all(isinstance(text, str) for text in (*texts, *identity.dtypes, *identity.layouts)):
-            raise ValueError("an identity's names are strings")
-        return identity
+        return cls(
+            operator=printable(values["operator"]),
+            shape=tuple(map(whole, listed(values["shape"]))),
+            dtypes=tuple(map(printable, listed(values["dtypes"]))),
+            layouts=tuple(map(printable, listed(values["layouts"]))),
+            math=printable(values["math"]),
+            accumulation=printable(values["accumulation"]),
+            determinism=printable(values["determinism"]),
+            arch=printable(values["arch"]),
+            threads=whole(values["threads"], 1),
+        )
 
     def __str__(self) -> str:
         return f"{self.operator} {self.shape} {','.join(self.dtypes)} on {self.arch}, {self.threads} thread(s)"
@@ -120,8 +129,8 @@ class Provenance:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Provenance:
-        """The provenance that `to_json` wrote; a field that is missing there is unknown."""
-        return cls(**{field.name: str(values.get(field.name, "unknown")) for field in fields(cls)})
+        """The provenance that `to_json` wrote; a field that is missing there is unknown. ValueError for no text."""
+        return cls(**{field.name: printable(values.get(field.name, "unknown")) for field in fields(cls)})
 
 
 def log_shape(shape: tuple[int, ...]) -> tuple[float, ...]:

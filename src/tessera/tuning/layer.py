@@ -4,58 +4,32 @@
 | --- | --- |
 | `v1/FAMILY/SHAPE.json` | the measured winner of one identity |
 | `v1/FAMILY/SHAPE.model.json` | the model's choice, in a file of its own so that it never replaces a measurement |
+| `v1/FAMILY/pack.json` | winners of many shapes in one file (`packs.py`); the files above go before it |
 | `v1/FAMILY/SHAPE.HOST.jsonl` | every trial made on HOST, one a line |
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import re
+import stat
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tessera.errors import CacheFormatError, CacheIOError
-from tessera.tuning.entry import VERSION, Entry, Origin, parse
-from tessera.tuning.identity import Identity, log_distance, log_shape
+from tessera.tuning.entry import VERSION, Entry, Origin, OtherVersionError
+from tessera.tuning.family import Family, Report, file_name, stamp_of
+from tessera.tuning.identity import Identity
 
-Report = Callable[[CacheIOError | CacheFormatError], None]
-_Stamp = tuple[int, int, int]
-_Files = dict[str, tuple[_Stamp, Entry | None]]
+LOG_SUFFIX = ".jsonl"
 
+_VERSION = re.compile(r"v[0-9]+")
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+"""What this package calls files and folders; there may be others beside them, with any characters in their names."""
 
-@dataclass
-class Family:
-    """The entries of one folder, which differ in shape only, and what tells whether it or a file in it has changed."""
-
-    stamp: int
-    files: _Files
-    measured: dict[Identity, Entry] = field(default_factory=dict)
-    model: dict[Identity, Entry] = field(default_factory=dict)
-    shapes: list[tuple[tuple[float, ...], Entry]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for _, entry in self.files.values():
-            if entry is not None:
-                (self.measured if entry.origin == "measured" else self.model)[entry.identity] = entry
-        self.shapes = [(log_shape(entry.identity.shape), entry) for entry in self.measured.values()]
-
-    def get(self, identity: Identity) -> dict[Origin, Entry]:
-        """The entries of exactly this identity."""
-        origins: tuple[tuple[Origin, dict[Identity, Entry]], ...] = (
-            ("measured", self.measured),
-            ("model", self.model),
-        )
-        return {origin: entries[identity] for origin, entries in origins if identity in entries}
-
-    def nearest(self, identity: Identity) -> tuple[float, Entry] | None:
-        """The measured entry that differs in shape only, by the least log distance, and that distance."""
-        if not self.shapes:
-            return None
-        here = log_shape(identity.shape)
-        distance, _, entry = min(
-            (log_distance(here, there), entry.identity.shape, entry) for there, entry in self.shapes
-        )
-        return None if distance == float("inf") else (distance, entry)
+RECHECK_S = 2.0
+"""Coarsest time stamp of a file system (FAT's): a folder may change again within that time and look the same."""
 
 
 class Layer:
@@ -67,26 +41,62 @@ class Layer:
         self.name = name
         self._settled = settled
         self.root = root
-        self._folder = root / f"v{VERSION}"
-        self._prefix = f"{self._folder}{os.sep}"
+        self.folder = root / f"v{VERSION}"
+        self._prefix = f"{self.folder}{os.sep}"
         self._report = report
         self._families: dict[str, Family | None] = {}
+        # By monotonic time, so that no clock of a file server or of a user counts.
+        self._recheck_s: dict[str, float] = {}
 
     def path(self, identity: Identity, origin: Origin) -> Path:
         """The file of an entry."""
-        suffix = ".json" if origin == "measured" else ".model.json"
-        return self._folder / identity.family() / f"{identity.shape_name()}{suffix}"
+        return self.folder / identity.family() / file_name(identity, origin)
 
     def log_path(self, identity: Identity, host: str) -> Path:
         """The file that collects the trials made for `identity` on `host`."""
-        return self._folder / identity.family() / f"{identity.shape_name()}.{host}.jsonl"
+        return self.folder / identity.family() / f"{identity.shape_name()}.{host}{LOG_SUFFIX}"
+
+    def logs(self, identity: Identity | None = None) -> Iterator[Path]:
+        """The logs of trials of one identity, or of all, in order."""
+        prefix = "" if identity is None else f"{identity.shape_name()}."
+        for family in self.names() if identity is None else [identity.family()]:
+            folder = self.folder / family
+            for name in self._list(folder):
+                if name.endswith(LOG_SUFFIX) and name.startswith(prefix):
+                    yield folder / name
 
     def entries(self) -> Iterator[Entry]:
         """All readable entries, in the order of their file names."""
-        for name in self._names(self._folder):
+        for family in self.families():
+            yield from family.entries()
+
+    def families(self) -> Iterator[Family]:
+        """All families that there are, in the order of their names."""
+        for name in self.names():
             family = self.family(name)
             if family is not None:
-                yield from (entry for _, entry in family.files.values() if entry is not None)
+                yield family
+
+    def names(self) -> list[str]:
+        """The names of all families, in order."""
+        return self._list(self.folder)
+
+    def count(self) -> int:
+        """Number of entries by the names of their files; none is read for it."""
+        return sum(family.count() for family in self.families())
+
+    def has_entries(self) -> bool:
+        """Whether there is any entry; looks no further than to the first. Says where there are only ones of another
+        format version.
+        """
+        found = any(family.has_entries() for family in self.families())
+        names = [] if found else self._list(self.root)
+        others = [name for name in names if _VERSION.fullmatch(name) and name != self.folder.name]
+        if others:
+            self._report(
+                OtherVersionError(f"{self.root} has winners in {', '.join(others)}, this Tessera reads v{VERSION} only")
+            )
+        return found
 
     def forget(self, identity: Identity) -> None:
         """Makes the next look-up read the folder of `identity` again, which this process has just written."""
@@ -99,44 +109,36 @@ class Layer:
             return known
         try:
             # On the path of binding, so without making a Path.
-            stamp = os.stat(self._prefix + name).st_mtime_ns
+            status = os.lstat(self._prefix + name)
         except (FileNotFoundError, NotADirectoryError):
             if self._settled:
                 self._families[name] = None
             return None
         except OSError as error:
-            self._report(CacheIOError(f"cannot read {self._folder / name}: {error}"))
+            self._report(CacheIOError(f"cannot read {self.folder / name}: {error.strerror or error}"))
             return None
-        if known is None or known.stamp != stamp:
-            known = Family(stamp, self._read(self._folder / name, known.files if known is not None else {}))
-            self._families[name] = known
-        return known
+        stamp = stamp_of(status)
+        if known is not None and known.stamp == stamp and time.monotonic() < self._recheck_s[name]:
+            return known
+        return self._looked(name, status, known)
 
-    def _read(self, folder: Path, known: _Files) -> _Files:
-        files: _Files = {}
-        for name in self._names(folder):
-            if not name.endswith(".json") or name.startswith("."):
-                continue
-            path = folder / name
-            try:
-                status = path.stat()
-                stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-                same = name in known and known[name][0] == stamp
-                files[name] = known[name] if same else (stamp, parse(path.read_bytes(), str(path)))
-            except FileNotFoundError:
-                continue  # replaced or removed between listing and reading
-            except OSError as error:
-                self._report(CacheIOError(f"cannot read {path}: {error}"))
-            except CacheFormatError as error:
-                self._report(error)
-                files[name] = (stamp, None)
-        return files
+    def _looked(self, name: str, status: os.stat_result, known: Family | None) -> Family | None:
+        """The family of a folder that is new, has changed, or may have changed within the same time stamp."""
+        stamp = stamp_of(status)
+        if not stat.S_ISDIR(status.st_mode):
+            if stat.S_ISLNK(status.st_mode):
+                self._report(CacheFormatError(f"{self.folder / name} is a link, which is not followed"))
+            return None
+        sure = known is not None and known.stamp == stamp
+        self._recheck_s[name] = float("inf") if sure else time.monotonic() + RECHECK_S
+        family = self._families[name] = Family(self._prefix + name, stamp, self._report)
+        return family
 
-    def _names(self, folder: Path) -> list[str]:
+    def _list(self, folder: Path) -> list[str]:
         try:
-            return sorted(path.name for path in folder.iterdir())
+            return sorted(filter(_NAME.fullmatch, os.listdir(folder)))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            self._report(CacheIOError(f"cannot list {folder}: {error}"))
+            self._report(CacheIOError(f"cannot list {folder}: {error.strerror or error}"))
             return []

@@ -1,5 +1,4 @@
-"""The search for the best schedule: candidates ranked by the cost model, then hill climbing from the best measured
-ones.
+"""The search for the best schedule: a strategy proposes, `evaluate` measures, the leaders meet in the finals.
 
 Search knows neither kernels nor clocks: `evaluate` turns schedules into trials, `clock` tells the seconds, so that
 every strategy is tested on recorded tables.
@@ -7,38 +6,33 @@ every strategy is tested on recorded tables.
 
 from __future__ import annotations
 
-import itertools
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from tessera.errors import TuneFailedError
+from tessera.errors import ScheduleError, TuneFailedError
 from tessera.scheduling.schedule import Schedule
+from tessera.tuning.finals import TIE, finalists, hidden, in_order, winner
 from tessera.tuning.interfaces import SearchSpace
 from tessera.tuning.measurement import FINAL, SCREEN, Effort
-from tessera.tuning.ranking import Predict, ranked
-from tessera.tuning.trial import Timing, Trial
+from tessera.tuning.ranking import Predict
+from tessera.tuning.strategy import Explained, StrategyFor, StrategyName, strategy_for
+from tessera.tuning.trial import Trial, drift
+
+__all__ = ["TIE", "Evaluate", "SearchLimits", "SearchResult", "search"]
 
 Evaluate: TypeAlias = Callable[[Sequence[Schedule], Effort], Sequence[Trial]]
 
-TIE = 0.01
-"""Schedules this close to the best are as good as it: the model's favourite among them wins, so that two tunings
-agree.
-"""
-
-_SMALL_GAIN = 0.01
-_DOUBT = 0.75
-_FINALISTS = 4
-_FINAL_MARGIN = 0.05
-_DEFAULT_MARGIN = 0.3
+_ROUNDS = 4
+"""In so many batches the trials are made: a strategy learns between them. The first is twice as large."""
+_LEAST_BATCH = 2
 
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """When to stop: trials, seconds, and how many hill climbs to begin. `batch` schedules are timed against each
-    other at once.
+    """When to stop: trials, seconds, and how many local searches to begin anew. At most `batch` schedules are timed
+    against each other at once.
     """
 
     max_trials: int = 48
@@ -49,11 +43,17 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The winner, every trial in the order made, and why the search ended."""
+    """The winner, every trial in the order made, why the search ended, and what noise hid (empty: nothing)."""
 
     best: Trial
     trials: tuple[Trial, ...]
     reason: str
+    doubt: str = ""
+
+    @property
+    def note(self) -> str:
+        """Why the search ended, and what noise hid, for people."""
+        return f"{self.reason}; {self.doubt}" if self.doubt else self.reason
 
 
 def search(
@@ -62,193 +62,133 @@ def search(
     evaluate: Evaluate,
     limits: SearchLimits = SearchLimits(),
     clock: Callable[[], float] = time.monotonic,
+    strategy: StrategyName | StrategyFor = "guided",
+    stop: Callable[[], str] = lambda: "",
 ) -> SearchResult:
-    """Searches `space` for the schedule that runs fastest. Raises E_TUNE_SPACE_EMPTY, and E_TUNE_FAILED if no
-    candidate runs.
+    """Searches `space` for the schedule that runs fastest. `stop` is asked between batches: where it gives a reason,
+    the best so far wins at once, without finals.
+
+    Raises E_TUNE_SPACE_EMPTY, E_TUNE_FAILED if no candidate runs, and E_SCHEDULE_ILLEGAL for a strategy that proposes
+    what the space does not permit.
     """
-    return _Search(space, predict, evaluate, limits, clock).run()
+    return _Search(space, predict, evaluate, limits, clock, strategy, stop).run()
 
 
 @dataclass
 class _Search:
     space: SearchSpace
-    predict: Predict
+    model: Predict
     evaluate: Evaluate
     limits: SearchLimits
     clock: Callable[[], float]
+    named: StrategyName | StrategyFor
+    stop: Callable[[], str]
     tried: dict[Schedule, Trial] = field(default_factory=dict)
+    predicted: dict[Schedule, float] = field(default_factory=dict)
     reason: str = ""
+    interrupted: bool = False
 
     def run(self) -> SearchResult:
         self.begin = self.clock()
-        self.ranking = ranked(self.space, self.predict)
-        self.predicted = {schedule: seconds for seconds, schedule in self.ranking}
-        self._enumerate()
-        for start in itertools.islice(self._starts(), self.limits.climbs):
-            self._climb(start)
-        if not any(trial.outcome == "ok" for trial in self.tried.values()):
-            raise TuneFailedError(f"all {len(self.tried)} candidates failed", hints=_count_failures(self.tried))
-        best = self._final()
-        return SearchResult(best, tuple(self.tried.values()), self.reason or "no neighbour is better")
-
-    # -- stages -------------------------------------------------------------------------------------------------------
-
-    def _enumerate(self) -> None:
-        """The default and the model's favourites, until half the trials are spent or no more gain is promised."""
-        default = [self.space.default] if self.space.default in self.predicted else []
-        queue = list(dict.fromkeys([*default, *_distinct(self.ranking)]))
-        share = max(self.limits.max_trials // 2, min(self.limits.batch, self.limits.max_trials))
+        strategy = strategy_for(self.named, self.limits.climbs)(self.space, self.model)
         # However short the budget, the default is measured.
-        while queue and len(self.tried) < share and not (self.tried and self._spent()):
-            if self._hopeless(queue[0]):
-                return
-            size = min(self._batch(), share - len(self.tried))
-            self._try(queue[:size])
-            queue = queue[size:]
+        pending = [] if self.space.violations(self.space.default) else [self.space.default]
+        while pending or not self._spent():
+            room = self._batch() - len(pending)
+            batch = [*pending, *(self._fresh(strategy.propose(room)) if room > 0 else [])]
+            if not batch:
+                self.reason = _reason_of(strategy)
+                break
+            strategy.observe(self._try(batch))
+            pending = []
+        if not in_order(self._trials(), self.predict):
+            raise TuneFailedError(f"all {len(self.tried)} candidates failed", hints=_count_failures(self.tried))
+        leaders = self._leaders()
+        best = winner(leaders, self.space.default, self.predict)
+        return SearchResult(best, tuple(self._trials()), self.reason, hidden(leaders, best))
 
-    def _hopeless(self, schedule: Schedule) -> bool:
-        """Whether a schedule would not gain even if the model erred by a third more than it ever did here."""
-        best = self._best()
-        if best is None:
-            return False
-        optimism = min(trial.seconds / self._predict(trial.schedule) for trial in self._succeeded())
-        return self._predict(schedule) * optimism * _DOUBT > best.seconds * (1 - _SMALL_GAIN)
+    def predict(self, schedule: Schedule) -> float:
+        """The model's seconds, asked once."""
+        seconds = self.predicted.get(schedule)
+        if seconds is None:
+            seconds = self.predicted[schedule] = self.model(schedule)
+        return seconds
 
-    def _starts(self) -> Iterator[Schedule]:
-        """Where climbs begin: the best so far, then the best that no climb has been at, then random ones."""
-        begun: set[Schedule] = set()
-        generator = random.Random(0)
-        while True:
-            fresh = [trial for trial in self._succeeded() if trial.schedule not in begun]
-            start = min(fresh, key=self._order).schedule if fresh else generator.choice(self.ranking)[1]
-            begun |= {start, *self.space.neighbours(start)}
-            yield start
-
-    def _climb(self, here: Schedule) -> None:
-        """Moves to the best neighbour as long as that gains more than noise."""
-        while not self._spent():
-            if here not in self.tried:
-                self._try([here])
-            fresh = [schedule for schedule in self.space.neighbours(here) if schedule not in self.tried]
-            fresh.sort(key=lambda schedule: (self._predict(schedule), str(schedule)))
-            while fresh and not self._spent():
-                size = self._batch()
-                self._try(fresh[:size])
-                fresh = fresh[size:]
-            around = [self.tried[schedule] for schedule in self.space.neighbours(here) if schedule in self.tried]
-            up = min((trial for trial in around if trial.outcome == "ok"), key=self._order, default=None)
-            if up is None or up.seconds >= self.tried[here].seconds * (1 - _SMALL_GAIN):
-                return
-            here = up.schedule
-
-    def _final(self) -> Trial:
-        """The winner: the leaders are timed again, longer and against each other and the default.
-
-        The default stays unless the best beats it by more than the noise: what merely looked faster on a disturbed
-        machine is not worth remembering. Other ties go to the model's favourite.
-        """
-        finalists = self._finalists()
-        leaders = finalists
-        if len(finalists) > 1:
-            again = self.evaluate([trial.schedule for trial in finalists], FINAL)
-            self.tried |= {trial.schedule: self._labelled(trial) for trial in again}
-            survivors = [self.tried[trial.schedule] for trial in finalists]
-            survivors = [trial for trial in survivors if trial.outcome == "ok"]
-            leaders = sorted(survivors, key=self._order) or sorted(self._succeeded(), key=self._order)[:1]
-        if not leaders:
-            raise TuneFailedError("every candidate failed when it ran again", hints=_count_failures(self.tried))
-        best = leaders[0].timing
-        default = next((trial for trial in leaders if trial.schedule == self.space.default), None)
-        if default is not None and not _beats(best, default.timing):
-            return default
-        ties = [
-            trial for trial in leaders if best is not None and trial.timing is not None and _tied(best, trial.timing)
-        ]
-        return min(ties, key=lambda trial: (self._predict(trial.schedule), str(trial.schedule)))
-
-    def _finalists(self) -> list[Trial]:
-        """The fastest few, and the default unless it is far behind."""
-        ordered = sorted(self._succeeded(), key=self._order)
-        leaders = [trial for trial in ordered if trial.seconds <= ordered[0].seconds * (1 + _FINAL_MARGIN)]
-        leaders = leaders[:_FINALISTS]
-        default = self.tried.get(self.space.default)
-        if default is not None and default.seconds <= ordered[0].seconds * (1 + _DEFAULT_MARGIN):
-            leaders += [default] if default not in leaders else []
-        return leaders
-
-    # -- bookkeeping --------------------------------------------------------------------------------------------------
+    # -- measuring ----------------------------------------------------------------------------------------------------
 
     def _batch(self) -> int:
-        """How many schedules to time at once: fewer where the budget would not last for a full batch."""
+        """How many schedules to time at once: a share of the trials, and what the budget lasts for."""
+        share = max(_LEAST_BATCH, self.limits.max_trials // _ROUNDS)
         if not self.tried:
-            return self.limits.batch
+            return min(self.limits.batch, 2 * share, self.limits.max_trials)
+        room = min(self.limits.batch, share, self.limits.max_trials - len(self.tried))
         elapsed = self.clock() - self.begin
-        affordable = (self.limits.budget_s - elapsed) * len(self.tried) / elapsed if elapsed > 0 else self.limits.batch
-        return max(1, min(self.limits.batch, int(affordable)))
+        affordable = (self.limits.budget_s - elapsed) * len(self.tried) / elapsed if elapsed > 0 else room
+        return max(1, int(min(room, affordable)))
 
-    def _try(self, schedules: Sequence[Schedule]) -> None:
+    def _fresh(self, proposed: Sequence[Schedule]) -> list[Schedule]:
+        """What of a proposal was not measured yet. Raises ScheduleError for what is not legal."""
+        fresh = [schedule for schedule in dict.fromkeys(proposed) if schedule not in self.tried]
+        fresh = [schedule for schedule in fresh if self.tried or schedule != self.space.default]
+        for schedule in fresh:
+            known = set(schedule) == set(self.space.default)
+            broken = self.space.violations(schedule) if known else ()
+            if not known or broken:
+                raise ScheduleError(
+                    f"the strategy proposed {schedule}, which is not legal here",
+                    hints=[f"rule {name}" for name in broken] or [f"the knobs are {', '.join(self.space.default)}"],
+                )
+        return fresh
+
+    def _try(self, batch: Sequence[Schedule]) -> list[Trial]:
         """Times schedules against the best so far, so that a machine that has become slower or faster meanwhile
         misleads nobody.
         """
-        room = self.limits.max_trials - len(self.tried)
-        fresh = list(schedules)[:room]
-        if not fresh:
-            return
-        anchor = self._best()
-        trials = self.evaluate([*([anchor.schedule] if anchor else []), *fresh], SCREEN)
+        anchor = next(iter(in_order(self._trials(), self.predict)), None)
+        trials = self.evaluate([*([anchor.schedule] if anchor else []), *batch], SCREEN)
         factor = 1.0
         if anchor is not None:
-            factor = anchor.seconds / trials[0].seconds if trials[0].outcome == "ok" else 1.0
+            factor = 1.0 / drift(anchor.timing, trials[0].timing)
             trials = trials[1:]
-        for trial in trials:
-            timing = trial.timing.scaled(factor) if trial.timing is not None else None
-            self.tried[trial.schedule] = self._labelled(replace(trial, timing=timing))
+        timings = [trial.timing.scaled(factor) if trial.timing is not None else None for trial in trials]
+        fresh = [self._labelled(replace(trial, timing=timing)) for trial, timing in zip(trials, timings, strict=True)]
+        self.tried |= {trial.schedule: trial for trial in fresh}
+        return fresh
+
+    def _leaders(self) -> list[Trial]:
+        """The leaders, the fastest first, timed again: longer, and against each other and the default."""
+        leaders = finalists(self._trials(), self.space.default, self.predict)
+        if len(leaders) == 1 or self.interrupted:
+            return leaders if len(leaders) == 1 else in_order(self._trials(), self.predict)
+        again = self.evaluate([trial.schedule for trial in leaders], FINAL)
+        self.tried |= {trial.schedule: self._labelled(trial) for trial in again}
+        survivors = in_order([self.tried[trial.schedule] for trial in leaders], self.predict)
+        survivors = survivors or in_order(self._trials(), self.predict)[:1]
+        if not survivors:
+            raise TuneFailedError("every candidate failed when it ran again", hints=_count_failures(self.tried))
+        return survivors
+
+    # -- bookkeeping --------------------------------------------------------------------------------------------------
+
+    def _trials(self) -> list[Trial]:
+        return list(self.tried.values())
 
     def _labelled(self, trial: Trial) -> Trial:
-        return replace(trial, predicted_s=self._predict(trial.schedule))
-
-    def _predict(self, schedule: Schedule) -> float:
-        seconds = self.predicted.get(schedule)
-        if seconds is None:
-            seconds = self.predicted[schedule] = self.predict(schedule)
-        return seconds
-
-    def _succeeded(self) -> list[Trial]:
-        return [trial for trial in self.tried.values() if trial.outcome == "ok"]
-
-    def _order(self, trial: Trial) -> tuple[float, float, str]:
-        return trial.seconds, self._predict(trial.schedule), str(trial.schedule)
-
-    def _best(self) -> Trial | None:
-        return min(self._succeeded(), key=self._order, default=None)
+        return replace(trial, predicted_s=self.predict(trial.schedule))
 
     def _spent(self) -> bool:
         if len(self.tried) >= self.limits.max_trials:
             self.reason = f"all {self.limits.max_trials} trials were made"
-        elif self.clock() - self.begin >= self.limits.budget_s:
+        elif self.clock() - self.begin >= self.limits.budget_s and self.tried:
             self.reason = f"the budget of {self.limits.budget_s:g} s was spent"
+        elif self.tried and (asked := self.stop()):
+            self.reason, self.interrupted = asked, True
         return bool(self.reason)
 
 
-def _distinct(ranking: Sequence[tuple[float, Schedule]]) -> Iterator[Schedule]:
-    """One schedule of each predicted time: those that a knob without effect tells apart would crowd out the others."""
-    for _, group in itertools.groupby(ranking, key=lambda item: f"{item[0]:.6g}"):
-        yield next(group)[1]
-
-
-def _tied(best: Timing, other: Timing) -> bool:
-    """Whether `other` is as good as `best` as far as one can tell: within 1 %, or within 2 % and both intervals."""
-    slack = TIE
-    if other.low_s <= best.high_s:
-        slack = min(max(best.noise + other.noise, TIE), 2 * TIE)
-    return other.median_s <= best.median_s * (1 + slack)
-
-
-def _beats(best: Timing | None, other: Timing | None) -> bool:
-    """Whether `best` is faster beyond doubt: by more than 1 %, and their intervals do not meet."""
-    if best is None or other is None:
-        return other is None
-    return best.high_s < other.low_s and best.median_s * (1 + TIE) < other.median_s
+def _reason_of(strategy: object) -> str:
+    reason = strategy.reason if isinstance(strategy, Explained) else ""
+    return reason or "the strategy proposes nothing more"
 
 
 def _count_failures(tried: dict[Schedule, Trial]) -> list[str]:

@@ -1,31 +1,42 @@
-"""The process that runs candidates: `python -m tessera.tuning.worker`, driven over its standard input and output.
+"""The process that runs candidates: `python -m tessera.tuning.worker`, asked by the tuner over pipes.
 
-It is a process of its own because a candidate may crash, hang or write where it should not, and neither a fork
-(OpenMP's threads do not survive it) nor multiprocessing's spawn (which imports the user's script again) is safe to
-start from a program that uses torch.
+It is a process of its own because a candidate may crash, hang or write where it should not. The program itself cannot
+be forked for that (OpenMP's threads do not survive it), and multiprocessing's spawn imports the user's script again: so
+a server that never computes is started once, and forked (`forkserver.py`).
 """
 
 from __future__ import annotations
 
 import os
-import sys
-import threading
-import time
-from typing import BinaryIO
 
+from tessera.backend.llvm import engine
 from tessera.errors import DeviceFaultError, TesseraError
 from tessera.lazy.devices import CPU
 from tessera.runtime.device import driver_of
+from tessera.tuning import forkserver
 from tessera.tuning.device_execution import DeviceBench
 from tessera.tuning.execution import Bench, Candidate, CpuBench
-from tessera.tuning.protocol import Done, Load, Loaded, Prepare, Reply, Request, Sample, TakeSample, pack, read_request
-from tessera.tuning.workload import Workload
+from tessera.tuning.forkserver import Connection
+from tessera.tuning.protocol import (
+    Done,
+    Load,
+    Loaded,
+    Prepare,
+    Reply,
+    Request,
+    Sample,
+    TakeSample,
+    Verify,
+    pack_reply,
+    read_request,
+)
+from tessera.tuning.workload import Workload, is_out_of_memory
+
+PRELOADED = (engine,)
+"""What the backend imports at its first use: once in the server, so that every process has it."""
 
 FAULT_STATUS = 3
 """Exit status of a worker whose device a candidate took down."""
-
-_ORPHAN_POLL_S = 1.0
-_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")
 
 
 class Worker:
@@ -47,6 +58,8 @@ class Worker:
             return self._load(request)
         if isinstance(request, TakeSample):
             return self._sample(request)
+        if isinstance(request, Verify):
+            return self._verify(request)
         self._forget()
         return Done()
 
@@ -66,8 +79,8 @@ class Worker:
             return Loaded("out_of_memory", str(error))
         except TesseraError as error:
             return Loaded("compile_error", str(error))
-        except RuntimeError as error:  # torch has no class of its own for a failed allocation on a CPU
-            if not any(text in str(error) for text in _OUT_OF_MEMORY):
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
                 raise
             return Loaded("out_of_memory", str(error))
         if problem is not None:
@@ -75,10 +88,17 @@ class Worker:
         self._candidates[request.candidate] = candidate
         return Loaded("ok")
 
-    def _sample(self, request: TakeSample) -> Sample:
+    def _verify(self, request: Verify) -> Loaded:
+        assert self._bench is not None
+        problem = self._bench.check(self._candidates[request.candidate])
+        return Loaded("ok") if problem is None else Loaded("wrong", f"{problem}, after it was timed")
+
+    def _sample(self, request: TakeSample) -> Sample | Loaded:
         assert self._bench is not None
         candidate = self._candidates[request.candidate]
         sample = self._bench.sample(candidate, request.seconds, self._seconds.get(request.candidate))
+        if isinstance(sample, str):
+            return Loaded("wrong", sample)
         self._seconds[request.candidate] = sample.seconds
         return sample
 
@@ -89,32 +109,22 @@ def _bench(workload: Workload) -> Bench:
     return DeviceBench(workload, driver_of(workload.device))
 
 
-def serve(requests: BinaryIO, replies: BinaryIO) -> None:
-    """Answers requests until their stream ends."""
+def serve(connection: Connection) -> None:
+    """Answers requests until there are no more."""
     worker = Worker()
-    while (request := read_request(requests)) is not None:
-        replies.write(pack(worker.answer(request)))
-        replies.flush()
-
-
-def _leave_with_parent(parent: int) -> None:
-    # A candidate that hangs keeps the main thread from seeing the end of its input; kernels run without the GIL.
-    while os.getppid() == parent:
-        time.sleep(_ORPHAN_POLL_S)
-    os._exit(1)
+    while (request := connection.receive()) is not None:
+        try:
+            reply = worker.answer(read_request(request))
+        except DeviceFaultError as fault:
+            # At once: after a fault, what libraries do at the end of a process can hang or abort.
+            os.write(2, f"{fault.code}: {fault.message}".encode())
+            os._exit(FAULT_STATUS)
+        connection.send(pack_reply(reply))
 
 
 def main() -> None:
-    """Serves standard input. What a library prints goes to standard error, so that it cannot damage the replies."""
-    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    try:
-        serve(sys.stdin.buffer, replies)
-    except DeviceFaultError as fault:
-        # At once: after a fault, what libraries do at the end of a process can hang or abort.
-        os.write(2, f"{fault.code}: {fault.message}".encode())
-        os._exit(FAULT_STATUS)
+    """Serves the tuner that started this process."""
+    forkserver.run(serve)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class Missing:
         if name.partition(".")[0] in {"rich", "polars", "typer", "matplotlib", "hypothesis"}:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Missing())
-import bench.gpu.__main__, bench.gpu.launch, tests.gpu.faulting
+import bench.gpu.__main__, bench.gpu.contest, bench.gpu.launch, tests.gpu.faulting
 sys.exit(bench.gpu.__main__.main([]) - 1)
 """
 """Machines with GPUs are bare: torch, Triton, pytest, and what the compiler itself is built on."""

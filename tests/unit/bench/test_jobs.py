@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from bench import __main__ as command
 from bench import jobs as themes
 from bench.environments import NotMeasuredError
 from bench.jobs import contenders, memory
@@ -16,7 +18,9 @@ from bench.jobs.job import PEERS, Call, Group, Inputs, Job, Peer, deviation, in_
 from bench.jobs.posing import PosedJob, pose
 from bench.pool import Pool, prepare_job
 from bench.results import CaseResult, Measurement
+from bench.suites import jobs as suite
 from bench.suites.jobs import group_figures
+from bench.timing import Budget
 from tessera import op
 
 
@@ -164,3 +168,19 @@ def test_blocks_of_the_bench_are_right_in_every_variant(tmp_path: Path) -> None:
         posed.write_reference(path)
         for contender in ("tessera", *job.variants):
             assert posed.prepare(contender, path)[1] <= job.tolerance
+
+
+def test_ctrl_c_keeps_the_jobs_that_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(pool: Pool, theme: str, job: Job, quick: bool, budget: Budget) -> CaseResult:
+        if job.name == "second":
+            raise KeyboardInterrupt
+        return CaseResult(job.name, 1, 0, 0, None, None, (Measurement("tessera", "ours", "fresh", seconds=1.0),))
+
+    monkeypatch.setattr(suite, "load", lambda theme, quick: [replace(JOB, name=name) for name in ("first", "second")])
+    monkeypatch.setattr(suite, "run_job", measured)
+    path = tmp_path / "found.json"
+    assert command.main(["skinny", "--threads", "1", "--untuned", "--json", str(path)]) == command.INTERRUPTED
+    found = json.loads(path.read_text())
+    assert not found["tuned"]
+    assert found["suites"][0]["interrupted"]
+    assert [case["label"] for case in found["suites"][0]["cases"]] == ["first"]

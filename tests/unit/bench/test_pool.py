@@ -10,7 +10,7 @@ import pytest
 from bench import environments
 from bench.cases import Case
 from bench.contest import Contender, contest
-from bench.environments import NotMeasuredError, environment
+from bench.environments import NotMeasuredError, environment, unaided
 from bench.micro import CALLS
 from bench.pool import Pool, prepare
 from bench.results import Goal
@@ -64,6 +64,15 @@ def test_a_contest_lists_every_contender(pool: Pool) -> None:
 def test_thread_counts_reach_every_library() -> None:
     found = environment("torch", 2)
     assert {found[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")} == {"2"}
+
+
+def test_a_tuner_without_aids_finds_no_winner_of_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_TUNE_SITE_DIR", "/somewhere")
+    monkeypatch.setenv("TESSERA_TUNE_SHIPPED", "1")
+    found = unaided("tessera", 1, tmp_path)
+    assert (found["TESSERA_CACHE_DIR"], found["TESSERA_TUNE_SHIPPED"]) == (str(tmp_path), "0")
+    assert "TESSERA_TUNE_SITE_DIR" not in found
+    assert found["OMP_NUM_THREADS"] == "1"
 
 
 def test_a_misspelt_environment_is_not_taken_for_the_plain_one() -> None:

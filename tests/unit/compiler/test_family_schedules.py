@@ -16,6 +16,7 @@ from tessera.compiler.kernels import AnySpace
 from tessera.compiler.launches import Launch
 from tessera.compiler.tuning import heaviest_problem
 from tessera.scheduling.schedule import Schedule
+from tessera.tuning.options import options
 
 GENERATOR = torch.Generator().manual_seed(11)
 functional = torch.nn.functional
@@ -109,7 +110,7 @@ def test_winners_are_measured_and_used(name: str, tmp_path: Path) -> None:
     with settings.override(cache_dir=tmp_path):
         problem = heaviest_problem(build().structure)
         assert problem is not None
-        config = autotune.solve(problem, max_trials=4)
+        config = autotune.solve(problem, options(max_trials=4))
         assert config.measured_s is not None
         pipeline.forget_plans()
         tensor = build()

@@ -19,6 +19,7 @@ from tessera.compiler.gpu_tuning import gpu_tuning_problem
 from tessera.compiler.tuning import launches_of_operator
 from tessera.errors import CompileError
 from tessera.lazy.devices import INTERPRETER
+from tessera.priority import at_niceness
 from tessera.target import Target
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.workload import GpuLaunch, Place
@@ -80,6 +81,17 @@ def test_a_batch_is_compiled_once_and_in_one_go() -> None:
     assert [size for size in compile.batches if size] == [6]
     assert len({case.launches for case in cases}) == 6
     assert len({id(case.workload) for case in cases}) == 1
+
+
+def test_beside_a_running_program_a_candidate_is_compiled_when_it_is_built() -> None:
+    compile = FakeTriton()
+    problem = posed(compile)
+    schedules = [problem.space.default, *problem.space.neighbours(problem.space.default)[:3]]
+    with at_niceness(10):
+        problem.prepare(schedules)
+        assert not compile.batches
+        problem.build(schedules[1])
+    assert compile.batches == [1]
 
 
 def test_a_candidate_is_a_launch_over_the_operands_of_the_workload() -> None:

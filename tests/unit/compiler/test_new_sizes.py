@@ -142,7 +142,7 @@ FAMILIES: dict[str, tuple[int, Callable[[int], Operands], Callable[..., Any]]] =
     "topk": (1, lambda n: (normal(n, n + 1),), lambda x: op.topk(x, 2)[0]),
     "depthwise": (2, lambda n: (normal(1, 4, n, n), normal(4, 1, 3, 3)), partial(op.depthwise_conv2d, padding=1)),
     "depthwise, channels last": (
-        2,
+        3,
         lambda n: (normal(1, n, n, 40), normal(40, 1, 3, 3)),
         partial(op.depthwise_conv2d, padding=1, layout="NHWC"),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,3 +74,36 @@ def test_what_cannot_be_is_refused() -> None:
     schedule.search_space(other, tile_sizes=[(3, 5, 7)])
     with pytest.raises(TuneSpaceEmptyError, match="no legal schedule"):
         other(torch.randn(40, 50), torch.randn(50, 60))
+
+
+def test_a_limited_kernel_keeps_to_its_choices_whatever_is_remembered(cache_dir: Path) -> None:
+    a, b = torch.randn(70, 90), torch.randn(90, 60)
+    free, limited = new_kernel(), new_kernel()
+    found = schedule.autotune(free, max_trials=3)
+    free(a, b).eval()
+    unroll = found.configs[0].schedule["unroll"]
+    schedule.search_space(limited, unroll=[4 if unroll != 4 else 2], fusion=[True])
+    space = schedule.autotune(limited, max_trials=3)
+    limited(a, b).eval()
+    assert [config.source for config in space.configs] == ["measured"]
+    assert limited.schedule["unroll"] == space.choices["unroll"][0]
+    # What was found for the limited kernel is no winner for others.
+    (kept,) = [path for path in cache_dir.glob("v1/*/*.json") if not path.name.endswith(".model.json")]
+    assert f'"unroll": {unroll}' in kept.read_text()
+
+
+def test_what_is_no_list_of_choices_is_refused() -> None:
+    product = new_kernel()
+    with pytest.raises(ArgumentError, match="unroll=2 is no list of choices"):
+        schedule.search_space(product, unroll=2)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="budget_s=0"):
+        schedule.autotune(product, budget_s=0)
+
+
+def test_an_illegal_space_names_rules_and_knobs() -> None:
+    product = new_kernel()
+    schedule.search_space(product, tile_sizes=[(3, 5, 7)], unroll=[2])
+    with pytest.raises(TuneSpaceEmptyError) as error:
+        product(torch.randn(40, 50), torch.randn(50, 60))
+    assert any(hint.startswith("knob tile alone permits no legal schedule") for hint in error.value.hints)
+    assert any(hint.startswith("rule ") for hint in error.value.hints)

@@ -22,10 +22,10 @@ def direct(x: torch.Tensor, w: torch.Tensor, **options: Any) -> torch.Tensor:
     return torch.nn.functional.conv2d(x.double(), w.double(), **options)
 
 
-def close(result: Tensor, expected: torch.Tensor) -> None:
+def close(result: Tensor, expected: torch.Tensor, relative: float = 1e-5) -> None:
     found = result.torch()
     assert found.shape == expected.shape
-    bound = 1e-5 * float(expected.abs().max())
+    bound = relative * float(expected.abs().max())
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=bound)
 
 
@@ -128,12 +128,14 @@ def test_pinned_convolutions_stay_as_they_are_pinned() -> None:
 
 
 @pytest.mark.usefixtures("always")
-def test_a_constant_kernel_is_transformed_once_and_anew_when_it_changes() -> None:
-    w = W.clone()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_a_constant_kernel_is_transformed_once_and_anew_when_it_changes(dtype: torch.dtype) -> None:
+    x, w = X.to(dtype), W.to(dtype)
     kernel = op.constant(w)
-    assert "kernel_spectrum" not in steps(op.conv2d(X, kernel, padding=3, groups=2))
+    assert "kernel_spectrum" not in steps(op.conv2d(x, kernel, padding=3, groups=2))
     w.add_(1.0)
-    close(op.conv2d(X, op.constant(w), padding=3, groups=2), direct(X, w, padding=3, groups=2))
+    bound = max(1e-5, 2 * torch.finfo(dtype).eps)
+    close(op.conv2d(x, op.constant(w), padding=3, groups=2), direct(x, w, padding=3, groups=2), bound)
 
 
 def test_the_model_decides() -> None:

@@ -15,9 +15,13 @@ from tessera import Tensor, autotune, numerics, op, settings
 from tessera.compiler import pipeline
 from tessera.compiler.arrays import Call
 from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.tuning import CompilerBackend
 from tessera.errors import ArgumentError
+from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.families import Problem
 from tessera.scheduling.schedule import Schedule
+from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
+from tessera.tuning.metrics import Roof
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -47,6 +51,22 @@ def test_shapes_that_mean_nothing_are_refused(operator: object, shapes: object, 
     with pytest.raises(ArgumentError):
         autotune(operator, shapes)
     assert not list(cache_dir.rglob("*.json"))
+
+
+@pytest.mark.parametrize(("rows", "level"), [(8, "L2"), (4096, "DRAM")])
+def test_trials_are_held_against_the_measured_bandwidth_of_where_operands_lie(
+    rows: int, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = pipeline.kernel_compiler()
+    rates = {name: 1e12 / 2**place for place, name in enumerate(("L1", "L2", "L3", "DRAM"))}
+    memory = tuple(MemoryCeiling(name, 1, rate) for name, rate in rates.items())
+    measured = Ceilings(compiler.target.arch, "a CPU", "measured", (ComputeCeiling("fp32", 1, 1e11),), memory, "now")
+    monkeypatch.setattr(compiler, "model", RooflineModel(measured, compiler.target))
+    with numerics.policy("deterministic"):  # one worker
+        work = CompilerBackend().subject(op.softmax, (rows, 4096), None).work
+    assert work is not None
+    assert work.roofs["warm"] == Roof(level, rates[level], "measured")
+    assert work.roofs["cold"] == Roof("DRAM", rates["DRAM"], "measured")
 
 
 @pytest.fixture

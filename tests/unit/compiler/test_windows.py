@@ -145,7 +145,7 @@ def test_every_legal_schedule_computes_the_same(layout: Layout) -> None:
         return op.depthwise_conv2d(image, taps, padding=1, layout=layout)
 
     launch = launches_of_operator(convolved, [tuple(x.shape), tuple(weight.shape)], "fp32")[-1]
-    problem = launch.subject.problem(launch.call.shaped.extents, 2)
+    problem = launch.subject.problem(launch.call.shaped.extents, 1)
     assert isinstance(problem, WindowProblem)
     schedules = space(problem)
     assert schedules.violations(launch.schedule) == ()
@@ -159,7 +159,7 @@ def test_every_legal_schedule_computes_the_same(layout: Layout) -> None:
 
 def test_the_space_has_some_hundred_schedules() -> None:
     launch = launches_of_operator(op.depthwise_conv2d, [(1, 256, 112, 112), (256, 1, 3, 3)], "fp32")[-1]
-    problem = launch.subject.problem(launch.call.shaped.extents, 2)
+    problem = launch.subject.problem(launch.call.shaped.extents, 1)
     assert isinstance(problem, WindowProblem)
     assert 200 <= len(list(space(problem).candidates())) <= 2000
 

@@ -9,14 +9,17 @@ import pytest
 import torch
 
 from tessera import autotune, op
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, tuning
+from tessera.compiler.arrays import Call
 from tessera.compiler.binding import launches_of
+from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Launch
-from tessera.compiler.tuning import identity_of
+from tessera.compiler.tuning import identity_of, tuning_problem
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Provenance
+from tessera.tuning.interfaces import TuningProblem
 
 
 def launch(rows: int, columns: int) -> Launch:
@@ -60,6 +63,21 @@ def test_the_very_shape_and_near_ones_use_it(winner: Schedule) -> None:
     assert launch(48, 500).schedule == winner
     assert launch(48, 510).schedule == winner
     assert launch(60, 480).schedule == winner
+
+
+def test_shapes_of_a_bucket_share_one_decision(winner: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    posed: list[tuple[int, ...]] = []
+
+    def counting(call: Call, compiler: KernelCompiler) -> TuningProblem:
+        posed.append(tuple(call.shaped.extents.values()))
+        return tuning_problem(call, compiler)
+
+    monkeypatch.setattr(tuning, "tuning_problem", counting)
+    for rows, columns in ((40, 500), (41, 501), (64, 512), (33, 257)):
+        assert launch(rows, columns).schedule == winner
+    assert posed == [(40, 500)]
+    launch(65, 500)
+    assert posed == [(40, 500), (65, 500)]
 
 
 def test_shapes_far_away_do_not(winner: Schedule) -> None:

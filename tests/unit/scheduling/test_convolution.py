@@ -79,6 +79,13 @@ def test_workers_get_even_shares() -> None:
     assert default_schedule(problem(rows=7, columns=7, outputs=512, depth=512))["parallel"] == "columns"
 
 
+def test_results_are_fetched_where_short_sums_wait_for_their_stores() -> None:
+    pointwise = {"kernel": (1, 1), "window": Window((1, 1), (0, 0), (1, 1))}
+    assert default_schedule(problem(images=8, **pointwise))["pipeline_depth"] == 2
+    assert default_schedule(problem(rows=7, columns=7, **pointwise))["pipeline_depth"] == 1
+    assert default_schedule(problem(images=8, depth=512, **pointwise))["pipeline_depth"] == 1
+
+
 def test_sizes_of_images_share_schedules() -> None:
     sizes = [(side + side % 7, side) for side in range(8, 200, 3)]
     schedules = {default_schedule(problem(rows=rows, columns=columns, workers=1)) for rows, columns in sizes}

@@ -10,7 +10,8 @@ from tessera.dtypes import bf16, fp32
 from tessera.ops.counting import operation_count
 from tessera.scheduling.choice import modelled_choice
 from tessera.scheduling.contraction_space import ContractionProblem, default_schedule, space
-from tessera.scheduling.cost import BINDINGS, Estimate, RooflineModel
+from tessera.scheduling.cost import BINDINGS, RooflineModel
+from tessera.scheduling.estimate import PARTS, RESOURCES, Estimate
 from tessera.scheduling.machine import LEVELS, estimated_ceilings, machine
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.mapreduce_space import default_schedule as default_row_schedule
@@ -151,7 +152,8 @@ def test_every_schedule_of_a_space_gets_a_finite_estimate_and_a_named_bound() ->
         estimate = MODEL.estimate(problem, schedule)
         assert 0 < estimate.seconds < 1
         assert estimate.binding in BINDINGS
-        assert set(estimate.terms) == {"compute", *LEVELS, "packing", "launch"}
+        assert set(estimate.terms) == {"compute", *PARTS, *LEVELS, "packing", "latency", "launch"}
+        assert estimate.resource in {*RESOURCES.values(), *PARTS.values()}
         assert estimate.seconds >= max(estimate.terms.values())
 
 
@@ -207,8 +209,8 @@ def test_shared_caches_are_divided_among_the_workers() -> None:
     alone, together = machine(CEILINGS, CPU, 1), machine(CEILINGS, CPU, 2)
     assert together.capacity["L2"] == alone.capacity["L2"]
     assert together.capacity["L3"] == alone.capacity["L3"] / 2
-    assert alone.home(100 << 20) == "DRAM"
-    assert alone.home(8 << 10) == "L1"
+    assert LEVELS[alone.home(100 << 20)] == "DRAM"
+    assert LEVELS[alone.home(8 << 10)] == "L1"
 
 
 def test_an_estimated_ceiling_follows_the_vector_width() -> None:

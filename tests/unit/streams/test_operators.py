@@ -88,7 +88,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "batch_norm": (IMAGE, torch.zeros(3), torch.ones(3)),
 }
 
-NO_OPERATORS = {"tensor", "kernel", "constant"}
+NO_OPERATORS = {"autotune", "tensor", "kernel", "constant"}
 SEVERAL_RESULTS = {"topk", "split", "quantize"}
 
 

@@ -7,9 +7,10 @@ import pickle
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tessera.backend.contract import KernelObject
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts, TensorMapFacts
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CacheFormatError, CompileError
+from tessera.priority import at_niceness
 from tessera.scheduling.gpu import lower_contraction_gpu, lower_map_reduce_gpu, map_reduce_gpu_schedule
 from tessera.scheduling.schedule import Schedule
 from tests.unit.scheduling import specs
@@ -157,7 +159,7 @@ print(sorted({"tessera", "torch", "triton"} & sys.modules.keys()))
 def test_the_compiling_process_does_not_wait_for_torch() -> None:
     (request,) = static._requests([Candidate(ROWS)], target.gpu("sm80"))
     done = subprocess.run(
-        [sys.executable, "-P", "-c", LOADED, str(static.PROGRAM)],
+        [sys.executable, "-P", "-c", LOADED, str(static.PROGRAM), "0"],
         input=json.dumps([request.asked]),
         capture_output=True,
         text=True,
@@ -206,12 +208,27 @@ def test_answers_come_back_in_order_however_many_processes_compile(
     monkeypatch: pytest.MonkeyPatch, processors: int
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: processors)
-    monkeypatch.setattr(static, "_compile_share", lambda share: [{"error": request.source.name} for request in share])
+    answer = lambda share, niceness: [{"error": request.source.name} for request in share]  # noqa: E731
+    monkeypatch.setattr(static, "_compile_share", answer)
     notes = [f"number {number} of {processors}" for number in range(7)]
     found = kernel_objects([Candidate(ROWS, note=note) for note in notes], target.gpu("sm90"))
     names = [_source_of(note) for note in notes]
     assert [name in str(error) for name, error in zip(names, found, strict=True)] == [True] * 7
     assert len(set(names)) == 7
+
+
+def test_beside_a_running_program_one_process_of_low_priority_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def answer(share: Sequence[Any], niceness: int) -> list[dict[str, str]]:
+        asked.append((len(share), niceness))
+        return [{"error": "none"} for _ in share]
+
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr(static, "_compile_share", answer)
+    with at_niceness(10):
+        kernel_objects([Candidate(ROWS, note=f"beside {number}") for number in range(3)], target.gpu("sm90"))
+    assert asked == [(3, 10)]
 
 
 def _source_of(note: str) -> str:

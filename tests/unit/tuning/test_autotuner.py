@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +19,11 @@ from tessera.errors import (
     TuneFailedError,
 )
 from tessera.scheduling.schedule import Schedule
-from tessera.tuning.autotuner import Autotune, TuningWarning
+from tessera.tuning.autotuner import Autotune
+from tessera.tuning.entry import Entry
 from tessera.tuning.interfaces import Progress, TuningProblem
 from tessera.tuning.measurement import ReplayMeasurer
+from tessera.tuning.ticket import TuningWarning
 from tessera.tuning.trial import Outcome, Timing
 from tessera.tuning.workload import Case
 from tests.unit.tuning.support import (
@@ -55,6 +58,10 @@ class Backend:
             raise ShapeMismatchError(f"{op} takes (M, N, K), not {shapes}")
         identity = replace(MATMUL, operator=str(op), shape=shapes, arch=self.arch)
         return replace(problem(identity, self.predict), generator=self.generator)
+
+    def objection(self, entry: Entry) -> str | None:
+        broken = SPACE.objections(entry.schedule)
+        return f"illegal: {', '.join(broken)}" if broken else None
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +156,7 @@ def test_first_call_tunes_only_when_enabled_and_once() -> None:
     autotune = Autotune(Backend, measurer)
     assert autotune.schedule_for(problem()).source == "default"
     assert not measurer.asked
-    autotune.enable(True)
+    autotune.enable(True, share="first_call")
     assert autotune.enabled
     assert autotune.schedule_for(problem()).source == "measured"
     count = len(measurer.asked)
@@ -168,7 +175,7 @@ def test_setting_turns_first_call_tuning_on() -> None:
 def test_threads_that_ask_at_once_tune_once() -> None:
     measurer = ReplayMeasurer(synthetic_table())
     autotune = Autotune(Backend, measurer)
-    autotune.enable()
+    autotune.enable(share="first_call")
     sources: list[str] = []
     threads = [
         threading.Thread(target=lambda: sources.append(autotune.schedule_for(problem()).source)) for _ in range(4)
@@ -182,7 +189,7 @@ def test_threads_that_ask_at_once_tune_once() -> None:
 
 def test_first_call_that_cannot_be_tuned_warns_and_runs_with_the_default() -> None:
     autotune = tuner(table=dict.fromkeys(SPACE.candidates(), "crashed"))
-    autotune.enable()
+    autotune.enable(share="first_call")
     with pytest.warns(TuningWarning, match="ended as crashed"):
         config = autotune.schedule_for(problem())
     assert config.schedule == SPACE.default
@@ -197,7 +204,7 @@ def test_candidates_that_do_not_compile_are_trials() -> None:
         return problem().build(schedule)
 
     autotune = tuner()
-    autotune.enable()
+    autotune.enable(share="first_call")
     config = autotune.schedule_for(replace(problem(), build=build))
     assert config.schedule == OPTIMUM.replace(prefetch=False)
     failed = [trial for trial in config.trials if trial.outcome == "compile_error"]
@@ -222,7 +229,7 @@ def test_schedules_that_give_the_same_code_are_measured_once() -> None:
 
     measurer = ReplayMeasurer(synthetic_table())
     autotune = Autotune(Backend, measurer)
-    autotune.enable()
+    autotune.enable(share="first_call")
     config = autotune.schedule_for(replace(problem(), build=build))
     both = [trial for trial in config.trials if trial.schedule.replace(prefetch=True) == OPTIMUM]
     assert len(both) == 2
@@ -233,7 +240,12 @@ def test_schedules_that_give_the_same_code_are_measured_once() -> None:
 def test_progress_counts_each_schedule_once() -> None:
     seen: list[Progress] = []
     config = tuner()("matmul", SHAPE, method="on_device", max_trials=20, progress=seen.append)
-    assert [step.done for step in seen] == list(range(1, len(config.trials) + 1))
+    made = [step for step in seen if step.trial is not None]
+    assert [step.done for step in made] == list(range(1, len(config.trials) + 1))
+    # Before a batch, and after each of its trials, it is said what comes next.
+    assert seen[0].trial is None
+    for before, after in itertools.pairwise(seen):
+        assert after.trial is None or after.trial.schedule == before.trying
     assert all(step.limit == 20 for step in seen)
     assert [step.best_s for step in seen] == sorted((step.best_s for step in seen), reverse=True)
     assert seen[-1].best_s == config.measured_s
@@ -264,9 +276,25 @@ def test_import_refuses_by_reason(tmp_path: Path) -> None:
     assert done.applied == 0
     assert {reason: len(names) for reason, names in done.refused.items()} == {
         "for zen5, this is another, zen4": 1,
-        "unreadable": 2,
+        "of another format than version 1": 1,
+        "unreadable": 1,
     }
     assert "format version 9" in str(done)
+
+
+def test_import_names_the_rules_that_a_schedule_breaks(tmp_path: Path) -> None:
+    autotune = tuner()
+    autotune.database.put(entry(1e-3, kc=1024))
+    autotune.database.put(entry(1e-3, shaped(8, 8, 8), kc=65))
+    autotune.database.put(replace(entry(1e-3, shaped(4, 4, 4)), schedule=Schedule(colour="green")))
+    autotune.save_cache(tmp_path / "a.json")
+    with settings.override(cache_dir=tmp_path / "elsewhere"):
+        done = tuner().load_cache(tmp_path / "a.json")
+    assert done.applied == 1
+    assert set(done.refused) == {
+        "illegal: panel_fits",
+        "illegal: knob colour, knob kc, knob prefetch, knob tile",
+    }
 
 
 def test_import_keeps_the_better_winner(tmp_path: Path) -> None:

@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tessera.scheduling.schedule import Schedule
+from tessera.tuning import family, layer, untrusted
 from tessera.tuning.database import SHIPPED, TuningDatabase
 from tessera.tuning.entry import VERSION, dump
 from tessera.tuning.identity import Identity
@@ -143,6 +148,7 @@ def test_a_line_cut_short_costs_only_itself(database: TuningDatabase) -> None:
 
 _WRITER = """
 import sys
+import threading
 from pathlib import Path
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.trial import Trial
@@ -180,68 +186,161 @@ def _environment(root: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
 
 
-def origins(layer: Layer, identity: Identity) -> set[str]:
-    family = layer.family(identity.family())
-    return set() if family is None else set(family.get(identity))
+def origins(view: Layer, identity: Identity) -> set[str]:
+    found = view.family(identity.family())
+    return set() if found is None else set(found.get(identity))
 
 
-def test_reading_follows_a_changed_folder_without_rereading_the_rest(
-    database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are read from now on, in order."""
+    read: list[str] = []
+    original = untrusted.read_regular
+
+    def noted(path: str, limit: int) -> bytes:
+        data = original(path, limit)
+        read.append(Path(path).name)
+        return data
+
+    monkeypatch.setattr(family, "read_regular", noted)
+    return read
+
+
+def test_a_look_up_reads_the_file_it_needs_and_once(database: TuningDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     for m in range(1, 6):
         database.put(entry(identity=shaped(m, 1, 1)))
     view = Layer("user", database.user.root, lambda problem: pytest.fail(str(problem)))
-    assert origins(view, shaped(1, 1, 1)) == {"measured"}
-    read: list[str] = []
-    original = Path.read_bytes
+    read = opened(monkeypatch)
+    for _ in range(3):
+        assert origins(view, shaped(1, 1, 1)) == {"measured"}
+        assert origins(view, shaped(9, 1, 1)) == set()
+    assert read == ["1x1x1.json"]
 
-    def noted(path: Path) -> bytes:
-        read.append(path.name)
-        return original(path)
 
-    monkeypatch.setattr(Path, "read_bytes", noted)
-    database.put(entry(identity=shaped(6, 1, 1)))
-    read.clear()
-    assert origins(view, shaped(6, 1, 1)) == {"measured"}
-    assert read == ["6x1x1.json"]
+def test_the_nearest_shape_is_found_by_names_alone(database: TuningDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    for m in range(1, 50):
+        database.put(entry(identity=shaped(m, 1, 1)))
+    read = opened(monkeypatch)
+    found = again(database).nearest(shaped(60, 1, 1))
+    assert found is not None
+    assert found.entry.identity == shaped(49, 1, 1)
+    assert read == ["49x1x1.json"]
+
+
+def test_neighbours_are_the_nearest_shapes_of_all_layers(tmp_path: Path) -> None:
+    for name, rows in (("user", (64, 100)), ("site", (64, 128, 512))):
+        for m in rows:
+            TuningDatabase(tmp_path / name, shipped=None).put(entry(identity=shaped(m, 8, 8)))
+    database = TuningDatabase(tmp_path / "user", (tmp_path / "site",), None)
+    near = database.neighbours(shaped(120, 8, 8), count=3)
+    assert [(found.entry.identity.shape[0], found.layer) for found in near] == [
+        (128, "site"),
+        (100, "user"),
+        (64, "user"),
+    ]
+    assert database.neighbours(shaped(120, 8, 8), count=3, within=0.1) == near[:1]
+
+
+def test_shapes_of_names_too_long_to_say_them_are_found(database: TuningDatabase) -> None:
+    long = shaped(*range(1000, 1030))
+    database.put(entry(identity=long))
+    database.put(entry(identity=shaped(*range(1000, 1029), 7)))
+    other = again(database)
+    found = other.lookup(long)
+    assert found is not None
+    near = other.nearest(shaped(*range(1000, 1029), 1030))
+    assert near is not None
+    assert near.entry == found.entry
+
+
+def test_a_folder_that_changed_within_one_time_stamp_is_noticed_later(
+    database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layer, "stamp_of", lambda status: (0,))  # a clock that stands still
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    database.put(entry(kc=64))
+    other = again(database)
+    assert other.lookup(MATMUL) is not None
+    database.put(entry(kc=512))
+    now[0] = layer.RECHECK_S + 0.1
+    found = other.lookup(MATMUL)
+    assert found is not None
+    assert found.entry.schedule["kc"] == 512
+
+
+def test_counting_reads_nothing(database: TuningDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not database.has_entries()
+    database.put(entry())
+    database.put(entry(None, identity=shaped(1, 1, 1)))
+    other = again(database)
+    read = opened(monkeypatch)
+    assert other.has_entries()
+    assert other.counts() == {"memory": 0, "user": 2}
+    assert read == []
 
 
 def test_a_settled_layer_is_read_once(database: TuningDatabase) -> None:
     database.put(entry())
     settled, open_to_change = (Layer("any", database.user.root, lambda problem: None, fixed) for fixed in (True, False))
-    assert origins(settled, MATMUL) == {"measured"}
-    database.put(entry(identity=shaped(1, 1, 1)))
-    assert origins(settled, shaped(1, 1, 1)) == set()
-    assert origins(open_to_change, shaped(1, 1, 1)) == {"measured"}
+    absent = replace(MATMUL, threads=7)
+    for view in (settled, open_to_change):
+        assert origins(view, MATMUL) == {"measured"}
+        assert origins(view, absent) == set()
+    database.put(entry(None))
+    database.put(entry(identity=absent))
+    assert (origins(settled, MATMUL), origins(settled, absent)) == ({"measured"}, set())
+    assert (origins(open_to_change, MATMUL), origins(open_to_change, absent)) == ({"measured", "model"}, {"measured"})
 
 
-def test_a_look_on_the_path_of_binding_asks_the_system_once(
+def test_a_look_up_on_the_path_of_binding_asks_the_system_once(
     database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    database.put(entry(kc=64))
-    near = shaped(*[extent + 1 for extent in MATMUL.shape])
-    database.usable(near, lambda schedule: True)
+    database.put(entry())
+    for identity in (MATMUL, shaped(1, 1, 1)):
+        database.lookup(identity)
     asked: list[str] = []
-    original = os.stat
+    original = os.lstat
 
     def noted(path: str) -> os.stat_result:
         asked.append(path)
         return original(path)
 
-    monkeypatch.setattr(os, "stat", noted)
-    found = database.usable(near, lambda schedule: schedule["kc"] == 64)
-    assert found is not None
-    assert found.distance > 0
+    monkeypatch.setattr(os, "lstat", noted)
+    assert database.lookup(MATMUL) is not None
     assert len(asked) == 1
-    assert database.usable(near, lambda schedule: False) is None
+    assert database.lookup(shaped(1, 1, 1)) is None
+    assert len(asked) == 2
 
 
 def test_shipped_folder_holds_only_readable_entries() -> None:
     problems: list[Exception] = []
     entries = list(Layer("shipped", SHIPPED, problems.append).entries())
     assert not problems
-    assert len(entries) == len(list(SHIPPED.rglob("*.json")))
+    assert len(entries) == Layer("shipped", SHIPPED, problems.append).count()
 
 
 def test_dump_is_stable() -> None:
     assert dump(entry().to_json()) == dump(entry().to_json())
+
+
+def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have(database: TuningDatabase) -> None:
+    database.put(entry())
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with database._lock:
+            held.set()
+            release.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, from Python 3.12 on
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(0 if database.lookup(MATMUL) is not None else 1)
+    release.set()
+    holder.join(60)
+    assert os.waitpid(child, 0)[1] == 0

@@ -79,6 +79,17 @@ def test_file_of_another_version_is_left_alone(root: Path) -> None:
     assert [kept.read_bytes() for kept in path.parent.glob("*.kept-*")] == [newer]
 
 
+def test_a_folder_with_winners_of_other_versions_only_is_said(tmp_path: Path) -> None:
+    (tmp_path / "user" / "v7" / "family").mkdir(parents=True)
+    database = fresh(tmp_path / "user")
+    with pytest.warns(CacheWarning, match=r"winners in v7, this Tessera reads v1 only"):
+        assert not database.has_entries()
+    database.put(entry())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fresh(tmp_path / "user").has_entries(), "two versions may share a home"
+
+
 def test_a_problem_is_said_once(root: Path) -> None:
     database = fresh(root)
     database.user.path(MATMUL, "measured").write_bytes(b"{")

@@ -30,11 +30,11 @@ def measurer(monkeypatch: pytest.MonkeyPatch) -> Iterator[SubprocessMeasurer]:
     made.close()
 
 
-def workload(cache: str = "warm") -> Workload:
+def workload(cache: str = "warm", mode: str = "graph") -> Workload:
     """out = 2 in, on the fake device."""
     vector = OperandSpec((ELEMENTS,), (1,), "fp32", seed=3)
     checks = (check_output(1, FullReference(materialize(vector).tensor.double() * 2), "fp32"),)
-    return Workload((vector, vector), checks, cache=cache, time_limit_s=60.0, device="interpreter")  # type: ignore[arg-type]
+    return Workload((vector, vector), checks, cache=cache, time_limit_s=60.0, device="interpreter", launch=mode)  # type: ignore[arg-type]
 
 
 def launch(entry: str, source: int = 0, target: int = 1, arch: str = "sm_90", at: int = 0) -> GpuLaunch:
@@ -67,6 +67,22 @@ def test_a_candidate_of_several_kernels_and_a_temporary(measurer: SubprocessMeas
     (trial,) = measure(measurer, Case(on, steps, temporaries=(vector,)))
     assert trial.outcome == "ok"
     assert trial.seconds == pytest.approx(2 * SECONDS["double"])
+
+
+@pytest.mark.parametrize("mode", ["graph", "stream"])
+def test_kernels_are_launched_as_the_case_asks(measurer: SubprocessMeasurer, mode: str) -> None:
+    (trial,) = measure(measurer, case(workload(mode=mode), "double"))
+    assert trial.seconds == pytest.approx(SECONDS["double"])
+    assert trial.conditions is not None
+    assert (trial.conditions.cache, trial.conditions.launch) == ("warm", mode)
+
+
+def test_an_input_that_is_written_to_is_wrong_and_repaired(measurer: SubprocessMeasurer) -> None:
+    on = workload()
+    spoiling = Case(on, (launch("double"), launch("double", 1, 0)))
+    spoilt, right = measure(measurer, spoiling, case(on, "double"))
+    assert (spoilt.outcome, right.outcome) == ("wrong", "ok")
+    assert "operand 0 was overwritten" in spoilt.detail
 
 
 def test_on_a_cold_cache_each_call_finds_it_filled(measurer: SubprocessMeasurer) -> None:

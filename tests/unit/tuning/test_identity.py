@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tessera.tuning.identity import Identity, Provenance
 from tests.unit.tuning.support import MATMUL, PROVENANCE, shaped
 
-texts = st.text(max_size=20)
+printable = st.characters(exclude_categories=("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
+texts = st.text(printable | st.just(" "), max_size=20)
 identities = st.builds(
     Identity,
     texts,
@@ -70,7 +71,22 @@ def test_distance_is_log2_of_the_ratios() -> None:
     assert MATMUL.distance(shaped(1024, 1024)) == float("inf")
 
 
-@pytest.mark.parametrize("damage", [{"shape": ["a"]}, {"threads": "2"}, {"arch": 3}, {"shape": None}])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"shape": ["a"]},
+        {"threads": "2"},
+        {"arch": 3},
+        {"shape": None},
+        {"shape": [True]},
+        {"shape": [-1]},
+        {"shape": [1 << 63]},
+        {"threads": 0},
+        {"operator": "\x1b[2J"},
+        {"dtypes": "fp32"},
+        {"arch": "x" * 9999},
+    ],
+)
 def test_damaged_identity_is_refused(damage: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError)):
         Identity.from_json({**MATMUL.to_json(), **damage})

@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ from tessera.errors import TuneFailedError
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.clock import CacheFlush, ContentionMeter, time_batch
 from tessera.tuning.measurement import Effort, SubprocessMeasurer
-from tessera.tuning.process import WorkerProcess
-from tessera.tuning.protocol import Reply, Request
+from tessera.tuning.process import Channel, WorkerDiedError
+from tessera.tuning.protocol import Load, Loaded, read_request
 from tessera.tuning.trial import Trial
 from tessera.tuning.workload import Case, Launch, OperandSpec, Workload
 from tests.unit.tuning import kernels
@@ -77,7 +78,9 @@ def test_write_beside_the_output_is_wrong_and_repaired(measurer: SubprocessMeasu
 def test_candidate_that_corrupts_its_input_does_not_harm_the_next(measurer: SubprocessMeasurer) -> None:
     workload = kernels.doubling()
     backwards = Case(workload, (Launch(kernels.scale(), kernels.descriptors(workload, 1, 0)),))
-    assert outcomes(measure(measurer, backwards, kernels.case(workload, kernels.scale()))) == ["wrong", "ok"]
+    trials = measure(measurer, backwards, kernels.case(workload, kernels.scale()))
+    assert outcomes(trials) == ["crashed", "ok"]
+    assert "SIGSEGV" in trials[0].detail
 
 
 def test_crash_costs_only_the_candidate(measurer: SubprocessMeasurer) -> None:
@@ -167,16 +170,16 @@ def test_worker_that_died_idle_is_replaced(measurer: SubprocessMeasurer) -> None
 
 
 def test_worker_that_is_killed_while_it_makes_the_operands_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, killed = WorkerProcess.ask, list[int]()
+    ask, killed, measurer = Channel.ask, list[int](), SubprocessMeasurer()
 
-    def kill_the_first(worker: WorkerProcess, request: Request, limit_s: float) -> Reply:
+    def kill_the_first(channel: Channel, body: bytes, limit_s: float) -> bytes:
         if not killed:
-            killed.append(worker.pid)
-            os.kill(worker.pid, signal.SIGSEGV)
-        return ask(worker, request, limit_s)
+            assert measurer.worker_pid is not None
+            killed.append(measurer.worker_pid)
+            os.kill(measurer.worker_pid, signal.SIGSEGV)
+        return ask(channel, body, limit_s)
 
-    monkeypatch.setattr(WorkerProcess, "ask", kill_the_first)
-    measurer = SubprocessMeasurer()
+    monkeypatch.setattr(Channel, "ask", kill_the_first)
     assert outcomes(measure(measurer, kernels.case(kernels.doubling(), kernels.scale()))) == ["ok"]
     assert measurer.worker_pid not in (None, *killed)
     measurer.close()
@@ -192,34 +195,54 @@ case = kernels.case(kernels.doubling(limit_s=600.0), kernels.hanging())
 threading.Thread(target=lambda: measurer.measure([(Schedule(), case)], SCREEN), daemon=True).start()
 while measurer.worker_pid is None:
     time.sleep(0.01)
-time.sleep({delay})
 print(measurer.worker_pid, flush=True)
 time.sleep(600)
 """
 
 
-def test_worker_does_not_outlive_a_killed_program(tmp_path: Path) -> None:
+def test_worker_does_not_outlive_a_killed_program() -> None:
     root = Path(__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
-    command = [sys.executable, "-c", _ORPHAN.format(delay=4)]
+    command = [sys.executable, "-c", _ORPHAN]
     program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env=environment)
     assert program.stdout is not None
     worker = int(program.stdout.readline())
+    # A fork of the server computes for so long only in the candidate's loop.
+    looping = _eventually(lambda: any(seconds > 0.5 for pid, seconds in _running(worker).items() if pid != worker))
     program.kill()
     program.wait()
     program.stdout.close()
-    deadline = time.monotonic() + 20
-    while _running(worker) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not _running(worker)
+    assert looping
+    assert _eventually(lambda: not _running(worker))
 
 
-def _running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+def _eventually(holds: Callable[[], bool]) -> bool:
+    """Whether something comes true within a minute."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _running(session: int) -> dict[int, float]:
+    """The processes of a session, a fork server's and those that it has forked, with their processor seconds."""
+    found = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        state, of, ticks = fields[0], int(fields[3]), int(fields[11])
+        if of == session and state != "Z":
+            found[int(status.parent.name)] = ticks / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def test_the_server_has_one_thread(measurer: SubprocessMeasurer) -> None:
+    measure(measurer, kernels.case(kernels.doubling(), kernels.scale()))
+    assert len(list(Path(f"/proc/{measurer.worker_pid}/task").iterdir())) == 1
 
 
 def test_batch_makes_as_many_calls_as_fit() -> None:
@@ -257,3 +280,97 @@ def test_contention_of_the_whole_machine_is_noticed() -> None:
         for process in busy:
             process.kill()
             process.wait()
+
+
+SCREENING = replace(BRIEF, one_by_one=True)
+
+
+def test_one_by_one_a_trial_is_complete_before_the_next_is_loaded(measurer: SubprocessMeasurer) -> None:
+    workload = kernels.doubling()
+    codes = [kernels.scale(), kernels.scale("3.0"), kernels.crashing(), kernels.scale(), kernels.overrunning()]
+    cases = [(Schedule(number=number), kernels.case(workload, code)) for number, code in enumerate(codes)]
+    done: list[Trial] = []
+    trials = measurer.measure(cases, SCREENING, done.append)
+    assert outcomes(trials) == ["ok", "wrong", "crashed", "ok", "wrong"]
+    assert done == trials
+    for trial in (trials[0], trials[3]):
+        assert trial.timing is not None
+        assert trial.timing.taken >= 2
+        assert trial.conditions is not None
+        assert (trial.conditions.cache, trial.conditions.launch) == ("warm", "call")
+
+
+def test_the_first_that_runs_is_what_others_are_compared_with(measurer: SubprocessMeasurer) -> None:
+    workload = kernels.doubling()
+    codes = [kernels.crashing(), kernels.scale(), kernels.scale()]
+    cases = [(Schedule(number=number), kernels.case(workload, code)) for number, code in enumerate(codes)]
+    assert outcomes(measurer.measure(cases, SCREENING)) == ["crashed", "ok", "ok"]
+
+
+def test_a_candidate_that_breaks_the_one_beside_it_is_wrong(
+    measurer: SubprocessMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = kernels.doubling()
+    cases = [(Schedule(number=number), kernels.case(workload, kernels.scale())) for number in range(3)]
+    sample = SubprocessMeasurer._sample
+    second: list[int] = []
+
+    def beside(self: SubprocessMeasurer, candidate: Any, effort: Effort) -> Loaded | None:
+        # What the second one writes is not seen in its own result, but in that of the first.
+        number = candidate.schedule["number"]
+        second[:] = [1] if number == 1 else [] if number == 2 else second
+        if number == 0 and second:
+            return Loaded("crashed", "by another")
+        return sample(self, candidate, effort)
+
+    monkeypatch.setattr(SubprocessMeasurer, "_sample", beside)
+    first, culprit, last = measurer.measure(cases, SCREENING)
+    assert (first.outcome, culprit.outcome, last.outcome) == ("ok", "wrong", "ok")
+    assert "is so no more beside it: crashed, by another" in culprit.detail
+
+
+def test_a_crash_where_others_ran_before_is_tried_again_alone(
+    measurer: SubprocessMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = kernels.doubling()
+    right = kernels.case(workload, kernels.scale())
+    ask, asked = Channel.ask, list[int]()
+
+    def die_once(channel: Channel, body: bytes, limit_s: float) -> bytes:
+        request = read_request(body)
+        if isinstance(request, Load):
+            asked.append(request.candidate)
+            if len(asked) == 2:
+                raise WorkerDiedError(-signal.SIGSEGV, "what the first one wrote")
+        return ask(channel, body, limit_s)
+
+    monkeypatch.setattr(Channel, "ask", die_once)
+    assert outcomes(measure(measurer, right, right)) == ["ok", "ok"]
+    assert asked[1] == asked[2], "it was loaded again"
+
+
+def test_a_result_that_is_wrong_later_is_found_in_finals(measurer: SubprocessMeasurer) -> None:
+    workload = kernels.doubling()
+    spoiling = kernels.at_call(2, "store volatile float 0.0, ptr %out\n  ret void")
+    spoilt, right = measure(measurer, kernels.case(workload, spoiling), kernels.case(workload, kernels.scale()))
+    assert (spoilt.outcome, right.outcome) == ("wrong", "ok")
+    assert "after it was timed" in spoilt.detail
+
+
+def test_a_stray_write_while_it_is_timed_is_wrong(measurer: SubprocessMeasurer) -> None:
+    workload = kernels.doubling()
+    stray = kernels.at_call(
+        2, "%b = getelementptr float, ptr %out, i64 %n\n  store volatile float 0.0, ptr %b\n  ret void"
+    )
+    trials = measure(measurer, kernels.case(workload, stray), kernels.case(workload, kernels.scale()))
+    assert outcomes(trials) == ["wrong", "ok"]
+    assert "next to operand 1 was overwritten while it was timed" in trials[0].detail
+
+
+def test_the_process_that_breaks_is_replaced_by_a_fork(measurer: SubprocessMeasurer) -> None:
+    workload = kernels.doubling()
+    measure(measurer, kernels.case(workload, kernels.scale()))
+    server = measurer.worker_pid
+    broken = [kernels.case(workload, kernels.crashing()), kernels.case(workload, kernels.scale("3.0"))]
+    assert outcomes(measure(measurer, *broken, kernels.case(workload, kernels.scale()))) == ["crashed", "wrong", "ok"]
+    assert measurer.worker_pid == server

@@ -10,8 +10,9 @@ import pytest
 from tessera.errors import TuneFailedError, TuneSpaceEmptyError
 from tessera.scheduling.knobs import Knob, Rule, Space
 from tessera.scheduling.schedule import Schedule
+from tessera.tuning.guided import GuidedSearch
 from tessera.tuning.measurement import FINAL, Effort, ReplayMeasurer
-from tessera.tuning.ranking import ENUMERATED, ranked
+from tessera.tuning.ranking import COMBINED, ENUMERATED, ranked
 from tessera.tuning.search import Evaluate, SearchLimits, SearchResult, search
 from tessera.tuning.trial import Outcome, Timing, Trial
 from tests.unit.tuning.support import OPTIMUM, SPACE, misled_seconds, synthetic_seconds, synthetic_table, timing
@@ -38,9 +39,9 @@ def test_ranking_is_by_prediction_and_legal() -> None:
     assert {schedule for _, schedule in order} == set(SPACE.candidates())
 
 
-def test_ties_of_the_model_are_ranked_by_text() -> None:
-    order = [str(schedule) for _, schedule in ranked(SPACE, lambda _: 1.0)]
-    assert order == sorted(order)
+def test_ties_of_the_model_are_ranked_in_the_order_of_the_choices() -> None:
+    order = [schedule for _, schedule in ranked(SPACE, lambda _: 1.0)]
+    assert order == list(SPACE.candidates())
 
 
 def test_large_space_is_searched_by_the_model() -> None:
@@ -55,6 +56,21 @@ def test_large_space_is_searched_by_the_model() -> None:
     best = ranked(space, predict)[0][1]
     assert best == Schedule({f"k{i}": i for i in range(6)})
     assert len(asked) < ENUMERATED
+
+
+def test_a_space_of_many_combinations_is_not_walked() -> None:
+    knobs = tuple(Knob(f"k{i}", tuple(range(8)), "a digit") for i in range(6))
+    judged: set[Schedule] = set()
+
+    def late(schedule: Schedule, problem: None) -> bool:
+        judged.add(schedule)
+        return schedule.integer("k0") == 7  # a walk would meet seven eighths of all before the first legal one
+
+    default = Schedule({knob.name: 7 for knob in knobs})
+    space: Space[None] = Space(knobs, (Rule("late", "for the test", late),), None, default)
+    best = ranked(space, lambda schedule: 1.0 + sum(schedule.integer(f"k{i}") for i in range(1, 6)))[0][1]
+    assert best == Schedule({knob.name: 7 if knob.name == "k0" else 0 for knob in knobs})
+    assert len(judged) < COMBINED < space.size
 
 
 def test_empty_space_says_which_rule_empties_it() -> None:
@@ -91,9 +107,9 @@ def test_trials_are_limited_and_the_reason_named(limit: int) -> None:
 
 def test_budget_ends_the_search() -> None:
     ticks: Iterator[int] = iter(range(10**6))
-    limits = SearchLimits(budget_s=10.0)
+    limits = SearchLimits(budget_s=3.0)
     result = search(SPACE, misled_seconds, replay(synthetic_table()), limits, clock=lambda: next(ticks))
-    assert "10 s" in result.reason
+    assert "3 s" in result.reason
     assert len(result.trials) < 40
 
 
@@ -125,7 +141,7 @@ def test_two_tunings_agree_within_noise() -> None:
 def test_failures_are_trials_and_never_win() -> None:
     table: dict[Schedule, Timing | Outcome] = dict(synthetic_table())
     bad: tuple[Outcome, ...] = ("crashed", "timeout", "wrong", "compile_error", "out_of_memory")
-    leaders = [schedule for _, schedule in ranked(SPACE, synthetic_seconds)][:5]
+    leaders = GuidedSearch(SPACE, synthetic_seconds).propose(5)
     table |= dict(zip(leaders, bad, strict=True))
     result = run(table)
     assert {trial.outcome for trial in result.trials} == {"ok", *bad}
@@ -157,6 +173,24 @@ def test_machine_that_slows_down_meanwhile_misleads_nobody() -> None:
     assert result.best.schedule == OPTIMUM
 
 
+def test_an_anchor_that_was_disturbed_once_does_not_make_all_others_fast() -> None:
+    table = synthetic_table()
+    disturbed: list[Schedule] = []
+
+    def evaluate(schedules: Sequence[Schedule], effort: Effort) -> list[Trial]:
+        trials = [Trial(schedule, "ok", table[schedule]) for schedule in schedules]
+        if disturbed:  # the anchor comes first: most of its samples are late, one is not
+            median = table[schedules[0]].median_s
+            trials[0] = Trial(schedules[0], "ok", Timing(2 * median, median, 3 * median, 5, 5))
+        disturbed.append(schedules[0])
+        return trials
+
+    result = search(SPACE, misled_seconds, evaluate, SearchLimits(max_trials=24), clock=lambda: 0.0, stop=lambda: "")
+    times = {trial.schedule: trial.seconds for trial in result.trials if trial.schedule not in disturbed}
+    assert len(times) > 8
+    assert all(seconds == table[schedule].median_s for schedule, seconds in times.items())
+
+
 def test_leader_that_fails_in_the_finals_loses() -> None:
     table = synthetic_table()
 
@@ -181,6 +215,28 @@ def test_default_stays_where_the_best_does_not_beat_its_noise() -> None:
     assert run(table).best.schedule == SPACE.default
     table[SPACE.default] = timing(1.1e-3, noise=0.03)
     assert run(table).best.schedule == OPTIMUM
+
+
+def test_noise_that_hides_everything_is_said_and_the_default_stays() -> None:
+    table: dict[Schedule, Timing | Outcome] = {
+        schedule: timing(synthetic_seconds(schedule), noise=0.4) for schedule in SPACE.candidates()
+    }
+    result = run(table)
+    assert result.best.schedule == SPACE.default
+    assert "nothing could be told apart" in result.doubt
+    assert "40%" in result.doubt
+    assert str(OPTIMUM) in result.note
+    assert run().doubt == ""
+
+
+def test_noise_that_hides_some_differences_is_no_reason_to_say_nothing_is_told() -> None:
+    table: dict[Schedule, Timing | Outcome] = {schedule: timing(2e-3) for schedule in SPACE.candidates()}
+    table[SPACE.default] = timing(1.2e-3, noise=0.15)
+    table[OPTIMUM] = timing(1.15e-3, noise=0.15)
+    table[OPTIMUM.replace(kc=512)] = timing(1.18e-3, noise=0.002)
+    result = run(table)
+    assert result.best.schedule == SPACE.default
+    assert str(OPTIMUM) in result.doubt
 
 
 def test_default_meets_the_leaders_in_the_finals() -> None:
@@ -214,3 +270,10 @@ def test_interval_covers_the_true_median_as_often_as_it_says() -> None:
     draws = [Timing.of([generator.expovariate(1.0) for _ in range(41)]) for _ in range(600)]
     covered = sum(draw.low_s <= 0.6931 <= draw.high_s for draw in draws)
     assert covered / 600 > 0.93
+
+
+def test_without_an_end_of_time_trials_end_the_search() -> None:
+    ticks: Iterator[int] = iter(range(10**6))
+    limits = SearchLimits(max_trials=6, budget_s=float("inf"))
+    result = search(SPACE, misled_seconds, replay(synthetic_table()), limits, clock=lambda: next(ticks))
+    assert len(result.trials) == 6

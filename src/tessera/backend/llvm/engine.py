@@ -6,6 +6,7 @@ products and row kernels O3's passes were measured to double the time of compila
 
 from __future__ import annotations
 
+import os
 import platform
 import threading
 from functools import lru_cache
@@ -24,6 +25,9 @@ a product of one row and for sums of rows, 1.2 times for sums of two bf16 tensor
 """
 
 _lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A thread that tunes may compile: a fork in the middle of that would have LLVM locked for ever.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @lru_cache(maxsize=1)

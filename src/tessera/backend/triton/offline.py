@@ -62,7 +62,8 @@ differ: fp32 with denormals flushed, fp64, bf16 (`TMA_DTYPE_DEVICE_TO_HOST` in T
 
 
 def main() -> None:
-    """Answers every request of a JSON list in turn."""
+    """Answers every request of a JSON list in turn, at the niceness that the command line asks for."""
+    os.nice(int(sys.argv[-1]))  # what it starts inherits it
     os.environ["TRITON_ALWAYS_COMPILE"] = "1"  # what ptxas reports is not in Triton's cache
     os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
     print(json.dumps([_answer(request) for request in json.load(sys.stdin)]))

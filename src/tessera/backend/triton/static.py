@@ -37,6 +37,7 @@ from tessera.errors import (
     UnsupportedTargetError,
 )
 from tessera.files import write_atomically
+from tessera.priority import current_niceness
 from tessera.target import Target
 from tessera.target.occupancy import Occupancy, occupancy
 
@@ -284,22 +285,28 @@ def _facts(answer: Mapping[str, Any], request: _Request) -> StaticFacts:
 
 
 def _compile(requests: Sequence[_Request]) -> list[dict[str, Any]]:
-    """The compiler's answer to each request, in order: by several processes where there are processors for them."""
+    """The compiler's answer to each request, in order: by several processes where there are processors for them, by one
+    of low priority beside a program that is tuned while it runs.
+    """
     if not requests:
         return []
-    groups = max(min(len(requests), (os.cpu_count() or 1) // _PROCESSORS_EACH), 1)
+    niceness = current_niceness()
+    most = 1 if niceness else (os.cpu_count() or 1) // _PROCESSORS_EACH
+    groups = max(min(len(requests), most), 1)
+    if groups == 1:  # without a thread more: a program that ends meanwhile would refuse one
+        return _compile_share(requests, niceness)
     shares = [requests[group::groups] for group in range(groups)]
     with ThreadPoolExecutor(groups) as pool:
-        answered = [iter(answers) for answers in pool.map(_compile_share, shares)]
+        answered = [iter(answers) for answers in pool.map(_compile_share, shares, [niceness] * groups)]
     return [next(answered[number % groups]) for number in range(len(requests))]
 
 
-def _compile_share(requests: Sequence[_Request]) -> list[dict[str, Any]]:
-    """The answers of one process; where it dies or hangs, each request gets a process of its own."""
+def _compile_share(requests: Sequence[_Request], niceness: int) -> list[dict[str, Any]]:
+    """The answers of one process of some niceness; where it dies or hangs, each request gets a process of its own."""
     limit_s = COMPILE_LIMIT_S + _EACH_S * (len(requests) - 1)
     try:
         done = subprocess.run(
-            [sys.executable, "-P", str(PROGRAM)],
+            [sys.executable, "-P", str(PROGRAM), str(niceness)],
             input=json.dumps([request.asked for request in requests]),
             capture_output=True,
             text=True,
@@ -316,4 +323,4 @@ def _compile_share(requests: Sequence[_Request]) -> list[dict[str, Any]]:
         problem = f"its process ended with status {done.returncode}: {words}"
     if len(requests) == 1:
         return [{"error": problem}]
-    return [answer for request in requests for answer in _compile_share([request])]
+    return [answer for request in requests for answer in _compile_share([request], niceness)]

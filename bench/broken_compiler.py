@@ -1,0 +1,31 @@
+"""A compiling process that fails where its job asks for it: ``python -m bench.broken_compiler`` serves as
+`tessera.compiler.compile_worker` does.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+
+from tessera.compiler.compile_worker import answer
+from tessera.tuning import forkserver
+from tessera.tuning.forkserver import Connection
+
+FAULT = "fault"
+"""The knob of a schedule that says what goes wrong: "abort", "hang", "nonsense"."""
+
+
+def serve(connection: Connection) -> None:
+    """Answers requests until there are no more, or one of them is the last."""
+    while (request := connection.receive()) is not None:
+        fault = pickle.loads(request)[1].get(FAULT)
+        if fault == "abort":
+            os.abort()
+        while fault == "hang":
+            time.sleep(1.0)
+        connection.send(b"+nonsense" if fault == "nonsense" else answer(request))
+
+
+if __name__ == "__main__":
+    forkserver.run(serve)
