@@ -81,7 +81,7 @@ def compile_source(name: str, target: Target) -> GpuKernelObject:
             "path": str(path),
         }
         done = subprocess.run(
-            [sys.executable, "-P", str(PROGRAM)],
+            [sys.executable, "-P", str(PROGRAM), "0"],
             input=json.dumps([request]),
             capture_output=True,
             text=True,
