@@ -1,0 +1,100 @@
+"""A profile as columns: what sessions become, exporters write, readers give and analyses read.
+
+One row an event. Times are nanoseconds since the trace's zero; percentages are 0 to 100 in columns ending in `_pct`,
+ratios 0 to 1 elsewhere. A value that nobody has is null; `Trace.capability` says why, by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import polars
+
+FORMAT_VERSION: Final = 1
+"""Of the columns and of the metadata beside them. Readers take their own version and older ones."""
+
+KINDS: Final = ("kernel", "memcpy", "collective", "operator", "region", "mark", "counter", "sample")
+"""`operator`: an eager torch operator; `counter`: a value of the user's; `sample`: one that the profiler read
+periodically. Marks, counters and samples have no duration.
+"""
+
+_TEXT: Final = polars.Categorical()
+
+COLUMNS: Final[Mapping[str, Any]] = {
+    "kind": polars.Enum(KINDS),
+    "kernel_name": _TEXT,  # also the name of a region, mark, counter or sample
+    "operator": _TEXT,
+    "start_ns": polars.Int64,
+    "dur_ns": polars.Int64,
+    "rank": polars.Int32,
+    "pid": polars.Int32,
+    "thread_id": polars.Int64,
+    "stream_id": polars.Int32,
+    "stream_name": _TEXT,
+    "device": _TEXT,  # "cpu", "cuda:0"
+    "correlation": polars.Int64,  # the same in a launch and in what it launched
+    "plan_id": polars.Int32,
+    "step_id": polars.Int32,
+    "region": _TEXT,
+    "workers": polars.Int32,
+    "flops": polars.Float64,
+    "bytes": polars.Float64,
+    "dtype": _TEXT,
+    "schedule": _TEXT,
+    "fused": _TEXT,  # operators, joined with "+"
+    "rewrites": _TEXT,  # names of rewrite rules, joined with ","
+    "shapes": _TEXT,  # JSON
+    "stack": _TEXT,  # Python frames, innermost last, joined with ";"
+    "backend": _TEXT,
+    "value": polars.Float64,
+    "unit": _TEXT,
+    "sm_occupancy": polars.Float32,
+    "warp_divergence_pct": polars.Float32,
+    "inst_issue_eff_pct": polars.Float32,
+    "mem_stall_pct": polars.Float32,
+    "dram_read_gbps": polars.Float32,
+    "dram_write_gbps": polars.Float32,
+    "l2_hit_rate": polars.Float32,
+    "smem_bank_conflicts": polars.Float32,
+    "tc_util_pct": polars.Float32,
+    "alu_util_pct": polars.Float32,
+    "cp_async_inflight": polars.Float32,
+    "memcpy_dir": _TEXT,
+    "memcpy_gbps": polars.Float32,
+    "collective_type": _TEXT,
+    "collective_bytes": polars.Float64,
+    "collective_algorithm": _TEXT,
+    "collective_overlap_pct": polars.Float32,
+    "power_w": polars.Float32,
+    "temp_c": polars.Float32,
+    "throttle_reason": _TEXT,
+}
+"""The columns of every trace, in order, and their types."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Events of one or more processes, by start, with `COLUMNS`, as a lazy frame: analyses stream it.
+
+    `metadata` is plain JSON: `format`, `source` ("tessera", "kineto", "rocprof", "nsys"), `launched`, `recorded`,
+    `dropped_reasons`, `ranks` (rank: host, pid, clock offset in ns and its uncertainty), `target` and whatever else the
+    source tells. `capability` names the columns that are null as a whole, each with its reason.
+    """
+
+    events: polars.LazyFrame
+    metadata: dict[str, Any] = field(default_factory=dict)
+    capability: dict[str, str] = field(default_factory=dict)
+
+
+def frame(columns: Mapping[str, Any]) -> polars.DataFrame:
+    """A table with all of `COLUMNS`, typed, of those that are given; the others are null. Raises KeyError for a name
+    that is no column.
+    """
+    unknown = columns.keys() - COLUMNS.keys()
+    if unknown:
+        raise KeyError(f"no columns of a trace: {', '.join(sorted(unknown))}")
+    given = polars.DataFrame(dict(columns), schema_overrides={name: COLUMNS[name] for name in columns})
+    missing = [polars.lit(None, kind).alias(name) for name, kind in COLUMNS.items() if name not in columns]
+    return given.with_columns(missing).select(*COLUMNS)
