@@ -182,6 +182,7 @@ class KernelCompiler:
     def forget_schedules(self) -> None:
         """Schedules are chosen anew; compiled kernels stay."""
         self._chosen.clear()
+        self._modelled.clear()
         self._stages.decided.clear()
 
     def blocked(self, subject: Subject, schedule: Schedule, problem: Problem) -> Subject:

@@ -73,7 +73,9 @@ def test_without_a_pin_the_same_algebra_keeps_its_own_schedule(a: torch.Tensor, 
     assert only_schedule(free)["tile"] != TILE
 
 
+@pytest.mark.usefixtures("cache_dir")
 def test_the_other_knobs_are_near_those_of_the_default(a: torch.Tensor, b: torch.Tensor) -> None:
+    pipeline.forget_plans()  # the default may be what was tuned, or chosen for a size near this one, before
     default, pinned = only_schedule(op.matmul(a, b)), only_schedule(op.matmul(a, b).pin(unroll=1))
     assert [knob for knob in default if default[knob] != pinned[knob]] in (["unroll"], [])
 

@@ -83,7 +83,9 @@ def test_dtypes(layout: Layout, dtype: torch.dtype) -> None:
     x, weight = arranged(normal(1, 20, 18, 21), layout).to(dtype), normal(20, 3, 3).to(dtype)
     result = op.depthwise_conv2d(x, weight, padding=1, stride=2, layout=layout)
     assert result.dtype.torch is dtype
-    close(result, oracle.reference(result), 4 * torch.finfo(dtype).eps)
+    # fp64 sums nine products in an order of its own; narrower results are rounded once, which outweighs that.
+    roundings = 18 if dtype is torch.float64 else 4
+    close(result, oracle.reference(result), roundings * torch.finfo(dtype).eps)
 
 
 def test_views_are_read_in_place() -> None:

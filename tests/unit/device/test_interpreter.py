@@ -260,7 +260,7 @@ def test_out_of_memory_leaves_earlier_results_and_leaks_nothing() -> None:
         with pytest.raises(MemoryLimitError) as caught:
             (x + 1.5).eval()
         assert f"{64 * 1024 * 4:,} bytes" in str(caught.value)
-    assert memory_stats()["allocated_bytes"] == before
+    assert memory_stats()["allocated_bytes"] <= before  # less where a stream let go of what an earlier test left
     assert torch.equal(earlier.torch(), kept)
     check(x[:2] + 1.5)
 
