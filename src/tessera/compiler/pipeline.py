@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from tessera import settings, target
+from tessera import forks, settings, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.backend.triton.static import kernel_objects
 from tessera.compiler.arrays import Call
@@ -37,7 +36,7 @@ from tessera.runtime.plan import BoundPlan
 from tessera.scheduling.families import Problem
 from tessera.scheduling.schedule import Schedule
 
-_lock = threading.RLock()
+_lock = forks.recursive_lock()
 _bound: OrderedDict[tuple[Structure, Policy], tuple[Plan, list[Choice]]] = OrderedDict()
 """By structure and numerics policy, longest bound first: the plan, and the choices that it launches."""
 

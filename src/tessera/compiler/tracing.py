@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from tessera import forks
 from tessera.compiler.parameters import Fixed, Parameters, Receiver, fixed
 from tessera.compiler.signatures import Signature, compare, describe, signature_of
 from tessera.compiler.surroundings import Surroundings
@@ -75,7 +76,7 @@ class TracedFunction:
         self._function = function
         self._owner: type | None = None
         """The class whose method this is."""
-        self._lock = threading.RLock()
+        self._lock = forks.recursive_lock()
         self._known = _Known()
         self._settled: dict[Key, Trace] = {}
         """The traces that are valid whatever happens around the function; a call looks here first."""

@@ -16,6 +16,7 @@ import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from tessera import forks
 from tessera.lazy import structure as structures
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.snapshots import is_writeable, snapshot
@@ -77,7 +78,7 @@ def constant_leaf(leaf: Leaf) -> ConstantLeaf:
 
 _known: dict[int, tuple[weakref.ref[Any], Copies]] = {}
 """By `id`: owners that live, and their copies."""
-_lock = threading.RLock()
+_lock = forks.recursive_lock()
 """Held while one is entered, so that two threads that mark one tensor share its copies. A collection of garbage that
 starts there may call `forget`, on the same thread.
 """

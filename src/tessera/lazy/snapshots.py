@@ -7,13 +7,13 @@ while the two are equal, bit by bit, it serves all constants made of that array.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Any, Final
 
 import numpy
 import torch
 
+from tessera import forks
 from tessera.errors import MemoryLimitError
 from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf
@@ -25,7 +25,7 @@ _Copies = dict[tuple[int, Structure], torch.Tensor]
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _known: dict[int, tuple[weakref.ref[Any], _Copies]] = {}
 """By `id`: arrays that live, and copies of their views by address and structure."""
-_lock = threading.RLock()
+_lock = forks.recursive_lock()
 
 
 def is_writeable(array: Any) -> bool:

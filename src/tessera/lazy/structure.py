@@ -11,10 +11,10 @@ they are: an integer `p` where the operand's leaf `i` is leaf `p + i` of the str
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from tessera import forks
 from tessera.dtypes import DType
 from tessera.errors import DeviceError
 from tessera.lazy.devices import CPU
@@ -184,7 +184,7 @@ class Plan(Protocol):
 table: dict[Any, Structure] = {}
 """The interned structures. Look a key up in it where a call would cost too much; all else goes through `intern`."""
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _serials = itertools.count(1)
 
 

@@ -9,10 +9,10 @@ row wants code of its own. All other extents, 0 included, are run-time values.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from tessera import forks
 from tessera.dtypes import DType
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.structure import Attributes, Kind, Record, Structure
@@ -56,7 +56,7 @@ class SymbolicForm:
 
 
 _forms: dict[tuple[SymbolicNode, ...], SymbolicForm] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def symbolic_form(structure: Structure, order: Sequence[Occurrence] | None = None) -> SymbolicForm:

@@ -5,10 +5,10 @@ Facts may be given as a function: binding a plan is on the user's path, counting
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from tessera import forks
 from tessera.profiling.schema import StepFacts
 
 FactsSource = Callable[[], Sequence[StepFacts]] | Sequence[StepFacts]
@@ -16,7 +16,7 @@ FactsSource = Callable[[], Sequence[StepFacts]] | Sequence[StepFacts]
 _facts: dict[int, FactsSource] = {}
 _retired: list[int] = []
 _kept = 0
-_lock = threading.Lock()
+_lock = forks.lock()
 
 Expression: TypeAlias = Callable[[], dict[str, Any]]
 """Gives, as plain JSON values, what a plan computes (`compiler/expressions.py`), or `{"unavailable": reason}`."""

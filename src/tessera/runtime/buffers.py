@@ -19,8 +19,6 @@ append to a list, and the next allocation sorts them in under the lock.
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
 import weakref
 from bisect import bisect_right
 from collections import Counter
@@ -28,7 +26,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from tessera import settings
+from tessera import forks, settings
 from tessera.errors import MemoryLimitError
 from tessera.runtime.segments import SegmentPool, round_to_pages
 from tessera.runtime.size_classes import CLASS_OF_GRANULES, SIZE_CLASSES, SMALL_LIMIT
@@ -99,7 +97,7 @@ class Allocator:
 
     def __init__(self, limit: Callable[[], int | None]) -> None:
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._segments = SegmentPool()
         self._returned: list[int] = []
         self._classes = tuple(SmallClass(nbytes) for nbytes in SIZE_CLASSES)
@@ -174,10 +172,6 @@ class Allocator:
     def register(self, holder: CacheHolder) -> None:
         """Has `empty_cache` call `holder.drop_idle()`, as long as `holder` lives."""
         self._holders.add(holder)
-
-    def renew_lock(self) -> None:
-        """For a child after fork: another thread of the parent may have held the lock."""
-        self._lock = threading.Lock()
 
     def _allocate_pages(self, nbytes: int) -> int:
         """A block of whole pages. The lock is held."""
@@ -320,7 +314,3 @@ def reset_peak_memory_stats() -> None:
 def empty_cache() -> int:
     """Returns all memory that no result uses to the system; gives the number of bytes returned."""
     return _shared.empty_cache()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shared.renew_lock)

@@ -9,13 +9,13 @@ copy that they read.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable
 from typing import Final, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import torch
 
+from tessera import forks
 from tessera.dtypes import DType
 from tessera.lazy import structure as structures
 from tessera.lazy.constants import ConstantLeaf, Copy
@@ -94,7 +94,7 @@ _Key: TypeAlias = tuple[Form, DType, Shape, Shape, int]
 
 _derivations: Final[WeakValueDictionary[_Key, Derivation]] = WeakValueDictionary()
 """Those that a plan reads or a copy was made by: while one of them is left, no second copy is made."""
-_lock: Final = threading.RLock()
+_lock: Final = forks.recursive_lock()
 
 
 def derivation(form: Form, dtype: DType, shape: Shape, strides: Shape, offset_bytes: int = 0) -> Derivation:

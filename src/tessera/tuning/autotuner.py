@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera import settings
+from tessera import forks, settings
 from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning import exchange, ranks
@@ -58,7 +57,7 @@ class Autotune:
         self._measurer = measurer
         self._switch = Switch(measurer)
         self._databases = Databases()
-        self._lock = threading.RLock()
+        self._lock = forks.recursive_lock()
         self._hits = self._misses = self._tuned = 0
 
     def _changed(self) -> None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import errno
 import json
 import os
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
-from weakref import WeakSet
 
+from tessera import forks
 from tessera.errors import CacheFormatError, CacheIOError
 from tessera.files import append_lines, host_name, keep_aside, write_atomically
 from tessera.tuning.entry import Entry, Origin, dump, parse
@@ -67,19 +66,6 @@ class Miss:
         return f"no entry for {self.identity}; the nearest differs: {fields}"
 
 
-_databases: WeakSet[TuningDatabase] = WeakSet()
-
-
-def _unlock() -> None:
-    """In a fork of the program, whose other threads are gone: what they held would be held for ever."""
-    for database in list(_databases):
-        database._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_unlock)
-
-
 class TuningDatabase:
     """Look-up, nearest shape, recording and merging of winners. Methods may be called from several threads."""
 
@@ -103,8 +89,7 @@ class TuningDatabase:
         self._memory: Unwritten = {} if memory is None else memory
         self._told: set[str] = set()
         self._stored: Counter[str] = Counter()
-        self._lock = threading.RLock()
-        _databases.add(self)
+        self._lock = forks.recursive_lock()
 
     def lookup(self, identity: Identity) -> Found | None:
         """The winner of exactly this identity, or None; `explain_miss` then says why.

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from pathlib import Path
 
-from tessera import settings
+from tessera import forks, settings
 from tessera.errors import ArgumentError
 from tessera.tuning.database import SHIPPED, TuningDatabase, Unwritten
 
@@ -30,7 +29,7 @@ class Databases:
         self._unwritten: dict[Path, Unwritten] = {}
         self._mounted: tuple[str, ...] = ()
         self._current: tuple[settings.Settings | None, TuningDatabase | None] = None, None
-        self._lock = threading.RLock()
+        self._lock = forks.recursive_lock()
 
     @property
     def current(self) -> TuningDatabase:

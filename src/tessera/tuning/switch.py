@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, Literal, TypeAlias
 
-from tessera import settings
+from tessera import forks, settings
 from tessera.errors import ArgumentError
 from tessera.tuning import agreement
 from tessera.tuning.config import Warming
@@ -49,7 +48,7 @@ class Switch:
         self._enabled: bool | None = None
         self._share: Share = None
         self._warmup: Warmup | None = None
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     @property
     def enabled(self) -> bool:
