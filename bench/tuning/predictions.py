@@ -1,7 +1,7 @@
 """Tables under cost models: the tuning problem of each, with predictions that do not rest on what it holds.
 
-Where this machine is one of the kind that recorded a table, estimates are those of today's analytical model over the
-table's ceilings; else they are the ones that were recorded.
+Defaults and estimates are today's, of the table's machine under the table's ceilings, whatever machine this is; where a
+table's problem is not posed any more they are the ones that were recorded.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import torch
 from bench.tuning.problems import PROBLEMS, Problem
 from bench.tuning.strategies import Case
 from bench.tuning.table import Table
-from tessera.compiler import pipeline
+from tessera.backend.llvm import LLVMBackend
+from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.tuning import CompilerBackend
 from tessera.errors import ScheduleError
 from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.estimate import Estimate, Estimates
 from tessera.scheduling.schedule import Schedule
-from tessera.target import Ceilings
+from tessera.target import Ceilings, detect
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
 from tessera.tuning.models import cost_model, under
@@ -53,34 +55,40 @@ def problem_of(table: Table) -> TuningProblem:
             estimated=recorded,
             family=about.family,
         )
-    return replace(posed, space=table.space)
+    return replace(posed, space=table.space_from(posed.space.default))
 
 
 def _posed(problem: Problem, table: Table) -> TuningProblem | None:
-    """The problem as the compiler poses it here, where it is the one that the table is about."""
+    """The problem as the compiler poses it for the table's machine, where it is the one that the table is about."""
     if problem.name != table.about.name:
         return None
-    with _as_recorded(table):
-        posed = problem.posed().problem
-        # The model is asked while the table's ceilings are in force.
-        known = set(posed.space.default) == set(table.about.default)
-        return posed if posed.identity == table.about.identity and known else None
+    with _threads(table.about.threads):
+        posed = problem.posed(_backend(table)).problem
+    known = set(posed.space.default) == set(table.about.default)
+    return posed if posed.identity == table.about.identity and known else None
+
+
+def _backend(table: Table) -> CompilerBackend:
+    """The compiler for the machine that recorded a table, with the table's ceilings; for this machine where the table
+    names none.
+    """
+    compiler = KernelCompiler(table.target or detect(), LLVMBackend())
+    measured = table.about.ceilings
+    compiler.model = RooflineModel(
+        None if measured is None else Ceilings.from_json(json.dumps(measured)), compiler.target
+    )
+    return CompilerBackend(compiler)
 
 
 @contextmanager
-def _as_recorded(table: Table) -> Iterator[None]:
-    """The table's number of threads, and its ceilings in the place of those that this machine has stored."""
-    compiler, threads = pipeline.kernel_compiler(), torch.get_num_threads()
-    before = compiler.model
-    measured = table.about.ceilings
-    ceilings = None if measured is None else Ceilings.from_json(json.dumps(measured))
-    torch.set_num_threads(table.about.threads)
-    compiler.model = RooflineModel(ceilings, compiler.target)
+def _threads(count: int) -> Iterator[None]:
+    """torch's number of threads, for as long as a problem is posed."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        compiler.model = before
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 def _not_built(schedule: Schedule) -> Candidate:
@@ -138,6 +146,6 @@ def hidden(tables: Sequence[Table], tested: Table, whole: bool) -> set[Identity]
 
 def samples(table: Table, problem: TuningProblem) -> Iterator[Sample]:
     """What a table teaches: its schedules' medians beside the estimates of the analytical model."""
-    schedules, about = list(table.seconds), (table.about.identity, problem.family, table.about.default)
+    schedules, about = list(table.seconds), (table.about.identity, problem.family, problem.space.default)
     for schedule, found in zip(schedules, problem.estimates(schedules), strict=True):
         yield Sample(*about, schedule, found.seconds, found.terms, table.seconds[schedule])

@@ -19,7 +19,7 @@ from tessera.compiler.tuning import CompilerBackend
 from tessera.doors.windows import Layout
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.schedule import KnobValue
-from tessera.tuning.interfaces import TuningProblem
+from tessera.tuning.interfaces import TuningBackend, TuningProblem
 
 Choices: TypeAlias = dict[str, tuple[KnobValue, ...]]
 Shapes: TypeAlias = tuple[int, ...] | list[tuple[int, ...]]
@@ -47,9 +47,11 @@ class Problem:
         """What files and tables call it."""
         return f"{self.operator}-{self.dtype}-{self.title}"
 
-    def posed(self) -> Posed:
-        """The tuning problem on this machine, for as many threads as torch has, and the part that is recorded."""
-        whole = CompilerBackend().subject(self.call, self.shapes, self.dtype)
+    def posed(self, backend: TuningBackend | None = None) -> Posed:
+        """The tuning problem for a compiler, this machine's by default, and for as many threads as torch has; and the
+        part that is recorded.
+        """
+        whole = (backend or CompilerBackend()).subject(self.call, self.shapes, self.dtype)
         if not isinstance(whole.space, Space):
             raise TypeError(f"{self.name}: {type(whole.space).__name__} is no space of knobs")
         return Posed(whole, whole.space, whole.space.restricted(with_defaults(whole.space, self.choices(whole.space))))
@@ -57,7 +59,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Posed:
-    """A problem on this machine: as the tuner gets it, its whole space, and the recorded part."""
+    """A problem on one machine: as the tuner gets it, its whole space, and the recorded part."""
 
     problem: TuningProblem
     whole: Space[Any]

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import machine
+from bench.tuning import machines
 from bench.tuning.journal import Journal
 from bench.tuning.problems import Posed, Problem
 from bench.tuning.table import SUFFIX, About, Record, Role, Table, Turns, write
@@ -28,6 +29,7 @@ from tessera.errors import TuneFailedError
 from tessera.runtime.threads import worker_count
 from tessera.scheduling.estimate import Estimate
 from tessera.scheduling.schedule import Schedule
+from tessera.target import detect
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.identity import Provenance
 from tessera.tuning.measurement import Effort
@@ -90,6 +92,7 @@ class Recorder:
         table = self.journal.table()
         if finished:
             write(table, self.path)
+            machines.save(detect(), self.folder)
             self.part.unlink()
         return table
 

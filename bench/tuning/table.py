@@ -17,9 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from bench.tuning import machines
 from tessera.errors import CacheFormatError
 from tessera.scheduling.knobs import Knob, Rule, Space
 from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.target import Target
 from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.trial import Outcome
 
@@ -159,12 +161,13 @@ def _rounded(seconds: float) -> float:
 @dataclass(frozen=True)
 class Table:
     """A recorded table. `anchors` is the median of the anchor, in seconds a call, by batch; None for one in which too
-    few of its samples were undisturbed.
+    few of its samples were undisturbed. `target` is the CPU that recorded it, None where that is not known.
     """
 
     about: About
     records: tuple[Record, ...]
     anchors: tuple[float | None, ...]
+    target: Target | None = None
 
     @cached_property
     def by_schedule(self) -> Mapping[Schedule, Record]:
@@ -174,10 +177,14 @@ class Table:
     @cached_property
     def space(self) -> Space[Any]:
         """The schedules recorded for their own sake, as a space to search: all others are illegal in it."""
+        return self.space_from(self.about.default)
+
+    def space_from(self, default: Schedule) -> Space[Any]:
+        """`space` with another default, where the table has it: today's, where it is not the recorded one any more."""
         recorded = frozenset(record.schedule for record in self.records if self.in_space(record.schedule))
         rule: Rule[Any] = Rule("recorded", "the table has it", lambda schedule, problem: schedule in recorded)
         knobs = tuple(Knob(name, choices, "as recorded") for name, choices in self.about.knobs.items())
-        return Space(knobs, (rule,), None, self.about.default)
+        return Space(knobs, (rule,), None, default if default in recorded else self.about.default)
 
     def in_space(self, schedule: Schedule) -> bool:
         """Whether a schedule is made of the recorded space's choices."""
@@ -270,7 +277,7 @@ def read(path: Path) -> Table:
         head, anchors, *lines = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
         about = About.from_json(head)
         records = tuple(Record.from_json(line, about.knobs) for line in lines)
-        return Table(about, records, tuple(anchors["anchors"]))
+        return Table(about, records, tuple(anchors["anchors"]), machines.load(path.parent))
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         if isinstance(error, CacheFormatError):
             raise

@@ -45,7 +45,7 @@ from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.estimate import Estimates
 from tessera.scheduling.families import Problem, kernel_family
 from tessera.scheduling.schedule import Schedule
-from tessera.target import detect_gpu, gpu
+from tessera.target import detect, detect_gpu, gpu
 from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
@@ -53,7 +53,12 @@ from tessera.tuning.switch import looking
 
 
 class CompilerBackend:
-    """The `TuningBackend` of this process's compiler."""
+    """The `TuningBackend` of this process's compilers; with `cpu` of a compiler for another CPU, for which problems are
+    posed that nobody can measure here.
+    """
+
+    def __init__(self, cpu: KernelCompiler | None = None) -> None:
+        self._cpu = cpu
 
     @property
     def archs(self) -> tuple[str, ...]:
@@ -70,16 +75,21 @@ class CompilerBackend:
         nothing can be measured. Raises ArgumentError for what is no operator, UnsupportedTargetError for an unknown
         processor, and what the operator raises for shapes.
         """
-        compiler, absent = _compiler_for(device)
+        compiler, absent = _compiler_for(device) if self._cpu is None else (self._cpu, _absence(self._cpu))
         with _looked_at(compiler):
             call = _heaviest(launches_of_operator(op, shapes, dtype, compiler))
         if isinstance(compiler, GpuKernelCompiler):
             return replace(gpu_tuning_problem(call, compiler), absent=absent)
-        return tuning_problem(call, compiler)
+        return replace(tuning_problem(call, compiler), absent=absent)
 
     def objection(self, entry: Entry) -> str | None:
         """Says of winners of single operators whether their schedules are legal here; of others nothing."""
         return objection(entry, self.subject)
+
+
+def _absence(compiler: KernelCompiler) -> str:
+    """Why what a CPU's compiler makes cannot run here; empty where it can."""
+    return "" if compiler.target == detect() else f"this machine is no {compiler.target.name}"
 
 
 def _compiler_for(named: object) -> tuple[KernelCompiler | GpuKernelCompiler, str]:
