@@ -1,119 +1,64 @@
-"""What a profile says about the hardware's bounds: `roofline`.
+"""What a profile says: which kernels are slow, what binds them, what got slower, and what to do about it.
 
 from tessera import analyze
-analyze.roofline(trace="trace.json", output="roofline.png")
+print(analyze.roofline(trace="trace.json"))
+analyze.stalls(trace="trace.json", group_by="region").plot("stalls.png")
+
+`trace` is a file that a session or another profiler wrote, a folder with the traces of all ranks, a session, or a
+`Trace`. Every analysis prints as a table, gives its rows (`for row in ...`, `to_polars()`) and draws them (`plot`).
+What a machine could not measure is missing with the reason, never guessed.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tessera.doors.copying import CopyBound, copy_bound
-from tessera.errors import ArgumentError
-from tessera.profiling.roofline import ACCESSES, Bound, bound
-from tessera.profiling.schema import Record, StepFacts
-from tessera.target import Ceilings, Target, detect, gpu
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from tessera.profiling.analyses import advise as _advise
+from tessera.profiling.analyses import collectives as _collectives
+from tessera.profiling.analyses import compare as _compare
+from tessera.profiling.analyses import divergence as _divergence
+from tessera.profiling.analyses import memory as _memory
+from tessera.profiling.analyses import power as _power
+from tessera.profiling.analyses import roofline as _roofline
+from tessera.profiling.analyses import stalls as _stalls
+from tessera.profiling.analyses.result import Analysis
+from tessera.profiling.analyses.roofline import Roofline, RooflinePoint, bandwidth, machine, point_of
+from tessera.profiling.analyses.source import Source, open_trace
+from tessera.profiling.roofline import Bound
+from tessera.target import Target
 
 __all__ = [
+    "Analysis",
     "Bound",
     "CopyBound",
     "Roofline",
     "RooflinePoint",
+    "advise",
     "bandwidth",
+    "collectives",
+    "compare",
     "copy_bound",
+    "divergence",
     "machine",
+    "memory",
     "point_of",
-    "read_points",
+    "power",
     "roofline",
+    "stalls",
 ]
-
-_COLORS = ("#1b6ca8", "#c8553d", "#3c8d53", "#7d5ba6", "#8d6e3c", "#5f6b7a")
-_MARKERS = "osD^vP"
-_ROOF = "#333333"
-
-
-@dataclass(frozen=True)
-class RooflinePoint:
-    """One kernel: the algorithm's floating-point operations and bytes per call, and the seconds of a call.
-
-    Bytes are the operands read once and the results written once. `dtype` names the arithmetic's element type.
-    """
-
-    name: str
-    flops: float
-    bytes: float
-    seconds: float
-    dtype: str
-    workers: int = 1
-
-    @property
-    def intensity(self) -> float:
-        """Operational intensity, FLOP per byte."""
-        return self.flops / self.bytes
-
-    @property
-    def flop_per_s(self) -> float:
-        """Achieved FLOP/s."""
-        return self.flops / self.seconds
-
-    @property
-    def byte_per_s(self) -> float:
-        """Achieved byte/s, counting each operand and result once."""
-        return self.bytes / self.seconds
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """Kernels held against the ceilings of a device; the model is `tessera.profiling.roofline`'s.
-
-    `target` has ceilings, else the bounds are None.
-    """
-
-    points: tuple[RooflinePoint, ...]
-    target: Target
-
-    def bound(self, point: RooflinePoint) -> Bound | None:
-        """The least seconds that the ceilings allow and the resource that sets them; None where none were measured."""
-        if self.target.ceilings is None:
-            return None
-        facts = StepFacts(point.name, point.name, point.flops, point.bytes, point.dtype)
-        return bound(facts, point.workers, self.target.ceilings, self.target.memory)
-
-    def efficiency_pct(self, point: RooflinePoint) -> float | None:
-        """The bound's share of the kernel's time, 0 to 100."""
-        least = self.bound(point)
-        return None if least is None else 100.0 * least.seconds / point.seconds
-
-    def save(self, path: str | Path) -> Path:
-        """Draws the picture, in the format that the name's ending says, and returns its path."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(9.0, 5.6), dpi=130, layout="constrained")
-        _draw(figure.add_subplot(), self)
-        target = Path(path)
-        figure.savefig(target)
-        return target
 
 
 def roofline(
-    trace: str | Path,
+    trace: Source,
     arch: str | None = None,
     output: str | Path | None = None,
     target: Target | None = None,
 ) -> Roofline:
-    """The roofline of the kernels in a Chrome trace that `profiler.timeline` wrote.
+    """The kernels of a trace against the hardware's bounds: one point per kernel and work, with the median duration.
 
     Args:
-        trace: the trace file.
+        trace: see above.
         arch: a GPU by name, whose data sheet gives the ceilings; None means this machine's CPU, measured.
         output: where to draw the picture; nothing is drawn without it.
         target: a device with ceilings, instead of looking one up.
@@ -121,155 +66,69 @@ def roofline(
     Raises:
         ArgumentError: the file is no trace, holds no kernel with a count of operations, or the device has no ceilings.
     """
-    points = read_points(trace)
-    if not points:
-        hints = ["record it with profiler.session() and write it with profiler.timeline(path)"]
-        raise ArgumentError(f"{trace} holds no kernel with operations, bytes and a duration", hints=hints)
-    result = Roofline(tuple(points), target or _target(arch))
+    result = _roofline.roofline(open_trace(trace), target or _roofline.target_of(arch))
     if output is not None:
-        result.save(output)
+        result.plot(output)
     return result
 
 
-def point_of(record: Record) -> RooflinePoint | None:
-    """The point of one profile record; None for records that are no kernel, or whose work is unknown."""
-    if record.kind != "kernel" or not record.flops or not record.bytes or not record.duration_us:
-        return None
-    seconds = 1e-6 * record.duration_us
-    return RooflinePoint(record.operator, record.flops, record.bytes, seconds, record.dtype, record.workers)
+def stalls(trace: Source, group_by: str = "kernel") -> Analysis:
+    """Where kernels wait for memory: stalls, issue efficiency, traffic, by "kernel", "region", "stream", "thread",
+    "device", "rank", "dtype" or "schedule"; counters are means weighted with time.
 
-
-def read_points(trace: str | Path) -> list[RooflinePoint]:
-    """The kernels of a Chrome trace, one point per kernel and work with the median of its durations.
-
-    Raises:
-        ArgumentError: the file is no Chrome trace.
+    Raises ArgumentError (E_ARGUMENT) for another `group_by` and for a file that is no trace.
     """
-    try:
-        events = list(json.loads(Path(trace).read_text())["traceEvents"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArgumentError(f"{trace} is no Chrome trace: {type(error).__name__} {error}") from error
-    return _median_points(point for event in events if (point := _point_of_event(event)))
+    return _stalls.stalls(open_trace(trace), group_by)
 
 
-def _point_of_event(event: Mapping[str, Any]) -> RooflinePoint | None:
-    counts = event.get("args", {})
-    if event.get("ph") != "X" or not event.get("dur") or not counts.get("flops") or not counts.get("bytes"):
-        return None
-    return RooflinePoint(
-        name=str(event["name"]),
-        flops=float(counts["flops"]),
-        bytes=float(counts["bytes"]),
-        seconds=1e-6 * float(event["dur"]),
-        dtype=str(counts.get("dtype", "")),
-        workers=int(counts.get("workers", 1)),
-    )
+def divergence(trace: Source, threshold: float = 0.2) -> Analysis:
+    """The kernels of whose branches at least `threshold` diverge: a fraction, 0.2 is 20 %.
 
-
-def _median_points(points: Iterable[RooflinePoint]) -> list[RooflinePoint]:
-    groups: dict[RooflinePoint, list[float]] = {}
-    for point in points:
-        groups.setdefault(replace(point, seconds=0.0), []).append(point.seconds)
-    return [replace(point, seconds=statistics.median(seconds)) for point, seconds in groups.items()]
-
-
-def _target(arch: str | None) -> Target:
-    if arch is not None:
-        found = gpu(arch)
-        if found.ceilings is None:
-            raise ArgumentError(f"no ceilings are known for {arch}")
-        return found
-    return machine()
-
-
-def machine() -> Target:
-    """This machine's CPU with its ceilings: remembered ones, else measured now, which takes two seconds or so."""
-    from tessera.backend.llvm import ceilings
-
-    return detect().with_ceilings(ceilings.measured())
-
-
-def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
-    """A memory level's ceiling for `workers`, byte/s, as bounds use it: the best access that kernels make.
-
-    Raises ValueError where there is none.
+    Raises ArgumentError (E_ARGUMENT) for a threshold outside of 0 to 1 and for a file that is no trace.
     """
-    rows = (row for row in ceilings.memory if (row.level, row.workers) == (level, workers))
-    return max(row.byte_per_s for row in rows if row.access in ACCESSES)
+    return _divergence.divergence(open_trace(trace), threshold)
 
 
-def _draw(axes: Axes, model: Roofline) -> None:
-    ceilings = model.target.ceilings
-    counts = [point.workers for point in model.points] or list(ceilings.worker_counts() if ceilings else ())
-    workers = max(counts, default=1)
-    intensities = [point.intensity for point in model.points] or [1.0]
-    span = min(0.05, *intensities) / 2, max(100.0, *intensities) * 4
-    if ceilings is not None:
-        _draw_roofs(axes, ceilings, workers, span)
-    _draw_points(axes, model)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(*span)
-    axes.set_xlabel("operational intensity, FLOP per byte")
-    axes.set_ylabel("GFLOP/s")
-    axes.set_title(f"{model.target.name}, {workers} worker{'s' if workers > 1 else ''}", fontsize=11, loc="left")
-    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False, loc="lower right")
+def collectives(trace: Source, min_bytes: int = 0) -> Analysis:
+    """Collectives of at least `min_bytes`: durations, bandwidth, the share of their time beside kernels of their rank,
+    and, given the folder of all ranks, how far apart the ranks arrive.
+
+    Raises ArgumentError (E_ARGUMENT) for a negative size and for a file that is no trace.
+    """
+    return _collectives.collectives(open_trace(trace), min_bytes)
 
 
-def _draw_roofs(axes: Axes, ceilings: Ceilings, workers: int, span: tuple[float, float]) -> None:
-    """A slope per memory level up to the highest peak, and a flat roof per dtype from the nearest level's slope on."""
-    levels = dict.fromkeys(row.level for row in ceilings.memory if row.workers == workers)
-    slopes = {level: bandwidth(ceilings, level, workers) for level in levels}
-    peaks = {row.dtype: row.flop_per_s for row in ceilings.compute if row.workers == workers}
-    if not slopes or not peaks:
-        return
-    highest, widest = max(peaks.values()), max(slopes.values())
-    for level, slope in slopes.items():
-        outermost = level == list(slopes)[-1]
-        ends = [span[0], highest / slope]
-        heights = [x * slope / 1e9 for x in ends]
-        axes.plot(ends, heights, color=_ROOF, linewidth=1.5 if outermost else 0.6, zorder=1)
-        _label_slope(axes, f"{level} {slope / 1e9:,.0f} GB/s", 1.15 * span[0], slope / 1e9)
-    for dtype, peak in peaks.items():
-        axes.plot([peak / widest, span[1]], [peak / 1e9] * 2, color=_ROOF, linewidth=1.5, zorder=1)
-        label = f"{dtype} {peak / 1e9:,.0f} GFLOP/s"
-        axes.text(span[1] / 1.15, 1.04 * peak / 1e9, label, fontsize=7.5, color=_ROOF, ha="right")
+def memory(trace: Source) -> Analysis:
+    """Bytes: the achieved rate of each kernel, what memory moved where counters tell, and copies with their overlap.
+
+    Raises ArgumentError (E_ARGUMENT) for a file that is no trace.
+    """
+    return _memory.memory(open_trace(trace))
 
 
-def _label_slope(axes: Axes, text: str, x: float, slope: float) -> None:
-    """Writes along the line y = slope * x, above it, beginning at x."""
-    angle = math.degrees(math.atan(slope))
-    axes.text(
-        x,
-        1.12 * slope * x,
-        text,
-        rotation=angle,
-        rotation_mode="anchor",
-        transform_rotates_text=True,
-        fontsize=7.5,
-        color=_ROOF,
-    )
+def power(trace: Source) -> Analysis:
+    """Power by device: mean, peak, crest factor (peak over root mean square), energy, temperature, throttling.
+
+    Raises ArgumentError (E_ARGUMENT) for a file that is no trace.
+    """
+    return _power.power(open_trace(trace))
 
 
-def _draw_points(axes: Axes, model: Roofline) -> None:
-    dtypes = _in_order(point.dtype for point in model.points)
-    names = _in_order(point.name for point in model.points)
-    for point in model.points:
-        efficiency = model.efficiency_pct(point)
-        share = "" if efficiency is None else f", {efficiency:.0f} %"
-        axes.plot(
-            [point.intensity],
-            [point.flop_per_s / 1e9],
-            marker=_MARKERS[dtypes.index(point.dtype) % len(_MARKERS)],
-            color=_COLORS[names.index(point.name) % len(_COLORS)],
-            linestyle="none",
-            markersize=7,
-            zorder=10,
-            label=f"{point.name} {point.dtype}{share}",
-        )
+def compare(a: Source, b: Source, confidence: float = 0.95, min_change_pct: float = 1.0) -> Analysis:
+    """What got slower from trace `a` to trace `b`: by kernel and work, the ratio of the medians with an interval that
+    holds for all rows together, and a verdict ("slower", "faster", "within noise", "too few calls", "only in a").
+
+    Raises ArgumentError (E_ARGUMENT) for a confidence outside of 0.5 to 1 and for a file that is no trace.
+    """
+    return _compare.compare(open_trace(a), open_trace(b), confidence, min_change_pct)
 
 
-def _in_order(values: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(values))
+def advise(trace: Source, arch: str | None = None, target: Target | None = None) -> Analysis:
+    """What to do: the rules of the profiling guide, each with where it holds, the numbers that show it, and a remedy.
+    What cannot be judged, since the trace lacks the figures, is noted with the reason.
+
+    Kernels are held against the ceilings of `target`, of the GPU called `arch`, or of this machine where they have been
+    measured (`tessera quickstart`). Raises ArgumentError (E_ARGUMENT) for a file that is no trace.
+    """
+    known = target or (_roofline.target_of(arch) if arch is not None else _roofline.stored_machine())
+    return _advise.advise(open_trace(trace), known)

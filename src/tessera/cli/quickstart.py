@@ -84,7 +84,7 @@ def quickstart(
     model = roofline(results, machine)
     console.print(table(results, model, machine.in_doubt))
     run_example(console)
-    picture = model.save(folder / "roofline.png")
+    picture = model.plot(folder / "roofline.png")
     for path, meaning in (
         (folder / "trace.json", "timeline; open it at https://ui.perfetto.dev"),
         (folder / "summary.csv", "one row per operator"),

@@ -78,8 +78,9 @@ def test_rates_are_work_over_time() -> None:
 def test_a_trace_gives_one_point_per_kernel_with_the_median_time(tmp_path: Path) -> None:
     slow, slower = event(dur=20000.0), event(dur=90000.0)
     region = {"ph": "X", "name": "forward", "dur": 5.0, "args": {}}
-    (point,) = analyze.read_points(write_trace(tmp_path, region, event(), slower, slow))
-    assert point == RooflinePoint("matmul", 2e9, 12e6, 0.02, "fp32", 2)
+    (point,) = analyze.roofline(write_trace(tmp_path, region, event(), slower, slow), target=TARGET).points
+    assert point.seconds == pytest.approx(0.02)
+    assert point == RooflinePoint("matmul", 2e9, 12e6, point.seconds, "fp32", 2, calls=3)
 
 
 def test_a_record_of_a_kernel_is_a_point_and_a_region_is_none() -> None:
@@ -99,7 +100,7 @@ def test_the_picture_is_written_where_asked(tmp_path: Path) -> None:
 
 
 def test_the_picture_names_kernels_ceilings_and_efficiency(tmp_path: Path) -> None:
-    text = Roofline((PRODUCT, COPY), TARGET).save(tmp_path / "roofline.svg").read_text()
+    text = Roofline((PRODUCT, COPY), TARGET).plot(tmp_path / "roofline.svg").read_text()
     for label in (
         "matmul fp32, 80 %",
         "softmax fp32, 50 %",
@@ -126,7 +127,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: str) -> Non
 def test_a_trace_without_kernels_says_how_to_record_one(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="holds no kernel") as failure:
         analyze.roofline(write_trace(tmp_path), target=TARGET)
-    assert "profiler.session()" in str(failure.value)
+    assert "profile.session()" in str(failure.value)
 
 
 def test_a_bandwidth_is_the_highest_of_the_accesses_that_kernels_make() -> None:

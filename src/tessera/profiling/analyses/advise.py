@@ -1,0 +1,122 @@
+"""What to do about a trace: the rules of `rules.py`, judged on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars
+from polars import col
+
+from tessera.errors import ArgumentError
+from tessera.profiling.analyses import collectives, kernels, power, roofline, sweep
+from tessera.profiling.analyses.result import Analysis, bars
+from tessera.profiling.analyses.rules import RULES, Facts, Rule
+from tessera.profiling.table import Trace
+from tessera.target import Target
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_HEADINGS: Final = {
+    "rule": "Rule",
+    "subject": "Where",
+    "share_pct": "Share(%)",
+    "evidence": "Evidence",
+    "remedy": "Remedy",
+}
+_SCHEMA: Final = {
+    "rule": polars.String,
+    "subject": polars.String,
+    "share_pct": polars.Float64,
+    "evidence": polars.String,
+    "remedy": polars.String,
+}
+
+
+def advise(trace: Trace, target: Target | None) -> Analysis:
+    """The findings of all rules, by the share of the time that they concern. `target` has the ceilings; without them
+    what needs them is not judged, and the notes say so.
+    """
+    present = _present(trace)
+    judged = [rule for rule in RULES if all(present[name] for name in rule.needs)]
+    facts = _facts(trace, target)
+    rows = [
+        (rule.name, found.subject, found.share_pct, found.evidence, rule.remedy)
+        for rule in judged
+        for found in rule.find(facts)
+    ]
+    table = polars.DataFrame(rows, schema=_SCHEMA, orient="row").sort(
+        "share_pct", descending=True, nulls_last=True, maintain_order=True
+    )
+    found_rules = set(table["rule"])
+    quiet = [rule.name for rule in judged if rule.name not in found_rules]
+    notes = [f"nothing found by: {', '.join(quiet)}"] if quiet else []
+    if facts.roofline is None and present["flops"]:
+        notes.append("rules on the hardware's bounds: not judged: no ceilings; `tessera quickstart` measures them")
+    return Analysis(
+        title="Advice",
+        table=table,
+        headings=_HEADINGS,
+        notes=(*notes, *(_unjudged(trace, rule, present) for rule in RULES if rule not in judged)),
+        drawing=_draw,
+    )
+
+
+def _facts(trace: Trace, target: Target | None) -> Facts:
+    counted = kernels.grouped(trace, "kernel").join(_dtypes(trace), on="kernel", how="left", nulls_equal=True)
+    model = None
+    if target is not None and target.ceilings is not None:
+        points = tuple(roofline.points(trace))
+        model = roofline.Roofline(points, target).to_polars() if points else None
+    return Facts(
+        kernels=counted,
+        roofline=model,
+        collectives=collectives.collectives(trace, 0).table,
+        power=power.power(trace).table,
+        ranks=_ranks(trace),
+        metadata=trace.metadata,
+        processors=target.cores if target is not None and target.kind == "cpu" else None,
+        memory_gbps=_memory_gbps(target),
+    )
+
+
+def _memory_gbps(target: Target | None) -> float | None:
+    """The peak of a device's memory for all of it, None where nobody has measured or published it."""
+    if target is None or not target.memory:
+        return None
+    rate = target.byte_per_s(target.memory[-1].name)
+    return None if rate is None else rate / 1e9
+
+
+def _dtypes(trace: Trace) -> polars.DataFrame:
+    named = kernels.kernels(trace).group_by(kernel=kernels.NAME)
+    return named.agg(col("dtype").cast(polars.String).drop_nulls().first()).collect(engine="streaming")
+
+
+def _ranks(trace: Trace) -> polars.DataFrame:
+    none = polars.DataFrame(schema={"rank": polars.Int32, "start_ns": polars.Int64, "end_ns": polars.Int64})
+    _, spans = sweep.overlaps(kernels.kernels(trace), none)
+    rows = [(rank, span.busy_ns / 1e6, span.span_ns / 1e6, span.events) for rank, span in sorted(spans.items())]
+    schema = {"rank": polars.Int32, "busy_ms": polars.Float64, "span_ms": polars.Float64, "kernels": polars.Int64}
+    return polars.DataFrame(rows, schema=schema, orient="row")
+
+
+def _present(trace: Trace) -> dict[str, bool]:
+    """Which of the columns that rules need have a value anywhere."""
+    names = sorted({name for rule in RULES for name in rule.needs})
+    found = trace.events.select(col(name).is_not_null().any() for name in names).collect(engine="streaming")
+    return {name: bool(found[name].item()) for name in names}
+
+
+def _unjudged(trace: Trace, rule: Rule, present: dict[str, bool]) -> str:
+    absent = [name for name in rule.needs if not present[name]]
+    reasons = kernels.missing_in_trace(trace, absent)
+    return f"{rule.name}: not judged: " + "; ".join(f"{name}: {why}" for name, why in reasons.items())
+
+
+def _draw(figure: Figure, rows: polars.DataFrame) -> None:
+    shown = rows.filter(col("share_pct").is_not_null()).head(20)
+    if shown.is_empty():
+        raise ArgumentError("no finding concerns a share of the time that could be drawn", hints=["print the advice"])
+    labels = [f"{row['rule']}: {row['subject']}" for row in shown.iter_rows(named=True)]
+    bars(figure, labels, shown["share_pct"].to_list(), "share of the time, %", "Advice")

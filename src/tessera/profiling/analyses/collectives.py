@@ -1,0 +1,140 @@
+"""Collectives: how long, how fast, and how much of their time kernels of the same rank ran beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars
+from polars import col
+
+from tessera.errors import ArgumentError
+from tessera.profiling.analyses import kernels, sweep
+from tessera.profiling.analyses.result import Analysis
+from tessera.profiling.table import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_HEADINGS: Final = {
+    "collective": "Collective",
+    "bytes": "Bytes",
+    "algorithm": "Algorithm",
+    "ranks": "Ranks",
+    "calls": "Calls",
+    "median_us": "Median(us)",
+    "total_ms": "Time(ms)",
+    "bandwidth_gbps": "Bytes/time(GB/s)",
+    "overlap_pct": "Overlap(%)",
+    "exposed_ms": "Exposed(ms)",
+    "skew_us": "Skew(us)",
+}
+
+
+def collectives(trace: Trace, min_bytes: int) -> Analysis:
+    """Rows by time, over all ranks, of collectives of at least `min_bytes`.
+
+    `overlap_pct` is the share of their time in which a kernel of their rank ran, `exposed_ms` the rest. `skew_us` is
+    the median time between the first and the last rank's arrival, where ranks can be compared.
+    """
+    if min_bytes < 0:
+        raise ArgumentError(f"min_bytes={min_bytes!r}", hints=["bytes, 0 for all collectives"])
+    events = overlapped(trace).filter(col("bytes").fill_null(0) >= min_bytes)
+    known = col("covered_ns").null_count() == 0
+    table = (
+        events.join(_skew(events), on=["collective", "bytes", "algorithm"], how="left", nulls_equal=True)
+        .group_by("collective", "bytes", "algorithm")
+        .agg(
+            col("rank").n_unique().alias("ranks"),
+            polars.len().alias("calls"),
+            (col("dur_ns").median() / 1e3).alias("median_us"),
+            (col("dur_ns").sum() / 1e6).alias("total_ms"),
+            (col("bytes").sum() / col("dur_ns").sum()).alias("bandwidth_gbps"),
+            polars.when(known).then(100 * col("covered_ns").sum() / col("dur_ns").sum()).alias("overlap_pct"),
+            polars.when(known).then((col("dur_ns") - col("covered_ns")).sum() / 1e6).alias("exposed_ms"),
+            col("skew_us").first(),
+        )
+        .sort("total_ms", "collective", descending=[True, False])
+    )
+    return Analysis(
+        title="Collectives" + (f" of {min_bytes:,} bytes or more" if min_bytes else ""),
+        table=table.select(*_HEADINGS),
+        headings=_HEADINGS,
+        notes=_notes(trace, events),
+        missing=_missing(trace, table),
+        drawing=_draw,
+    )
+
+
+def overlapped(trace: Trace) -> polars.DataFrame:
+    """A row per collective: rank, start_ns, end_ns, dur_ns, collective, bytes, algorithm, sequence, covered_ns.
+
+    `covered_ns`, the time beside kernels, comes from the intervals of the rank's kernels; of a rank without kernels,
+    from what the trace itself says, and it is null where that says nothing.
+    """
+    events = (
+        trace.events.filter((col("kind") == "collective") & (col("dur_ns") > 0))
+        .select(
+            col("rank").fill_null(0),
+            "start_ns",
+            "dur_ns",
+            end_ns=col("start_ns") + col("dur_ns"),
+            collective=polars.coalesce(col("collective_type").cast(polars.String), kernels.NAME),
+            bytes=polars.coalesce("collective_bytes", "bytes"),
+            algorithm=col("collective_algorithm").cast(polars.String),
+            sequence="correlation",
+            told_pct="collective_overlap_pct",
+        )
+        .collect(engine="streaming")
+    )
+    covered, spans = sweep.overlaps(kernels.kernels(trace), events)
+    told = col("told_pct").cast(polars.Float64) / 100 * col("dur_ns")
+    swept = polars.Series("swept", covered, dtype=polars.Float64)
+    has_kernels = col("rank").is_in(list(spans))
+    return events.with_columns(covered_ns=polars.when(has_kernels).then(swept).otherwise(told)).drop("told_pct")
+
+
+def _skew(events: polars.DataFrame) -> polars.DataFrame:
+    """Per kind of collective, the median over its calls of the time between the first and the last arrival."""
+    keys = ["collective", "bytes", "algorithm"]
+    arrivals = events.filter(col("sequence").is_not_null()).group_by(*keys, "sequence")
+    spread = arrivals.agg(
+        col("rank").n_unique().alias("ranks"), (col("start_ns").max() - col("start_ns").min()).alias("spread_ns")
+    )
+    return spread.filter(col("ranks") > 1).group_by(keys).agg((col("spread_ns").median() / 1e3).alias("skew_us"))
+
+
+def _missing(trace: Trace, table: polars.DataFrame) -> dict[str, str]:
+    reasons = {}
+    if len(table) and table["algorithm"].null_count() == len(table):
+        reasons["algorithm"] = kernels.missing_in_trace(trace, ["collective_algorithm"])["collective_algorithm"]
+    if len(table) and table["overlap_pct"].null_count() == len(table):
+        reasons["overlap_pct"] = reasons["exposed_ms"] = "the trace has no kernels to compare with"
+    if len(table) and table["skew_us"].null_count() == len(table):
+        reasons["skew_us"] = "needs numbered collectives of several ranks: give the folder with the traces of all"
+    return reasons
+
+
+def _notes(trace: Trace, events: polars.DataFrame) -> tuple[str, ...]:
+    if events["rank"].n_unique() < 2:
+        return ()
+    ranks = trace.metadata.get("ranks", {})
+    told = [rank.get("uncertainty_ns") for rank in ranks.values()]
+    if not told or any(each is None for each in told):
+        return ("clocks of the ranks: not compared with each other, so the skew may be off by any amount",)
+    return (f"clocks of the ranks agree within {max(told) / 1e3:.1f} us: skew below that is none",)
+
+
+def _draw(figure: Figure, rows: polars.DataFrame) -> None:
+    """Bytes against duration, coloured by overlap."""
+    axes = figure.add_subplot()
+    known = rows.filter(col("bytes") > 0)
+    overlap = known["overlap_pct"].fill_null(0).to_list()
+    dots = axes.scatter(
+        known["bytes"].to_list(), known["median_us"].to_list(), c=overlap, vmin=0, vmax=100, cmap="viridis", s=60
+    )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("bytes")
+    axes.set_ylabel("median duration, us")
+    axes.set_title("Collectives", fontsize=11, loc="left")
+    figure.colorbar(dots, label="overlap with kernels, %")

@@ -1,0 +1,136 @@
+"""What got slower from one trace to another, and whether that is more than noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import polars
+from polars import col
+
+from tessera.errors import ArgumentError
+from tessera.profiling.analyses import kernels
+from tessera.profiling.analyses.durations import Histogram, histograms, rank_test
+from tessera.profiling.analyses.result import Analysis
+from tessera.profiling.table import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_HEADINGS: Final = {
+    "kernel": "Kernel",
+    "work": "Work",
+    "calls_a": "Calls a",
+    "calls_b": "Calls b",
+    "median_a_us": "Median a(us)",
+    "median_b_us": "Median b(us)",
+    "ratio": "b/a",
+    "low": "from",
+    "high": "to",
+    "p_value": "p",
+    "lost_ms": "b-a(ms)",
+    "verdict": "Verdict",
+}
+_SCHEMA: Final = {
+    "kernel": polars.String,
+    "work": polars.String,
+    "calls_a": polars.Int64,
+    "calls_b": polars.Int64,
+    "median_a_us": polars.Float64,
+    "median_b_us": polars.Float64,
+    "ratio": polars.Float64,
+    "low": polars.Float64,
+    "high": polars.Float64,
+    "p_value": polars.Float64,
+    "lost_ms": polars.Float64,
+    "verdict": polars.String,
+}
+_KEYS: Final = ("kernel", "dtype", "flops", "bytes")
+_COLORS: Final = {"slower": "#c8553d", "faster": "#3c8d53"}
+
+
+def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Analysis:
+    """A row per kernel and work (dtype, FLOPs, bytes), what lost most time first.
+
+    The interval of the ratio holds for all rows together with the confidence asked for (Bonferroni): each median's
+    interval is free of assumptions on the distribution (`Histogram.median_interval_ns`), and the ratio's comes from the
+    ends of both.
+    """
+    if not 0.5 <= confidence < 1:
+        raise ArgumentError(f"confidence={confidence!r}", hints=["0.5 to below 1: 0.95 is 95 %"])
+    if min_change_pct < 0:
+        raise ArgumentError(f"min_change_pct={min_change_pct!r}", hints=["percent, 0 or more"])
+    first, second = _durations(a), _durations(b)
+    both = len(first.keys() & second.keys())
+    each = 1 - (1 - confidence) / (2 * max(both, 1))  # two medians a row
+    rows = [_row(key, first.get(key), second.get(key), each, min_change_pct) for key in first | second]
+    table = polars.DataFrame(rows, schema=_SCHEMA, orient="row").sort(
+        "lost_ms", "kernel", descending=[True, False], nulls_last=True
+    )
+    counted = dict(table["verdict"].value_counts().iter_rows())
+    return Analysis(
+        title="b compared with a",
+        table=table,
+        headings=_HEADINGS,
+        notes=(
+            ", ".join(f"{counted[verdict]} {verdict}" for verdict in sorted(counted)) or "no kernels",
+            f"from, to: the interval of b/a, {100 * confidence:g} % for all rows together; slower and faster where it "
+            f"excludes 1 and the medians differ by {min_change_pct:g} % or more; p: Mann-Whitney, of the row alone",
+        ),
+        drawing=_draw,
+    )
+
+
+def _durations(trace: Trace) -> dict[tuple[object, ...], Histogram]:
+    named = kernels.kernels(trace).with_columns(kernel=kernels.NAME, dtype=col("dtype").cast(polars.String))
+    return histograms(named, _KEYS)
+
+
+def _row(
+    key: tuple[object, ...], a: Histogram | None, b: Histogram | None, confidence: float, min_change_pct: float
+) -> tuple[Any, ...]:
+    kernel, dtype, flops, nbytes = key
+    work = " ".join(
+        [str(dtype or ""), *(f"{value:.4g} {unit}" for value, unit in ((flops, "FLOP"), (nbytes, "B")) if value)]
+    ).strip()
+    if a is None or b is None:
+        known, verdict = (b, "only in b") if a is None else (a, "only in a")
+        assert known is not None
+        calls = (known.calls if each is known else 0 for each in (a, b))
+        medians = (known.median_ns / 1e3 if each is known else None for each in (a, b))
+        return kernel, work, *calls, *medians, None, None, None, None, None, verdict
+    ratio = b.median_ns / a.median_ns
+    low, high = _ratio_interval(a, b, confidence)
+    lost_ms = (b.median_ns - a.median_ns) * min(a.calls, b.calls) / 1e6
+    medians_us = a.median_ns / 1e3, b.median_ns / 1e3
+    verdict = _verdict(ratio, low, high, min_change_pct)
+    return kernel, work, a.calls, b.calls, *medians_us, ratio, low, high, rank_test(a, b), lost_ms, verdict
+
+
+def _ratio_interval(a: Histogram, b: Histogram, confidence: float) -> tuple[float | None, float | None]:
+    of_a, of_b = a.median_interval_ns(confidence), b.median_interval_ns(confidence)
+    if of_a is None or of_b is None:
+        return None, None
+    return of_b[0] / of_a[1], of_b[1] / of_a[0]
+
+
+def _verdict(ratio: float, low: float | None, high: float | None, min_change_pct: float) -> str:
+    if low is None or high is None:
+        return "too few calls"
+    if low <= 1 <= high or abs(ratio - 1) < min_change_pct / 100:
+        return "within noise"
+    return "slower" if ratio > 1 else "faster"
+
+
+def _draw(figure: Figure, rows: polars.DataFrame) -> None:
+    """The ratio of each kernel with its interval; grey is within noise."""
+    shown = rows.filter(col("low").is_not_null()).head(30)
+    axes = figure.add_subplot()
+    for place, row in enumerate(shown.iter_rows(named=True)):
+        color = _COLORS.get(row["verdict"], "#8a8a8a")
+        axes.plot([row["low"], row["high"]], [place, place], color=color, linewidth=2)
+        axes.plot([row["ratio"]], [place], marker="o", color=color)
+    axes.axvline(1, color="#333333", linewidth=0.8)
+    axes.set_yticks(range(len(shown)), shown["kernel"].to_list(), fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("median duration, b / a")
+    axes.set_title("What got slower", fontsize=11, loc="left")

@@ -1,0 +1,84 @@
+"""Bytes: what kernels achieve, what memory moved where counters tell, and copies with their overlap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import polars
+from polars import col
+
+from tessera.profiling.analyses import kernels, sweep
+from tessera.profiling.analyses.result import Analysis, bars
+from tessera.profiling.table import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COUNTERS: Final = ("dram_read_gbps", "dram_write_gbps", "l2_hit_rate", "smem_bank_conflicts")
+_HEADINGS: Final = {
+    "kind": "Kind",
+    "name": "Name",
+    "calls": "Calls",
+    "total_ms": "Time(ms)",
+    "bytes": "Bytes",
+    "achieved_gbps": "Achieved(GB/s)",
+    "overlap_pct": "Beside kernels(%)",
+    "dram_read_gbps": "DRAM read(GB/s)",
+    "dram_write_gbps": "DRAM write(GB/s)",
+    "l2_hit_rate": "L2 hits",
+    "smem_bank_conflicts": "Bank conflicts",
+}
+
+
+def memory(trace: Trace) -> Analysis:
+    """A row per kernel, then one per direction of copies. `overlap_pct` is the share of a copy's time in which a kernel
+    of its rank ran.
+    """
+    moved = kernels.grouped(trace, "kernel", _COUNTERS).rename({"kernel": "name"})
+    table = polars.concat(
+        [moved.with_columns(kind=polars.lit("kernel"), overlap_pct=polars.lit(None, polars.Float64)), _copies(trace)],
+        how="diagonal",
+    ).with_columns(achieved_gbps=col("bytes") / (1e6 * col("total_ms")))
+    return Analysis(
+        title="Memory",
+        table=table.select(*_HEADINGS),
+        headings=_HEADINGS,
+        notes=(
+            "bytes: operands read once and results written once, from the compiler's facts; copies: what they copied",
+        ),
+        missing=kernels.missing(trace, moved, _COUNTERS),
+        drawing=_draw,
+    )
+
+
+def _copies(trace: Trace) -> polars.DataFrame:
+    copies = (
+        trace.events.filter((col("kind") == "memcpy") & (col("dur_ns") > 0))
+        .select(
+            col("rank").fill_null(0),
+            "start_ns",
+            "dur_ns",
+            "bytes",
+            end_ns=col("start_ns") + col("dur_ns"),
+            name=col("memcpy_dir").cast(polars.String),
+        )
+        .collect(engine="streaming")
+    )
+    covered, _ = sweep.overlaps(kernels.kernels(trace), copies)
+    return (
+        copies.with_columns(covered=polars.Series(covered, dtype=polars.Float64))
+        .group_by("name")
+        .agg(
+            polars.lit("copy").alias("kind"),
+            polars.len().alias("calls"),
+            (col("dur_ns").sum() / 1e6).alias("total_ms"),
+            col("bytes").sum(),
+            (100 * col("covered").sum() / col("dur_ns").sum()).alias("overlap_pct"),
+        )
+        .sort("total_ms", "name", descending=[True, False])
+    )
+
+
+def _draw(figure: Figure, rows: polars.DataFrame) -> None:
+    shown = rows.filter(col("achieved_gbps").is_not_null()).head(20)
+    bars(figure, shown["name"].to_list(), shown["achieved_gbps"].to_list(), "achieved, GB/s", "Memory")

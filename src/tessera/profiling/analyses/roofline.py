@@ -1,0 +1,250 @@
+"""Kernels against the ceilings of a device: intensity, achieved rate, and the share of the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars
+from polars import col
+
+from tessera.errors import ArgumentError
+from tessera.profiling.analyses import kernels
+from tessera.profiling.analyses.durations import histograms
+from tessera.profiling.analyses.result import Analysis, save
+from tessera.profiling.roofline import ACCESSES, Bound, bound
+from tessera.profiling.schema import Record, StepFacts
+from tessera.profiling.table import Trace
+from tessera.target import Ceilings, Target, detect, gpu
+
+_HEADINGS: Final = {
+    "kernel": "Kernel",
+    "dtype": "Dtype",
+    "workers": "Workers",
+    "calls": "Calls",
+    "median_us": "Median(us)",
+    "share_pct": "Share(%)",
+    "intensity": "FLOP/byte",
+    "gflop_per_s": "GFLOP/s",
+    "achieved_gbps": "GB/s",
+    "binding": "Bound by",
+    "efficiency_pct": "Of the bound(%)",
+}
+_SCHEMA: Final = {
+    "kernel": polars.String,
+    "dtype": polars.String,
+    "workers": polars.Int64,
+    "calls": polars.Int64,
+    "median_us": polars.Float64,
+    "share_pct": polars.Float64,
+    "flops": polars.Float64,
+    "bytes": polars.Float64,
+    "intensity": polars.Float64,
+    "gflop_per_s": polars.Float64,
+    "achieved_gbps": polars.Float64,
+    "binding": polars.String,
+    "efficiency_pct": polars.Float64,
+}
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """One kernel: the algorithm's floating-point operations and bytes per call, the seconds of a call, and how many
+    calls these stand for.
+
+    Bytes are the operands read once and the results written once. `dtype` names the arithmetic's element type.
+    """
+
+    name: str
+    flops: float
+    bytes: float
+    seconds: float
+    dtype: str
+    workers: int = 1
+    calls: int = 1
+
+    @property
+    def intensity(self) -> float:
+        """Operational intensity, FLOP per byte."""
+        return self.flops / self.bytes
+
+    @property
+    def flop_per_s(self) -> float:
+        """Achieved FLOP/s."""
+        return self.flops / self.seconds
+
+    @property
+    def byte_per_s(self) -> float:
+        """Achieved byte/s, counting each operand and result once."""
+        return self.bytes / self.seconds
+
+
+@dataclass(frozen=True, repr=False)
+class Roofline:
+    """Kernels held against the ceilings of a device; the model is `tessera.profiling.roofline`'s.
+
+    `target` has ceilings, else the bounds are None. Prints as a table; iterating gives its rows.
+    """
+
+    points: tuple[RooflinePoint, ...]
+    target: Target
+    notes: tuple[str, ...] = ()
+
+    def bound(self, point: RooflinePoint) -> Bound | None:
+        """The least seconds that the ceilings allow and the resource that sets them; None where none were measured."""
+        if self.target.ceilings is None:
+            return None
+        facts = StepFacts(point.name, point.name, point.flops, point.bytes, point.dtype)
+        return bound(facts, self.workers(point), self.target.ceilings, self.target.memory)
+
+    def workers(self, point: RooflinePoint) -> int:
+        """Whose ceilings hold for a point: those of as many threads on a CPU, of the whole device on a GPU."""
+        return point.workers if self.target.kind == "cpu" else self.target.cores
+
+    def efficiency_pct(self, point: RooflinePoint) -> float | None:
+        """The bound's share of the kernel's time, 0 to 100."""
+        least = self.bound(point)
+        return None if least is None else 100.0 * least.seconds / point.seconds
+
+    def to_polars(self) -> polars.DataFrame:
+        """A row per point, what takes most time first. Bytes and FLOPs are those of one call."""
+        whole = sum(point.seconds * point.calls for point in self.points)
+        rows = [self._row(point, whole) for point in self.points]
+        return polars.DataFrame(rows, schema=_SCHEMA, orient="row").sort(
+            "share_pct", "kernel", descending=[True, False]
+        )
+
+    def _row(self, point: RooflinePoint, whole: float) -> tuple[Any, ...]:
+        least = self.bound(point)
+        return (
+            point.name,
+            point.dtype,
+            point.workers,
+            point.calls,
+            1e6 * point.seconds,
+            100 * point.seconds * point.calls / whole,
+            point.flops,
+            point.bytes,
+            point.intensity,
+            point.flop_per_s / 1e9,
+            point.byte_per_s / 1e9,
+            least.binding if least is not None else None,
+            self.efficiency_pct(point),
+        )
+
+    def _analysis(self) -> Analysis:
+        table = self.to_polars()
+        unknown = "the ceilings of this device are not known for so many workers; `tessera quickstart` measures them"
+        missing = {
+            name: unknown for name in ("binding", "efficiency_pct") if table[name].null_count() == len(table) > 0
+        }
+        return Analysis(f"Roofline, {self.target.name}", table, _HEADINGS, self.notes, missing)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._analysis())
+
+    def __str__(self) -> str:
+        return str(self._analysis())
+
+    __repr__ = __str__
+
+    def plot(self, path: str | Path) -> Path:
+        """Draws the picture, in the format that the name's ending says, and returns its path.
+
+        Raises ArgumentError (E_ARGUMENT) for a format that there is not, ProfileError (E_PROFILE) where the file cannot
+        be written.
+        """
+        from matplotlib.figure import Figure
+
+        from tessera.profiling.analyses import roofline_picture
+
+        figure = Figure(figsize=(9.0, 5.6), dpi=130, layout="constrained")
+        roofline_picture.draw(figure.add_subplot(), self)
+        return save(figure, path)
+
+
+def roofline(trace: Trace, target: Target) -> Roofline:
+    """The kernels whose operations and bytes are known. Raises ArgumentError where there is none."""
+    found = points(trace)
+    if not found:
+        hints = ["record it with profile.session(): Tessera's kernels carry their FLOPs and bytes"]
+        raise ArgumentError("the trace holds no kernel with operations, bytes and a duration", hints=hints)
+    return Roofline(tuple(found), target, _notes(trace, found))
+
+
+def points(trace: Trace) -> list[RooflinePoint]:
+    """One point per kernel and work with the median of its durations, what takes most time first."""
+    known = kernels.kernels(trace).filter((col("flops") > 0) & (col("bytes") > 0))
+    named = known.select(
+        "flops", "bytes", "dur_ns", "workers", name=kernels.NAME, dtype=col("dtype").cast(polars.String)
+    )
+    found = [
+        RooflinePoint(
+            name=str(key[0]),
+            flops=float(str(key[1])),
+            bytes=float(str(key[2])),
+            seconds=1e-9 * histogram.median_ns,
+            dtype=str(key[3] or ""),
+            workers=int(str(key[4] or 1)),
+            calls=histogram.calls,
+        )
+        for key, histogram in histograms(named, ("name", "flops", "bytes", "dtype", "workers")).items()
+    ]
+    return sorted(found, key=lambda point: -point.seconds * point.calls)
+
+
+def point_of(record: Record) -> RooflinePoint | None:
+    """The point of one profile record; None for records that are no kernel, or whose work is unknown."""
+    if record.kind != "kernel" or not record.flops or not record.bytes or not record.duration_us:
+        return None
+    seconds = 1e-6 * record.duration_us
+    return RooflinePoint(record.operator, record.flops, record.bytes, seconds, record.dtype, record.workers)
+
+
+def _notes(trace: Trace, found: Sequence[RooflinePoint]) -> tuple[str, ...]:
+    """How many kernels are left out, since their work is unknown."""
+    timed = kernels.kernels(trace).select(polars.len()).collect(engine="streaming").item()
+    left_out = timed - sum(point.calls for point in found)
+    return (f"{left_out:,} of {timed:,} kernels have no count of operations or bytes",) if left_out else ()
+
+
+def target_of(arch: str | None) -> Target:
+    """The GPU of a name with its data sheet, or this machine's CPU, measured. Raises ArgumentError for a GPU whose
+    ceilings nobody published.
+    """
+    if arch is None:
+        return machine()
+    found = gpu(arch)
+    if found.ceilings is None:
+        raise ArgumentError(f"no ceilings are known for {arch}")
+    return found
+
+
+def machine() -> Target:
+    """This machine's CPU with its ceilings: remembered ones, else measured now, which takes two seconds or so."""
+    from tessera.backend.llvm import ceilings
+
+    return detect().with_ceilings(ceilings.measured())
+
+
+def stored_machine() -> Target:
+    """This machine's CPU, with its ceilings where they have been measured."""
+    from tessera.backend.llvm import ceilings
+
+    found = detect()
+    known = ceilings.stored()
+    return found if known is None else found.with_ceilings(known)
+
+
+def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
+    """A memory level's ceiling for `workers`, byte/s, as bounds use it: the best access that kernels make.
+
+    Raises ValueError where there is none.
+    """
+    rows = (row for row in ceilings.memory if (row.level, row.workers) == (level, workers))
+    return max(row.byte_per_s for row in rows if row.access in ACCESSES)

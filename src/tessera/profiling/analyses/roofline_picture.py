@@ -1,0 +1,97 @@
+"""The picture of a roofline: slopes of memory levels, flat roofs of dtypes, a mark per kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tessera.profiling.analyses.roofline import bandwidth
+from tessera.target import Ceilings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from tessera.profiling.analyses.roofline import Roofline
+
+_COLORS = ("#1b6ca8", "#c8553d", "#3c8d53", "#7d5ba6", "#8d6e3c", "#5f6b7a")
+_MARKERS = "osD^vP"
+_ROOF = "#333333"
+
+
+def draw(axes: Axes, model: Roofline) -> None:
+    ceilings = model.target.ceilings
+    """The ceilings for the most workers of any point, and the points."""
+    counts = [model.workers(point) for point in model.points] or list(ceilings.worker_counts() if ceilings else ())
+    workers = max(counts, default=1)
+    intensities = [point.intensity for point in model.points] or [1.0]
+    span = min(0.05, *intensities) / 2, max(100.0, *intensities) * 4
+    if ceilings is not None:
+        _draw_roofs(axes, ceilings, workers, span)
+    _draw_points(axes, model)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(*span)
+    axes.set_xlabel("operational intensity, FLOP per byte")
+    axes.set_ylabel("GFLOP/s")
+    axes.set_title(f"{model.target.name}, {workers} worker{'s' if workers > 1 else ''}", fontsize=11, loc="left")
+    axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
+
+
+def _draw_roofs(axes: Axes, ceilings: Ceilings, workers: int, span: tuple[float, float]) -> None:
+    """A slope per memory level up to the highest peak, and a flat roof per dtype from the nearest level's slope on."""
+    levels = dict.fromkeys(row.level for row in ceilings.memory if row.workers == workers)
+    slopes = {level: bandwidth(ceilings, level, workers) for level in levels}
+    peaks = {row.dtype: row.flop_per_s for row in ceilings.compute if row.workers == workers}
+    if not slopes or not peaks:
+        return
+    highest, widest = max(peaks.values()), max(slopes.values())
+    for level, slope in slopes.items():
+        outermost = level == list(slopes)[-1]
+        ends = [span[0], highest / slope]
+        heights = [x * slope / 1e9 for x in ends]
+        axes.plot(ends, heights, color=_ROOF, linewidth=1.5 if outermost else 0.6, zorder=1)
+        _label_slope(axes, f"{level} {slope / 1e9:,.0f} GB/s", 1.15 * span[0], slope / 1e9)
+    for dtype, peak in peaks.items():
+        axes.plot([peak / widest, span[1]], [peak / 1e9] * 2, color=_ROOF, linewidth=1.5, zorder=1)
+        label = f"{dtype} {peak / 1e9:,.0f} GFLOP/s"
+        axes.text(span[1] / 1.15, 1.04 * peak / 1e9, label, fontsize=7.5, color=_ROOF, ha="right")
+
+
+def _label_slope(axes: Axes, text: str, x: float, slope: float) -> None:
+    """Writes along the line y = slope * x, above it, beginning at x."""
+    angle = math.degrees(math.atan(slope))
+    axes.text(
+        x,
+        1.12 * slope * x,
+        text,
+        rotation=angle,
+        rotation_mode="anchor",
+        transform_rotates_text=True,
+        fontsize=7.5,
+        color=_ROOF,
+    )
+
+
+def _draw_points(axes: Axes, model: Roofline) -> None:
+    dtypes = _in_order(point.dtype for point in model.points)
+    names = _in_order(point.name for point in model.points)
+    for point in model.points:
+        efficiency = model.efficiency_pct(point)
+        share = "" if efficiency is None else f", {efficiency:.0f} %"
+        axes.plot(
+            [point.intensity],
+            [point.flop_per_s / 1e9],
+            marker=_MARKERS[dtypes.index(point.dtype) % len(_MARKERS)],
+            color=_COLORS[names.index(point.name) % len(_COLORS)],
+            linestyle="none",
+            markersize=7,
+            zorder=10,
+            label=f"{point.name} {point.dtype}{share}",
+        )
+
+
+def _in_order(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))

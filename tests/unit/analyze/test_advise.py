@@ -1,0 +1,111 @@
+"""Advice: every rule fires on a trace that shows its case, and not on one that does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera import analyze
+from tessera.errors import ArgumentError
+from tessera.profiling.analyses.rules import RULES
+from tessera.profiling.table import Trace
+from tests.unit.analyze.test_power import BURST
+from tests.unit.analyze.test_roofline import TARGET
+from tests.unit.analyze.traces import collective, kernel, trace
+
+LONG = {"workers": 2, "dtype": "fp32"}
+LATE = (
+    collective(0, 60, 6e6, rank=0, correlation=1),
+    collective(30, 30, 6e6, rank=1, correlation=1),
+    kernel("exp", 70, 10, rank=0),
+    kernel("exp", 70, 40, rank=1),
+)
+
+CASES: dict[str, tuple[Trace, Trace]] = {
+    "low-occupancy": (
+        trace(kernel("matmul", 0, 9, sm_occupancy=0.1, mem_stall_pct=70.0)),
+        trace(kernel("matmul", 0, 9, sm_occupancy=0.1, mem_stall_pct=5.0)),
+    ),
+    "divergent-warps": (
+        trace(kernel("gather", 0, 9, warp_divergence_pct=30.0)),
+        trace(kernel("gather", 0, 9, warp_divergence_pct=3.0)),
+    ),
+    "uncoalesced-memory": (
+        trace(kernel("gather", 0, 9, mem_stall_pct=70.0, dram_read_gbps=1.0, dram_write_gbps=1.0)),
+        trace(kernel("gather", 0, 9, mem_stall_pct=70.0, dram_read_gbps=15.0, dram_write_gbps=5.0)),
+    ),
+    "idle-tensor-cores": (
+        trace(kernel("matmul", 0, 9, tc_util_pct=10.0, dtype="bf16")),
+        trace(kernel("softmax", 0, 9, tc_util_pct=0.0, dtype="bf16")),
+    ),
+    "exposed-collectives": (
+        trace(collective(0, 60, 6e6), kernel("exp", 70, 10)),
+        trace(collective(0, 60, 6e6), kernel("exp", 0, 60)),
+    ),
+    "late-ranks": (trace(*LATE), trace(*(each for each in LATE if each["rank"] == 0))),
+    "throttled": (BURST, trace(kernel("exp", 0, 1))),
+    "power-bursts": (BURST, trace(kernel("exp", 0, 1))),
+    "below-the-bound": (
+        trace(kernel("matmul", 0, 50_000, flops=2e9, bytes=12e6, **LONG)),
+        trace(kernel("matmul", 0, 12_500, flops=2e9, bytes=12e6, **LONG)),
+    ),
+    "memory-bound": (
+        trace(kernel("softmax", 0, 5_000, flops=1e8, bytes=1e8, **LONG)),
+        trace(kernel("matmul", 0, 12_500, flops=2e9, bytes=12e6, **LONG)),
+    ),
+    "launch-gaps": (
+        trace(*(kernel("exp", 10 * number, 3) for number in range(20))),
+        trace(*(kernel("exp", 10 * number, 9.9) for number in range(20))),
+    ),
+    "few-workers": (
+        trace(kernel("matmul", 0, 5_000, flops=1e8, bytes=1e6, workers=1, dtype="fp32")),
+        trace(kernel("matmul", 0, 5_000, flops=1e8, bytes=1e6, **LONG)),
+    ),
+    "uneven-ranks": (trace(*LATE), trace(kernel("exp", 0, 9, rank=0), kernel("exp", 0, 9, rank=1))),
+    "dropped-records": (
+        trace(metadata={"launched": 100, "recorded": 90, "dropped_reasons": {"overwritten": 10}}),
+        trace(metadata={"launched": 100, "recorded": 100}),
+    ),
+}
+
+
+def found(given: Trace, **options: Any) -> set[str]:
+    return {row.rule for row in analyze.advise(given, target=TARGET, **options)}
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+def test_a_rule_finds_its_case_and_no_other(rule: str) -> None:
+    shown, sound = CASES[rule]
+    assert rule in found(shown)
+    assert rule not in found(sound)
+
+
+def test_advice_has_place_evidence_and_remedy() -> None:
+    result = analyze.advise(CASES["below-the-bound"][0], target=TARGET)
+    (row,) = result
+    assert (row.rule, row.subject, row.share_pct) == ("below-the-bound", "matmul fp32", pytest.approx(100.0))
+    assert "20 % of the bound by compute" in row.evidence
+    assert "autotune" in row.remedy
+    assert "below-the-bound" in str(result)
+
+
+def test_rules_that_cannot_be_judged_say_why() -> None:
+    bare = trace(kernel("exp", 0, 9), capability={"warp_divergence_pct": "no counters here"})
+    shown = str(analyze.advise(bare, target=TARGET))
+    assert "divergent-warps: not judged: warp_divergence_pct: no counters here" in shown
+    assert "memory-bound: not judged: flops: no event of this trace has it" in shown
+    assert "nothing found by" in shown
+
+
+def test_dropped_records_are_told_with_their_reasons() -> None:
+    (row,) = analyze.advise(CASES["dropped-records"][0], target=TARGET)
+    assert "10 of 100 kernels are missing: 10 overwritten" in row.evidence
+
+
+def test_the_picture_has_the_shares(tmp_path: Path) -> None:
+    assert "launch-gaps" in analyze.advise(CASES["launch-gaps"][0], target=TARGET).plot(tmp_path / "a.svg").read_text()
+    only_late = trace(collective(0, 60, 6e6, rank=0, correlation=1), collective(30, 30, 6e6, rank=1, correlation=1))
+    with pytest.raises(ArgumentError, match="no finding"):
+        analyze.advise(only_late, target=TARGET).plot(tmp_path / "b.svg")
