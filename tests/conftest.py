@@ -32,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.TemporaryDirectory(prefix="tessera-tests-")
     config.add_cleanup(folder.cleanup)
     os.environ["TESSERA_CACHE_DIR"] = folder.name
+    os.environ["XDG_RUNTIME_DIR"] = folder.name  # where processes listen to be profiled
     # What was measured on one kind of CPU does not decide what tests see on another.
     os.environ["TESSERA_TUNE_SHIPPED"] = "0"
 

@@ -213,6 +213,12 @@ class ProfileError(TesseraError, RuntimeError):
     code = "E_PROFILE"
 
 
+class AttachError(ProfileError):
+    """A process that cannot be profiled from outside: it is gone, somebody else's, or does not answer."""
+
+    code = "E_ATTACH"
+
+
 def user_location() -> str | None:
     """ "file:line" of the call in user code that led here, None where no frame of the user's is on the stack."""
     return _user_location(sys._getframe(1))

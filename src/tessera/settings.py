@@ -136,6 +136,14 @@ class Settings:
     profile_records: int = field(
         default=65_536, metadata=_variable("TESSERA_PROFILE_RECORDS", _count, "records in the profiler's ring buffer")
     )
+    profile_attach: bool = field(
+        default=True,
+        metadata=_variable("TESSERA_PROFILE_ATTACH", _switch, "whether tessera-prof may attach to this process"),
+    )
+    profile_home: Path | None = field(
+        default=None,
+        metadata=_variable("TESSERA_PROFILE_HOME", _path, "socket of the tessera-prof that runs this program"),
+    )
 
     @property
     def autotune_dir(self) -> Path:
@@ -151,6 +159,11 @@ class Settings:
     def ceilings_dir(self) -> Path:
         """The measured ceilings: TESSERA_CACHE_DIR/ceilings, else $HOME/.tessera/ceilings. It need not exist yet."""
         return (self.cache_dir or _home()) / "ceilings"
+
+    @property
+    def attach_dir(self) -> Path:
+        """Sockets to attach to: TESSERA_CACHE_DIR/attach, else $HOME/.tessera/attach. It need not exist yet."""
+        return (self.cache_dir or _home()) / "attach"
 
     @property
     def triton_dir(self) -> Path:

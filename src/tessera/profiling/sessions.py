@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -56,9 +56,21 @@ class Exporter(Protocol):
 
 
 class Session:
-    """What one session recorded. Made by `session(...)`; use it as a context manager, once."""
+    """What one session recorded. Made by `session(...)`; use it as a context manager, once.
 
-    def __init__(self, activities: Sequence[str], record_shapes: bool, exporters: Sequence[Exporter]) -> None:
+    An `observer` is a session that somebody outside the program began. It changes nothing that the program does: no
+    results are kept or evaluated for it, and the program's `current()` passes it over.
+    """
+
+    def __init__(
+        self,
+        activities: Sequence[str],
+        record_shapes: bool,
+        exporters: Sequence[Exporter],
+        *,
+        observer: bool = False,
+    ) -> None:
+        self.observer = observer
         self.activities = tuple(activities)
         self.capability = {name: reason for name in activities if (reason := ACTIVITIES[name]) is not None}
         self.start_ns = 0
@@ -92,7 +104,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # After an error of the user's, pending results are left alone: computing them could hide that error.
-        _end(self, flush_results=kind is None)
+        _end(self, flush_results=kind is None and not self.observer)
         if kind is None:
             for exporter in self._exporters:
                 exporter.export(self)
@@ -127,16 +139,45 @@ class Session:
         """
         if self.active:
             collect()
-        rows = numpy.concatenate([numpy.empty((0, RECORD_WORDS), numpy.int64), *self._batches])
+        rows = self._rows()
         ordered: NDArray[numpy.int64] = rows[numpy.argsort(rows[:, _START], kind="stable")]
         return ordered
 
-    def step_facts(self, plan_id: int, step_id: int) -> StepFacts:
-        """What the compiler said about a step."""
+    def _rows(self) -> NDArray[numpy.int64]:
+        return numpy.concatenate([numpy.empty((0, RECORD_WORDS), numpy.int64), *self._batches])
+
+    def take_rows(self) -> NDArray[numpy.int64]:
+        """The native records since the last call, which the session then holds no more."""
+        with _lock:
+            rows = self._rows()
+            self._batches.clear()
+            return rows
+
+    def adopt(
+        self,
+        batches: Sequence[NDArray[numpy.int64]],
+        steps: Mapping[int, Sequence[StepFacts]],
+        plans: Mapping[int, facts.Expression],
+        services: Mapping[int, list[Service]],
+    ) -> None:
+        """Takes over what a session of another process recorded: native records, the facts of its plans, what they
+        compute, and what its threads did.
+        """
+        self._batches.extend(batches)
+        self._facts.update(steps)
+        self.plans.update(plans)
+        self._services = dict(services)
+
+    def plan_facts(self, plan_id: int) -> Sequence[StepFacts]:
+        """What the compiler said about all steps of a plan."""
         steps = self._facts.get(plan_id)
         if steps is None:
             steps = self._facts[plan_id] = facts.of_plan(plan_id)
-        return facts.choose(steps, plan_id, step_id)
+        return steps
+
+    def step_facts(self, plan_id: int, step_id: int) -> StepFacts:
+        """What the compiler said about a step."""
+        return facts.choose(self.plan_facts(plan_id), plan_id, step_id)
 
     def records(self) -> list[Record]:
         """All events in order of their start: kernels, copies, regions, marks and counters, in the portable schema."""
@@ -355,9 +396,11 @@ def collect() -> None:
 
 
 def current() -> Session:
-    """The innermost active session, else the last one that ended. Raises ProfileError when there was none."""
+    """The innermost active session of the program's own, else the last one that ended. Raises ProfileError when there
+    was none.
+    """
     with _lock:
-        found = _active[-1] if _active else _last
+        found = next((each for each in reversed(_active) if not each.observer), _last)
     if found is None:
         raise ProfileError("no session has run", hints=["profile something inside `with profiler.session():`"])
     return found
@@ -370,8 +413,9 @@ def _begin(starting: Session) -> None:
         facts.keep()
         starting.start_ns = time.monotonic_ns()
         _active.append(starting)
-        if len(_active) == 1:
+        if not starting.observer and _owners() == 1:
             _pending.watch()
+        if len(_active) == 1:
             recorder.start()
 
 
@@ -389,7 +433,19 @@ def _end(ending: Session, *, flush_results: bool) -> None:
             _active.remove(ending)
             if not _active:
                 recorder.stop()
+            if not ending.observer and not _owners():
                 _pending.unwatch()
             ending.keep_facts()
             facts.release()
-            _last = ending
+            if not ending.observer:
+                _last = ending
+
+
+def count() -> int:
+    """Active sessions, those begun from outside among them."""
+    return len(_active)
+
+
+def _owners() -> int:
+    """Active sessions of the program's own."""
+    return sum(not each.observer for each in _active)

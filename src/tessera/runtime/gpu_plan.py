@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from tessera.lazy.leaf import Leaf
 from tessera.profiling import facts as step_facts
 from tessera.profiling import sessions
+from tessera.profiling.attach import listener
 from tessera.runtime.device import DeviceMemory, Driver, Grid, LaunchOf, Loaded
 from tessera.runtime.gpu_graphs import GraphRunner, Table
 from tessera.runtime.plan import FactsSource, Output, Slot, layout_of, next_plan_number
@@ -102,6 +103,7 @@ class DevicePlan:
         self._others: dict[frozenset[int], DevicePlan] = {}
         self._runner = runner or GraphRunner(driver)
         step_facts.register_plan(self.number, facts)
+        listener.listen()
         weakref.finalize(self, step_facts.retire_plan, self.number).atexit = False
 
     def run(self, leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:

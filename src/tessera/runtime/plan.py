@@ -11,6 +11,7 @@ Frames, workspaces and the arena of temporaries are buffers of the allocator, so
 from __future__ import annotations
 
 import itertools
+import os
 import struct
 import sys
 import weakref
@@ -21,6 +22,7 @@ from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
 from tessera.profiling import facts as step_facts
 from tessera.profiling import recorder
+from tessera.profiling.attach import listener
 from tessera.profiling.schema import StepFacts
 from tessera.runtime import buffers, native, workspace
 from tessera.runtime.buffers import Buffer
@@ -117,6 +119,7 @@ class FramePool:
 
     def new(self) -> Frame:
         """A frame with everything but the table filled in: header, table, steps, descriptors."""
+        listener.listen()
         scratch = buffers.allocate(self._workspace_bytes) if self._workspace_bytes else None
         steps_at = round_up(native.FRAME_WORDS + self._table_words, native.STEP_WORDS)
         descriptors_at = steps_at + native.STEP_WORDS * len(self._steps)
@@ -159,6 +162,18 @@ def _retire(watch: _Watch, at_the_end: Callable[[], bool] = sys.is_finalizing) -
         return
     _alive.pop(watch.number, None)
     step_facts.retire_plan(watch.number)
+
+
+def _renew_frames() -> None:
+    """In a fork plans make their frames anew, which is how it learns that it runs plans itself, and listens."""
+    for watch in list(_alive.values()):
+        plan = watch()
+        if plan is not None:
+            plan.frames.drop_idle()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_frames)
 
 
 class BoundPlan:

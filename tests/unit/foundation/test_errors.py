@@ -15,6 +15,7 @@ from tessera.errors import TesseraError
 
 CODES = {
     "E_ARGUMENT": ValueError,
+    "E_ATTACH": RuntimeError,
     "E_CACHE_FORMAT": ValueError,
     "E_CACHE_IO": OSError,
     "E_COMPILE": RuntimeError,

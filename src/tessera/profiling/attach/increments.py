@@ -1,0 +1,143 @@
+"""What a session recorded since somebody last asked, in the form in which it leaves the process.
+
+The native records go as they are, 64 bytes each, with the facts about plans and the few other events as JSON: the
+profiled process builds no tables, and needs no library for it. `session_of` makes a session of them on the other side,
+which exporters and analyses take like one of their own process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import numpy
+from numpy.typing import NDArray
+
+from tessera.profiling import facts, sessions, tracks
+from tessera.profiling.copies import CopyEvent
+from tessera.profiling.issued import IssuedWork, Moment
+from tessera.profiling.regions import RegionEvent
+from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS, StepFacts
+from tessera.profiling.sessions import Session
+from tessera.profiling.tracks import Service, Track
+
+_EVENTS: Final = ("regions", "marks", "counters", "copies", "issued")
+_COUNTS: Final = ("launched", "overwritten", "unfinished")
+_PLAN: Final = RECORD_FIELDS.index("plan")
+_WORD: Final = numpy.dtype("<i8")
+
+
+@dataclass(frozen=True)
+class Increment:
+    """A part of what a session recorded: native records, and all else as plain JSON values."""
+
+    rows: NDArray[numpy.int64]
+    rest: dict[str, Any]
+
+    def pack(self) -> tuple[dict[str, Any], bytes]:
+        """The fields of a message's header, and its payload."""
+        rows, rest = self.rows.astype(_WORD).tobytes(), json.dumps(self.rest).encode()
+        return {"rows": len(self.rows), "json": len(rest)}, rest + rows
+
+    @staticmethod
+    def unpack(header: dict[str, Any], payload: bytes) -> Increment:
+        """Of a message what `pack` made. Raises ValueError, KeyError or TypeError for anything else."""
+        split = int(header["json"])
+        rows = numpy.frombuffer(payload, _WORD, offset=split).reshape(int(header["rows"]), RECORD_WORDS)
+        return Increment(rows.astype(numpy.int64), dict(json.loads(payload[:split])))
+
+
+@dataclass
+class Taker:
+    """Takes increments of one session. What was taken the session holds no more, so that it stays small."""
+
+    session: Session
+    _told: set[int] = field(default_factory=set)
+    _counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+    _unmeasured: dict[str, int] = field(default_factory=dict)
+
+    def take(self) -> Increment:
+        """What came since the last call."""
+        session = self.session
+        if session.active:
+            sessions.collect()
+        rows = session.take_rows()
+        rest: dict[str, Any] = {name: _take(getattr(session, name)) for name in _EVENTS}
+        rest["regions"] = [(each.name, each.thread, each.start_ns, each.end_ns) for each in rest["regions"]]
+        for name in _COUNTS:
+            now = getattr(session, name)
+            rest[name], self._counted[name] = now - self._counted[name], now
+        unmeasured = dict(session.unmeasured)
+        rest["unmeasured"] = {name: count - self._unmeasured.get(name, 0) for name, count in unmeasured.items()}
+        self._unmeasured = unmeasured
+        rest["plans"] = self._plans({int(number) for number in numpy.unique(rows[:, _PLAN])})
+        rest["threads"], rest["services"] = dict(session.thread_names), tracks.known()
+        rest["start_ns"], rest["end_ns"] = session.start_ns, session.end_ns or time.monotonic_ns()
+        return Increment(rows, rest)
+
+    def _plans(self, numbers: set[int]) -> dict[int, Any]:
+        """The facts of plans that were not told yet, and what they compute."""
+        new = numbers - self._told
+        self._told |= new
+        computed = {**facts.expressions(new - self.session.plans.keys()), **self.session.plans}
+        return {
+            number: {
+                "steps": [asdict(step) for step in self.session.plan_facts(number)],
+                "computes": computed[number]() if number in computed else None,
+            }
+            for number in new
+        }
+
+
+def _take(events: list[Any]) -> list[Any]:
+    # Other threads append without a lock: what they add meanwhile stays behind what is taken.
+    taken = events[:]
+    del events[: len(taken)]
+    return taken
+
+
+def session_of(
+    increments: Sequence[Increment], activities: Sequence[str] = ("cpu",), *, shapes: bool = False
+) -> Session:
+    """A session that has ended, with all that the increments hold."""
+    made = Session(activities, shapes, (), observer=True)
+    if increments:
+        made.start_ns, made.end_ns = increments[0].rest["start_ns"], increments[-1].rest["end_ns"]
+    services: dict[int, list[Service]] = {}
+    plans: dict[int, Any] = {}
+    for each in increments:
+        rest = each.rest
+        made.launched += rest["launched"]
+        made.overwritten += rest["overwritten"]
+        made.unfinished += rest["unfinished"]
+        for device, count in rest["unmeasured"].items():
+            made.unmeasured[device] = made.unmeasured.get(device, 0) + count
+        made.regions += [RegionEvent(*event) for event in rest["regions"]]
+        made.marks += [tuple(event) for event in rest["marks"]]
+        made.counters += [tuple(event) for event in rest["counters"]]
+        made.copies += [CopyEvent(*event) for event in rest["copies"]]
+        made.issued += [
+            IssuedWork(thread, begin, end, Moment(*issued)) for thread, begin, end, issued in rest["issued"]
+        ]
+        made.thread_names |= {int(thread): name for thread, name in rest["threads"].items()}
+        services |= {int(thread): _services(served) for thread, served in rest["services"].items()}
+        plans |= {int(number): plan for number, plan in rest["plans"].items()}
+    made.adopt(
+        [each.rows for each in increments],
+        {number: [_step(step) for step in plan["steps"]] for number, plan in plans.items()},
+        {number: partial(dict, plan["computes"]) for number, plan in plans.items() if plan["computes"] is not None},
+        services,
+    )
+    return made
+
+
+def _services(served: list[Any]) -> list[Service]:
+    return [Service(thread, since, Track(*track)) for thread, since, track in served]
+
+
+def _step(values: dict[str, Any]) -> StepFacts:
+    return StepFacts(**values | {"fused": tuple(values["fused"]), "shapes": tuple(map(tuple, values["shapes"]))})

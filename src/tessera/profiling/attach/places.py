@@ -1,0 +1,137 @@
+"""Where a process listens: one socket in a folder of the user's own, named by process and start.
+
+A process number is used again after its process ended, the number with the start time is not. The folder is the user's
+alone (0700), and so is the socket (0600).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tessera import settings
+from tessera.files import host_name
+
+_NAME: Final = re.compile(r"tessera-(\d+)-(\d+)\.sock")
+_LONGEST: Final = 107
+"""Bytes of a socket's path on Linux (unix(7): 108 with the zero at the end)."""
+
+PROC: Final = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process, told from others that had or will have its number by its start: clock ticks since the system's."""
+
+    pid: int
+    start: int
+
+    @property
+    def socket_name(self) -> str:
+        return f"tessera-{self.pid}-{self.start}.sock"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs. One that has ended, and whose parent has not asked yet, does not."""
+        return process(self.pid) == self
+
+
+def process(pid: int) -> Process | None:
+    """The process that has this number now, None where none has, or where it is a zombie."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the name in brackets, which may itself have blanks and brackets.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else Process(pid, int(fields[19]))
+
+
+def owner(pid: int) -> int:
+    """The user a process runs as. Raises FileNotFoundError where it is gone."""
+    return os.stat(PROC / str(pid)).st_uid
+
+
+def folders() -> Iterator[Path]:
+    """Where sockets may lie, the best first: the user's runtime folder, the cache folder, the temporary folder."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(runtime):
+        yield Path(runtime) / "tessera"
+    # Homes are shared between hosts, process numbers are not.
+    yield settings.current().attach_dir / host_name()
+    yield Path(tempfile.gettempdir()) / f"tessera-{os.geteuid()}"
+
+
+def folder_for(name: str) -> Path:
+    """The first of the `folders` that is, or can be made, the user's alone, and in which a socket of that name can be
+    bound. Raises OSError where there is none.
+    """
+    refused = []
+    for folder in folders():
+        if len(os.fsencode(folder / name)) > _LONGEST:
+            refused.append(f"{folder}: the socket's path would be longer than {_LONGEST} bytes")
+            continue
+        try:
+            make_private(folder)
+        except OSError as error:
+            refused.append(f"{folder}: {error.strerror or error}")
+            continue
+        return folder
+    raise OSError("; ".join(refused))
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder that is the user's alone. Raises OSError where it cannot be made, or is a link or somebody
+    else's.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is no folder of this user's")
+    if stat.S_IMODE(status.st_mode) != 0o700:
+        folder.chmod(0o700)
+
+
+def clean(folder: Path) -> None:
+    """Removes sockets of processes that are gone: killed ones leave theirs behind."""
+    for path in folder.glob("tessera-*.sock"):
+        match = _NAME.fullmatch(path.name)
+        if match is None or Process(int(match[1]), int(match[2])).alive or _answers(path):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens: in another container, where process numbers are others."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(0.1)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True  # not known: left alone
+    return True
+
+
+def find(wanted: Process) -> Path | None:
+    """The socket on which a process listens, wherever it is: the process may have other folders than this one."""
+    with contextlib.suppress(OSError):
+        for line in (PROC / str(wanted.pid) / "net" / "unix").read_text().splitlines():
+            path = Path(line.split(maxsplit=7)[-1])
+            if path.name == wanted.socket_name and path.is_absolute():
+                return path
+    for folder in folders():
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.lstat(folder / wanted.socket_name).st_mode):
+                return folder / wanted.socket_name
+    return None

@@ -1,0 +1,187 @@
+"""Attaching to real processes: those that run, fork, end in order, are killed, or do not want it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tessera.errors import AttachError
+from tessera.profiling.attach import client, places
+
+PROGRAM = """
+import os, sys
+from tessera import op, profile
+from tessera.profiling.attach import listener
+x = op.tensor((8, 8))
+def step():
+    with profile.region("step"):
+        op.add(x, x).eval()
+print("ready", flush=True)
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+
+class Program:
+    """A process that does what it is told, line by line."""
+
+    def __init__(self, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TESSERA_THREADS": "1", **environment},
+        )
+        self.pid = self.process.pid
+        assert self.said() == "ready"
+
+    def said(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def do(self, line: str) -> str:
+        """What the line printed, when it is done."""
+        self.tell(line)
+        said = []
+        while (text := self.said()) != "done":
+            said.append(text)
+        return "\n".join(said)
+
+    def end(self) -> int:
+        """Has it end in order; its exit status."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(20)
+
+    def socket(self) -> Path | None:
+        """Where it listens."""
+        found = places.process(self.pid)
+        assert found is not None
+        return places.find(found)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Program]]:
+    started: list[Program] = []
+
+    def make(**environment: str) -> Program:
+        started.append(Program(**environment))
+        return started[-1]
+
+    yield make
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+        for stream in (each.process.stdin, each.process.stdout):
+            if stream is not None and not stream.closed:
+                stream.close()
+
+
+def read_until_ended(attachment: client.Attachment) -> None:
+    deadline = time.monotonic() + 20
+    while not attachment.ended:
+        assert time.monotonic() < deadline
+        attachment.read()
+        time.sleep(0.005)
+
+
+def test_a_process_listens_from_its_first_plan_to_its_end(start: Callable[..., Program]) -> None:
+    program = start()
+    assert program.socket() is None
+    with pytest.raises(AttachError, match="does not listen"):
+        client.attach(program.pid)
+
+    program.do("step()")
+    socket = program.socket()
+    assert socket is not None
+    assert socket.stat().st_mode & 0o777 == 0o600
+    assert socket.parent.stat().st_mode & 0o777 == 0o700
+    with client.attach(program.pid) as attachment:
+        program.do("step(); step()")
+    session = attachment.session()
+    assert [(record.kind, record.operator, record.region) for record in session.records()] == [
+        ("region", "", ""),
+        ("kernel", "add", "step"),
+    ] * 2
+    assert (attachment.hello["pid"], attachment.process.pid) == (program.pid, program.pid)
+
+    # One that ends in order hands over the rest, also what it did after the last read.
+    last = client.attach(program.pid)
+    program.do("step()")
+    program.tell("import atexit; atexit.register(step); sys.exit(7)")
+    read_until_ended(last)
+    assert (last.complete, last.session().recorded) == (True, 2)
+    assert program.process.wait(20) == 7
+    assert not socket.exists()
+
+
+def test_a_killed_process_leaves_what_was_read_and_a_socket_that_the_next_removes(
+    start: Callable[..., Program],
+) -> None:
+    program = start()
+    program.do("step()")
+    socket = program.socket()
+    attachment = client.attach(program.pid)
+    program.do("step(); step()")
+    attachment.read()
+    program.process.send_signal(signal.SIGKILL)
+    program.process.wait()
+    read_until_ended(attachment)
+    assert (attachment.complete, attachment.session().recorded) == (False, 2)
+    attachment.stop()
+    assert socket is not None
+    assert socket.exists()
+    with pytest.raises(AttachError, match="no process has the number"):
+        client.attach(program.pid)
+
+    start().do("step()")
+    assert not socket.exists()
+
+
+def test_a_fork_has_a_socket_of_its_own_from_its_first_plan_on(start: Callable[..., Program]) -> None:
+    program = start()
+    program.do("step()")
+    parents = client.attach(program.pid)
+    child = int(
+        program.do(
+            "r, w = os.pipe(); r2, w2 = os.pipe(); child = os.fork() or "
+            "(os.read(r, 1), step(), os.write(w2, b'x'), os.read(r, 1), os._exit(0)); print(child)"
+        )
+    )
+    forked = places.process(child)
+    assert forked is not None
+    assert places.find(forked) is None
+    program.do("os.write(w, b'1'); os.read(r2, 1)")
+    found = places.find(forked)
+    assert found is not None
+    with client.attach(child) as childs:
+        assert childs.hello["pid"] == child
+    program.do("step()")
+    parents.stop()
+    assert parents.session().recorded == 1
+    program.do("os.write(w, b'1'); os.waitpid(child, 0)")
+    with client.attach(program.pid):
+        program.do("step()")
+
+
+def test_one_that_was_told_not_to_listen_does_not(start: Callable[..., Program]) -> None:
+    program = start(TESSERA_PROFILE_ATTACH="0")
+    program.do("step()")
+    assert program.socket() is None
+    assert program.do("print(listener.state())") == "TESSERA_PROFILE_ATTACH is off"
+    assert json.loads(program.do("import threading; print(threading.active_count())")) == 1
