@@ -77,6 +77,7 @@ def examine(environment: Mapping[str, str]) -> list[tuple[str, Finding]]:
         "threads": threads(environment),
         "caches": caches(),
         "gpu": gpus(),
+        "counters": counters(),
         "environment": variables(environment),
     }
     return [(name, finding) for name, findings in sections.items() for finding in findings]
@@ -176,6 +177,22 @@ def file_sizes(folder: Path) -> Iterator[int]:
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 yield os.lstat(os.path.join(place, name)).st_size
+
+
+def counters() -> Iterator[Finding]:
+    """Each counter backend: how many of its quantities can be read here, and the first reason why others cannot."""
+    from tessera.profiling.counters import registry
+
+    for name, fields in registry.capabilities().items():
+        missing = {field: capability for field, capability in fields.items() if not capability.available}
+        readable = [field for field in fields if field not in missing]
+        found = f"{len(readable)} of {len(fields)}: {', '.join(readable)}" if readable else ""
+        if not missing:
+            yield Finding(name, "ok", found)
+            continue
+        first = next(iter(missing.values()))
+        reasons = f"not {', '.join(missing)}: {first.reason}"
+        yield Finding(name, "ok" if readable else "absent", "; ".join(filter(None, [found, reasons])), first.remedy)
 
 
 def variables(environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -87,7 +87,8 @@ def test_an_error_is_printed_without_a_traceback(capsys: pytest.CaptureFixture[s
 
 def test_every_finding_that_is_not_ok_says_what_to_do() -> None:
     found = doctor.examine({"TESSERA_THREAD": "2"})
-    assert {section for section, _ in found} == {"versions", "cpu", "threads", "caches", "gpu", "environment"}
+    sections = {"versions", "cpu", "threads", "caches", "gpu", "counters", "environment"}
+    assert {section for section, _ in found} == sections
     assert [finding for _, finding in found if finding.state != "ok" and not finding.remedy] == []
     assert "TESSERA_THREAD" in [finding.subject for section, finding in found if section == "environment"]
 
