@@ -15,7 +15,19 @@ from pathlib import Path
 from tessera.profiling.schema import Record
 from tessera.profiling.sessions import Exporter, Session, counter, current, region, session
 
-__all__ = ["Exporter", "Record", "Session", "chrome", "counter", "region", "report", "session", "summary", "timeline"]
+__all__ = [
+    "Exporter",
+    "Record",
+    "Session",
+    "chrome",
+    "counter",
+    "parquet",
+    "region",
+    "report",
+    "session",
+    "summary",
+    "timeline",
+]
 
 
 def chrome(path: str | Path) -> Exporter:
@@ -23,6 +35,13 @@ def chrome(path: str | Path) -> Exporter:
     from tessera.profiling.chrome import ChromeExporter
 
     return ChromeExporter(Path(path))
+
+
+def parquet(path: str | Path) -> Exporter:
+    """An exporter that writes all events as columns to `path`, a Parquet file, when the session ends."""
+    from tessera.profiling.parquet import ParquetExporter
+
+    return ParquetExporter(Path(path))
 
 
 def summary(path: str | Path) -> Exporter:

@@ -8,6 +8,7 @@ from tessera.profile import (
     Session,
     chrome,
     counter,
+    parquet,
     region,
     report,
     session,
@@ -15,4 +16,16 @@ from tessera.profile import (
     timeline,
 )
 
-__all__ = ["Exporter", "Record", "Session", "chrome", "counter", "region", "report", "session", "summary", "timeline"]
+__all__ = [
+    "Exporter",
+    "Record",
+    "Session",
+    "chrome",
+    "counter",
+    "parquet",
+    "region",
+    "report",
+    "session",
+    "summary",
+    "timeline",
+]

@@ -1,15 +1,19 @@
-"""Work that ran elsewhere than where it was asked for: what a stream runs belongs to the region that enqueued it."""
+"""Which region asked for what ran: its thread's at that moment or, for what a stream ran, the one that enqueued it."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
 
 from tessera.profiling.regions import RegionEvent, innermost
 
 SLACK_NS: Final = 2_000
 """Kernels are timed by another clock than the work around them: what begins so little earlier is still part of it."""
+
+Instants = NDArray[numpy.int64]
 
 
 class Moment(NamedTuple):
@@ -28,33 +32,42 @@ class IssuedWork(NamedTuple):
     issued: Moment
 
 
-def region_names(regions: Sequence[RegionEvent], issued: Iterable[IssuedWork], moments: Sequence[Moment]) -> list[str]:
-    """For each moment at which something began, the innermost region that asked for it, "" where there is none."""
-    asked = _asked(issued, moments)
-    names = [""] * len(moments)
-    by_thread: dict[int, list[int]] = {}
-    for place, moment in enumerate(asked):
-        by_thread.setdefault(moment.thread, []).append(place)
-    for thread, places in by_thread.items():
-        places.sort(key=lambda place: asked[place].instant_ns)
-        found = innermost(regions, thread, [asked[place].instant_ns for place in places])
-        for place, name in zip(places, found, strict=True):
-            names[place] = name
-    return names
+def region_codes(
+    regions: Sequence[RegionEvent], issued: Iterable[IssuedWork], threads: Instants, starts: Instants
+) -> tuple[NDArray[numpy.uint32], list[str | None]]:
+    """For each event, by its thread and start: the place of its innermost region in the list of names; the last name,
+    None, is that of events in no region.
+    """
+    threads, instants = _asked(issued, threads, starts)
+    names = list(dict.fromkeys(each.name for each in regions))
+    code = {name: place for place, name in enumerate(names)}
+    codes = numpy.full(len(starts), len(names), numpy.uint32)
+    for thread in {each.thread for each in regions}:
+        own = [each for each in regions if each.thread == thread]
+        # The innermost region changes only where one begins or has ended.
+        changes = sorted({each.start_ns for each in own} | {each.end_ns + 1 for each in own})
+        found = [code.get(name, len(names)) for name in innermost(own, thread, changes)]
+        mine = threads == thread
+        steps = numpy.array([len(names), *found], numpy.uint32)
+        codes[mine] = steps[numpy.searchsorted(numpy.array(changes), instants[mine], side="right")]
+    return codes, [*names, None]
 
 
-def _asked(issued: Iterable[IssuedWork], moments: Sequence[Moment]) -> Sequence[Moment]:
-    """When what began at these moments was asked for: then, or when the work it belongs to was enqueued."""
+def _asked(issued: Iterable[IssuedWork], threads: Instants, starts: Instants) -> tuple[Instants, Instants]:
+    """By whom and when each event was asked for: where it ran, or where the work it belongs to was enqueued."""
     by_thread: dict[int, list[IssuedWork]] = {}
     for work in sorted(issued, key=lambda each: each.start_ns):
         by_thread.setdefault(work.thread, []).append(work)
-    if not by_thread:
-        return moments
-    return [_asked_at(by_thread.get(moment.thread, []), moment) for moment in moments]
-
-
-def _asked_at(works: Sequence[IssuedWork], moment: Moment) -> Moment:
-    place = bisect_right(works, moment.instant_ns + SLACK_NS, key=lambda work: work.start_ns) - 1
-    if place >= 0 and moment.instant_ns <= works[place].end_ns:
-        return works[place].issued
-    return moment
+    if by_thread:
+        threads, instants = threads.copy(), starts.copy()
+        for thread, works in by_thread.items():
+            events = numpy.flatnonzero(threads == thread)
+            begins = numpy.array([work.start_ns for work in works])
+            ends = numpy.array([work.end_ns for work in works])
+            place = numpy.searchsorted(begins, starts[events] + SLACK_NS, side="right") - 1
+            inside = (place >= 0) & (starts[events] <= ends[place])
+            events, place = events[inside], place[inside]
+            threads[events] = numpy.array([work.issued.thread for work in works])[place]
+            instants[events] = numpy.array([work.issued.instant_ns for work in works])[place]
+        return threads, instants
+    return threads, starts

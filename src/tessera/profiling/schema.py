@@ -23,6 +23,9 @@ RECORD_WORDS: Final = 8
 RECORD_FIELDS: Final = ("sequence", "start", "end", "plan", "step", "workers", "thread", "unused")
 RING_HEADER_WORDS: Final = 8
 
+FORMAT_VERSION: Final = 1
+"""Of a trace's columns and of the metadata beside them. Readers take their own version and older ones."""
+
 PCT_NOTE: Final = "fields ending in _pct hold 0 to 100; other ratios hold 0 to 1"
 
 NO_COUNTERS: Final = "hardware counters are not read on CPUs"
@@ -34,6 +37,7 @@ CAPABILITIES: Final[dict[str, str]] = {
     "sm_occupancy": NO_COUNTERS,
     "warp_divergence_pct": NO_COUNTERS,
     "inst_issue_eff_pct": NO_COUNTERS,
+    "mem_stall_pct": NO_COUNTERS,
     "dram_read_gbps": NO_COUNTERS,
     "dram_write_gbps": NO_COUNTERS,
     "l2_hit_rate": NO_COUNTERS,
@@ -45,15 +49,13 @@ CAPABILITIES: Final[dict[str, str]] = {
     "memcpy_gbps": NOT_A_COPY,
     "collective_type": NOT_COLLECTIVE,
     "collective_bytes": NOT_COLLECTIVE,
+    "collective_algorithm": NOT_COLLECTIVE,
     "collective_overlap_pct": NOT_COLLECTIVE,
     "power_w": NO_SENSORS,
     "temp_c": NO_SENSORS,
     "throttle_reason": NO_SENSORS,
 }
 """Why each portable counter is null in a record made on a CPU."""
-
-COPY_CAPABILITIES: Final = {name: why for name, why in CAPABILITIES.items() if not name.startswith("memcpy_")}
-"""The same for the record of a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class StepFacts:
     `operator` is the label users read (`matmul`, or `matmul+gelu` when `fused` names more than one operator); `flops`
     and `bytes` are the algorithm's own counts for the bound extents (bytes: operands read once, results written
     once), not what the hardware moved. `dtype` is the name of the element type that the arithmetic's peak depends on.
-    `backend` is "generated" for kernels of Tessera, "library" for calls of a library.
+    `backend` is "generated" for kernels of Tessera, "library" for calls of a library. `rewrites` names the rules that
+    made the kernel what it is, in order.
     """
 
     operator: str
@@ -75,9 +78,11 @@ class StepFacts:
     fused: tuple[str, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
     backend: str = "generated"
+    rewrites: tuple[str, ...] = ()
 
 
-RecordKind = Literal["kernel", "memcpy", "region", "mark", "counter"]
+RecordKind = Literal["kernel", "memcpy", "collective", "operator", "region", "mark", "counter", "sample"]
+"""As `table.KINDS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +110,17 @@ class Record:
     dtype: str = ""
     schedule: str = ""
     fused: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
+    stack: tuple[str, ...] = ()
     backend: str = ""
+    device: str = "cpu"
     value: float | None = None
     unit: str = ""
     sm_occupancy: float | None = None
     warp_divergence_pct: float | None = None
     inst_issue_eff_pct: float | None = None
+    mem_stall_pct: float | None = None
     dram_read_gbps: float | None = None
     dram_write_gbps: float | None = None
     l2_hit_rate: float | None = None
@@ -123,6 +132,7 @@ class Record:
     memcpy_gbps: float | None = None
     collective_type: str | None = None
     collective_bytes: float | None = None
+    collective_algorithm: str | None = None
     collective_overlap_pct: float | None = None
     power_w: float | None = None
     temp_c: float | None = None

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy
 from numpy.typing import NDArray
 
 from tessera.errors import ArgumentError, ProfileError
-from tessera.profiling import copies, facts, recorder, tracks
-from tessera.profiling.copies import CopyEvent
-from tessera.profiling.issued import IssuedWork, Moment, region_names
+from tessera.profiling import facts, recorder
+from tessera.profiling.issued import IssuedWork, Moment
+from tessera.profiling.noted import NotedEvent
 from tessera.profiling.pending import PendingResults
-from tessera.profiling.recorder import Drained
+from tessera.profiling.recording import Recording
 from tessera.profiling.regions import RegionEvent
-from tessera.profiling.schema import CAPABILITIES, RECORD_FIELDS, RECORD_WORDS, Record, StepFacts
-from tessera.profiling.tracks import Service
 
 ACTIVITIES: Final = {
     "cpu": None,
@@ -40,13 +38,6 @@ _active: list[Session] = []
 _pending = PendingResults()
 _last: Session | None = None
 
-_START: Final = RECORD_FIELDS.index("start")
-_END: Final = RECORD_FIELDS.index("end")
-_PLAN: Final = RECORD_FIELDS.index("plan")
-_STEP: Final = RECORD_FIELDS.index("step")
-_WORKERS: Final = RECORD_FIELDS.index("workers")
-_THREAD: Final = RECORD_FIELDS.index("thread")
-
 
 class Exporter(Protocol):
     """Writes a session to a file; `profile.chrome(...)` and `profile.summary(...)` make them."""
@@ -55,7 +46,7 @@ class Exporter(Protocol):
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""
 
 
-class Session:
+class Session(Recording):
     """What one session recorded. Made by `session(...)`; use it as a context manager, once.
 
     An `observer` is a session that somebody outside the program began. It changes nothing that the program does: no
@@ -70,29 +61,11 @@ class Session:
         *,
         observer: bool = False,
     ) -> None:
+        super().__init__(record_shapes=record_shapes)
         self.observer = observer
         self.activities = tuple(activities)
-        self.capability = {name: reason for name in activities if (reason := ACTIVITIES[name]) is not None}
-        self.start_ns = 0
-        self.end_ns: int | None = None
-        self.launched = 0
-        self.overwritten = 0
-        self.unfinished = 0
-        self.unmeasured: dict[str, int] = {}
-        self.regions: list[RegionEvent] = []
-        self.marks: list[tuple[int, str, int]] = []  # (time, name, thread)
-        self.counters: list[tuple[int, str, float, str]] = []  # (time, name, value, unit)
-        self.copies: list[CopyEvent] = []
-        self.issued: list[IssuedWork] = []
-        self.thread_names: dict[int, str] = {}
-        """The names of threads whose work is recorded, also of those that have ended since."""
-        self._services: dict[int, list[Service]] | None = None
+        self.capability |= {name: reason for name in activities if (reason := ACTIVITIES[name]) is not None}
         self._exporters = tuple(exporters)
-        self._record_shapes = record_shapes
-        self._batches: list[NDArray[numpy.int64]] = []
-        self._facts: dict[int, Sequence[StepFacts]] = {}
-        self.plans: dict[int, facts.Expression] = {}
-        """What the plans that ran compute, by number, once the session has ended."""
 
     def __enter__(self) -> Self:
         if self.start_ns:
@@ -108,18 +81,6 @@ class Session:
         if kind is None:
             for exporter in self._exporters:
                 exporter.export(self)
-
-    @property
-    def recorded(self) -> int:
-        """Native records that the session holds."""
-        return sum(len(batch) for batch in self._batches)
-
-    @property
-    def dropped(self) -> int:
-        """Kernels that ran and are not among the records; `launched == recorded + dropped`. Those of GPUs are among
-        them: `unmeasured` counts them by device.
-        """
-        return self.overwritten + self.unfinished + sum(self.unmeasured.values())
 
     @property
     def active(self) -> bool:
@@ -139,138 +100,22 @@ class Session:
         """
         if self.active:
             collect()
-        rows = self._rows()
-        ordered: NDArray[numpy.int64] = rows[numpy.argsort(rows[:, _START], kind="stable")]
-        return ordered
-
-    def _rows(self) -> NDArray[numpy.int64]:
-        return numpy.concatenate([numpy.empty((0, RECORD_WORDS), numpy.int64), *self._batches])
+        return super().kernel_rows()
 
     def take_rows(self) -> NDArray[numpy.int64]:
         """The native records since the last call, which the session then holds no more."""
         with _lock:
-            rows = self._rows()
-            self._batches.clear()
-            return rows
+            return super().take_rows()
 
-    def adopt(
-        self,
-        batches: Sequence[NDArray[numpy.int64]],
-        steps: Mapping[int, Sequence[StepFacts]],
-        plans: Mapping[int, facts.Expression],
-        services: Mapping[int, list[Service]],
-    ) -> None:
-        """Takes over what a session of another process recorded: native records, the facts of its plans, what they
-        compute, and what its threads did.
-        """
-        self._batches.extend(batches)
-        self._facts.update(steps)
-        self.plans.update(plans)
-        self._services = dict(services)
-
-    def plan_facts(self, plan_id: int) -> Sequence[StepFacts]:
-        """What the compiler said about all steps of a plan."""
-        steps = self._facts.get(plan_id)
-        if steps is None:
-            steps = self._facts[plan_id] = facts.of_plan(plan_id)
-        return steps
-
-    def step_facts(self, plan_id: int, step_id: int) -> StepFacts:
-        """What the compiler said about a step."""
-        return facts.choose(self.plan_facts(plan_id), plan_id, step_id)
-
-    def records(self) -> list[Record]:
-        """All events in order of their start: kernels, copies, regions, marks and counters, in the portable schema."""
-        made = list(self.copies)
-        names = self._region_names((each.thread, each.start_ns) for each in made)
-        copied = copies.records(made, names, self._known_services(), self._us)
-        events = [*self._kernel_records(), *copied, *self._region_records(), *self._instant_records()]
-        return sorted(events, key=lambda record: (record.start_us, -record.end_us))
+    def metadata(self) -> dict[str, Any]:
+        """What a trace says of the session, as plain JSON."""
+        return super().metadata() | {"activities": list(self.activities)}
 
     def report(self) -> None:
         """Prints one row per operator: latency, work, bandwidth, and efficiency against the measured ceilings."""
         from tessera.profiling.report import print_report
 
         print_report(self)
-
-    def _us(self, instant_ns: int) -> float:
-        return (instant_ns - self.start_ns) / 1000
-
-    def _kernel_records(self) -> Iterable[Record]:
-        rows = self.kernel_rows()
-        names = self._region_names(rows[:, [_THREAD, _START]].tolist())
-        services = self._known_services()
-        for row, name in zip(rows.tolist(), names, strict=True):
-            known = self.step_facts(row[_PLAN], row[_STEP])
-            track = tracks.track_at(services, row[_THREAD], row[_START])
-            yield Record(
-                kind="kernel",
-                kernel_name=known.kernel_name,
-                stream_id=track.stream_id,
-                stream_name=track.name,
-                start_us=self._us(row[_START]),
-                end_us=self._us(row[_END]),
-                thread_id=row[_THREAD],
-                region=name,
-                operator=known.operator,
-                workers=row[_WORKERS],
-                plan_id=row[_PLAN],
-                step_id=row[_STEP],
-                flops=known.flops,
-                bytes=known.bytes,
-                dtype=known.dtype,
-                schedule=known.schedule,
-                fused=known.fused,
-                shapes=known.shapes if self._record_shapes else (),
-                backend=known.backend,
-                capability=CAPABILITIES,
-            )
-
-    def _known_services(self) -> dict[int, list[Service]]:
-        return tracks.known() if self._services is None else self._services
-
-    def _region_names(self, begun: Iterable[tuple[int, int]]) -> list[str]:
-        """By thread and instant at which something began."""
-        return region_names(self.regions, list(self.issued), [Moment(*each) for each in begun])
-
-    def _region_records(self) -> Iterable[Record]:
-        for each in self.regions:
-            yield Record(
-                kind="region",
-                kernel_name=each.name,
-                stream_id=0,
-                start_us=self._us(each.start_ns),
-                end_us=self._us(each.end_ns),
-                thread_id=each.thread,
-            )
-
-    def _instant_records(self) -> Iterable[Record]:
-        for instant, name, thread in self.marks:
-            at = self._us(instant)
-            yield Record(kind="mark", kernel_name=name, stream_id=0, start_us=at, end_us=at, thread_id=thread)
-        for instant, name, value, unit in self.counters:
-            at = self._us(instant)
-            yield Record(kind="counter", kernel_name=name, stream_id=0, start_us=at, end_us=at, value=value, unit=unit)
-
-    def take(self, drained: Drained) -> None:
-        """Adds what the ring gave. Called for active sessions by `collect`."""
-        self.launched += drained.launched
-        self.overwritten += drained.overwritten
-        self.unfinished += drained.unfinished
-        if len(drained.records):
-            self._batches.append(drained.records)
-            self.thread_names = tracks.names(set(drained.records[:, _THREAD].tolist())) | self.thread_names
-
-    def keep_facts(self) -> None:
-        """Reads the facts of every plan that ran, which may go with their plans after the session, and what threads
-        did.
-        """
-        self._services = tracks.known()
-        self.thread_names = tracks.names(each.thread for each in self.regions) | self.thread_names
-        for batch in self._batches:
-            for plan_id in set(batch[:, _PLAN].tolist()) - self._facts.keys():
-                self._facts[plan_id] = facts.of_plan(plan_id)
-        self.plans = facts.expressions(self._facts)
 
 
 def session(
@@ -344,12 +189,21 @@ def counter(name: str, value: float, unit: str = "") -> None:
         each.counters.append((time.monotonic_ns(), name, float(value), unit))
 
 
-def copied(nbytes: int, direction: str, start_ns: int) -> None:
-    """Notes a copy that the calling thread began at `start_ns` and has just made, in every active session."""
+def note(kind: str, name: str, start_ns: int, **columns: Any) -> None:
+    """Notes, in every active session, an event that the calling thread began at `start_ns` and has just finished, with
+    further columns of `table.COLUMNS`.
+    """
     if _active:
-        event = CopyEvent(start_ns, time.monotonic_ns(), threading.get_ident(), nbytes, direction)
+        event = NotedEvent(kind, name, start_ns, time.monotonic_ns(), threading.get_ident(), columns)
         for each in list(_active):
-            each.copies.append(event._replace(start_ns=max(start_ns, each.start_ns)))
+            each.noted.append(event._replace(start_ns=max(start_ns, each.start_ns)))
+
+
+def copied(nbytes: int, direction: str, start_ns: int) -> None:
+    """Notes a copy, as `note` does."""
+    if _active:
+        gbps = nbytes / max(time.monotonic_ns() - start_ns, 1)
+        note("memcpy", f"memcpy {direction}", start_ns, bytes=nbytes, memcpy_dir=direction, memcpy_gbps=gbps)
 
 
 def moment() -> Moment | None:
@@ -412,6 +266,7 @@ def _begin(starting: Session) -> None:
         collect()
         facts.keep()
         starting.start_ns = time.monotonic_ns()
+        starting.start_unix_ns = time.time_ns()
         _active.append(starting)
         if not starting.observer and _owners() == 1:
             _pending.watch()

@@ -6,14 +6,11 @@ ratios 0 to 1 elsewhere. A value that nobody has is null; `Trace.capability` say
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import polars
-
-FORMAT_VERSION: Final = 1
-"""Of the columns and of the metadata beside them. Readers take their own version and older ones."""
 
 KINDS: Final = ("kernel", "memcpy", "collective", "operator", "region", "mark", "counter", "sample")
 """`operator`: an eager torch operator; `counter`: a value of the user's; `sample`: one that the profiler read
@@ -79,8 +76,8 @@ class Trace:
     """Events of one or more processes, by start, with `COLUMNS`, as a lazy frame: analyses stream it.
 
     `metadata` is plain JSON: `format`, `source` ("tessera", "kineto", "rocprof", "nsys"), `launched`, `recorded`,
-    `dropped_reasons`, `ranks` (rank: host, pid, clock offset in ns and its uncertainty), `target` and whatever else the
-    source tells. `capability` names the columns that are null as a whole, each with its reason.
+    `dropped_reasons`, `ranks` (rank: `host`, `pid`, `start_unix_ns`, `clock_offset_ns`, `uncertainty_ns`) and whatever
+    else the source tells. `capability` names the columns that are null as a whole, each with its reason.
     """
 
     events: polars.LazyFrame
@@ -88,13 +85,30 @@ class Trace:
     capability: dict[str, str] = field(default_factory=dict)
 
 
+def given(columns: Mapping[str, Any]) -> polars.DataFrame:
+    """A table of these columns, typed. Raises KeyError for a name that is no column."""
+    unknown = columns.keys() - COLUMNS.keys()
+    if unknown:
+        raise KeyError(f"no columns of a trace: {', '.join(sorted(unknown))}")
+    return polars.DataFrame(
+        [
+            column.cast(COLUMNS[name]).alias(name)
+            if isinstance(column, polars.Series)
+            else polars.Series(name, column, COLUMNS[name])
+            for name, column in columns.items()
+        ]
+    )
+
+
+def complete(events: polars.LazyFrame, known: Iterable[str]) -> polars.LazyFrame:
+    """A table of the columns `known`, with all of `COLUMNS`: the others are null, and made when they are read."""
+    held = set(known)
+    missing = [polars.lit(None, kind).alias(name) for name, kind in COLUMNS.items() if name not in held]
+    return events.with_columns(missing).select(*COLUMNS)
+
+
 def frame(columns: Mapping[str, Any]) -> polars.DataFrame:
     """A table with all of `COLUMNS`, typed, of those that are given; the others are null. Raises KeyError for a name
     that is no column.
     """
-    unknown = columns.keys() - COLUMNS.keys()
-    if unknown:
-        raise KeyError(f"no columns of a trace: {', '.join(sorted(unknown))}")
-    given = polars.DataFrame(dict(columns), schema_overrides={name: COLUMNS[name] for name in columns})
-    missing = [polars.lit(None, kind).alias(name) for name, kind in COLUMNS.items() if name not in columns]
-    return given.with_columns(missing).select(*COLUMNS)
+    return complete(given(columns).lazy(), columns).collect()

@@ -7,11 +7,12 @@ import json
 import threading
 from pathlib import Path
 
+import numpy
 import torch
 
 from tessera import memcpy, op, profiler, stream
 from tessera.profiling import tracks
-from tessera.profiling.issued import IssuedWork, Moment, region_names
+from tessera.profiling.issued import IssuedWork, Moment, region_codes
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.tracks import PROGRAM, Service, Track
 
@@ -103,8 +104,9 @@ def test_work_belongs_to_the_region_that_enqueued_it() -> None:
 def test_what_began_just_before_its_work_by_another_clock_is_part_of_it() -> None:
     regions = [RegionEvent("r", 1, 0, 100)]
     issued = [IssuedWork(7, 5_000, 9_000, Moment(1, 50)), IssuedWork(7, 20_000, 30_000, Moment(1, 500))]
-    moments = [Moment(7, 4_500), Moment(7, 8_000), Moment(7, 15_000), Moment(7, 25_000), Moment(1, 60), Moment(2, 60)]
-    assert region_names(regions, issued, moments) == ["r", "r", "", "", "r", ""]
+    threads, starts = numpy.array([7, 7, 7, 7, 1, 2]), numpy.array([4_500, 8_000, 15_000, 25_000, 60, 60])
+    codes, names = region_codes(regions, issued, threads, starts)
+    assert [names[code] for code in codes] == ["r", "r", None, None, "r", None]
 
 
 def test_a_thread_serves_one_stream_after_another() -> None:

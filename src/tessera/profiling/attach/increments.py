@@ -18,14 +18,14 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera.profiling import facts, sessions, tracks
-from tessera.profiling.copies import CopyEvent
 from tessera.profiling.issued import IssuedWork, Moment
+from tessera.profiling.noted import NotedEvent
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS, StepFacts
 from tessera.profiling.sessions import Session
 from tessera.profiling.tracks import Service, Track
 
-_EVENTS: Final = ("regions", "marks", "counters", "copies", "issued")
+_EVENTS: Final = ("regions", "marks", "counters", "noted", "issued")
 _COUNTS: Final = ("launched", "overwritten", "unfinished")
 _PLAN: Final = RECORD_FIELDS.index("plan")
 _WORD: Final = numpy.dtype("<i8")
@@ -77,6 +77,7 @@ class Taker:
         rest["plans"] = self._plans({int(number) for number in numpy.unique(rows[:, _PLAN])})
         rest["threads"], rest["services"] = dict(session.thread_names), tracks.known()
         rest["start_ns"], rest["end_ns"] = session.start_ns, session.end_ns or time.monotonic_ns()
+        rest["start_unix_ns"], rest["pid"] = session.start_unix_ns, session.pid
         return Increment(rows, rest)
 
     def _plans(self, numbers: set[int]) -> dict[int, Any]:
@@ -106,7 +107,9 @@ def session_of(
     """A session that has ended, with all that the increments hold."""
     made = Session(activities, shapes, (), observer=True)
     if increments:
-        made.start_ns, made.end_ns = increments[0].rest["start_ns"], increments[-1].rest["end_ns"]
+        first = increments[0].rest
+        made.start_ns, made.end_ns = first["start_ns"], increments[-1].rest["end_ns"]
+        made.start_unix_ns, made.pid = first["start_unix_ns"], first["pid"]
     services: dict[int, list[Service]] = {}
     plans: dict[int, Any] = {}
     for each in increments:
@@ -119,7 +122,7 @@ def session_of(
         made.regions += [RegionEvent(*event) for event in rest["regions"]]
         made.marks += [tuple(event) for event in rest["marks"]]
         made.counters += [tuple(event) for event in rest["counters"]]
-        made.copies += [CopyEvent(*event) for event in rest["copies"]]
+        made.noted += [NotedEvent(*event) for event in rest["noted"]]
         made.issued += [
             IssuedWork(thread, begin, end, Moment(*issued)) for thread, begin, end, issued in rest["issued"]
         ]
@@ -140,4 +143,8 @@ def _services(served: list[Any]) -> list[Service]:
 
 
 def _step(values: dict[str, Any]) -> StepFacts:
-    return StepFacts(**values | {"fused": tuple(values["fused"]), "shapes": tuple(map(tuple, values["shapes"]))})
+    return StepFacts(
+        **values
+        | {name: tuple(values[name]) for name in ("fused", "rewrites")}
+        | {"shapes": tuple(map(tuple, values["shapes"]))}
+    )

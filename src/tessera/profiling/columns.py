@@ -1,0 +1,219 @@
+"""What a session recorded as columns: native records and what Python noted, joined with what the compiler said.
+
+Only columns that have values are made; `table.complete` adds the others when somebody reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy
+import polars
+from numpy.typing import NDArray
+
+from tessera.profiling import tracks
+from tessera.profiling.issued import IssuedWork, region_codes
+from tessera.profiling.noted import NotedEvent
+from tessera.profiling.recording import Recording, rank
+from tessera.profiling.regions import RegionEvent
+from tessera.profiling.schema import CAPABILITIES, RECORD_FIELDS, StepFacts
+from tessera.profiling.table import COLUMNS, Trace, complete, given
+from tessera.profiling.tracks import Service
+
+_PLACE: Final = {name: place for place, name in enumerate(RECORD_FIELDS)}
+
+Integers = NDArray[numpy.int64]
+
+
+def trace_of(recording: Recording) -> Trace:
+    """All events, by start, with what a file says of them."""
+    events = events_of(recording)
+    constant = {"rank": rank(), "pid": recording.pid, "device": "cpu"}
+    filled = [
+        (polars.col(name).fill_null(value) if name in events.columns else polars.lit(value, COLUMNS[name])).alias(name)
+        for name, value in constant.items()
+    ]
+    held = {*events.columns, *constant}
+    reasons = {**CAPABILITIES, **recording.capability}
+    absent = {name: reasons[name] for name in COLUMNS if name in reasons and name not in held}
+    return Trace(complete(events.lazy().with_columns(filled), held), recording.metadata(), absent)
+
+
+def events_of(recording: Recording) -> polars.DataFrame:
+    """All events by start, the outer before the inner, with those columns that have values."""
+    around = Surroundings(recording.regions, recording.issued, recording.services)
+    zero = recording.start_ns
+    rows = recording.kernel_rows()
+    measured = kernels(rows, zero, around, recording.step_facts, shapes=recording.record_shapes)
+    others = [
+        regions(recording.regions, zero),
+        marks(recording.marks, zero),
+        counters(recording.counters, zero),
+        noted(list(recording.noted), zero, around),
+    ]
+    filled = [part for part in others if len(part)]
+    if not filled:
+        return measured
+    order = ["start_ns", "dur_ns"]
+    return polars.concat([measured, *filled], how="diagonal").sort(order, descending=[False, True], maintain_order=True)
+
+
+class Surroundings:
+    """Where and for whom threads worked: their streams, and the regions that asked for the work."""
+
+    def __init__(
+        self, regions: Sequence[RegionEvent], issued: Iterable[IssuedWork], services: Mapping[int, Sequence[Service]]
+    ) -> None:
+        self._regions, self._issued, self._services = regions, list(issued), services
+
+    def columns(self, threads: Integers, starts: Integers) -> dict[str, Any]:
+        """`region`, `stream_id` and `stream_name` of events that began on these threads at these instants."""
+        codes, names = region_codes(self._regions, self._issued, threads, starts)
+        found = {"region": labels(names, codes)} if len(names) > 1 else {}
+        return found | self._streams(threads, starts)
+
+    def _streams(self, threads: Integers, starts: Integers) -> dict[str, Any]:
+        served = [tracks.PROGRAM]
+        codes = numpy.zeros(len(starts), numpy.uint32)
+        for thread, services in self._services.items():
+            mine = threads == thread
+            if not mine.any():
+                continue
+            code = numpy.arange(len(services) + 1) + len(served) - 1
+            code[0] = 0
+            served += [service.track for service in services]
+            begins = numpy.array([service.start_ns for service in services])
+            codes[mine] = code[numpy.searchsorted(begins, starts[mine], side="right")]
+        numbers = numpy.array([track.stream_id for track in served], numpy.int32)
+        if len(served) == 1:
+            return {"stream_id": numbers[codes]}
+        return {"stream_id": numbers[codes], "stream_name": labels([track.name or None for track in served], codes)}
+
+
+def noted(events: Sequence[NotedEvent], zero_ns: int, surroundings: Surroundings) -> polars.DataFrame:
+    """Events that Python code noted."""
+    threads = numpy.array([each.thread for each in events], numpy.int64)
+    starts = numpy.array([each.start_ns for each in events], numpy.int64)
+    told = {name for each in events for name in each.columns}
+    return given(
+        {
+            "kind": [each.kind for each in events],
+            "kernel_name": [each.name for each in events],
+            "start_ns": starts - zero_ns,
+            "dur_ns": [each.end_ns - each.start_ns for each in events],
+            "thread_id": threads,
+            **surroundings.columns(threads, starts),
+            **{name: [each.columns.get(name) for each in events] for name in COLUMNS if name in told},
+        }
+    )
+
+
+def labels(names: Sequence[str | None], codes: NDArray[Any]) -> polars.Series:
+    """A column of text, by the place of each row's text in `names`."""
+    return polars.Series(names, dtype=polars.Categorical()).gather(codes)
+
+
+def kernels(
+    rows: Integers,
+    zero_ns: int,
+    surroundings: Surroundings,
+    facts: Callable[[int, int], StepFacts],
+    *,
+    shapes: bool,
+) -> polars.DataFrame:
+    """The kernels of native records, times in nanoseconds of `time.monotonic_ns`. `start_ns` counts from `zero_ns`;
+    `facts` says what is known of a step of a plan; without `shapes` they are left out.
+    """
+    start, plan, step, thread = (rows[:, _PLACE[name]] for name in ("start", "plan", "step", "thread"))
+    pairs, codes = distinct(plan, step)
+    known = _facts_table([facts(*pair) for pair in pairs], shapes=shapes)[codes]
+    measured = given(
+        {
+            "kind": polars.repeat("kernel", len(rows), eager=True),
+            "start_ns": start - zero_ns,
+            "dur_ns": rows[:, _PLACE["end"]] - start,
+            "thread_id": thread,
+            "plan_id": plan,
+            "step_id": step,
+            "workers": rows[:, _PLACE["workers"]],
+            **surroundings.columns(thread, start),
+        }
+    )
+    return polars.concat([measured, known], how="horizontal")
+
+
+def distinct(plan: Integers, step: Integers) -> tuple[list[tuple[int, int]], NDArray[numpy.uint32]]:
+    """The pairs (plan, step) that occur, and the place of each row's pair among them."""
+    if not len(plan):
+        return [], numpy.empty(0, numpy.uint32)
+    width, low = int(step.max()) + 1, int(plan.min())
+    key = (plan - low) * width + step
+    if (size := int(key.max()) + 1) <= 4 * len(key) + 4096:  # no sorting: numbers of plans are small and dense
+        occurs = numpy.zeros(size, bool)
+        occurs[key] = True
+        place = numpy.cumsum(occurs, dtype=numpy.uint32) - 1
+        keys, codes = numpy.flatnonzero(occurs), place[key].astype(numpy.uint32)
+    else:
+        keys, inverse = numpy.unique(key, return_inverse=True)
+        codes = inverse.astype(numpy.uint32)
+    return [(int(each) // width + low, int(each) % width) for each in keys], codes
+
+
+def _facts_table(facts: Sequence[StepFacts], *, shapes: bool) -> polars.DataFrame:
+    """One row for each step."""
+    return given(
+        {
+            "kernel_name": [each.kernel_name for each in facts],
+            "operator": [each.operator for each in facts],
+            "flops": [each.flops for each in facts],
+            "bytes": [each.bytes for each in facts],
+            "dtype": [each.dtype or None for each in facts],
+            "schedule": [each.schedule or None for each in facts],
+            "fused": ["+".join(each.fused) or None for each in facts],
+            "rewrites": [",".join(each.rewrites) or None for each in facts],
+            "backend": [each.backend or None for each in facts],
+            **({"shapes": [json.dumps(each.shapes, separators=(",", ":")) for each in facts]} if shapes else {}),
+        }
+    )
+
+
+def regions(events: Sequence[RegionEvent], zero_ns: int) -> polars.DataFrame:
+    """The regions that have ended."""
+    return given(
+        {
+            "kind": polars.repeat("region", len(events), eager=True),
+            "kernel_name": [each.name for each in events],
+            "start_ns": [each.start_ns - zero_ns for each in events],
+            "dur_ns": [each.end_ns - each.start_ns for each in events],
+            "thread_id": [each.thread for each in events],
+        }
+    )
+
+
+def marks(events: Sequence[tuple[int, str, int]], zero_ns: int) -> polars.DataFrame:
+    """Instants that the program named: (time, name, thread)."""
+    return given(
+        {
+            "kind": polars.repeat("mark", len(events), eager=True),
+            "kernel_name": [name for _, name, _ in events],
+            "start_ns": [instant - zero_ns for instant, _, _ in events],
+            "dur_ns": polars.repeat(0, len(events), eager=True),
+            "thread_id": [thread for _, _, thread in events],
+        }
+    )
+
+
+def counters(events: Sequence[tuple[int, str, float, str]], zero_ns: int) -> polars.DataFrame:
+    """Values that the program gave: (time, name, value, unit)."""
+    return given(
+        {
+            "kind": polars.repeat("counter", len(events), eager=True),
+            "kernel_name": [name for _, name, _, _ in events],
+            "start_ns": [instant - zero_ns for instant, _, _, _ in events],
+            "dur_ns": polars.repeat(0, len(events), eager=True),
+            "value": [value for _, _, value, _ in events],
+            "unit": [unit or None for _, _, _, unit in events],
+        }
+    )

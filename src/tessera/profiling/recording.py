@@ -1,0 +1,198 @@
+"""What a session holds: native records as they were drained, what Python noted around them, and both as columns."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy
+from numpy.typing import NDArray
+
+from tessera import files
+from tessera.profiling import facts, tracks
+from tessera.profiling.issued import IssuedWork
+from tessera.profiling.noted import NotedEvent
+from tessera.profiling.recorder import Drained
+from tessera.profiling.regions import RegionEvent
+from tessera.profiling.schema import FORMAT_VERSION, RECORD_FIELDS, RECORD_WORDS, Record, StepFacts
+from tessera.profiling.tracks import Service
+
+if TYPE_CHECKING:
+    from tessera.profiling.table import Trace
+
+_START: Final = RECORD_FIELDS.index("start")
+_PLAN: Final = RECORD_FIELDS.index("plan")
+_THREAD: Final = RECORD_FIELDS.index("thread")
+
+
+class Recording:
+    """The events of one session. Instants are nanoseconds of `time.monotonic_ns`."""
+
+    def __init__(self, *, record_shapes: bool = False) -> None:
+        self.pid = os.getpid()
+        self.start_ns = 0
+        self.start_unix_ns = 0
+        """The same instant on the clock of the wall, to within what the two readings lie apart."""
+        self.end_ns: int | None = None
+        self.clock_offset_ns: int | None = None
+        """What to add to this clock of the wall for that of rank 0, None where nobody compared them."""
+        self.clock_uncertainty_ns: int | None = None
+        self.launched = 0
+        self.recorded = 0
+        """Native records that were taken up."""
+        self.overwritten = 0
+        self.unfinished = 0
+        self.unmeasured: dict[str, int] = {}
+        self.capability: dict[str, str] = {}
+        """Why activities, and columns of the trace, are not recorded."""
+        self.regions: list[RegionEvent] = []
+        self.marks: list[tuple[int, str, int]] = []  # (time, name, thread)
+        self.counters: list[tuple[int, str, float, str]] = []  # (time, name, value, unit)
+        self.noted: list[NotedEvent] = []
+        self.issued: list[IssuedWork] = []
+        self.thread_names: dict[int, str] = {}
+        """The names of threads whose work is recorded, also of those that have ended since."""
+        self.plans: dict[int, facts.Expression] = {}
+        """What the plans that ran compute, by number, once the session has ended."""
+        self.record_shapes = record_shapes
+        self._services: Mapping[int, Sequence[Service]] | None = None
+        self._batches: list[NDArray[numpy.int64]] = []
+        self._facts: dict[int, Sequence[StepFacts]] = {}
+
+    @property
+    def dropped(self) -> int:
+        """Kernels that ran and are not among the records; `launched == recorded + dropped`. Those of GPUs are among
+        them: `unmeasured` counts them by device.
+        """
+        return self.overwritten + self.unfinished + sum(self.unmeasured.values())
+
+    def dropped_reasons(self) -> dict[str, int]:
+        """Why kernels are not among the records, and how many."""
+        unmeasured = {f"not measured on {device}": kernels for device, kernels in self.unmeasured.items()}
+        return {"overwritten": self.overwritten, "unfinished": self.unfinished, **unmeasured}
+
+    def take(self, drained: Drained) -> None:
+        """Adds what the ring gave. Called for active sessions by `sessions.collect`."""
+        self.launched += drained.launched
+        self.overwritten += drained.overwritten
+        self.unfinished += drained.unfinished
+        self.recorded += len(drained.records)
+        if len(drained.records):
+            self._batches.append(drained.records)
+            self._name_threads(set(drained.records[:, _THREAD].tolist()))
+
+    def _name_threads(self, threads: set[int]) -> None:
+        unnamed = threads - self.thread_names.keys()
+        if unnamed:
+            self.thread_names = tracks.names(unnamed) | self.thread_names
+
+    def keep_facts(self) -> None:
+        """Reads the facts of every plan that ran, which may go with their plans after the session, and what threads
+        did.
+        """
+        self._services = tracks.known()
+        self._name_threads({each.thread for each in self.regions} | {each.thread for each in self.noted})
+        for batch in self._batches:
+            for plan_id in set(batch[:, _PLAN].tolist()) - self._facts.keys():
+                self._facts[plan_id] = facts.of_plan(plan_id)
+        self.plans = facts.expressions(self._facts)
+
+    def plan_facts(self, plan_id: int) -> Sequence[StepFacts]:
+        """What the compiler said about all steps of a plan."""
+        steps = self._facts.get(plan_id)
+        if steps is None:
+            steps = self._facts[plan_id] = facts.of_plan(plan_id)
+        return steps
+
+    def step_facts(self, plan_id: int, step_id: int) -> StepFacts:
+        """What the compiler said about a step."""
+        return facts.choose(self.plan_facts(plan_id), plan_id, step_id)
+
+    def kernel_rows(self) -> NDArray[numpy.int64]:
+        """The native records in order of their start; columns as in `schema.RECORD_FIELDS`, times in nanoseconds of
+        `time.monotonic_ns`.
+        """
+        rows = self._rows()
+        starts = rows[:, _START]
+        if not bool((starts[1:] >= starts[:-1]).all()):
+            rows = rows[numpy.argsort(starts, kind="stable")]
+        return rows
+
+    def _rows(self) -> NDArray[numpy.int64]:
+        rows: NDArray[numpy.int64] = numpy.concatenate([numpy.empty((0, RECORD_WORDS), numpy.int64), *self._batches])
+        return rows
+
+    def take_rows(self) -> NDArray[numpy.int64]:
+        """The native records since the last call, which are then held no more."""
+        rows = self._rows()
+        self._batches.clear()
+        return rows
+
+    def adopt(
+        self,
+        batches: Sequence[NDArray[numpy.int64]],
+        steps: Mapping[int, Sequence[StepFacts]],
+        plans: Mapping[int, facts.Expression],
+        services: Mapping[int, list[Service]],
+    ) -> None:
+        """Takes over what a session of another process recorded: native records, the facts of its plans, what they
+        compute, and what its threads did.
+        """
+        self._batches.extend(batches)
+        self.recorded += sum(len(batch) for batch in batches)
+        self._facts.update(steps)
+        self.plans.update(plans)
+        self._services = dict(services)
+
+    def trace(self) -> Trace:
+        """All events as columns (`table.COLUMNS`), by start, with what a file says of them."""
+        from tessera.profiling.columns import trace_of
+
+        return trace_of(self)
+
+    def metadata(self) -> dict[str, Any]:
+        """What a trace says of the session, as plain JSON."""
+        return {
+            "format": FORMAT_VERSION,
+            "source": "tessera",
+            "launched": self.launched,
+            "recorded": self.recorded,
+            "dropped": self.dropped,
+            "dropped_reasons": self.dropped_reasons(),
+            "start_unix_ns": self.start_unix_ns,
+            "duration_ns": None if self.end_ns is None else self.end_ns - self.start_ns,
+            "ranks": {str(rank()): self._own_rank()},
+            "thread_names": {str(thread): name for thread, name in self.thread_names.items()},
+            "plans": {str(number): tell() for number, tell in self._expressions().items()},
+        }
+
+    def _own_rank(self) -> dict[str, Any]:
+        own = {"host": files.host_name(), "pid": self.pid, "start_unix_ns": self.start_unix_ns}
+        return own | {"clock_offset_ns": self.clock_offset_ns, "uncertainty_ns": self.clock_uncertainty_ns}
+
+    def records(self) -> list[Record]:
+        """All events in order of their start, in the portable schema: kernels, copies, collectives, operators, regions,
+        marks, counters and samples.
+        """
+        from tessera.profiling import columns, records
+
+        return records.of_events(columns.events_of(self))
+
+    @property
+    def services(self) -> Mapping[int, Sequence[Service]]:
+        """What threads served, so far or while the session was on."""
+        return tracks.known() if self._services is None else self._services
+
+    def _expressions(self) -> Mapping[int, facts.Expression]:
+        ran = {plan for batch in self._batches for plan in set(batch[:, _PLAN].tolist())}
+        return {**facts.expressions(ran - self.plans.keys()), **self.plans}
+
+
+def rank() -> int:
+    """This process's rank in torch.distributed's default group, 0 without one."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0
+    return int(distributed.get_rank())

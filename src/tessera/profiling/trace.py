@@ -1,0 +1,120 @@
+"""Reading traces: of one process from a file in any format, or of several ranks from a folder.
+
+A format is a module of `profiling/readers/` with `matches(path) -> bool` and `read(path) -> Trace`; adding one is
+adding that file. Modules without `matches` are parts of others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import polars
+
+from tessera.errors import ProfileError
+from tessera.profiling import readers
+from tessera.profiling.table import Trace
+
+
+class Reader(Protocol):
+    """A module that reads one format."""
+
+    def matches(self, path: Path) -> bool:
+        """Whether a file has the format, by its first bytes; never raises because of what stands in it."""
+
+    def read(self, path: Path) -> Trace:
+        """The trace in a file. Raises ProfileError for one that is damaged."""
+
+
+@cache
+def _readers() -> Sequence[Reader]:
+    names = sorted(module.name for module in pkgutil.iter_modules(readers.__path__))
+    modules = [importlib.import_module(f"{readers.__name__}.{name}") for name in names]
+    return [cast(Reader, module) for module in modules if hasattr(module, "matches")]
+
+
+def read(path: str | Path) -> Trace:
+    """The trace in a file, or those of several ranks in a folder as one: by their clocks, each rank with a number.
+
+    Raises ProfileError (E_PROFILE) where there is no such file, nobody knows its format, or it is damaged.
+    """
+    place = Path(path)
+    if place.is_dir():
+        return _joined([_read_file(file) for file in _files(place)])
+    if not place.exists():
+        raise ProfileError(f"there is no {place}", hints=["profile.parquet(path) writes traces"])
+    return _read_file(place)
+
+
+def _read_file(path: Path) -> Trace:
+    reader = _reader_of(path)
+    if reader is None:
+        known = ", ".join(getattr(each, "__name__", "").rpartition(".")[2] for each in _readers())
+        raise ProfileError(f"{path} is in no format that is known", hints=[f"known are {known}"])
+    return reader.read(path)
+
+
+def _reader_of(path: Path) -> Reader | None:
+    return next((reader for reader in _readers() if reader.matches(path)), None)
+
+
+def _files(folder: Path) -> list[Path]:
+    found = [path for path in sorted(folder.iterdir()) if path.is_file() and _reader_of(path) is not None]
+    if not found:
+        raise ProfileError(f"{folder} has no traces in it", hints=["give the folder in which each rank wrote its file"])
+    return found
+
+
+def _joined(traces: Sequence[Trace]) -> Trace:
+    """Traces of several processes as one. Starts count from the start of the first to begin."""
+    ranks = _renumbered(traces)
+    zeros = [_zero_ns(next(iter(own.values()))) for own in ranks]
+    known = [zero for zero in zeros if zero is not None]
+    first = min(known) if len(known) == len(zeros) else None
+    parts = []
+    for trace, own, zero in zip(traces, ranks, zeros, strict=True):
+        shift = 0 if first is None or zero is None else zero - first
+        number = polars.lit(int(next(iter(own))), polars.Int32) if len(own) == 1 else polars.col("rank")
+        parts.append(trace.events.with_columns(polars.col("start_ns") + shift, number.alias("rank")))
+    sums = {name: sum(trace.metadata.get(name, 0) for trace in traces) for name in ("launched", "recorded", "dropped")}
+    metadata = {
+        **traces[0].metadata,
+        **sums,
+        "dropped_reasons": _added(trace.metadata.get("dropped_reasons", {}) for trace in traces),
+        "ranks": {number: told for own in ranks for number, told in own.items()},
+        "thread_names": {
+            thread: name for trace in traces for thread, name in trace.metadata.get("thread_names", {}).items()
+        },
+        "aligned": first is not None,
+    }
+    lacking = set.intersection(*[set(trace.capability) for trace in traces])
+    capability = {name: why for name, why in traces[0].capability.items() if name in lacking}
+    return Trace(polars.concat(parts).sort("start_ns", maintain_order=True), metadata, capability)
+
+
+def _renumbered(traces: Sequence[Trace]) -> list[dict[str, dict[str, Any]]]:
+    """The ranks of each trace. Where two say that they are the same rank, all are numbered in order of their files."""
+    told = [dict(trace.metadata.get("ranks") or {"0": {}}) for trace in traces]
+    numbers = [number for own in told for number in own]
+    if len(set(numbers)) == len(numbers):
+        return told
+    counter: Iterator[int] = iter(range(len(numbers)))
+    return [{str(next(counter)): about for about in own.values()} for own in told]
+
+
+def _zero_ns(rank: dict[str, Any]) -> int | None:
+    """The trace's zero on the clock of rank 0, as far as that is known."""
+    start = rank.get("start_unix_ns")
+    return None if start is None else int(start) + int(rank.get("clock_offset_ns") or 0)
+
+
+def _added(counts: Iterator[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for own in counts:
+        for reason, count in own.items():
+            total[reason] = total.get(reason, 0) + count
+    return total

@@ -1,0 +1,95 @@
+"""Parquet files: what is written is what is read, whole or not at all; folders of ranks."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import polars
+import pytest
+
+from tessera import profile
+from tessera.errors import ProfileError
+from tessera.profiling import parquet, trace
+from tessera.profiling.schema import FORMAT_VERSION
+from tessera.profiling.table import Trace, frame
+from tests.unit.profiling.support import run, two_step_plan
+
+
+def one(rank: int, start_unix_ns: int | None, *starts: int) -> Trace:
+    """A trace of kernels of one rank."""
+    events = frame({"kind": ["kernel"] * len(starts), "start_ns": list(starts), "rank": [rank] * len(starts)})
+    about = {"ranks": {str(rank): {"start_unix_ns": start_unix_ns}}, "launched": len(starts), "recorded": len(starts)}
+    return Trace(events.lazy(), {**about, "dropped_reasons": {"overwritten": 1}}, {"power_w": "no sensor", "unit": "-"})
+
+
+def test_what_the_exporter_wrote_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    with profile.session(record_shapes=True, exporters=[profile.parquet(path)]) as session, profile.region("r"):
+        run(two_step_plan(), 5)
+    written = session.trace()
+    found = trace.read(path)
+    assert found.events.collect().equals(written.events.collect())
+    assert (found.metadata, found.capability) == (written.metadata, written.capability)
+
+
+def test_any_reader_of_parquet_sees_the_columns(tmp_path: Path) -> None:
+    parquet.write(one(0, None, 5, 9), tmp_path / "x.parquet")
+    assert polars.read_parquet(tmp_path / "x.parquet")["start_ns"].to_list() == [5, 9]
+
+
+def test_a_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "here" / "x.parquet"
+    with pytest.raises(ProfileError, match="could not be written"):
+        parquet.write(one(0, None, 1), path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("keep", [4, 100, 900])
+def test_a_damaged_file_is_refused(tmp_path: Path, keep: int) -> None:
+    path = parquet.write(one(0, None, *range(100)), tmp_path / "x.parquet")
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ProfileError, match=r"x\.parquet is no whole Parquet file"):
+        trace.read(path)
+
+
+def test_parquet_of_others_is_refused(tmp_path: Path) -> None:
+    polars.DataFrame({"a": [1]}).write_parquet(tmp_path / "x.parquet")
+    with pytest.raises(ProfileError, match="no trace of Tessera"):
+        trace.read(tmp_path / "x.parquet")
+
+
+def test_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "FORMAT_VERSION", FORMAT_VERSION + 1)
+    path = parquet.write(one(0, None, 1), tmp_path / "x.parquet")
+    monkeypatch.undo()
+    with pytest.raises(ProfileError, match=f"has format {FORMAT_VERSION + 1}"):
+        trace.read(path)
+
+
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing")
+    for name, says in (("notes.txt", "no format"), ("none", "there is no"), (".", "no traces")):
+        with pytest.raises(ProfileError, match=says):
+            trace.read(tmp_path / name)
+
+
+def test_a_folder_of_ranks_is_one_trace_on_one_clock(tmp_path: Path) -> None:
+    parquet.write(one(0, 1_000_000, 10, 30), tmp_path / "a.parquet")
+    parquet.write(one(1, 1_000_015, 5, 6), tmp_path / "b.parquet")
+    joined = trace.read(tmp_path)
+    events = joined.events.collect()
+    assert events.select("start_ns", "rank").rows() == [(10, 0), (20, 1), (21, 1), (30, 0)]
+    assert joined.metadata["launched"] == 4
+    assert joined.metadata["dropped_reasons"] == {"overwritten": 2}
+    assert set(joined.metadata["ranks"]) == {"0", "1"}
+    assert joined.metadata["aligned"]
+    assert joined.capability == {"power_w": "no sensor", "unit": "-"}
+
+
+def test_files_that_claim_one_rank_are_numbered(tmp_path: Path) -> None:
+    parquet.write(one(0, None, 1), tmp_path / "a.parquet")
+    shutil.copy(tmp_path / "a.parquet", tmp_path / "b.parquet")
+    joined = trace.read(tmp_path)
+    assert joined.events.collect()["rank"].to_list() == [0, 1]
+    assert not joined.metadata["aligned"]
