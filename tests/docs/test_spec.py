@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import Tensor, autotune, dist, grad, memcpy, op, profile, schedule, stream
+from tessera import Tensor, autotune, dist, grad, graph, memcpy, op, profile, schedule, stream
 from tessera.compiler.inspection import choices_of
 from tests.docs.snippets import SPEC, run_all, snippets
 
@@ -198,6 +198,20 @@ def test_7_4_a_convolution_with_a_large_window_is_a_product_of_spectra() -> None
     assert "ifft . pointwise_mul . fft" in result.inspect("rewrites").splitlines()[0]
     expected = torch.nn.functional.conv2d(x.double(), w.double(), padding=15)
     torch.testing.assert_close(result.torch().double(), expected, atol=1e-3, rtol=1e-3)
+
+
+def test_7_7_a_profile_of_a_step_shows_operators_and_tiles(capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = torch.randn(256, 192), torch.randn(192, 256)
+    q, k, v = (torch.randn(1, 2, 128, 32) for _ in range(3))
+
+    def step_fn() -> None:
+        op.matmul(a, b, tile_shape=(128, 128, 64)).eval()
+        op.flash_attention(q, k, v).eval()
+
+    run_all(PERFORMANCE[3:4], {"graph": graph, "step_fn": step_fn})
+    product, attention = capsys.readouterr().out.splitlines()[:2]
+    assert re.match(r"MatMul\[128x128x64\] +latency=[\d.e+]+µs +occupancy=\d+% +tiles=\d+", product)
+    assert re.match(r"FusedOp\[FlashAttn\] +latency=[\d.e+]+µs +occupancy=\d+% +tiles=\d+", attention)
 
 
 def test_7_4_transforms_are_operators_too() -> None:

@@ -7,8 +7,11 @@ import struct
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy
 import torch
+from numpy.typing import NDArray
 
+from tessera.backend import tile_times
 from tessera.backend.contract import KernelObject, LoadedKernel, Parameter
 from tessera.dtypes import dtype_of
 from tessera.errors import ArgumentError
@@ -20,17 +23,22 @@ _ALIGNMENT = 64
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
-def call(loaded: LoadedKernel, arguments: Sequence[Argument], workers: int = 1) -> None:
-    """Runs all shares of a kernel, one after the other, writing its outputs in place.
+def call(loaded: LoadedKernel, arguments: Sequence[Argument], workers: int = 1) -> NDArray[numpy.int64] | None:
+    """Runs all shares of a kernel, one after the other, writing its outputs in place. Gives what a timed kernel wrote
+    of its tiles, a row for each worker, and None for others.
 
     Raises ArgumentError for arguments that do not fit the kernel's parameters.
     """
     table, descriptors = words_of(loaded.kernel, arguments)
+    times = tile_times.memory(workers) if loaded.kernel.timed else None
+    if times is not None:
+        descriptors = _words([*descriptors, times.ctypes.data])
     memory = ctypes.create_string_buffer(loaded.kernel.workspace_bytes + _ALIGNMENT)
     workspace = -(-ctypes.addressof(memory) // _ALIGNMENT) * _ALIGNMENT
     function = _SIGNATURE(loaded.address)
     for worker in range(workers):
         function(ctypes.addressof(table), ctypes.addressof(descriptors), worker, workers, workspace)
+    return times
 
 
 def words_of(kernel: KernelObject, arguments: Sequence[Argument]) -> tuple[Words, Words]:

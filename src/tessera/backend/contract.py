@@ -49,7 +49,8 @@ class KernelObject:
 
     `code` is a relocatable object whose function `entry` has the kernel ABI. `workspace_bytes` is the scratch memory of
     one worker, 64-byte aligned. `outputs` are the indices of the parameters it writes. `arch` names the CPU it was
-    compiled for and `features` all of that CPU's features, which the CPU it runs on must have.
+    compiled for and `features` all of that CPU's features, which the CPU it runs on must have. A `timed` kernel reads a
+    word behind its descriptors: the address of the memory that `backend/tile_times.py` lays out.
     """
 
     code: bytes
@@ -59,6 +60,7 @@ class KernelObject:
     outputs: tuple[int, ...]
     arch: str
     features: tuple[str, ...]
+    timed: bool = False
 
     def to_bytes(self) -> bytes:
         """A container that describes itself: see `backend.container`."""
@@ -85,6 +87,7 @@ def _from_header(header: Mapping[str, Any], code: bytes) -> KernelObject:
         outputs=tuple(header["outputs"]),
         arch=header["arch"],
         features=tuple(header["features"]),
+        timed=header.get("timed", False),
     )
 
 

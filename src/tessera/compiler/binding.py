@@ -33,10 +33,17 @@ def bind(program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[P
 
     `program` was compiled from the structure's symbolic form.
     """
+    launches, memory = placed(program, order, compiler)
+    return compiler.plan(launches, memory), [launch.choice for launch in kernel_launches(launches)]
+
+
+def placed(
+    program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[Any]
+) -> tuple[Sequence[AnyLaunch], Memory]:
+    """The steps of that plan, and where its tensors lie. Compiles no kernel."""
     binder = _Binder(program, order, compiler)
     binder.place()
-    plan = compiler.plan(binder.launches, binder.memory())
-    return plan, [launch.choice for launch in kernel_launches(binder.launches)]
+    return binder.launches, binder.memory()
 
 
 def launches_of(program: Program, structure: Structure, compiler: PlanCompiler[Any]) -> list[Launch]:

@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera.backend.contract import LoadedKernel
 from tessera.backend.llvm import LLVMBackend, ceilings
 from tessera.backend.llvm.engine import llvm_version
+from tessera.backend.modules import find_kernel
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.attention_parts import in_parts, is_cut
 from tessera.compiler.columns import FEW, FEW_OF_PAIRS
@@ -153,26 +154,40 @@ class KernelCompiler:
 
     def plan(self, launches: Sequence[AnyLaunch], memory: Memory) -> BoundPlan:
         """One native call that runs the launches in order, over one address table."""
+        return self.plan_of([self.step(launch, self.kernel) for launch in launches], launches, memory)
+
+    def plan_of(
+        self,
+        steps: Sequence[Step],
+        launches: Sequence[AnyLaunch],
+        memory: Memory,
+        around: Callable[[Callable[[int], None]], Callable[[int], None]] | None = None,
+    ) -> BoundPlan:
+        """The plan of the launches with these steps; `around` makes of what runs a frame what is called instead."""
         calls = any([not isinstance(launch, Launch) for launch in launches])  # noqa: C419 - on the path of binding
+        run = raising(native.driver().run) if calls else None
         return BoundPlan(
-            steps=[self._step(launch) if isinstance(launch, Launch) else _call_step(launch) for launch in launches],
+            steps=steps,
             slots=memory.slots,
             results=memory.results,
             outputs=memory.outputs,
             arena_bytes=memory.arena_bytes,
             facts=facts_of(launches),
             derived=memory.derived,
-            call=raising(native.driver().run) if calls else None,
+            call=run if around is None else around(run or native.driver().run),
         )
 
-    def _step(self, launch: Launch) -> Step:
+    def step(self, launch: AnyLaunch, kernel_of: Callable[[Choice], Kernel]) -> Step:
+        """The step of a launch, of a kernel that `kernel_of` gives."""
+        if isinstance(launch, LibraryLaunch):
+            return _call_step(launch)
         descriptors: list[int] = []
         for view, words in launch.call.arguments:
             descriptors.append(view.storage.slot)
             if not view.is_scalar:
                 descriptors.append(view.storage.offset + view.offset_bytes)
                 descriptors += words
-        code = self.kernel(launch.choice).code
+        code = kernel_of(launch.choice).code
         return Step(code.loaded, tuple(descriptors), launch.choice.workers, code.workspace_bytes)
 
     def kernel(self, choice: Choice) -> Kernel:
@@ -255,11 +270,15 @@ class KernelCompiler:
             subject.item.variants[subject, schedule] = kernel
         return kernel
 
-    def _code(self, subject: Subject, schedule: Schedule) -> Code:
-        key = recipe(subject.spec, schedule, self.target, llvm_version())
+    def timed(self, choice: Choice) -> Kernel:
+        """The kernel of a choice as a build of its own that times its tiles, and is kept by the caller."""
+        return Kernel(choice.subject, choice.schedule, self._code(choice.subject, choice.schedule, timed=True))
+
+    def _code(self, subject: Subject, schedule: Schedule, timed: bool = False) -> Code:
+        key = recipe(subject.spec, schedule, self.target, llvm_version(), timed)
         code = self._codes.get(key)
         if code is None:
-            stored = self.backend.stored(key, lambda: self.tile_ir(subject, schedule), self.target)
+            stored = self.backend.stored(key, lambda: self.tile_ir(subject, schedule, timed), self.target)
             code = self._codes[key] = Code(self.backend.load(stored), stored.workspace_bytes)
         return code
 
@@ -267,10 +286,13 @@ class KernelCompiler:
         """The kernel that a call under a schedule will launch, compiled before it is bound."""
         return self.compiled(self.blocked(subject, schedule, problem), schedule)
 
-    def tile_ir(self, subject: Subject, schedule: Schedule) -> ModuleOp:
-        """The Tile IR of a subject under a schedule."""
+    def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
+        """The Tile IR of a subject under a schedule, marked as a `timed` build if need be."""
         spec = subject.spec
-        return kernel_family(spec).lower(spec, schedule, self.target)
+        module = kernel_family(spec).lower(spec, schedule, self.target)
+        if timed:
+            find_kernel(module).attributes["timed"] = UnitAttr()
+        return module
 
     # -- schedules ------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 from tessera import forks, settings, target
 from tessera.backend.llvm import LLVMBackend
@@ -127,11 +127,35 @@ def _bind(asked: Structure) -> tuple[Plan, list[Choice]]:
     return (WarmingPlan(plan, tickets, warmup) if tickets else plan), choices
 
 
+class PlanSource(Protocol):
+    """What makes plans in the place of this module."""
+
+    def plan(self, structure: Structure) -> Plan:
+        """The plan of a structure of the CPU under the numerics policy in force."""
+
+
+_timing: PlanSource | None = None
+
+
+def timing() -> PlanSource | None:
+    """What makes plans of timed kernels for the CPU at this time, if anything does."""
+    return _timing
+
+
+def time_with(source: PlanSource | None) -> None:
+    """From now on `source` makes the plans of the CPU; None: this module does again."""
+    global _timing  # noqa: PLW0603 - all threads are timed
+    _timing = source
+
+
 def plan(structure: Structure) -> Plan:
     """The plan of `structure` under the numerics policy in force, bound if need be.
 
     The plan cache is bounded: the plan that was bound longest ago goes first.
     """
+    source = _timing
+    if source is not None and structure.device in (None, CPU):
+        return source.plan(structure)
     policy = current_policy()
     with _lock:
         known = _bound.get((structure, policy))

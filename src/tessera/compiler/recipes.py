@@ -20,12 +20,12 @@ from tessera.target import Target
 _APART = frozenset(("name", "arguments", "outputs", "sibling"))
 
 
-def recipe(spec: Spec, schedule: Schedule, target: Target, llvm_version: str) -> str:
-    """Forty hexadecimal digits, equal where the code is."""
+def recipe(spec: Spec, schedule: Schedule, target: Target, llvm_version: str, timed: bool = False) -> str:
+    """Forty hexadecimal digits, equal where the code is. `timed` code reads clocks around its tiles."""
     digest = hashlib.sha256()
     knobs = (f"{knob}={value!r}" for knob, value in sorted(schedule.items()))
     machine = (target.arch, str(target.vector_bits), str(target.vector_registers), *sorted(target.features))
-    for part in (*_spec(spec), *knobs, *machine, llvm_version, generator_revision()):
+    for part in (*_spec(spec), *knobs, *machine, llvm_version, generator_revision(), *(("timed",) if timed else ())):
         digest.update(part.encode())
         digest.update(b"\0")
     return digest.hexdigest()[:40]

@@ -104,7 +104,7 @@ class KernelOp(IRDLOperation):
     `warps`, `pipeline_depth` (stages of loads in flight), `max_registers` (of one thread) and `accumulators` (buffers
     that a matrix unit's sums take turns in) say how a GPU's compiler is asked to compile it. `divisors`, one per
     argument, promises of each buffer that its address, its run-time strides and its extent along stride 1 are
-    multiples of so many elements.
+    multiples of so many elements. `timed` asks for clock reads around each macro tile (`backend/tile_times.py`).
     """
 
     name = "tessera.tile.kernel"
@@ -115,6 +115,7 @@ class KernelOp(IRDLOperation):
     max_registers = opt_attr_def(IntegerAttr)
     accumulators = opt_attr_def(IntegerAttr)
     divisors = opt_attr_def(DenseArrayBase)
+    timed = opt_attr_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -174,7 +175,7 @@ class ParallelOp(IRDLOperation):
 @irdl_op_definition
 class ForOp(IRDLOperation):
     """`for iv = lo to hi step {step}` with loop-carried values. `warp_specialize` asks for warps of their own for its
-    loads.
+    loads. A turn of a loop marked `macro_tile` is a tile of the schedule, the unit that timed builds time.
     """
 
     name = "tessera.tile.for"
@@ -184,6 +185,7 @@ class ForOp(IRDLOperation):
     step = attr_def(IntegerAttr)
     unroll = opt_attr_def(IntegerAttr)
     warp_specialize = opt_attr_def(UnitAttr)
+    macro_tile = opt_attr_def(UnitAttr)
     body = region_def("single_block")
     final = var_result_def(Attribute)
 

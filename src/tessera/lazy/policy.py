@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 
+from tessera import forks
 from tessera.errors import ArgumentError
 
 Mode: TypeAlias = Literal["fast", "deterministic", "strict"]
@@ -56,26 +57,29 @@ def current_policy() -> Policy:
     return _in_force.get() or _default
 
 
+_lock = forks.lock()
 _asked = False
-_detour = False
+_detours: frozenset[str] = frozenset()
 _plain = True
 """Neither of the two: one look at one variable on the path of every evaluation."""
 
 
 def is_fast() -> bool:
-    """Whether plans bound under `FAST` may be run here without further ado: no other policy is in force, and nothing
-    that a queue still has to do stands in the way. Costs next to nothing while nobody asked for either.
+    """Whether plans bound under `FAST` may be run here without further ado: no other policy is in force, and nobody
+    asked for a detour. Costs next to nothing while that is so everywhere.
     """
-    return _plain or (not _detour and current_policy() == FAST)
+    return _plain or (not _detours and current_policy() == FAST)
 
 
-def take_detour(wanted: bool) -> None:
-    """From now on every evaluation takes the long way, `evaluation.evaluate`, which asks `promise.settle` first; or no
-    more. Streams turn this on while queued work writes to memory of users.
+def take_detour(wanted: bool, reason: str = "queue") -> None:
+    """From now on every evaluation takes the long way, `evaluation.evaluate`, which asks `promise.settle` and then the
+    compiler for a plan; or no more, once nobody has a `reason`. Streams turn this on while queued work writes to memory
+    of users, and timed builds while they stand in for the usual ones.
     """
-    global _detour, _plain  # noqa: PLW0603 - see is_fast
-    _detour = wanted
-    _plain = not _asked and not _detour
+    global _detours, _plain  # noqa: PLW0603 - see is_fast
+    with _lock:
+        _detours = _detours | {reason} if wanted else _detours - {reason}
+        _plain = not _asked and not _detours
 
 
 def set_default_policy(mode: Mode, *, tf32: bool = False) -> None:

@@ -125,14 +125,23 @@ class Clock:
         assert best is not None
         return best[1]
 
-    def to_ns(self, ticks: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
-        """`ticks` on the scale of `time.monotonic_ns`. Waits until 2 ms of clock are there to take the rate from."""
+    def ns_per_tick(self) -> float:
+        """How long a tick is. Waits until 2 ms of clock are there to take the rate from."""
+        return self._rate(self._latest())
+
+    def _latest(self) -> Anchor:
         while time.monotonic_ns() - self._first.monotonic_ns < _CALIBRATION_NS:
             time.sleep(0.0005)
-        last = self._anchor()
-        rate = (last.monotonic_ns - self._first.monotonic_ns) / (last.ticks - self._first.ticks)
+        return self._anchor()
+
+    def _rate(self, last: Anchor) -> float:
+        return (last.monotonic_ns - self._first.monotonic_ns) / (last.ticks - self._first.ticks)
+
+    def to_ns(self, ticks: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+        """`ticks` on the scale of `time.monotonic_ns`. Waits until 2 ms of clock are there to take the rate from."""
+        last = self._latest()
         # Relative to the latest anchor, so that the rate's error does not grow with the age of the process.
-        offset = (ticks - last.ticks).astype(numpy.float64) * rate
+        offset = (ticks - last.ticks).astype(numpy.float64) * self._rate(last)
         result: NDArray[numpy.int64] = numpy.rint(offset).astype(numpy.int64) + last.monotonic_ns
         return result
 
@@ -150,6 +159,13 @@ def provide_clock(read_ticks: Callable[[], int]) -> None:
     """Called by the runtime when it loads the driver: the function that reads the clock of the records."""
     global _clock  # noqa: PLW0603 - the process has one
     _clock = Clock(read_ticks)
+
+
+def ns_per_tick() -> float:
+    """Nanoseconds of a tick of the clock that records are written with."""
+    if _clock is None:
+        raise RuntimeError("no runtime has provided a clock")
+    return _clock.ns_per_tick()
 
 
 def ring() -> Ring:

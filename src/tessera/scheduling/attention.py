@@ -56,7 +56,7 @@ class AttentionNest(ABC):
             bounds = nest.enter_context(builder.parallel(extents, [1] * len(extents), self.split))
             for axis, (lower, upper) in zip(batch, bounds, strict=False):
                 self.at[axis] = nest.enter_context(builder.loop(lower, upper, 1)).index
-            turn = nest.enter_context(builder.loop(*bounds[-1], 1)).index
+            turn = nest.enter_context(builder.loop(*bounds[-1], 1, macro_tile=True)).index
             self.at["q"] = builder.mul(self._visited(turn, blocks), builder.index(self.bm))
             self.block()
 

@@ -132,6 +132,7 @@ class TileBuilder:
         initial: Sequence[SSAValue] = (),
         unroll: int = 1,
         warp_specialize: bool = False,
+        macro_tile: bool = False,
     ) -> Iterator[Loop]:
         """A counted loop; set `loop.yielded` inside when there are carried values, read `loop.results` after."""
         types = [value.type for value in initial]
@@ -145,6 +146,8 @@ class TileBuilder:
             attributes["unroll"] = IntegerAttr(unroll, i64)
         if warp_specialize:
             attributes["warp_specialize"] = UnitAttr()
+        if macro_tile:
+            attributes["macro_tile"] = UnitAttr()
         operation = tile.ForOp.create(
             operands=[lower, upper, *initial], result_types=types, attributes=attributes, regions=[Region(body)]
         )

@@ -133,7 +133,7 @@ class _ContractionLowering:
     ) -> None:
         builder = self.builder
         b = self._stage_b(pc, depth, jc, width) if self.pack_b else Operand(self.spec.b, self.element, None, 0)
-        with builder.loop(*rows, self.mc) as ic:
+        with builder.loop(*rows, self.mc, macro_tile=True) as ic:
             height = builder.minimum(builder.index(self.mc), builder.sub(rows[1], ic.index))
             in_place = Operand(self.spec.a, self.element, None, 0)
             a = self._stage_a(ic.index, height, pc, depth) if self.pack_a else in_place

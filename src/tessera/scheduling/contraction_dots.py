@@ -55,21 +55,28 @@ class DotsLowering:
 
     def _batch(self, level: int, bounds: Sequence[tuple[SSAValue, SSAValue]]) -> None:
         if level == len(self.spec.batch):
-            self._tiled(*bounds[-1], self.nr, self._columns)
+            self._tiled(*bounds[-1], self.nr, self._columns, macro_tile=True)
             return
         with self.builder.loop(*bounds[level], 1) as loop:
             self.at[self.spec.batch[level]] = loop.index
             self._batch(level + 1, bounds)
 
-    def _tiled(self, lower: SSAValue, upper: SSAValue, size: int, body: Callable[[SSAValue, int], None]) -> None:
+    def _tiled(
+        self,
+        lower: SSAValue,
+        upper: SSAValue,
+        size: int,
+        body: Callable[[SSAValue, int], None],
+        macro_tile: bool = False,
+    ) -> None:
         """`body(position, size)` for whole tiles, and then for single elements."""
         builder, step = self.builder, self.builder.index(size)
         count = builder.floor_div(builder.sub(upper, lower), step)
         whole = builder.add(lower, builder.mul(count, step))
-        with builder.loop(lower, whole, size) as loop:
+        with builder.loop(lower, whole, size, macro_tile=macro_tile) as loop:
             body(loop.index, size)
         if size > 1:
-            with builder.loop(whole, upper, 1) as loop:
+            with builder.loop(whole, upper, 1, macro_tile=macro_tile) as loop:
                 body(loop.index, 1)
 
     def _columns(self, n: SSAValue, nr: int) -> None:

@@ -101,15 +101,16 @@ class _ConvolutionLowering:
                 for axis, (lower, upper) in zip(spec.batch, batch, strict=True):
                     self.at[axis] = nest.enter_context(builder.loop(lower, upper, 1)).index
                 y = nest.enter_context(self._blocks(top, bottom, by))
-                x = nest.enter_context(self._blocks(left, right, bx))
+                x = nest.enter_context(self._blocks(left, right, bx, macro_tile=True))
                 rows, columns = builder.minimum(by, builder.sub(bottom, y)), builder.minimum(bx, builder.sub(right, x))
                 self._block(Block(y, x, rows, columns, line), channels)
 
     @contextmanager
-    def _blocks(self, lower: SSAValue, upper: SSAValue, size: SSAValue) -> Iterator[SSAValue]:
+    def _blocks(self, lower: SSAValue, upper: SSAValue, size: SSAValue, macro_tile: bool = False) -> Iterator[SSAValue]:
         """A loop over blocks along one side of the results: where each begins."""
         builder = self.builder
-        with builder.loop(builder.index(0), ceil_div(builder, builder.sub(upper, lower), size), 1) as loop:
+        count = ceil_div(builder, builder.sub(upper, lower), size)
+        with builder.loop(builder.index(0), count, 1, macro_tile=macro_tile) as loop:
             yield builder.add(lower, builder.mul(loop.index, size))
 
     def _extent(self, axis: str) -> SSAValue:

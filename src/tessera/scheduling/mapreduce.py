@@ -130,12 +130,12 @@ class _MapReduceLowering:
     ) -> None:
         builder, spec = self.builder, self.spec
         if level < len(spec.outer):
-            axis = spec.outer[level]
-            with builder.loop(*bounds[axis], 1) as loop, self.writer.inside({axis: loop.index}, {}):
+            axis, is_row = spec.outer[level], self.by_rows and level + 1 == len(spec.outer)
+            with builder.loop(*bounds[axis], 1, macro_tile=is_row) as loop, self.writer.inside({axis: loop.index}, {}):
                 self._outer(level + 1, bounds, grid)
         elif self.by_rows:
             if "" in bounds:  # one row in all: the grid has a single step, which some workers do not get
-                with builder.loop(*bounds[""], 1):
+                with builder.loop(*bounds[""], 1, macro_tile=True):
                     self._row()
             else:
                 self._row()
@@ -148,9 +148,9 @@ class _MapReduceLowering:
         builder = self.builder
         whole = builder.floor_div(builder.sub(upper, lower), builder.index(self.width))
         middle = builder.add(lower, builder.mul(whole, builder.index(self.width)))
-        with builder.loop(lower, middle, self.width) as loop:
+        with builder.loop(lower, middle, self.width, macro_tile=True) as loop:
             yield loop.index, self.width, True
-        with builder.loop(middle, upper, self.lanes) as loop:
+        with builder.loop(middle, upper, self.lanes, macro_tile=True) as loop:
             yield loop.index, self.lanes, False
 
     @contextmanager

@@ -130,13 +130,16 @@ class _PackingLowering:
     def _panel_by_panel(self, columns: tuple[SSAValue, SSAValue], at: dict[str, SSAValue]) -> None:
         """Rows that lie along K: tiles that are transposed in registers follow each other in a panel."""
         builder = self.builder
-        with builder.loop(*columns, self.width) as n, builder.loop(builder.index(0), self.depth, self.rows) as k:
+        with (
+            builder.loop(*columns, self.width, macro_tile=True) as n,
+            builder.loop(builder.index(0), self.depth, self.rows) as k,
+        ):
             self._pack(n.index, k.index, at)
 
     def _strip_by_strip(self, columns: tuple[SSAValue, SSAValue], at: dict[str, SSAValue]) -> None:
         """A few rows at a time, side by side into all panels: reading and writing are sequential then."""
         builder, step = self.builder, self.strip * self.group
-        with builder.loop(builder.index(0), self.depth, step) as strips:
+        with builder.loop(builder.index(0), self.depth, step, macro_tile=True) as strips:
             end = builder.minimum(builder.add(strips.index, builder.index(step)), self.depth)
             with builder.loop(*columns, self.width) as n, builder.loop(strips.index, end, self.group) as k:
                 self._pack(n.index, k.index, at)

@@ -88,7 +88,7 @@ class _TransposedMap:
             is_whole = builder.minimum(builder.maximum(builder.sub(rows[1], last), builder.index(0)), builder.index(1))
             middle = builder.add(lower, builder.mul(whole, is_whole))
             for start, end, inside in ((lower, middle, True), (middle, upper, False)):
-                with builder.loop(start, end, width) as loop:
+                with builder.loop(start, end, width, macro_tile=True) as loop:
                     position = {self.rows: block.index, self.columns: loop.index}
                     with self.writer.inside(position, dict.fromkeys(position, inside)):
                         for output in self.spec.outputs:

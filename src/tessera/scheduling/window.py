@@ -92,7 +92,7 @@ class _WindowLowering:
         with builder.loop(*share, self.block_rows) as rows:
             last_row = builder.minimum(builder.add(rows.index, builder.index(self.block_rows)), share[1])
             last_lane = self.extents[self.spec.lanes]
-            with builder.loop(builder.index(0), last_lane, self.block_lanes) as lanes:
+            with builder.loop(builder.index(0), last_lane, self.block_lanes, macro_tile=True) as lanes:
                 end = builder.minimum(builder.add(lanes.index, builder.index(self.block_lanes)), last_lane)
                 yield (rows.index, last_row), (lanes.index, end)
 
@@ -184,7 +184,7 @@ class _WindowLowering:
         for inside, lanes in ((True, whole), (False, (whole[1], self.extents[self.spec.lanes]))):
             with (
                 builder.loop(*lanes, self.block_lanes) as channels,
-                builder.loop(zero, self.extents["x"], self.block_rows) as columns,
+                builder.loop(zero, self.extents["x"], self.block_rows, macro_tile=True) as columns,
             ):
                 end = builder.minimum(builder.add(columns.index, builder.index(self.block_rows)), self.extents["x"])
                 with buffer.strips(share, (columns.index, end), channels.index, inside) as y:

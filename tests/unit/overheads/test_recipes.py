@@ -42,9 +42,9 @@ class SpiedCompiler(KernelCompiler):
         super().__init__(target.detect(), LLVMBackend(ObjectCache(folder)))
         self.built = 0
 
-    def tile_ir(self, subject: Subject, schedule: Schedule) -> ModuleOp:
+    def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
         self.built += 1
-        return super().tile_ir(subject, schedule)
+        return super().tile_ir(subject, schedule, timed)
 
 
 def fresh_program(tensor: Tensor) -> Program:

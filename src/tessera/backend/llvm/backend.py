@@ -98,6 +98,7 @@ def _compile(module: ModuleOp, target: Target) -> KernelObject:
         outputs=kernel.outputs,
         arch=target.arch,
         features=tuple(sorted(target.features)),
+        timed=kernel.timed,
     )
 
 

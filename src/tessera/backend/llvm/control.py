@@ -90,7 +90,7 @@ def _counted(
         current: Sequence[Value] = rebuild(generator, values, names)
         for copy in range(copies):
             generator.define(block.args, [iv.plus(copy * step), *current])
-            current = generator.run(block)
+            current = generator.timed(block) if op.macro_tile is not None else generator.run(block)
         return [operand for _, operand in flatten(generator, current)]
 
     carried = flatten(generator, values)
@@ -135,11 +135,16 @@ def _parallel(generator: Generator, op: tile.ParallelOp) -> Sequence[Value]:
 
     def body() -> list[str]:
         generator.define(op.body.block.args, [bound for pair in bounds for bound in pair])
-        generator.run(op.body.block)
+        is_tile = generator.tile_clock is not None and not _has_macro_tiles(op)  # a worker's share, where no loop is
+        (generator.timed if is_tile else generator.run)(op.body.block)
         return []
 
     emitter.branch(emitter.both(*(emitter.below(lower, upper) for lower, upper in bounds)), body)
     return ()
+
+
+def _has_macro_tiles(op: tile.ParallelOp) -> bool:
+    return any(isinstance(inner, tile.ForOp) and inner.macro_tile is not None for inner in op.walk())
 
 
 def _share(emitter: Emitter, length: Index, step: int) -> tuple[Index, Index]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from string import Template
 
+from tessera.backend.llvm.tile_clock import clock_function
+
 _TEAM = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
@@ -192,8 +194,6 @@ done:
 def driver_text(*, openmp: bool, machine: str) -> str:
     """The driver's module. `openmp`: start teams through `GOMP_parallel`, else run shares one after the other.
 
-    `machine` is the architecture's name as `platform.machine()` gives it. x86 reads the time stamp counter; on arm64
-    the cycle counter is closed to programs, and the steady counter is the one that user code may read.
+    `machine` is the architecture's name as `platform.machine()` gives it.
     """
-    clock = "@llvm.readcyclecounter" if machine in ("x86_64", "AMD64") else "@llvm.readsteadycounter"
-    return _DRIVER.substitute(clock=clock, team=_TEAM if openmp else _NO_TEAM)
+    return _DRIVER.substitute(clock=clock_function(machine), team=_TEAM if openmp else _NO_TEAM)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.tile_clock import TileClock
 from tessera.backend.llvm.values import Buffer, Index, PairTile, Streamed, Tile, Value, split_columns, vector_type
 from tessera.errors import CompileError
 
@@ -24,6 +25,7 @@ class Generator:
         self.handlers = handlers
         self.workspace_bytes = 0
         self.streamed: list[Streamed] = []  # rows of neighbouring stores, to be stored past the caches
+        self.tile_clock: TileClock | None = None  # in timed builds
         self.streams = False  # whether a store went past the caches, which a fence must follow
         self._bounce: tuple[int, int] | None = None  # offset, size
         self._values: dict[SSAValue, Value] = {}
@@ -102,6 +104,15 @@ class Generator:
         return self._bounce[0]
 
     # -- the walk -----------------------------------------------------------------------------------------------------
+
+    def timed(self, block: Block) -> list[Value]:
+        """`run`, of a block that is a macro tile: timed, where the kernel is."""
+        if self.tile_clock is None:
+            return self.run(block)
+        start = self.tile_clock.read()
+        values = self.run(block)
+        self.tile_clock.finish(start)
+        return values
 
     def run(self, block: Block) -> list[Value]:
         """Writes the operations of a block; gives back what its terminator's operands stand for."""

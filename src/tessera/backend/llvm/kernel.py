@@ -16,6 +16,7 @@ from tessera.backend.llvm.generator import Generator
 from tessera.backend.llvm.matrix import MATRIX
 from tessera.backend.llvm.memory import MEMORY, static_strides
 from tessera.backend.llvm.staging import STAGING
+from tessera.backend.llvm.tile_clock import TileClock
 from tessera.backend.llvm.tiles import TILES
 from tessera.backend.llvm.values import I1, Buffer, Element, Index, Tile, Value, constant_index, element_of
 from tessera.backend.modules import find_kernel
@@ -36,6 +37,7 @@ class KernelText:
     workspace_bytes: int
     parameters: tuple[Parameter, ...]
     outputs: tuple[int, ...]
+    timed: bool
 
 
 def generate(module: ModuleOp, target: Target) -> KernelText:
@@ -45,7 +47,12 @@ def generate(module: ModuleOp, target: Target) -> KernelText:
     emitter = Emitter(target, declarations)
     generator = Generator(emitter, _HANDLERS)
     block = kernel.body.block
+    parameters = tuple(parameter(argument.type) for argument in block.args)
     generator.define(block.args, _arguments(emitter, [argument.type for argument in block.args]))
+    if kernel.timed is not None:
+        words = sum(described.descriptor_words for described in parameters)
+        memory = emitter.emit(f"inttoptr i64 {_word(emitter, '%descriptors', words)} to ptr")
+        generator.tile_clock = TileClock(emitter, memory)
     generator.run(block)
     if generator.streams:
         _order_streams(emitter)
@@ -54,8 +61,9 @@ def generate(module: ModuleOp, target: Target) -> KernelText:
         text=_module_text(kernel.sym_name.data, emitter, declarations),
         entry=kernel.sym_name.data,
         workspace_bytes=generator.workspace_bytes,
-        parameters=tuple(parameter(argument.type) for argument in block.args),
+        parameters=parameters,
         outputs=tile.integers(kernel.outputs),
+        timed=kernel.timed is not None,
     )
 
 

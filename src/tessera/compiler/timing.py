@@ -1,0 +1,115 @@
+"""Timed builds: while a `Timing` is on, what is evaluated on CPUs runs as plans of kernels that time their tiles.
+
+The usual plans and their objects stay as they are, and are used again afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import numpy
+
+from tessera import forks
+from tessera.backend.calling import call
+from tessera.backend.tile_times import HEADER_WORDS
+from tessera.compiler import pipeline
+from tessera.compiler.binding import placed
+from tessera.compiler.launches import Launch
+from tessera.ir.parsing import parse
+from tessera.lazy.policy import Policy, current_policy, take_detour
+from tessera.lazy.structure import Plan, Structure
+from tessera.profiling import recorder
+from tessera.profiling.tiles import ClockCost, TileTimes, collecting
+from tessera.runtime import native
+from tessera.runtime.plan import BoundPlan
+
+_EMPTY_TILES = """
+"tessera.tile.kernel"() ({
+^bb0(%count: index):
+  "tessera.tile.parallel"(%count) ({
+  ^bb0(%lower: index, %upper: index):
+    "tessera.tile.for"(%lower, %upper) ({
+    ^bb0(%tile: index):
+      "tessera.tile.yield"() : () -> ()
+    }) {step = 1 : i64, macro_tile} : (index, index) -> ()
+  }) {steps = array<i64: 1>, split = 0 : i64} : (index) -> ()
+}) {sym_name = "empty_tiles", outputs = array<i64>, timed} : () -> ()
+"""
+_MEASURED = 50_000
+
+
+class Timing:
+    """The timed plans of one profile. `tiles` has, for each by its number, what each step's tiles took; None for the
+    steps that have none: calls of libraries.
+    """
+
+    def __init__(self) -> None:
+        self.tiles: dict[int, list[TileTimes | None]] = {}
+        self._plans: dict[tuple[Structure, Policy], BoundPlan] = {}
+        self._lock = forks.lock()
+
+    def plan(self, structure: Structure) -> Plan:
+        """The timed plan of a structure of the CPU under the numerics policy in force, bound if need be."""
+        key = structure, current_policy()
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = self._plans[key] = self._bind(structure)
+            return plan
+
+    def forget(self) -> None:
+        """Forgets what tiles took so far, not the plans."""
+        for steps in self.tiles.values():
+            for each in steps:
+                if each is not None:
+                    each.forget()
+
+    def _bind(self, asked: Structure) -> BoundPlan:
+        structure = pipeline.as_planned(asked).structure
+        order = structure.post_order()
+        compiler = pipeline.kernel_compiler()
+        launches, memory = placed(pipeline.program_of(structure, order), order, compiler)
+        steps, tiles = [], []
+        for launch in launches:
+            step = compiler.step(launch, compiler.timed)
+            times = TileTimes(step.workers) if isinstance(launch, Launch) else None
+            if times is not None:
+                step = step._replace(descriptors=(*step.descriptors, times.address))
+            steps.append(step)
+            tiles.append(times)
+        written = [times for times in tiles if times is not None]
+        plan = compiler.plan_of(steps, launches, memory, lambda run: collecting(run, written))
+        self.tiles[plan.number] = tiles
+        return plan
+
+
+@contextmanager
+def timed_builds() -> Iterator[Timing]:
+    """Timed builds for all threads until the block ends; inside another such block, for this one's `Timing` alone."""
+    outer, inner = pipeline.timing(), Timing()
+    pipeline.time_with(inner)
+    take_detour(True, "timed builds")
+    try:
+        yield inner
+    finally:
+        pipeline.time_with(outer)
+        take_detour(outer is not None, "timed builds")
+
+
+@cache
+def clock_cost() -> ClockCost:
+    """What timing a tile costs on this machine, measured with tiles that do nothing."""
+    compiler = pipeline.kernel_compiler()
+    native.driver()  # which provides the clock
+    loaded = compiler.backend.load(compiler.backend.compile(parse(_EMPTY_TILES), compiler.target))
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        times = call(loaded, [_MEASURED])
+        best = min(best, (time.perf_counter() - start) / _MEASURED)
+    assert times is not None
+    inside = float(numpy.median(times[0, HEADER_WORDS:])) * recorder.ns_per_tick()
+    return ClockCost(inside_ns=inside, whole_ns=max(best * 1e9, inside))

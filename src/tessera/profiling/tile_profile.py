@@ -1,0 +1,180 @@
+"""Operators and tiles of a profile: what `graph.profile` measured, as rows, as a table and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+import numpy
+
+from tessera.profiling.labels import kernel_label
+from tessera.profiling.schema import Record
+from tessera.profiling.tiles import ClockCost, TileTimes
+
+if TYPE_CHECKING:
+    import polars
+
+NO_TILES: Final = "a call of a library: its tiles are not Tessera's to time"
+NOT_TIMED: Final = "the kernel ran as a build that does not time its tiles"
+NO_WORK: Final = "the kernel had no tile to compute"
+LOST_RECORDS: Final = "some calls of the kernel were dropped from the profile: raise TESSERA_PROFILE_RECORDS"
+NOT_COLLECTIVE: Final = "the row is no collective"
+
+MOST_CLOCK_PCT: Final = 10.0
+"""Where reading clocks makes up more of a tile's time, its line says so."""
+
+StepTiles = Mapping[int, Sequence[TileTimes | None]]
+"""By a plan's number, what the tiles of each of its steps took; None for calls of libraries."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileRow:
+    """All calls of one kernel, or of one collective. What nobody knows is None; `unavailable` says why, by field.
+
+    `latency_us` is the median time of a tile, or of a call where `tiles` is None; `fastest_us` and `slowest_us` go with
+    it. `tiles` is how many a call computes, on all workers. `call_us` is the mean time of a call. `occupancy_pct` is
+    the share of its workers' time in calls that they spent in tiles, 0-100: the rest is waiting for each other, packing
+    that workers share, and starting. `clock_pct` is the share of tiles' time that reading the clock took, 0-100.
+    """
+
+    label: str
+    operator: str
+    kernel_name: str
+    calls: int
+    call_us: float
+    latency_us: float
+    fastest_us: float
+    slowest_us: float
+    tiles: int | None = None
+    occupancy_pct: float | None = None
+    clock_pct: float | None = None
+    bandwidth_gbps: float | None = None
+    workers: int = 1
+    dtype: str = ""
+    schedule: str = ""
+    fused: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TileProfile:
+    """What `graph.profile` gives: `rows` in the order in which operators first ran, and what timing a tile costs.
+    `notes` say what is not in the rows. Printing it shows the text.
+    """
+
+    rows: tuple[TileRow, ...]
+    clock: ClockCost
+    notes: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> polars.DataFrame:
+        """The rows as a table: one column a field, but for `unavailable`."""
+        import polars
+
+        columns = [name for name in TileRow.__dataclass_fields__ if name != "unavailable"]
+        rows = [asdict(row) for row in self.rows]
+        types = dict.fromkeys(("occupancy_pct", "clock_pct", "bandwidth_gbps"), polars.Float64())
+        return polars.DataFrame(
+            {name: [row[name] for row in rows] for name in columns},
+            schema_overrides={**types, "tiles": polars.Int64(), "rewrites": polars.List(polars.String)},
+        )
+
+    def __str__(self) -> str:
+        lines = _aligned([[row.label, *_figures(row)] for row in self.rows]) or ["nothing ran"]
+        if any(row.tiles for row in self.rows):
+            whole, inside = f"{self.clock.whole_ns:.0f} ns", f"{self.clock.inside_ns:.0f} ns"
+            lines += ["", f"reading the clock takes {whole} a tile, of which its latency contains {inside}"]
+        return "\n".join([*lines, *self.notes])
+
+
+def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_per_tick: float) -> tuple[TileRow, ...]:
+    """The rows of a session's records, in order of each one's first. Kernels are one where operator, dtype, schedule,
+    shapes and workers are.
+    """
+    alike: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        if record.kind == "kernel":
+            key: tuple[object, ...] = (record.fused or record.operator, record.dtype, record.schedule, record.shapes)
+            alike.setdefault((*key, record.workers, record.backend), []).append(record)
+    return tuple(_kernel_row(each, tiles, clock, ns_per_tick) for each in alike.values())
+
+
+def _kernel_row(records: Sequence[Record], tiles: StepTiles, clock: ClockCost, ns_per_tick: float) -> TileRow:
+    first = records[0]
+    steps = dict.fromkeys((record.plan_id, record.step_id) for record in records)
+    known = [tiles[plan][step] if plan in tiles and step < len(tiles[plan]) else None for plan, step in steps]
+    times = [each for each in known if each is not None]
+    taken = [record.duration_us for record in records]
+    count = sum(each.count for each in times)
+    why = NO_TILES if first.backend == "library" else NOT_TIMED if len(times) < len(known) else "" if count else NO_WORK
+    label = kernel_label(first.fused or (first.operator,), first.schedule)
+    unavailable = {"bandwidth_gbps": NOT_COLLECTIVE}
+    whole = TileRow(
+        label=label,
+        operator=first.operator,
+        kernel_name=first.kernel_name,
+        calls=len(records),
+        call_us=sum(taken) / len(taken),
+        latency_us=float(numpy.median(taken)),
+        fastest_us=min(taken),
+        slowest_us=max(taken),
+        workers=first.workers,
+        dtype=first.dtype,
+        schedule=first.schedule,
+        fused=first.fused,
+        shapes=first.shapes,
+        unavailable=unavailable,
+    )
+    if why:
+        unavailable |= dict.fromkeys(("tiles", "occupancy_pct", "clock_pct"), why)
+        return whole
+    us_per_tick = ns_per_tick / 1000
+    total_us = us_per_tick * sum(each.total for each in times)
+    calls = sum(each.calls for each in times)
+    occupancy_pct = None
+    if calls == len(records):
+        occupancy_pct = min(100.0, 100 * total_us / max(first.workers * sum(taken), 1e-3))
+    else:
+        unavailable["occupancy_pct"] = LOST_RECORDS
+    return replace(
+        whole,
+        latency_us=us_per_tick * float(numpy.median(numpy.concatenate([each.durations() for each in times]))),
+        fastest_us=us_per_tick * min(each.shortest for each in times if each.shortest is not None),
+        slowest_us=us_per_tick * max(each.longest for each in times),
+        tiles=round(count / calls),
+        occupancy_pct=occupancy_pct,
+        clock_pct=min(100.0, 100 * count * clock.inside_ns / 1000 / max(total_us, 1e-3)),
+    )
+
+
+def _figures(row: TileRow) -> list[str]:
+    figures = [f"latency={_short(row.latency_us)}µs"]
+    if row.bandwidth_gbps is not None:
+        big = row.bandwidth_gbps >= 1000
+        figures.append(
+            f"bandwidth={_short(row.bandwidth_gbps / 1000)}TB/s"
+            if big
+            else f"bandwidth={_short(row.bandwidth_gbps)}GB/s"
+        )
+    if row.occupancy_pct is not None:
+        figures.append(f"occupancy={row.occupancy_pct:.0f}%")
+    if row.tiles is not None:
+        figures.append(f"tiles={row.tiles}")
+    if row.clock_pct is not None and row.clock_pct > MOST_CLOCK_PCT:
+        figures.append(f"clock={row.clock_pct:.0f}%")
+    return figures
+
+
+def _short(value: float) -> str:
+    """Two significant digits or more."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip_longest(*lines, fillvalue="")]
+    padded = ["   ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)) for line in lines]
+    return [line.rstrip() for line in padded]

@@ -1,0 +1,83 @@
+"""What timed kernels say of their tiles, collected after each call of a plan and summed up over calls."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from tessera.backend import tile_times
+from tessera.backend.tile_times import CAPACITY, COUNT, HEADER_WORDS, LONGEST, SHORTEST, TOTAL
+
+
+class ClockCost(NamedTuple):
+    """Nanoseconds that timing a tile takes: as far as they count as the tile's own time, and in all."""
+
+    inside_ns: float
+    whole_ns: float
+
+
+HELD: Final = 32
+"""Calls of a step whose single durations are kept; older ones are counted and summed all the same."""
+
+
+class TileTimes:
+    """The tiles of one step of a plan; durations are in ticks of the clock of records."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._memory = tile_times.memory(workers)
+        self._held: deque[NDArray[numpy.int64]] = deque(maxlen=HELD)
+        self.forget()
+
+    @property
+    def address(self) -> int:
+        """Where the kernel writes: memory for `workers` workers, kept as long as this object is."""
+        return int(self._memory.ctypes.data)
+
+    def forget(self) -> None:
+        """Begins anew."""
+        tile_times.clear(self._memory)
+        self._held.clear()
+        self.calls = self.count = self.total = self.longest = 0
+        self.shortest: int | None = None
+
+    def collect(self) -> None:
+        """Takes what the call of the step that has just ended wrote."""
+        header = self._memory[:, :HEADER_WORDS]
+        counts = header[:, COUNT]
+        self.calls += 1
+        self.count += int(counts.sum())
+        self.total += int(header[:, TOTAL].sum())
+        self.longest = max(self.longest, int(header[:, LONGEST].max()))
+        if counts.any():
+            shortest = int(header[:, SHORTEST].min())
+            self.shortest = shortest if self.shortest is None else min(self.shortest, shortest)
+        written = zip(self._memory, counts.tolist(), strict=True)
+        self._held.append(
+            numpy.concatenate([row[HEADER_WORDS : HEADER_WORDS + min(count, CAPACITY)] for row, count in written])
+        )
+        tile_times.clear(self._memory)
+
+    def durations(self) -> NDArray[numpy.int64]:
+        """The single durations that are held, in no order: of every worker's last `CAPACITY` tiles in the last `HELD`
+        calls.
+        """
+        return numpy.concatenate([numpy.empty(0, numpy.int64), *self._held])
+
+
+def collecting(run: Callable[[int], None], steps: Sequence[TileTimes]) -> Callable[[int], None]:
+    """What runs a frame of a plan, and then collects from its timed steps. Calls take turns: they share the memory."""
+    turn = threading.Lock()
+
+    def timed(frame: int) -> None:
+        with turn:
+            run(frame)
+            for each in steps:
+                each.collect()
+
+    return timed
