@@ -15,6 +15,7 @@ from __future__ import annotations
 from tessera.compiler.tracing import kernel
 from tessera.doors.arithmetic import add, clamp, div, maximum, minimum, mul, pow, sub, where
 from tessera.doors.attention import flash_attention
+from tessera.doors.collectives import all_reduce
 from tessera.doors.comparisons import eq, ge, gt, le, logical_and, logical_not, logical_or, lt, ne
 from tessera.doors.convolution import conv2d
 from tessera.doors.einsum import einsum
@@ -92,6 +93,7 @@ __all__ = [
     "abs",
     "add",
     "all",
+    "all_reduce",
     "any",
     "arange",
     "argmax",

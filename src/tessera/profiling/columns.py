@@ -14,6 +14,7 @@ import polars
 from numpy.typing import NDArray
 
 from tessera.profiling import tracks
+from tessera.profiling.analyses.sweep import with_overlap
 from tessera.profiling.issued import IssuedWork, region_codes
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recording import Recording, rank
@@ -57,7 +58,8 @@ def events_of(recording: Recording) -> polars.DataFrame:
     if not filled:
         return measured
     order = ["start_ns", "dur_ns"]
-    return polars.concat([measured, *filled], how="diagonal").sort(order, descending=[False, True], maintain_order=True)
+    events = polars.concat([measured, *filled], how="diagonal")
+    return with_overlap(events.sort(order, descending=[False, True], maintain_order=True))
 
 
 class Surroundings:

@@ -11,7 +11,7 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera import files
-from tessera.profiling import facts, tracks
+from tessera.profiling import clock_sync, facts, tracks
 from tessera.profiling.issued import IssuedWork
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recorder import Drained
@@ -98,6 +98,7 @@ class Recording:
             for plan_id in set(batch[:, _PLAN].tolist()) - self._facts.keys():
                 self._facts[plan_id] = facts.of_plan(plan_id)
         self.plans = facts.expressions(self._facts)
+        self.clock_offset_ns, self.clock_uncertainty_ns = clock_sync.told(self.start_ns, self.start_unix_ns)
 
     def plan_facts(self, plan_id: int) -> Sequence[StepFacts]:
         """What the compiler said about all steps of a plan."""

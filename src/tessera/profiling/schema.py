@@ -49,7 +49,7 @@ CAPABILITIES: Final[dict[str, str]] = {
     "memcpy_gbps": NOT_A_COPY,
     "collective_type": NOT_COLLECTIVE,
     "collective_bytes": NOT_COLLECTIVE,
-    "collective_algorithm": NOT_COLLECTIVE,
+    "collective_algorithm": f"{NOT_COLLECTIVE}, or torch.distributed does not tell what its backend chose",
     "collective_overlap_pct": NOT_COLLECTIVE,
     "power_w": NO_SENSORS,
     "temp_c": NO_SENSORS,

@@ -28,7 +28,7 @@ ACTIVITIES: Final = {
     "cpu": None,
     "gpu": "durations of kernels on GPUs are not measured yet: what was launched there is counted",
     "memcpy": None,
-    "collective": "this process takes part in no collectives",
+    "collective": None,
     "power": "power and temperature are not read on CPUs",
 }
 """What can be asked for, and why what is not recorded is not."""

@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tessera.errors import ArgumentError
-from tessera.profiling import table
+from tessera.profiling import table, trace
+from tessera.profiling.recording import Recording
 from tessera.profiling.table import KINDS, Trace
 
-Source: TypeAlias = str | Path | Trace
+Source: TypeAlias = str | Path | Trace | Recording
 
 
 def open_trace(source: Source) -> Trace:
-    """The trace that a user means. Raises ArgumentError for a file that is none."""
+    """The trace that a user means. Raises ProfileError or ArgumentError for a file that is none."""
     if isinstance(source, Trace):
         return source
-    return _chrome(Path(source))
+    if isinstance(source, Recording):
+        return source.trace()
+    path = Path(source)
+    return _chrome(path) if path.suffix == ".json" else trace.read(path)
 
 
 def _chrome(path: Path) -> Trace:

@@ -129,3 +129,18 @@ def _batches(events: polars.LazyFrame) -> Iterator[tuple[int, Instants, Instants
         for (rank,), part in batch.group_by("rank", maintain_order=True):
             assert isinstance(rank, int)
             yield rank, part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
+
+
+def with_overlap(events: polars.DataFrame) -> polars.DataFrame:
+    """The events of one rank, with `collective_overlap_pct` of collectives: the share of their time in which a kernel
+    ran.
+    """
+    lasts = events["dur_ns"] > 0
+    asked = events.filter(lasts & (events["kind"] == "collective"))
+    if asked.is_empty():
+        return events
+    intervals = asked.select("start_ns", rank=0, end_ns=col("start_ns") + col("dur_ns"))
+    covered, _ = overlaps(events.lazy().filter(lasts & (col("kind") == "kernel")).with_columns(rank=0), intervals)
+    pct = numpy.full(len(events), numpy.nan, numpy.float32)
+    pct[(lasts & (events["kind"] == "collective")).to_numpy()] = 100 * covered / asked["dur_ns"].to_numpy()
+    return events.with_columns(collective_overlap_pct=polars.Series(pct, nan_to_null=True))
