@@ -30,7 +30,7 @@ SHORTEST_MS: Final = 1.0
 """Below it the readings themselves would take more than a tenth of a processor."""
 
 
-_IDLE_SHARE: Final = 1000
+_IDLE_SHARE: Final = 200
 """How much longer than a spaced reading took the next one is away at least."""
 
 

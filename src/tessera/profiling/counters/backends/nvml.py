@@ -1,0 +1,168 @@
+"""Sensors of NVIDIA GPUs through NVML (`nvidia-ml-py`): power, heat, clocks, throttling, links, and on Hopper GPM.
+
+Source: NVML API reference; constants are those of nvml.h.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tessera.profiling.counters.gpu_sensors import (
+    LibraryRefusal,
+    Opened,
+    Reading,
+    capabilities_of,
+    load,
+    open_of,
+    variable_of,
+    visible,
+)
+from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
+
+_THROTTLING: Final = {
+    1: "user clocks",
+    2: "power",
+    3: "hardware",
+    4: "sync boost",
+    5: "thermal",
+    6: "thermal (hardware)",
+    7: "power brake",
+    8: "display clocks",
+    10: "reliability",
+}
+"""Bits of `nvmlClocksEventReasons`; bit 0, an idle GPU, is no throttling."""
+
+_ALL_LINKS: Final = 0xFFFFFFFF
+_COUNTERS: Final = {
+    "pcie_tx": (197, 0, 1),  # NVML_FI_DEV_PCIE_COUNT_TX_BYTES
+    "pcie_rx": (198, 0, 1),
+    "nvlink_tx": (138, _ALL_LINKS, 1024),  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, KiB
+    "nvlink_rx": (139, _ALL_LINKS, 1024),
+}
+"""Field number, scope and bytes a count of cumulative traffic."""
+
+_UNITS: Final = {
+    "power_w": "W",
+    "temp_c": "C",
+    "throttle_reason": "",
+    "sm_clock_mhz": "MHz",
+    "memory_clock_mhz": "MHz",
+    "gpu_util_pct": "%",
+    "memory_util_pct": "%",
+    "device_memory_bytes": "B",
+    "process_device_memory_bytes": "B",
+    "pcie_tx": "B/s",
+    "pcie_rx": "B/s",
+    "nvlink_tx": "B/s",
+    "nvlink_rx": "B/s",
+    "rail_voltage_v": "V",
+}
+
+_VALUE_KINDS: Final = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+_RAILS: Final = Capability("V", "NVML gives no voltages of rails")
+
+
+def _simple(nvml: Any, handle: Any, device: str) -> list[Reading]:
+    """One reading for each call that gives one or two plain numbers."""
+
+    def one(name: str, unit: str, call: Callable[[], Any], scale: float = 1.0) -> Reading:
+        return Reading((Field(name, unit, device, scale=scale),), lambda: (float(call()),))
+
+    def utilization() -> Sequence[float]:
+        rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+        return rates.gpu, rates.memory
+
+    throttle = Field("throttle_reason", "", device, bits=_THROTTLING)
+    shares = Field("gpu_util_pct", "%", device), Field("memory_util_pct", "%", device)
+    return [
+        one("power_w", "W", lambda: nvml.nvmlDeviceGetPowerUsage(handle), 1e-3),
+        one("temp_c", "C", lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+        one("sm_clock_mhz", "MHz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+        one("memory_clock_mhz", "MHz", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+        one("device_memory_bytes", "B", lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used),
+        Reading((throttle,), lambda: (float(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),)),
+        Reading(shares, utilization),
+    ]
+
+
+def _counter(nvml: Any, handle: Any, device: str, name: str) -> Reading:
+    number, scope, worth = _COUNTERS[name]
+
+    def read() -> Sequence[float]:
+        (value,) = nvml.nvmlDeviceGetFieldValues(handle, [(number, scope)])
+        if value.nvmlReturn != nvml.NVML_SUCCESS:
+            raise nvml.NVMLError(value.nvmlReturn)
+        return (float(getattr(value.value, _VALUE_KINDS[value.valueType])) * worth,)
+
+    return Reading((Field(name, "B/s", device, cumulative=True),), read)
+
+
+def _process(nvml: Any, handle: Any, device: str, pid: int) -> Reading:
+    """Device memory of the subject; NaN while it uses none."""
+
+    def read() -> Sequence[float]:
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        used = next((each.usedGpuMemory for each in running if each.pid == pid), None)
+        return (math.nan if used is None else float(used),)
+
+    return Reading((Field("process_device_memory_bytes", "B", device),), read)
+
+
+@dataclass(frozen=True)
+class NvmlBackend:
+    """Power, temperature, clocks, throttle reasons, utilization, memory and links of the GPUs that the subject sees."""
+
+    module: str = "pynvml"
+    name: str = "nvml"
+    activities: frozenset[str] = frozenset({"gpu", "power"})
+    units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))
+
+    def begin(self, subject: Subject) -> Opened:
+        """Starts NVML."""
+        nvml = started(self.module)
+        try:
+            readings = [
+                reading
+                for handle, device in devices(nvml, subject)
+                for reading in (
+                    *_simple(nvml, handle, device),
+                    *(_counter(nvml, handle, device, name) for name in _COUNTERS),
+                    _process(nvml, handle, device, subject.pid),
+                )
+            ]
+        except nvml.NVMLError as error:
+            nvml.nvmlShutdown()
+            raise LibraryRefusal(f"NVML: {error}") from error
+        return Opened(readings, (nvml.NVMLError,), nvml.nvmlShutdown, {"rail_voltage_v": _RAILS})
+
+    def capabilities(self, subject: Subject) -> Mapping[str, Capability]:
+        return capabilities_of(self, subject)
+
+    def open(self, subject: Subject) -> Sequence[Sampler]:
+        return open_of(self, subject, 20.0)  # the driver renews most of it less often
+
+
+def started(module: str) -> Any:
+    """NVML, initialized; end it with `nvmlShutdown`. Raises LibraryRefusal."""
+    nvml = load(module, "tessera[nvidia]")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        remedy = "install the NVIDIA driver; in a container, run it with --gpus and the utility capability"
+        raise LibraryRefusal(f"NVML: {error}", remedy) from error
+    return nvml
+
+
+def devices(nvml: Any, subject: Subject) -> list[tuple[Any, str]]:
+    """Handle and name ("cuda:0") of every GPU that the subject sees."""
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    numbers = visible(
+        variable_of(subject, "CUDA_VISIBLE_DEVICES"), [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    )
+    return [(handles[index], f"cuda:{number}") for index, number in numbers.items()]
+
+
+BACKEND = NvmlBackend()

@@ -1,0 +1,179 @@
+"""What the adapters to vendors' libraries share: import on demand, readings tried once, samplers of those that work."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
+
+UNREADABLE: Final[tuple[type[Exception], ...]] = (ValueError, TypeError, KeyError, AttributeError, OSError)
+"""What a binding raises, apart from its own errors, where its library or driver is older than it."""
+_UNLOADABLE: Final = (ImportError, RuntimeError, *UNREADABLE)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One call of a library, and the fields that it gives, in order."""
+
+    fields: tuple[Field, ...]
+    call: Callable[[], Sequence[float]]
+
+
+@dataclass
+class Opened:
+    """A library at work: what to read, its own kinds of errors, how to end."""
+
+    readings: list[Reading]
+    errors: tuple[type[Exception], ...]
+    close: Callable[[], None]
+    refused: dict[str, Capability] = field(default_factory=dict)
+    """Fields that the library is known not to give here, such as counters that newer devices have."""
+
+
+class LibraryRefusal(Exception):  # noqa: N818 - it becomes a capability
+    """The library is not there or does not start: the reason, and what to do."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.capability = reason, remedy
+
+
+def load(module: str, extra: str) -> Any:
+    """A vendor's Python binding. Raises LibraryRefusal, also where the binding fails because its library is missing, as
+    those of AMD and Intel do on import.
+    """
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # amdsmi prints where it looked
+            return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise LibraryRefusal(f"{module} does not load: {error}") from error
+        raise LibraryRefusal(f"{module} is not installed", f"python -m pip install '{extra}'") from None
+    except _UNLOADABLE as error:
+        raise LibraryRefusal(
+            f"{module} does not load: {error}", "install the vendor's driver and its library"
+        ) from error
+
+
+class ReadingsSampler:
+    """Calls that worked when it was opened. A call that fails later gives NaN for that time."""
+
+    def __init__(self, opened: Opened, readings: Sequence[Reading], min_interval_ms: float) -> None:
+        self.fields: Sequence[Field] = [each for reading in readings for each in reading.fields]
+        self.min_interval_ms = min_interval_ms
+        self._opened = opened
+        self._readings = readings
+        self._errors = (*UNREADABLE, *opened.errors)
+
+    def read(self) -> Sequence[float]:
+        values: list[float] = []
+        for reading in self._readings:
+            try:
+                values.extend(reading.call())
+            except self._errors:
+                values.extend([math.nan] * len(reading.fields))
+        return values
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+class VendorAdapter(Protocol):
+    """What one vendor's adapter tells."""
+
+    @property
+    def units(self) -> Mapping[str, str]:
+        """Every field that it knows, and its unit."""
+
+    def begin(self, subject: Subject) -> Opened:
+        """Starts the library. Raises LibraryRefusal."""
+
+
+def working(opened: Opened) -> tuple[list[Reading], dict[str, str]]:
+    """The readings that give numbers now, and the reasons of the others by field."""
+    works: list[Reading] = []
+    refused: dict[str, str] = {}
+    errors = (*UNREADABLE, *opened.errors)
+    for reading in opened.readings:
+        try:
+            values = reading.call()
+        except errors as error:
+            refused |= {each.name: str(error) or type(error).__name__ for each in reading.fields}
+            continue
+        if len(values) == len(reading.fields):
+            works.append(reading)
+    return works, refused
+
+
+def capabilities_of(adapter: VendorAdapter, subject: Subject) -> Mapping[str, Capability]:
+    """Capabilities of all the adapter's fields; one that any device has is available."""
+    try:
+        opened = adapter.begin(subject)
+    except LibraryRefusal as refusal:
+        return {name: Capability(unit, *refusal.capability) for name, unit in adapter.units.items()}
+    try:
+        works, refused = working(opened)
+    finally:
+        opened.close()
+    available = {each.name for reading in works for each in reading.fields}
+    found = {}
+    for name, unit in adapter.units.items():
+        if name in available:
+            found[name] = Capability(unit)
+        else:
+            reason = refused.get(name, "the library gives none of this device")
+            found[name] = opened.refused.get(name, Capability(unit, reason))
+    return found
+
+
+def open_of(adapter: VendorAdapter, subject: Subject, min_interval_ms: float) -> Sequence[Sampler]:
+    """A sampler of all readings that work; none, and the library ended, where there is none."""
+    try:
+        opened = adapter.begin(subject)
+    except LibraryRefusal:
+        return []
+    works, _ = working(opened)
+    if not works:
+        opened.close()
+        return []
+    return [ReadingsSampler(opened, works, min_interval_ms)]
+
+
+def visible(setting: str | None, identifiers: Sequence[str]) -> dict[int, int]:
+    """The program's number of each device, by the library's: what CUDA_VISIBLE_DEVICES or its like leave and order.
+
+    `identifiers` are the devices' UUIDs. A number or name that fits no device hides those after it, as CUDA has it.
+    """
+    if setting is None:
+        return {number: number for number in range(len(identifiers))}
+    found: dict[int, int] = {}
+    for part in filter(None, (part.strip() for part in setting.split(","))):
+        if part.isdigit() and int(part) < len(identifiers):
+            number = int(part)
+        else:
+            fits = [index for index, name in enumerate(identifiers) if not part.isdigit() and name.startswith(part)]
+            if len(fits) != 1:
+                break
+            number = fits[0]
+        found[number] = len(found)
+    return found
+
+
+def variable_of(subject: Subject, name: str) -> str | None:
+    """An environment variable of the subject as it was when it started; None where it is not set or not readable."""
+    if subject.own:
+        return os.environ.get(name)
+    try:
+        entries = Path(f"/proc/{subject.pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    values = (entry.partition(b"=")[2] for entry in entries if entry.startswith(name.encode() + b"="))
+    return next((value.decode(errors="replace") for value in values), None)
