@@ -16,7 +16,7 @@ from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Su
 
 UNREADABLE: Final[tuple[type[Exception], ...]] = (ValueError, TypeError, KeyError, AttributeError, OSError)
 """What a binding raises, apart from its own errors, where its library or driver is older than it."""
-_UNLOADABLE: Final = (ImportError, RuntimeError, *UNREADABLE)
+_UNLOADABLE: Final[tuple[type[Exception], ...]] = (ImportError, RuntimeError, *UNREADABLE)
 
 
 @dataclass(frozen=True)
