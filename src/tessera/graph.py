@@ -47,7 +47,7 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
             for _ in range(steps):
                 step_fn()
     rows = rows_of(measured.records(), timing.tiles, clock, recorder.ns_per_tick())
-    result = TileProfile(rows, clock, _notes(measured.unmeasured))
+    result = TileProfile(rows, clock, (*map(str, timing.rewritten), *_notes(measured.unmeasured)))
     print(result)
     return result
 

@@ -20,6 +20,7 @@ from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
 from tessera.profiling.schema import StepFacts
+from tessera.rewrite.provenance import rules_of_kernel
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
@@ -80,6 +81,7 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         dtype=dtype.name,
         schedule=str(choice.schedule),
         fused=names,
+        rewrites=rules_of_kernel(item.operation),
         shapes=tuple(shape for shape, _ in arrays),
     )
 

@@ -11,6 +11,7 @@ from xdsl.ir import Block, Region, SSAValue
 from tessera.compiler.program import KernelItem, Program, read_program
 from tessera.ir.graph import GraphOperation
 from tessera.rewrite.fusion import UNLIMITED, fuse_function
+from tessera.rewrite.provenance import inherit
 from tessera.rewrite.siblings import TOGETHER
 
 
@@ -62,6 +63,7 @@ def _refused(item: KernelItem, limit: int = UNLIMITED, staged: bool = False, pro
     for operation in operations:
         copy = operation.clone(copies)
         copy.attributes.pop("mapping", None)
+        inherit([copy], [operation])
         block.add_op(copy)
     last = body.last_op
     assert last is not None

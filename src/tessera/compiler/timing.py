@@ -23,6 +23,7 @@ from tessera.lazy.policy import Policy, current_policy, take_detour
 from tessera.lazy.structure import Plan, Structure
 from tessera.profiling import recorder
 from tessera.profiling.tiles import ClockCost, TileTimes, collecting
+from tessera.rewrite.engine import Firing
 from tessera.runtime import native
 from tessera.runtime.plan import BoundPlan
 
@@ -48,6 +49,8 @@ class Timing:
 
     def __init__(self) -> None:
         self.tiles: dict[int, list[TileTimes | None]] = {}
+        self.rewritten: list[Firing] = []
+        """The rewrites that put other operators in the place of those that were written, before there were kernels."""
         self._plans: dict[tuple[Structure, Policy], BoundPlan] = {}
         self._lock = forks.lock()
 
@@ -68,7 +71,8 @@ class Timing:
                     each.forget()
 
     def _bind(self, asked: Structure) -> BoundPlan:
-        structure = pipeline.as_planned(asked).structure
+        structure, log = pipeline.as_planned(asked)
+        self.rewritten += log
         order = structure.post_order()
         compiler = pipeline.kernel_compiler()
         launches, memory = placed(pipeline.program_of(structure, order), order, compiler)

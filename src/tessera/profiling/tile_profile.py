@@ -16,7 +16,7 @@ from tessera.profiling.tiles import ClockCost, TileTimes
 if TYPE_CHECKING:
     import polars
 
-NO_TILES: Final = "a call of a library: its tiles are not Tessera's to time"
+NO_TILES: Final = "calls of libraries, and transforms, have no tiles that a schedule names"
 NOT_TIMED: Final = "the kernel ran as a build that does not time its tiles"
 NO_WORK: Final = "the kernel had no tile to compute"
 LOST_RECORDS: Final = "some calls of the kernel were dropped from the profile: raise TESSERA_PROFILE_RECORDS"
@@ -88,7 +88,7 @@ class TileProfile:
         if any(row.tiles for row in self.rows):
             whole, inside = f"{self.clock.whole_ns:.0f} ns", f"{self.clock.inside_ns:.0f} ns"
             lines += ["", f"reading the clock takes {whole} a tile, of which its latency contains {inside}"]
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *_trace(self.rows), *self.notes])
 
 
 def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_per_tick: float) -> tuple[TileRow, ...]:
@@ -126,6 +126,7 @@ def _kernel_row(records: Sequence[Record], tiles: StepTiles, clock: ClockCost, n
         dtype=first.dtype,
         schedule=first.schedule,
         fused=first.fused,
+        rewrites=first.rewrites,
         shapes=first.shapes,
         unavailable=unavailable,
     )
@@ -149,6 +150,12 @@ def _kernel_row(records: Sequence[Record], tiles: StepTiles, clock: ClockCost, n
         occupancy_pct=occupancy_pct,
         clock_pct=min(100.0, 100 * count * clock.inside_ns / 1000 / max(total_us, 1e-3)),
     )
+
+
+def _trace(rows: Sequence[TileRow]) -> list[str]:
+    """The fusion trace: the rules behind each kernel, in the order in which they fired."""
+    rewritten = [["", row.label, ", ".join(row.rewrites)] for row in rows if row.rewrites]
+    return ["", "rewrites", *_aligned(rewritten)] if rewritten else []
 
 
 def _figures(row: TileRow) -> list[str]:

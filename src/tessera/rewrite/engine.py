@@ -15,6 +15,7 @@ from tessera.ir.attributes import ELEMENT_TYPES, Value, dimension_names, names_o
 from tessera.ir.graph import GraphOperation
 from tessera.ops.pins import KNOBS, SEEN_OTHERWISE
 from tessera.ops.record import family_of
+from tessera.rewrite.provenance import inherit, replaced
 
 MOST_FIRINGS = 100_000
 
@@ -157,10 +158,26 @@ def _fire(operation: GraphOperation, rules: Iterable[NamedRule], log: list[Firin
             block.insert_op_before(made, operation)
         _keep_knobs(operation, value, rewriter.made)
         operation.result.replace_all_uses_with(value)
+        _keep_rules(rule, operation, value, rewriter.made, users)
         block.erase_op(operation, safe_erase=False)
         log.append(Firing(rule.name, before, describe(value)))
         return [*users, *rewriter.made]
     return None
+
+
+def _keep_rules(
+    rule: NamedRule,
+    operation: GraphOperation,
+    value: SSAValue,
+    made: Sequence[GraphOperation],
+    users: Sequence[GraphOperation],
+) -> None:
+    """The names behind what is replaced go to what was made in its place: where nothing was, to the value that stands
+    there now, or to those who read an argument instead.
+    """
+    owner = value.owner
+    heirs = made or ([owner] if isinstance(owner, GraphOperation) else users)
+    inherit(heirs, replaced(operation, {*heirs}), rule.name)
 
 
 def _keep_knobs(operation: GraphOperation, value: SSAValue, made: Sequence[GraphOperation]) -> None:
@@ -198,6 +215,7 @@ def merge_equal(block: Block) -> list[Firing]:
         earlier = seen.setdefault(key, operation)
         if earlier is not operation:
             log.append(Firing("common-subexpression", describe(operation.result), "an earlier equal value"))
+            inherit([earlier], [operation], "common-subexpression")
             operation.result.replace_all_uses_with(earlier.result)
             block.erase_op(operation)
     return log

@@ -20,6 +20,7 @@ from tessera.rewrite.algebra import made_by
 from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.groups import Group, Partition
+from tessera.rewrite.provenance import inherit
 from tessera.rewrite.siblings import TOGETHER
 
 UNLIMITED = 1 << 30
@@ -52,7 +53,9 @@ def fuse_function(
         kernel, results = _kernel(group, number, partition, replaced)
         if len(group.operations) > 1:
             names = [operation.operator for operation in group.operations]
-            log.append(Firing(f"fuse-{_family(group)}", " . ".join(reversed(names)), f"kernel {kernel.sym_name.data}"))
+            rule = f"fuse-{_family(group)}"
+            log.append(Firing(rule, " . ".join(reversed(names)), f"kernel {kernel.sym_name.data}"))
+            inherit([kernel], [], rule)
         block.insert_op_before(kernel, terminator)
         replaced.update(zip(results, kernel.results, strict=True))
     for index, operand in enumerate(terminator.operands):

@@ -299,6 +299,13 @@ def test_the_text_is_the_specifications(capsys: pytest.CaptureFixture[str]) -> N
     assert result.table["tiles"].to_list() == [row.tiles for row in result.rows]
 
 
+def test_the_rewrites_behind_a_kernel_are_printed_under_the_tiles(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = profiled(lambda: op.gelu(op.matmul(drawn(9, 8), drawn(8, 7)) * 1.0))
+    assert row.rewrites == ("drop-neutral-element", "fuse-contraction")
+    _, trace = capsys.readouterr().out.split("rewrites\n")
+    assert trace.split(maxsplit=1) == [row.label, ", ".join(row.rewrites) + "\n"]
+
+
 @pytest.mark.parametrize("wrong", [None, 3, "step"])
 def test_what_cannot_be_called_is_refused(wrong: object) -> None:
     with pytest.raises(ArgumentError, match=r"takes a function"):
