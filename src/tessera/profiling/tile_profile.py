@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy
 
-from tessera.profiling.labels import kernel_label
+from tessera.profiling.labels import kernel_label, operator_name
 from tessera.profiling.schema import Record
 from tessera.profiling.tiles import ClockCost, TileTimes
 
@@ -20,6 +20,8 @@ NO_TILES: Final = "calls of libraries, and transforms, have no tiles that a sche
 NOT_TIMED: Final = "the kernel ran as a build that does not time its tiles"
 NO_WORK: Final = "the kernel had no tile to compute"
 LOST_RECORDS: Final = "some calls of the kernel were dropped from the profile: raise TESSERA_PROFILE_RECORDS"
+COLLECTIVE: Final = "a collective has no tiles"
+ALONE: Final = "a process that is alone sends nothing"
 NOT_COLLECTIVE: Final = "the row is no collective"
 
 MOST_CLOCK_PCT: Final = 10.0
@@ -37,6 +39,7 @@ class TileRow:
     it. `tiles` is how many a call computes, on all workers. `call_us` is the mean time of a call. `occupancy_pct` is
     the share of its workers' time in calls that they spent in tiles, 0-100: the rest is waiting for each other, packing
     that workers share, and starting. `clock_pct` is the share of tiles' time that reading the clock took, 0-100.
+    `bandwidth_gbps` is a collective's bytes over its latency.
     """
 
     label: str
@@ -100,7 +103,36 @@ def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_pe
         if record.kind == "kernel":
             key: tuple[object, ...] = (record.fused or record.operator, record.dtype, record.schedule, record.shapes)
             alike.setdefault((*key, record.workers, record.backend), []).append(record)
-    return tuple(_kernel_row(each, tiles, clock, ns_per_tick) for each in alike.values())
+        elif record.kind == "collective":
+            alike.setdefault((record.collective_type, record.collective_bytes, record.stream_name), []).append(record)
+    return tuple(
+        _collective_row(each) if each[0].kind == "collective" else _kernel_row(each, tiles, clock, ns_per_tick)
+        for each in alike.values()
+    )
+
+
+def _collective_row(records: Sequence[Record]) -> TileRow:
+    first, taken = records[0], [record.duration_us for record in records]
+    latency_us, alone = float(numpy.median(taken)), first.collective_algorithm == "identity"
+    operator = first.collective_type or first.kernel_name
+    unavailable = dict.fromkeys(("tiles", "occupancy_pct", "clock_pct"), COLLECTIVE)
+    bandwidth = None
+    if alone or not latency_us or first.collective_bytes is None:
+        unavailable["bandwidth_gbps"] = ALONE
+    else:
+        bandwidth = first.collective_bytes / latency_us / 1e3
+    return TileRow(
+        label=f"{operator_name(operator)}[{'identity' if alone else 'world'}]",
+        operator=operator,
+        kernel_name=first.kernel_name,
+        calls=len(records),
+        call_us=sum(taken) / len(taken),
+        latency_us=latency_us,
+        fastest_us=min(taken),
+        slowest_us=max(taken),
+        bandwidth_gbps=bandwidth,
+        unavailable=unavailable,
+    )
 
 
 def _kernel_row(records: Sequence[Record], tiles: StepTiles, clock: ClockCost, ns_per_tick: float) -> TileRow:

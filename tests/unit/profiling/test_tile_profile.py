@@ -19,7 +19,9 @@ from tessera.compiler.launches import Choice
 from tessera.errors import ArgumentError
 from tessera.lazy.policy import is_fast
 from tessera.profiling.labels import kernel_label, operator_name
-from tessera.profiling.tile_profile import NO_TILES, NOT_TIMED, TileRow
+from tessera.profiling.schema import Record
+from tessera.profiling.tile_profile import ALONE, NO_TILES, NOT_TIMED, TileProfile, TileRow, rows_of
+from tessera.profiling.tiles import ClockCost
 from tessera.scheduling.schedule import Schedule
 
 PINNED = (48, 64, 32)
@@ -304,6 +306,23 @@ def test_the_rewrites_behind_a_kernel_are_printed_under_the_tiles(capsys: pytest
     assert row.rewrites == ("drop-neutral-element", "fuse-contraction")
     _, trace = capsys.readouterr().out.split("rewrites\n")
     assert trace.split(maxsplit=1) == [row.label, ", ".join(row.rewrites) + "\n"]
+
+
+def test_a_collective_of_a_process_that_is_alone_has_no_bandwidth() -> None:
+    product, reduced = profiled(lambda: op.all_reduce(op.matmul(drawn(9, 8), drawn(8, 7))).eval())
+    assert product.operator == "matmul"
+    assert reduced.label == "AllReduce[identity]"
+    assert reduced.bandwidth_gbps is None
+    assert reduced.unavailable["bandwidth_gbps"] == ALONE
+
+
+def test_a_collective_shows_its_bandwidth() -> None:
+    records = [
+        Record("collective", "all_reduce", 0, start, start + 15.0, collective_type="all_reduce", collective_bytes=24e6)
+        for start in (1.0, 20.0)
+    ]
+    rows = rows_of(records, {}, ClockCost(8, 17), 0.5)
+    assert str(TileProfile(rows, ClockCost(8, 17))) == "AllReduce[world]   latency=15µs   bandwidth=1.6TB/s"
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "step"])
