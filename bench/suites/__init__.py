@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from bench.pool import Pool
 from bench.results import SuiteResult
-from bench.suites import compiling, fused, gemm, jobs, overhead, rowwise, tune_faults, tuning, winners
+from bench.suites import compiling, fused, gemm, jobs, overhead, profile_analyses, rowwise, tune_faults, tuning, winners
 from bench.tuning import example, live, spaces
 
 Progress = Callable[[str], None]
@@ -25,4 +25,5 @@ SUITES: dict[str, Suite] = {
     "tune-peers": live.run,
     "tune-spaces": spaces.run,
     "tune-example": example.run,
+    profile_analyses.NAME: profile_analyses.run,
 }

@@ -23,7 +23,7 @@ from tessera.profiling.table import COLUMNS, Trace, complete
 
 KEY: Final = "tessera"
 _LEVEL: Final = 1
-_ROWS: Final = 1 << 20
+_ROWS: Final = 1 << 16
 """Rows of a row group: what a streaming reader holds at once."""
 
 

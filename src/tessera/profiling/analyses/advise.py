@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import polars
 from polars import col
 
 from tessera.errors import ArgumentError
-from tessera.profiling.analyses import collectives, kernels, power, roofline, sweep
+from tessera.profiling.analyses import collectives, kernels, power, roofline
 from tessera.profiling.analyses.result import Analysis, bars
 from tessera.profiling.analyses.rules import RULES, Facts, Rule
+from tessera.profiling.analyses.sweep import Span
 from tessera.profiling.table import Trace
 from tessera.target import Target
 
@@ -63,17 +65,17 @@ def advise(trace: Trace, target: Target | None) -> Analysis:
 
 
 def _facts(trace: Trace, target: Target | None) -> Facts:
-    counted = kernels.grouped(trace, "kernel").join(_dtypes(trace), on="kernel", how="left", nulls_equal=True)
     model = None
     if target is not None and target.ceilings is not None:
         points = tuple(roofline.points(trace))
         model = roofline.Roofline(points, target).to_polars() if points else None
+    events, spans = collectives.overlapped(trace)
     return Facts(
-        kernels=counted,
+        kernels=kernels.grouped(trace, "kernel"),
         roofline=model,
-        collectives=collectives.collectives(trace, 0).table,
+        collectives=collectives.by_kind(events),
         power=power.power(trace).table,
-        ranks=_ranks(trace),
+        ranks=_ranks(spans),
         metadata=trace.metadata,
         processors=target.cores if target is not None and target.kind == "cpu" else None,
         memory_gbps=_memory_gbps(target),
@@ -88,14 +90,7 @@ def _memory_gbps(target: Target | None) -> float | None:
     return None if rate is None else rate / 1e9
 
 
-def _dtypes(trace: Trace) -> polars.DataFrame:
-    named = kernels.kernels(trace).group_by(kernel=kernels.NAME)
-    return named.agg(col("dtype").cast(polars.String).drop_nulls().first()).collect(engine="streaming")
-
-
-def _ranks(trace: Trace) -> polars.DataFrame:
-    none = polars.DataFrame(schema={"rank": polars.Int32, "start_ns": polars.Int64, "end_ns": polars.Int64})
-    _, spans = sweep.overlaps(kernels.kernels(trace), none)
+def _ranks(spans: Mapping[int, Span]) -> polars.DataFrame:
     rows = [(rank, span.busy_ns / 1e6, span.span_ns / 1e6, span.events) for rank, span in sorted(spans.items())]
     schema = {"rank": polars.Int32, "busy_ms": polars.Float64, "span_ms": polars.Float64, "kernels": polars.Int64}
     return polars.DataFrame(rows, schema=schema, orient="row")
@@ -104,8 +99,9 @@ def _ranks(trace: Trace) -> polars.DataFrame:
 def _present(trace: Trace) -> dict[str, bool]:
     """Which of the columns that rules need have a value anywhere."""
     names = sorted({name for rule in RULES for name in rule.needs})
-    found = trace.events.select(col(name).is_not_null().any() for name in names).collect(engine="streaming")
-    return {name: bool(found[name].item()) for name in names}
+    asked = [name for name in names if name not in trace.capability]
+    found = trace.events.select(col(name).is_not_null().any() for name in asked).collect(engine="streaming")
+    return {name: name in asked and bool(found[name].item()) for name in names}
 
 
 def _unjudged(trace: Trace, rule: Rule, present: dict[str, bool]) -> str:

@@ -10,6 +10,7 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels, sweep
 from tessera.profiling.analyses.result import Analysis
+from tessera.profiling.analyses.sweep import Span
 from tessera.profiling.table import Trace
 
 if TYPE_CHECKING:
@@ -38,11 +39,25 @@ def collectives(trace: Trace, min_bytes: int) -> Analysis:
     """
     if min_bytes < 0:
         raise ArgumentError(f"min_bytes={min_bytes!r}", hints=["bytes, 0 for all collectives"])
-    events = overlapped(trace).filter(col("bytes").fill_null(0) >= min_bytes)
+    found, _ = overlapped(trace)
+    events = found.filter(col("bytes").fill_null(0) >= min_bytes)
+    table = by_kind(events)
+    return Analysis(
+        title="Collectives" + (f" of {min_bytes:,} bytes or more" if min_bytes else ""),
+        table=table,
+        headings=_HEADINGS,
+        notes=_notes(trace, events),
+        missing=_missing(trace, table),
+        drawing=_draw,
+    )
+
+
+def by_kind(events: polars.DataFrame) -> polars.DataFrame:
+    """A row per type, bytes and algorithm of what `overlapped` gave, the one that takes most time first."""
+    keys = ["collective", "bytes", "algorithm"]
     known = col("covered_ns").null_count() == 0
-    table = (
-        events.join(_skew(events), on=["collective", "bytes", "algorithm"], how="left", nulls_equal=True)
-        .group_by("collective", "bytes", "algorithm")
+    return (
+        events.group_by(keys)
         .agg(
             col("rank").n_unique().alias("ranks"),
             polars.len().alias("calls"),
@@ -51,22 +66,16 @@ def collectives(trace: Trace, min_bytes: int) -> Analysis:
             (col("bytes").sum() / col("dur_ns").sum()).alias("bandwidth_gbps"),
             polars.when(known).then(100 * col("covered_ns").sum() / col("dur_ns").sum()).alias("overlap_pct"),
             polars.when(known).then((col("dur_ns") - col("covered_ns")).sum() / 1e6).alias("exposed_ms"),
-            col("skew_us").first(),
         )
+        .join(_skew(events, keys), on=keys, how="left", nulls_equal=True)
         .sort("total_ms", "collective", descending=[True, False])
-    )
-    return Analysis(
-        title="Collectives" + (f" of {min_bytes:,} bytes or more" if min_bytes else ""),
-        table=table.select(*_HEADINGS),
-        headings=_HEADINGS,
-        notes=_notes(trace, events),
-        missing=_missing(trace, table),
-        drawing=_draw,
+        .select(*_HEADINGS)
     )
 
 
-def overlapped(trace: Trace) -> polars.DataFrame:
-    """A row per collective: rank, start_ns, end_ns, dur_ns, collective, bytes, algorithm, sequence, covered_ns.
+def overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
+    """A row per collective: rank, start_ns, end_ns, dur_ns, collective, bytes, algorithm, sequence, covered_ns. And by
+    rank, when its kernels ran.
 
     `covered_ns`, the time beside kernels, comes from the intervals of the rank's kernels; of a rank without kernels,
     from what the trace itself says, and it is null where that says nothing.
@@ -90,12 +99,12 @@ def overlapped(trace: Trace) -> polars.DataFrame:
     told = col("told_pct").cast(polars.Float64) / 100 * col("dur_ns")
     swept = polars.Series("swept", covered, dtype=polars.Float64)
     has_kernels = col("rank").is_in(list(spans))
-    return events.with_columns(covered_ns=polars.when(has_kernels).then(swept).otherwise(told)).drop("told_pct")
+    covered_ns = polars.when(has_kernels).then(swept).otherwise(told)
+    return events.with_columns(covered_ns=covered_ns).drop("told_pct"), spans
 
 
-def _skew(events: polars.DataFrame) -> polars.DataFrame:
+def _skew(events: polars.DataFrame, keys: list[str]) -> polars.DataFrame:
     """Per kind of collective, the median over its calls of the time between the first and the last arrival."""
-    keys = ["collective", "bytes", "algorithm"]
     arrivals = events.filter(col("sequence").is_not_null()).group_by(*keys, "sequence")
     spread = arrivals.agg(
         col("rank").n_unique().alias("ranks"), (col("start_ns").max() - col("start_ns").min()).alias("spread_ns")

@@ -81,8 +81,7 @@ def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Ana
 
 
 def _durations(trace: Trace) -> dict[tuple[object, ...], Histogram]:
-    named = kernels.kernels(trace).with_columns(kernel=kernels.NAME, dtype=col("dtype").cast(polars.String))
-    return histograms(named, _KEYS)
+    return histograms(kernels.kernels(trace).with_columns(kernel=kernels.NAME), _KEYS)
 
 
 def _row(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final
+from typing import Any, Final
 
 import numpy
 import polars
@@ -55,8 +55,8 @@ class Histogram:
         return None if rank is None else (self.at_rank(rank), self.at_rank(self.calls + 1 - rank))
 
 
-def histograms(events: polars.LazyFrame, keys: Sequence[str]) -> dict[tuple[object, ...], Histogram]:
-    """The durations of each group of events, by the values of `keys`."""
+def histograms(events: polars.LazyFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Histogram]:
+    """The durations of each group of events, by the values of `keys`; categories come as text."""
     binned = (
         events.group_by(*keys, _BIN.alias("bin"))
         .agg(polars.len().alias("count"), polars.col("dur_ns").sum().alias("sum"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import polars
@@ -11,18 +11,18 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.table import Trace
 
-NAME: Final = polars.coalesce(col("operator").cast(polars.String), col("kernel_name").cast(polars.String))
+NAME: Final = polars.coalesce("operator", "kernel_name")
 """What a kernel is called in tables: its operator where the trace knows it."""
 
 GROUPS: Final[Mapping[str, polars.Expr]] = {
     "kernel": NAME,
-    "region": col("region").cast(polars.String),
+    "region": col("region"),
     "stream": polars.coalesce(col("stream_name").cast(polars.String), col("stream_id").cast(polars.String)),
     "thread": col("thread_id"),
-    "device": col("device").cast(polars.String),
+    "device": col("device"),
     "rank": col("rank"),
-    "dtype": col("dtype").cast(polars.String),
-    "schedule": col("schedule").cast(polars.String),
+    "dtype": col("dtype"),
+    "schedule": col("schedule"),
 }
 """What rows can be grouped by."""
 
@@ -54,37 +54,49 @@ def group(by: str) -> polars.Expr:
     return GROUPS[by]
 
 
-def grouped(trace: Trace, by: str, counters: Iterable[str] = COUNTERS) -> polars.DataFrame:
-    """A row per group, the one that takes most time first: `by`, calls, total_ms, share_pct, flops, bytes, and counters
-    as means weighted with time.
+def grouped(trace: Trace, by: str, counters: Sequence[str] = COUNTERS) -> polars.DataFrame:
+    """A row per group, the one that takes most time first: `by`, calls, total_ms, share_pct, dtype (that of one of its
+    kernels), flops, bytes (null where those of a kernel are not known), and counters as means weighted with time.
     """
-    weighted = [mean_over_time(name) for name in counters]
+    counted = [name for name in ("flops", "bytes", *counters) if name not in trace.capability]
+    duration = col("dur_ns")
+    sums = {
+        "dur_ns": duration.sum(),
+        **{f"{name} sum": col(name).sum() for name in ("flops", "bytes") if name in counted},
+        **{f"{name} nulls": col(name).null_count() for name in ("flops", "bytes") if name in counted},
+        **{f"{name} time": (col(name).cast(polars.Float64) * duration).sum() for name in counted if name in counters},
+        **{f"{name} known": (col(name).is_not_null() * duration).sum() for name in counted if name in counters},
+    }
     found = (
         kernels(trace)
         .group_by(group(by).alias(by))
-        .agg(
-            polars.len().alias("calls"),
-            (col("dur_ns").sum() / 1e6).alias("total_ms"),
-            _complete_sum("flops"),
-            _complete_sum("bytes"),
-            *weighted,
-        )
+        .agg(polars.len().alias("calls"), col("dtype").first().cast(polars.String).alias("first dtype"), **sums)
         .collect(engine="streaming")
     )
-    share = (100 * col("total_ms") / col("total_ms").sum()).alias("share_pct")
-    return found.with_columns(share).sort("total_ms", by, descending=[True, False], nulls_last=True)
+    text = polars.String if found.schema[by] == polars.Categorical() else found.schema[by]
+    return found.select(
+        col(by).cast(text),
+        "calls",
+        total_ms=duration / 1e6,
+        share_pct=100 * duration / duration.sum(),
+        **({} if by == "dtype" else {"dtype": col("first dtype")}),
+        **{name: _sum(name, name in counted) for name in ("flops", "bytes")},
+        **{name: _mean(name, name in counted) for name in counters},
+    ).sort("total_ms", by, descending=[True, False], nulls_last=True)
 
 
-def mean_over_time(name: str) -> polars.Expr:
-    """The mean of a column weighted with the duration of events that have it, null where none has."""
-    seconds = col("dur_ns").filter(col(name).is_not_null()).sum()
-    weighted = (col(name).cast(polars.Float64) * col("dur_ns")).sum()
-    return polars.when(seconds > 0).then(weighted / seconds).alias(name)
-
-
-def _complete_sum(name: str) -> polars.Expr:
+def _sum(name: str, known: bool) -> polars.Expr:
     """The sum of a column, null where an event of the group has no value."""
-    return polars.when(col(name).null_count() == 0).then(col(name).sum()).alias(name)
+    return polars.when(col(f"{name} nulls") == 0).then(col(f"{name} sum")) if known else _NONE
+
+
+def _mean(name: str, known: bool) -> polars.Expr:
+    """The mean over the time of those events that have a value, null where none has."""
+    seconds = col(f"{name} known")
+    return polars.when(seconds > 0).then(col(f"{name} time") / seconds) if known else _NONE
+
+
+_NONE: Final = polars.lit(None, polars.Float64)
 
 
 def missing(trace: Trace, table: polars.DataFrame, columns: Iterable[str]) -> dict[str, str]:

@@ -180,20 +180,12 @@ def roofline(trace: Trace, target: Target) -> Roofline:
 def points(trace: Trace) -> list[RooflinePoint]:
     """One point per kernel and work with the median of its durations, what takes most time first."""
     known = kernels.kernels(trace).filter((col("flops") > 0) & (col("bytes") > 0))
-    named = known.select(
-        "flops", "bytes", "dur_ns", "workers", name=kernels.NAME, dtype=col("dtype").cast(polars.String)
-    )
+    named = known.select("flops", "bytes", "dur_ns", "workers", "dtype", name=kernels.NAME)
     found = [
-        RooflinePoint(
-            name=str(key[0]),
-            flops=float(str(key[1])),
-            bytes=float(str(key[2])),
-            seconds=1e-9 * histogram.median_ns,
-            dtype=str(key[3] or ""),
-            workers=int(str(key[4] or 1)),
-            calls=histogram.calls,
-        )
-        for key, histogram in histograms(named, ("name", "flops", "bytes", "dtype", "workers")).items()
+        RooflinePoint(name, flops, nbytes, 1e-9 * each.median_ns, dtype or "", workers or 1, each.calls)
+        for (name, flops, nbytes, dtype, workers), each in histograms(
+            named, ("name", "flops", "bytes", "dtype", "workers")
+        ).items()
     ]
     return sorted(found, key=lambda point: -point.seconds * point.calls)
 

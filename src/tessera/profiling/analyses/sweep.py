@@ -124,11 +124,12 @@ def _overlaps(events: polars.LazyFrame, intervals: polars.DataFrame) -> tuple[ND
 
 
 def _batches(events: polars.LazyFrame) -> Iterator[tuple[int, Instants, Instants]]:
-    wanted = events.select(col("rank").fill_null(0), "start_ns", end_ns=col("start_ns") + col("dur_ns"))
+    wanted = events.select(col("rank").fill_null(0), "start_ns", "dur_ns")
     for batch in wanted.collect_batches(maintain_order=True):
-        for (rank,), part in batch.group_by("rank", maintain_order=True):
-            assert isinstance(rank, int)
-            yield rank, part["start_ns"].to_numpy(), part["end_ns"].to_numpy()
+        ranks, starts, durations = (batch[name].to_numpy() for name in batch.columns)
+        for rank in numpy.unique(ranks).tolist():
+            own = slice(None) if ranks[0] == ranks[-1] == rank and (ranks == rank).all() else ranks == rank
+            yield rank, starts[own], starts[own] + durations[own]
 
 
 def with_overlap(events: polars.DataFrame) -> polars.DataFrame:
