@@ -3,93 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from tessera.errors import AttachError
 from tessera.profiling.attach import client, places
-
-PROGRAM = """
-import os, sys
-from tessera import op, profile
-from tessera.profiling.attach import listener
-x = op.tensor((8, 8))
-def step():
-    with profile.region("step"):
-        op.add(x, x).eval()
-print("ready", flush=True)
-for line in sys.stdin:
-    exec(line)
-    print("done", flush=True)
-"""
-
-
-class Program:
-    """A process that does what it is told, line by line."""
-
-    def __init__(self, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TESSERA_THREADS": "1", **environment},
-        )
-        self.pid = self.process.pid
-        assert self.said() == "ready"
-
-    def said(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def tell(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def do(self, line: str) -> str:
-        """What the line printed, when it is done."""
-        self.tell(line)
-        said = []
-        while (text := self.said()) != "done":
-            said.append(text)
-        return "\n".join(said)
-
-    def end(self) -> int:
-        """Has it end in order; its exit status."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        return self.process.wait(20)
-
-    def socket(self) -> Path | None:
-        """Where it listens."""
-        found = places.process(self.pid)
-        assert found is not None
-        return places.find(found)
+from tests.e2e.programs import Programs
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Program]]:
-    started: list[Program] = []
-
-    def make(**environment: str) -> Program:
-        started.append(Program(**environment))
-        return started[-1]
-
-    yield make
-    for each in started:
-        each.process.kill()
-        each.process.wait()
-        for stream in (each.process.stdin, each.process.stdout):
-            if stream is not None and not stream.closed:
-                stream.close()
+def programs() -> Iterator[Programs]:
+    with Programs() as made:
+        yield made
 
 
 def read_until_ended(attachment: client.Attachment) -> None:
@@ -100,8 +28,8 @@ def read_until_ended(attachment: client.Attachment) -> None:
         time.sleep(0.005)
 
 
-def test_a_process_listens_from_its_first_plan_to_its_end(start: Callable[..., Program]) -> None:
-    program = start()
+def test_a_process_listens_from_its_first_plan_to_its_end(programs: Programs) -> None:
+    program = programs.start()
     assert program.socket() is None
     with pytest.raises(AttachError, match="does not listen"):
         client.attach(program.pid)
@@ -131,9 +59,9 @@ def test_a_process_listens_from_its_first_plan_to_its_end(start: Callable[..., P
 
 
 def test_a_killed_process_leaves_what_was_read_and_a_socket_that_the_next_removes(
-    start: Callable[..., Program],
+    programs: Programs,
 ) -> None:
-    program = start()
+    program = programs.start()
     program.do("step()")
     socket = program.socket()
     attachment = client.attach(program.pid)
@@ -149,12 +77,12 @@ def test_a_killed_process_leaves_what_was_read_and_a_socket_that_the_next_remove
     with pytest.raises(AttachError, match="no process has the number"):
         client.attach(program.pid)
 
-    start().do("step()")
+    programs.start().do("step()")
     assert not socket.exists()
 
 
-def test_a_fork_has_a_socket_of_its_own_from_its_first_plan_on(start: Callable[..., Program]) -> None:
-    program = start()
+def test_a_fork_has_a_socket_of_its_own_from_its_first_plan_on(programs: Programs) -> None:
+    program = programs.start()
     program.do("step()")
     parents = client.attach(program.pid)
     child = int(
@@ -179,8 +107,8 @@ def test_a_fork_has_a_socket_of_its_own_from_its_first_plan_on(start: Callable[.
         program.do("step()")
 
 
-def test_one_that_was_told_not_to_listen_does_not(start: Callable[..., Program]) -> None:
-    program = start(TESSERA_PROFILE_ATTACH="0")
+def test_one_that_was_told_not_to_listen_does_not(programs: Programs) -> None:
+    program = programs.start(TESSERA_PROFILE_ATTACH="0")
     program.do("step()")
     assert program.socket() is None
     assert program.do("print(listener.state())") == "TESSERA_PROFILE_ATTACH is off"

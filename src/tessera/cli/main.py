@@ -41,10 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _application()(args=arguments, prog_name="tessera")
     except TesseraError as error:
-        if error.where and error.where.startswith(_TYPER):
-            error.where = None  # what called the command is no place of the user's
-        print(error, file=sys.stderr)
+        print_error(error)
         raise SystemExit(1) from error
+
+
+def print_error(error: TesseraError) -> None:
+    """Prints an error to stderr, without a place where that is not the user's."""
+    if error.where and error.where.startswith(_TYPER):
+        error.where = None
+    print(error, file=sys.stderr)
 
 
 def _application() -> typer.Typer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy
 
@@ -12,6 +12,9 @@ from tessera.profiling.roofline import bound
 from tessera.profiling.schema import RECORD_FIELDS, StepFacts
 from tessera.profiling.sessions import Session
 from tessera.target import Ceilings, MemoryLevel
+
+if TYPE_CHECKING:
+    from tessera.profiling.table import Trace
 
 _COLUMNS: Final = [RECORD_FIELDS.index(name) for name in ("plan", "step", "workers")]
 _START: Final = RECORD_FIELDS.index("start")
@@ -65,6 +68,32 @@ def by_operator(session: Session, ceilings: Ceilings | None, levels: Sequence[Me
         into = sums.setdefault((facts.operator, facts.dtype), _Sums(bindings={}))
         _add(into, facts, len(taken), float(taken.sum()), float(taken.min()))
         _add_bound(into, facts, len(taken), workers, ceilings, levels)
+    return [_row(operator, dtype, each) for (operator, dtype), each in sums.items()]
+
+
+def by_operator_in(trace: Trace, ceilings: Ceilings | None, levels: Sequence[MemoryLevel] = ()) -> list[OperatorRow]:
+    """The same of a trace. Kernels of other devices than CPUs are not held against these ceilings."""
+    import polars
+
+    work = ("dtype", "device", "workers", "flops", "bytes")
+    name = polars.coalesce(polars.col("operator", "kernel_name").cast(polars.String)).alias("operator")
+    taken = polars.col("dur_ns")
+    groups = (
+        trace.events.filter(polars.col("kind") == "kernel")
+        .group_by(name, *work)
+        .agg(calls=polars.len(), total=taken.sum() / 1e9, fastest=taken.min() / 1e9, first=polars.col("start_ns").min())
+        .sort("first", "operator")
+        .collect(engine="streaming")
+    )
+    sums: dict[tuple[str, str], _Sums] = {}
+    for row in groups.iter_rows(named=True):
+        facts = StepFacts(
+            row["operator"] or "", "", flops=row["flops"] or 0.0, bytes=row["bytes"] or 0.0, dtype=row["dtype"] or ""
+        )
+        into = sums.setdefault((facts.operator, facts.dtype), _Sums(bindings={}))
+        _add(into, facts, row["calls"], row["total"], row["fastest"])
+        own = ceilings if (row["device"] or "cpu") == "cpu" else None
+        _add_bound(into, facts, row["calls"], row["workers"] or 1, own, levels)
     return [_row(operator, dtype, each) for (operator, dtype), each in sums.items()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
@@ -39,25 +40,29 @@ def significant(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def render(session: Session) -> Table:
-    """The report as a rich table."""
+def table_of(rows: Sequence[OperatorRow], notes: Sequence[str] = ()) -> Table:
+    """A rich table of these rows, with the notes below it."""
     table = Table()
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "Op" else "right")
-    rows = operator_rows(session)
     for row in rows:
         table.add_row(*cells(row))
-    notes = []
+    told = list(notes)
     if any(row.efficiency_pct is None for row in rows):
-        notes.append("efficiency: this machine's ceilings are not measured yet; `tessera quickstart` measures them")
-    notes += [f"{kernels} kernels on {device}: {UNMEASURED}" for device, kernels in session.unmeasured.items()]
+        told.insert(0, "efficiency: this machine's ceilings are not measured yet; `tessera quickstart` measures them")
+    table.caption, table.caption_justify = "\n".join(told) or None, "left"
+    return table
+
+
+def render(session: Session) -> Table:
+    """The report as a rich table."""
+    notes = [f"{kernels} kernels on {device}: {UNMEASURED}" for device, kernels in session.unmeasured.items()]
     if session.overwritten or session.unfinished:
         notes.append(
             f"{session.launched} kernels ran, {session.recorded} are recorded: {session.overwritten} were overwritten "
             f"(raise TESSERA_PROFILE_RECORDS), {session.unfinished} were not finished"
         )
-    table.caption, table.caption_justify = "\n".join(notes) or None, "left"
-    return table
+    return table_of(operator_rows(session), notes)
 
 
 def print_report(session: Session) -> None:

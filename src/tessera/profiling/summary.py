@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -20,11 +21,16 @@ class SummaryExporter:
 
     def export(self, session: Session) -> Path:
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""
-        try:
-            with self.path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, [field.name for field in fields(OperatorRow)])
-                writer.writeheader()
-                writer.writerows(asdict(row) for row in operator_rows(session))
-        except OSError as error:
-            raise ProfileError(f"the summary could not be written to {self.path}: {error.strerror}") from error
-        return self.path
+        return write(operator_rows(session), self.path)
+
+
+def write(rows: Iterable[OperatorRow], path: Path) -> Path:
+    """Writes rows and gives the file's path. Raises ProfileError when it cannot be written."""
+    try:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, [field.name for field in fields(OperatorRow)])
+            writer.writeheader()
+            writer.writerows(asdict(row) for row in rows)
+    except OSError as error:
+        raise ProfileError(f"the summary could not be written to {path}: {error.strerror}") from error
+    return path

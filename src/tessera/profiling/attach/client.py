@@ -14,12 +14,15 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+import polars
+
 from tessera.errors import AttachError
 from tessera.profiling.attach import credentials, places, wire
 from tessera.profiling.attach.increments import Increment, session_of
 from tessera.profiling.attach.places import Process
 from tessera.profiling.attach.wire import Message, ProtocolError
 from tessera.profiling.sessions import Session
+from tessera.profiling.table import COLUMNS, Trace
 
 _ANSWER_S: Final = 10.0
 """Seconds that a process may take to answer: it may hold the interpreter's lock for long."""
@@ -37,6 +40,7 @@ class Attachment:
         self.hello = self._ask(do="hello").header
         self.process = process or Process(int(self.hello["pid"]), int(self.hello["start"]))
         self.increments: list[Increment] = []
+        self._plans: dict[str, Any] = {}
         self.capability: dict[str, str] = {}
         self.ended = False
         """Whether the process has ended, or its side has ended the session."""
@@ -76,7 +80,20 @@ class Attachment:
 
     def session(self, increments: Sequence[Increment] | None = None) -> Session:
         """What was recorded, or some increments of it, as a session like one of this process."""
-        return session_of(self.increments if increments is None else increments, self._activities, shapes=self._shapes)
+        chosen = self.increments if increments is None else increments
+        return session_of(chosen, self._plans, self._activities, shapes=self._shapes)
+
+    def trace(self, increments: Sequence[Increment] | None = None) -> Trace:
+        """The same as columns. Starts count from `start_ns`."""
+        made, rank = self.session(increments).trace(), int(self.hello["rank"])
+        events = made.events.with_columns(polars.lit(rank, COLUMNS["rank"]).alias("rank"))
+        (own,) = made.metadata["ranks"].values()
+        return Trace(events, made.metadata | {"ranks": {str(rank): own}}, made.capability)
+
+    @property
+    def start_ns(self) -> int:
+        """When the session began, by `time.monotonic_ns`, which all processes of a machine share."""
+        return int(self.increments[0].rest["start_ns"]) if self.increments else 0
 
     def facts(self) -> dict[str, Any]:
         """What the process tells of itself: its threads, sessions and folder."""
@@ -107,6 +124,7 @@ class Attachment:
             return None
         self._leaving = bool(_checked(answer)["leaving"])
         found = Increment.unpack(answer.header, answer.payload)
+        self._plans |= found.rest["plans"]  # each is told once
         self.increments.append(found)
         return found
 

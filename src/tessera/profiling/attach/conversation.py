@@ -16,6 +16,7 @@ from tessera.profiling import sessions
 from tessera.profiling.attach import places, wire
 from tessera.profiling.attach.increments import Taker
 from tessera.profiling.attach.wire import Message, ProtocolError
+from tessera.profiling.recording import rank
 from tessera.profiling.sessions import Session
 
 LEASE_S: Final = 30.0
@@ -134,6 +135,7 @@ def _hello(_: dict[str, Any]) -> Answer:
         "python": sys.version.split()[0],
         "pid": mine.pid,
         "start": mine.start,
+        "rank": rank(),
         "command": sys.argv,
     }, b""
 

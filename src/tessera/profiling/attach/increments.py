@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -102,16 +102,19 @@ def _take(events: list[Any]) -> list[Any]:
 
 
 def session_of(
-    increments: Sequence[Increment], activities: Sequence[str] = ("cpu",), *, shapes: bool = False
+    increments: Sequence[Increment],
+    plans: Mapping[str, Any],
+    activities: Sequence[str] = ("cpu",),
+    *,
+    shapes: bool = False,
 ) -> Session:
-    """A session that has ended, with all that the increments hold."""
+    """A session that has ended, with all that the increments hold. `plans`: what was told of each by any increment."""
     made = Session(activities, shapes, (), observer=True)
     if increments:
         first = increments[0].rest
         made.start_ns, made.end_ns = first["start_ns"], increments[-1].rest["end_ns"]
         made.start_unix_ns, made.pid = first["start_unix_ns"], first["pid"]
     services: dict[int, list[Service]] = {}
-    plans: dict[int, Any] = {}
     for each in increments:
         rest = each.rest
         made.launched += rest["launched"]
@@ -128,11 +131,14 @@ def session_of(
         ]
         made.thread_names |= {int(thread): name for thread, name in rest["threads"].items()}
         services |= {int(thread): _services(served) for thread, served in rest["services"].items()}
-        plans |= {int(number): plan for number, plan in rest["plans"].items()}
     made.adopt(
         [each.rows for each in increments],
-        {number: [_step(step) for step in plan["steps"]] for number, plan in plans.items()},
-        {number: partial(dict, plan["computes"]) for number, plan in plans.items() if plan["computes"] is not None},
+        {int(number): [_step(step) for step in plan["steps"]] for number, plan in plans.items()},
+        {
+            int(number): partial(dict, plan["computes"])
+            for number, plan in plans.items()
+            if plan["computes"] is not None
+        },
         services,
     )
     return made

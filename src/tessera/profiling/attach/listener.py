@@ -112,6 +112,8 @@ class Listener:
     def close(self) -> None:
         """Removes the socket. Clients whose session is on get a moment to fetch the rest."""
         if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closing alone does not
             self._socket.close()
         if self.path is not None:
             self.path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from typing import Final
 from tessera import settings
 from tessera.files import host_name
 
-_NAME: Final = re.compile(r"tessera-(\d+)-(\d+)\.sock")
+_NAME: Final = re.compile(r"(?:home-)?tessera-(\d+)-(\d+)\.sock")
 _LONGEST: Final = 107
 """Bytes of a socket's path on Linux (unix(7): 108 with the zero at the end)."""
 
@@ -102,7 +102,7 @@ def make_private(folder: Path) -> None:
 
 def clean(folder: Path) -> None:
     """Removes sockets of processes that are gone: killed ones leave theirs behind."""
-    for path in folder.glob("tessera-*.sock"):
+    for path in folder.glob("*.sock"):
         match = _NAME.fullmatch(path.name)
         if match is None or Process(int(match[1]), int(match[2])).alive or _answers(path):
             continue

@@ -1,0 +1,53 @@
+"""The files that `tessera-prof` writes, by the endings of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from tessera.backend.llvm import ceilings
+from tessera.errors import ArgumentError
+from tessera.files import host_name
+from tessera.profiling import parquet, report, summary
+from tessera.profiling.aggregate import OperatorRow, by_operator_in
+from tessera.profiling.table import Trace
+from tessera.target import detect
+
+FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
+    ".parquet": parquet.write,
+}
+
+
+def format_of(path: Path) -> str:
+    """The ending that decides the format. Raises ArgumentError for one that there is not."""
+    found = next((ending for ending in FORMATS if path.name.endswith(ending)), None)
+    if found is None:
+        raise ArgumentError(f"{path}: the format is not known", hints=[f"endings are {', '.join(FORMATS)}"])
+    return found
+
+
+def write(trace: Trace, path: Path) -> Path:
+    """Writes all events. Raises ArgumentError for an unknown ending, ProfileError where it cannot be written."""
+    return FORMATS[format_of(path)](trace, path)
+
+
+def write_summary(trace: Trace, path: Path) -> Path:
+    """Writes one line of CSV per operator. Raises ProfileError where it cannot be written."""
+    return summary.write(operator_rows(trace), path)
+
+
+def operator_rows(trace: Trace) -> list[OperatorRow]:
+    """What ran, operator by operator; held against this machine's ceilings where they are known and it ran here."""
+    hosts = {rank.get("host", host_name()) for rank in trace.metadata.get("ranks", {}).values()}
+    known = ceilings.stored() if hosts <= {host_name()} else None
+    return by_operator_in(trace, known, detect().memory)
+
+
+def print_report(trace: Trace, console: Console) -> None:
+    """Prints what ran, operator by operator, and what is not recorded."""
+    reasons = trace.metadata.get("dropped_reasons", {})
+    lost = [f"{count:,} kernels ran and are not recorded: {reason}" for reason, count in reasons.items() if count]
+    console.print(report.table_of(operator_rows(trace), lost))

@@ -1,0 +1,241 @@
+"""Recording for `tessera-prof`: attaching to a process, or running a program; then the files, and what was got."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import polars
+from rich.console import Console
+
+from tessera.cli import prof_export
+from tessera.errors import ArgumentError, AttachError, ProfileError
+from tessera.profiling.attach import client, home
+from tessera.profiling.attach.observation import Observation, Wishes
+from tessera.profiling.table import Trace
+
+READ_S: Final = 0.1
+"""Seconds between readings: long enough to cost the process nothing, short enough that its ring never overflows."""
+
+_FIRST_READ_S: Final = 0.01
+_LOOK_S: Final = 0.5
+"""Seconds between looks whether a process has come to listen."""
+
+_NOT_FOUND: Final = 127
+_SIGNALLED: Final = 128
+
+ACTIVITIES: Final = {"gpu": ("gpu",), "mem": ("memcpy",), "tc": ("gpu",), "collectives": ("collective",)}
+COUNTERS: Final = {"gpu": ("gpu", "power"), "mem": ("memory",), "tc": ("gpu",), "collectives": ()}
+COLUMNS: Final = {
+    "gpu": ("sm_occupancy", "inst_issue_eff_pct", "warp_divergence_pct", "power_w", "temp_c"),
+    "mem": ("dram_read_gbps", "dram_write_gbps", "l2_hit_rate", "mem_stall_pct"),
+    "tc": ("tc_util_pct", "alu_util_pct"),
+    "collectives": ("collective_type", "collective_bytes"),
+}
+"""What each domain stands for: activities of a session, activities of counters, and columns of the trace."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the command line asks for. No `domains` means all."""
+
+    domains: Sequence[str]
+    sample_ms: float
+    shapes: bool
+    stacks: bool
+    exports: Sequence[Path]
+    summary: Path | None
+    duration_s: float | None
+
+    def check(self) -> None:
+        """Raises ArgumentError for what cannot be done, before anything runs."""
+        for path in self.exports:
+            prof_export.format_of(path)
+        for path in (*self.exports, *([self.summary] if self.summary is not None else [])):
+            if not path.absolute().parent.is_dir():
+                raise ArgumentError(f"{path}: there is no folder {path.parent}")
+        if self.duration_s is not None and not self.duration_s > 0:
+            raise ArgumentError(f"--duration {self.duration_s:g}: a positive number of seconds is meant")
+
+    def wishes(self) -> Wishes:
+        """The same as the profiler takes it."""
+        from tessera.profiling.sessions import ACTIVITIES as ALL
+
+        chosen = self.domains
+        return Wishes(
+            activities=tuple(dict.fromkeys(("cpu", *(each for name in chosen for each in ACTIVITIES[name]))))
+            if chosen
+            else tuple(ALL),
+            counters=tuple(dict.fromkeys(("cpu", *(each for name in chosen for each in COUNTERS[name]))))
+            if chosen
+            else None,
+            sample_interval_ms=self.sample_ms,
+            record_shapes=self.shapes,
+            stacks=self.stacks,
+        )
+
+
+def say(text: str) -> None:
+    """For people, beside what the program itself prints."""
+    print(f"tessera-prof: {text}", file=sys.stderr, flush=True)
+
+
+def attach(pid: int, order: Order) -> int:
+    """Profiles a running process; the exit status."""
+    process = client.wanted(pid)
+    observation = Observation(order.wishes())
+    begin = time.monotonic()
+    with until_signalled() as stop:
+        try:
+            listens = _joined(observation, pid)
+            observation.sample(pid)
+            inside = "attached to" if listens else "sampling from outside, where no Tessera plan listens yet,"
+            say(f"{inside} process {pid}; {_ends(order.duration_s)}")
+            looked, wait = begin, _FIRST_READ_S
+            while process.alive and not stop.wait(_left(begin, wait, order.duration_s)):
+                wait = READ_S
+                observation.read()
+                if not listens and time.monotonic() - looked > _LOOK_S:
+                    looked = time.monotonic()
+                    listens = _joined(observation, pid)
+                if order.duration_s is not None and time.monotonic() - begin >= order.duration_s:
+                    break
+        finally:
+            observation.end()
+    if not process.alive:
+        say(f"process {pid} has ended; what it recorded until then is kept")
+    return _finish(observation, order, time.monotonic() - begin)
+
+
+def _joined(observation: Observation, pid: int) -> bool:
+    """Begins a session in a process that listens."""
+    try:
+        attachment = client.connect(pid)
+    except AttachError:
+        if client.wanted(pid).alive:
+            raise
+        return False
+    if attachment is None:
+        return False
+    observation.join(attachment)
+    return True
+
+
+def _ends(duration_s: float | None) -> str:
+    return "Ctrl-C ends it" if duration_s is None else f"for {duration_s:g} s"
+
+
+def _left(begin: float, wait: float, duration_s: float | None) -> float:
+    """Seconds to wait for the next reading."""
+    if duration_s is None:
+        return wait
+    return max(0.0, min(wait, begin + duration_s - time.monotonic()))
+
+
+@contextmanager
+def until_signalled() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets; a second Ctrl-C ends the command at once."""
+    stop = threading.Event()
+
+    def asked(number: int, _: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run(command: Sequence[str], order: Order) -> int:
+    """Runs a program and profiles all its processes that run plans; the program's exit status."""
+    observation = Observation(order.wishes())
+    begin = time.monotonic()
+    with home.Home(observation.join, lambda error: say(error.message)) as place:
+        try:
+            program = subprocess.Popen(command, env={**os.environ, home.VARIABLE: str(place.path)})
+        except OSError as error:
+            say(f"{command[0]} cannot be run: {error.strerror}")
+            return _NOT_FOUND
+        with _passing_on(program):
+            try:
+                observation.sample(program.pid)
+            except ProfileError as error:
+                say(error.message)  # it ended at once
+            while _runs(program, READ_S):
+                observation.read()
+                if order.duration_s is not None and time.monotonic() - begin >= order.duration_s:
+                    break
+        observation.end()
+        with _passing_on(program):
+            status = program.wait()  # longer than --duration: the program is not cut short
+    _finish(observation, order, time.monotonic() - begin)
+    return status if status >= 0 else _SIGNALLED - status
+
+
+def _runs(program: subprocess.Popen[bytes], wait_s: float) -> bool:
+    try:
+        program.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+@contextmanager
+def _passing_on(program: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Ctrl-C reaches the program by itself, and its end ends this command; SIGTERM is passed on."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: program.terminate()),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _finish(observation: Observation, order: Order, seconds: float) -> int:
+    """Writes the files, and says what is in them; the exit status."""
+    trace = observation.trace()
+    counts = dict(trace.events.group_by("kind").len().collect().iter_rows())
+    if not counts:
+        say("nothing was recorded: the process ran no Tessera plan, and samples were not to be had")
+        return 1
+    launched, recorded = trace.metadata.get("launched", 0), trace.metadata.get("recorded", 0)
+    say(f"{recorded:,} of {launched:,} kernels and {counts.get('sample', 0):,} samples in {seconds:.1f} s")
+    for reason, count in trace.metadata.get("dropped_reasons", {}).items():
+        if count:
+            say(f"{count:,} kernels are not among them: {reason}")
+    for path in order.exports:
+        prof_export.write(trace, path)
+        say(f"wrote {path}")
+    if order.summary is not None:
+        prof_export.write_summary(trace, order.summary)
+        say(f"wrote {order.summary}")
+    if not order.exports and order.summary is None:
+        prof_export.print_report(trace, Console(stderr=True))
+    for name, why in _missing(trace, order.domains):
+        say(f"{name} is not measured: {why}")
+    return 0
+
+
+def _missing(trace: Trace, domains: Sequence[str]) -> list[tuple[str, str]]:
+    """Columns that were asked for and are null, each with the reason."""
+    asked = [name for domain in domains for name in COLUMNS[domain]]
+    if not asked:
+        return []
+    nulls = trace.events.select(polars.col(asked).is_null().all()).collect().row(0, named=True)
+    return [(name, trace.capability.get(name, "nothing that ran has it")) for name in asked if nulls[name]]

@@ -1,0 +1,59 @@
+"""`tessera-prof report | roofline | stalls | advise | compare`: what traces say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars
+import typer
+from rich.console import Console
+
+from tessera import analyze
+from tessera.cli import prof_export
+from tessera.errors import ArgumentError
+from tessera.profiling import trace
+
+File = Annotated[Path, typer.Argument(help="A trace, or the folder with the traces of all ranks.")]
+Plot = Annotated[Path | None, typer.Option(help="Where to draw it: .png, .svg or .pdf.")]
+Arch = Annotated[str | None, typer.Option(help="A GPU whose data sheet gives the bounds; else this machine.")]
+
+
+def report(file: File) -> None:
+    """Print what ran, operator by operator: latency, work, bandwidth, and efficiency against the measured ceilings."""
+    found = trace.read(file)
+    if not len(found.events.filter(polars.col("kind") == "kernel").head(1).collect()):
+        raise ArgumentError(f"{file} holds no kernels", hints=["the process ran no Tessera plan while it was recorded"])
+    prof_export.print_report(found, Console())
+
+
+def roofline(file: File, arch: Arch = None, plot: Plot = None) -> None:
+    """Hold kernels against what the hardware can do: arithmetic, and each level of memory."""
+    _show(analyze.roofline(trace.read(file), arch), plot)
+
+
+def stalls(
+    file: File,
+    group_by: Annotated[
+        str, typer.Option(help="kernel, region, stream, thread, device, rank, dtype or schedule.")
+    ] = "kernel",
+    plot: Plot = None,
+) -> None:
+    """Print where kernels wait for memory."""
+    _show(analyze.stalls(trace.read(file), group_by), plot)
+
+
+def advise(file: File, arch: Arch = None) -> None:
+    """Print what to do about what is slow, each advice with its evidence."""
+    _show(analyze.advise(trace.read(file), arch), None)
+
+
+def compare(before: File, after: File, plot: Plot = None) -> None:
+    """Print what got slower or faster from one trace to another, and what is within the noise."""
+    _show(analyze.compare(trace.read(before), trace.read(after)), plot)
+
+
+def _show(found: Any, plot: Path | None) -> None:
+    print(found)
+    if plot is not None:
+        print(f"wrote {found.plot(plot)}")

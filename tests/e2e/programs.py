@@ -1,0 +1,94 @@
+"""Processes that do what a test tells them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tessera.profiling.attach import places
+
+PROGRAM = """
+import os, sys
+from tessera import op, profile
+from tessera.profiling.attach import listener
+x = op.tensor((8, 8))
+def step():
+    with profile.region("step"):
+        op.add(x, x).eval()
+print("ready", flush=True)
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+
+class Program:
+    """A process that does what it is told, line by line."""
+
+    def __init__(self, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TESSERA_THREADS": "1", **environment},
+        )
+        self.pid = self.process.pid
+        assert self.said() == "ready"
+
+    def said(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def do(self, line: str) -> str:
+        """What the line printed, when it is done."""
+        self.tell(line)
+        said = []
+        while (text := self.said()) != "done":
+            said.append(text)
+        return "\n".join(said)
+
+    def end(self) -> int:
+        """Has it end in order; its exit status."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(20)
+
+    def socket(self) -> Path | None:
+        """Where it listens."""
+        found = places.process(self.pid)
+        assert found is not None
+        return places.find(found)
+
+
+class Programs:
+    """Starts programs, and ends them when the `with` block ends."""
+
+    def __init__(self) -> None:
+        self._started: list[Program] = []
+
+    def start(self, **environment: str) -> Program:
+        self._started.append(Program(**environment))
+        return self._started[-1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in self._started:
+            each.process.kill()
+            each.process.wait()
+            for stream in (each.process.stdin, each.process.stdout):
+                if stream is not None:
+                    stream.close()
