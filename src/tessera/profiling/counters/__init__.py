@@ -1,0 +1,18 @@
+"""Counters and sensors: what can be read on this machine, and how to add what cannot yet
+(docs/adding-a-counter-backend.md).
+"""
+
+from tessera.profiling.counters.interfaces import Capability, CounterBackend, Field, Sampler, Subject
+from tessera.profiling.counters.registry import capabilities, open_samplers, register, unregister
+
+__all__ = [
+    "Capability",
+    "CounterBackend",
+    "Field",
+    "Sampler",
+    "Subject",
+    "capabilities",
+    "open_samplers",
+    "register",
+    "unregister",
+]
