@@ -15,9 +15,10 @@ WARP: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric, and how its value becomes that of a column: `offset + scale * value`."""
+    """A metric, and how its value becomes that of a column, in `unit`: `offset + scale * value`."""
 
     name: str
+    unit: str
     scale: float = 1.0
     offset: float = 0.0
 
@@ -27,26 +28,26 @@ class Metric:
 
 
 SAMPLED: Final[Mapping[str, Metric]] = {
-    "sm_occupancy": Metric("sm__warps_active_realtime.avg.pct_of_peak_sustained_active", 1e-2),
-    "inst_issue_eff_pct": Metric("sm__issue_active.avg.pct_of_peak_sustained_active"),
-    "tc_util_pct": Metric("sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed"),
-    "dram_read_gbps": Metric("dram__bytes_read.sum.per_second", 1e-9),
-    "dram_write_gbps": Metric("dram__bytes_write.sum.per_second", 1e-9),
+    "sm_occupancy": Metric("sm__warps_active_realtime.avg.pct_of_peak_sustained_active", "", 1e-2),
+    "inst_issue_eff_pct": Metric("sm__issue_active.avg.pct_of_peak_sustained_active", "%"),
+    "tc_util_pct": Metric("sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed", "%"),
+    "dram_read_gbps": Metric("dram__bytes_read.sum.per_second", "GB/s", 1e-9),
+    "dram_write_gbps": Metric("dram__bytes_write.sum.per_second", "GB/s", 1e-9),
 }
 """What PM sampling collects, in one pass, while the program runs (A100, H100, B200, RTX of Ada)."""
 
 RANGES: Final[Mapping[str, Metric]] = {
-    "sm_occupancy": Metric("sm__warps_active.avg.pct_of_peak_sustained_active", 1e-2),
-    "inst_issue_eff_pct": Metric("sm__issue_active.avg.pct_of_peak_sustained_active"),
-    "tc_util_pct": Metric("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"),
-    "dram_read_gbps": Metric("dram__bytes_read.sum.per_second", 1e-9),
-    "dram_write_gbps": Metric("dram__bytes_write.sum.per_second", 1e-9),
-    "l2_hit_rate": Metric("lts__t_sector_hit_rate.pct", 1e-2),
-    "smem_bank_conflicts": Metric("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
-    "alu_util_pct": Metric("sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"),
-    "mem_stall_pct": Metric("smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct"),
+    "sm_occupancy": Metric("sm__warps_active.avg.pct_of_peak_sustained_active", "", 1e-2),
+    "inst_issue_eff_pct": Metric("sm__issue_active.avg.pct_of_peak_sustained_active", "%"),
+    "tc_util_pct": Metric("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "%"),
+    "dram_read_gbps": Metric("dram__bytes_read.sum.per_second", "GB/s", 1e-9),
+    "dram_write_gbps": Metric("dram__bytes_write.sum.per_second", "GB/s", 1e-9),
+    "l2_hit_rate": Metric("lts__t_sector_hit_rate.pct", "", 1e-2),
+    "smem_bank_conflicts": Metric("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum", ""),
+    "alu_util_pct": Metric("sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active", "%"),
+    "mem_stall_pct": Metric("smsp__warp_issue_stalled_long_scoreboard_per_warp_active.pct", "%"),
     # Threads of a warp that an instruction leaves out, on average.
-    "warp_divergence_pct": Metric("smsp__thread_inst_executed_per_inst_executed.ratio", -100 / WARP, 100.0),
+    "warp_divergence_pct": Metric("smsp__thread_inst_executed_per_inst_executed.ratio", "%", -100 / WARP, 100.0),
 }
 """What range profiling collects by replay of each kernel, in three passes at most. The columns of `SAMPLED` alone take
 one.

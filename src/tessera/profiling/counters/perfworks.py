@@ -91,9 +91,11 @@ def library() -> ctypes.CDLL:
         raise LibraryError(f"CUPTI is not there: {error}", hints=ADVICE) from error
 
 
-def call(name: str, given: ctypes.Structure) -> None:
+def call(name: str, given: Any) -> None:
     """Calls a function of CUPTI with its parameter structure. Raises LibraryError with CUPTI's name of the failure."""
-    given.structSize = ctypes.sizeof(given)
+    # CUPTI's own size ends with the last field, without the padding that follows it.
+    last = getattr(type(given), given._fields_[-1][0])
+    given.structSize = last.offset + last.size
     result = getattr(library(), name)(ctypes.byref(given))
     if result:
         raise LibraryError(f"{name} failed: {result_name(result)}", hints=PRIVILEGES if result in _PRIVILEGE else ())
