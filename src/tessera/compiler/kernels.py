@@ -35,6 +35,7 @@ from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
+from tessera.profiling.schema import SCRATCH, Traffic
 from tessera.runtime import native
 from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
@@ -102,6 +103,7 @@ class KernelCompiler:
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._modelled: dict[object, Schedule] = {}
         self._together: dict[object, bool] = {}
+        self._traffic: dict[object, Traffic] = {}
         self._copies = Copies()
         self._stages = Stages(self)
 
@@ -172,7 +174,7 @@ class KernelCompiler:
             results=memory.results,
             outputs=memory.outputs,
             arena_bytes=memory.arena_bytes,
-            facts=facts_of(launches),
+            facts=facts_of(launches, self.traffic),
             derived=memory.derived,
             call=run if around is None else around(run or native.driver().run),
         )
@@ -327,6 +329,19 @@ class KernelCompiler:
         """What the cost model expects of a launch."""
         problem = launch.subject.problem(launch.call.shaped.extents, launch.choice.workers)
         return self.model.estimate(problem, launch.schedule)
+
+    def traffic(self, choice: Choice, extents: Mapping[str, int]) -> Traffic:
+        """What the cost model says that a launch moves, by memory level, and its scratch memory, in bytes."""
+        key = choice, tuple(extents.values())
+        known = self._traffic.get(key)
+        if known is None:
+            problem = choice.subject.problem(extents, choice.workers)
+            scratch = choice.workers * self.kernel(choice).code.workspace_bytes
+            if len(self._traffic) >= REMEMBERED:
+                self._traffic.clear()
+            known = (*self.model.traffic(problem, choice.schedule).items(), (SCRATCH, float(scratch)))
+            self._traffic[key] = known
+        return known
 
     def default_schedule(self, subject: Subject, problem: Problem) -> Schedule:
         """The schedule of a kernel that nobody has tuned."""

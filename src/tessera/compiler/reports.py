@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -19,33 +19,37 @@ from tessera.dtypes import DType, accumulator, fp32
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
-from tessera.profiling.schema import StepFacts
+from tessera.profiling.schema import StepFacts, Traffic
 from tessera.rewrite.provenance import rules_of_kernel
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
+TrafficOf: TypeAlias = Callable[[Choice, Mapping[str, int]], Traffic]
+"""What a choice moves for a call of these extents."""
+_Kept: TypeAlias = tuple[Choice, Shapes, Mapping[str, int]]
 
 
-def facts_of(launches: Sequence[AnyLaunch]) -> Callable[[], Sequence[StepFacts]]:
-    """What reports say about the launches, counted when a report asks. Keeps their shapes, not the launches, which are
-    some 25 objects each.
+def facts_of(launches: Sequence[AnyLaunch], traffic: TrafficOf | None = None) -> Callable[[], Sequence[StepFacts]]:
+    """What reports say about the launches, counted when a report asks; `traffic` says what each moves, where anything
+    does. Keeps their shapes, not the launches, which are some 25 objects each.
     """
     kept = [
-        (launch.choice, tuple([view.shape for view, _ in launch.call.arguments]))
+        (launch.choice, tuple([view.shape for view, _ in launch.call.arguments]), launch.call.shaped.extents)
         if isinstance(launch, Launch)
         else library_facts(launch)
         for launch in launches
     ]
-    return partial(_counted, kept)
+    return partial(_counted, kept, traffic)
 
 
-def _counted(kept: Sequence[tuple[Choice, Shapes] | Callable[[], StepFacts]]) -> list[StepFacts]:
+def _counted(kept: Sequence[_Kept | Callable[[], StepFacts]], traffic: TrafficOf | None) -> list[StepFacts]:
     """The facts of kernels over arguments of these shapes, and of calls of libraries."""
-    return [each() if callable(each) else _kernel_facts(*each) for each in kept]
+    return [each() if callable(each) else _kernel_facts(*each, traffic) for each in kept]
 
 
-def _kernel_facts(choice: Choice, shapes: Shapes) -> StepFacts:
+def _kernel_facts(choice: Choice, shapes: Shapes, extents: Mapping[str, int], traffic: TrafficOf | None) -> StepFacts:
     dtypes = [argument.dtype for argument in choice.subject.pattern.arguments]
-    return step_facts(choice, list(zip(shapes, dtypes, strict=True)))
+    facts = step_facts(choice, list(zip(shapes, dtypes, strict=True)))
+    return facts if traffic is None else replace(facts, traffic=traffic(choice, extents))
 
 
 def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:

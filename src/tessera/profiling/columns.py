@@ -19,7 +19,7 @@ from tessera.profiling.issued import IssuedWork, region_codes
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recording import Recording, rank
 from tessera.profiling.regions import RegionEvent
-from tessera.profiling.schema import CAPABILITIES, RECORD_FIELDS, StepFacts
+from tessera.profiling.schema import CAPABILITIES, RECORD_FIELDS, StepFacts, Traffic
 from tessera.profiling.table import COLUMNS, Trace, complete, given
 from tessera.profiling.tracks import Service
 
@@ -175,10 +175,15 @@ def _facts_table(facts: Sequence[StepFacts], *, shapes: bool) -> polars.DataFram
             "schedule": [each.schedule or None for each in facts],
             "fused": ["+".join(each.fused) or None for each in facts],
             "rewrites": [",".join(each.rewrites) or None for each in facts],
+            "traffic": [_traffic(each.traffic) for each in facts],
             "backend": [each.backend or None for each in facts],
             **({"shapes": [json.dumps(each.shapes, separators=(",", ":")) for each in facts]} if shapes else {}),
         }
     )
+
+
+def _traffic(traffic: Traffic) -> str | None:
+    return json.dumps({level: round(nbytes) for level, nbytes in traffic}, separators=(",", ":")) if traffic else None
 
 
 def regions(events: Sequence[RegionEvent], zero_ns: int) -> polars.DataFrame:

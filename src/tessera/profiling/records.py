@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import polars
 
-from tessera.profiling.schema import CAPABILITIES, Record
+from tessera.profiling.schema import CAPABILITIES, Record, Traffic
 
 _SAME: Final = tuple(
     each.name
     for each in fields(Record)
-    if each.name not in ("start_us", "end_us", "fused", "rewrites", "shapes", "stack", "capability")
+    if each.name not in ("start_us", "end_us", "fused", "rewrites", "traffic", "shapes", "stack", "capability")
 )
 """Fields that are columns."""
 
@@ -32,7 +32,7 @@ def of_events(events: polars.DataFrame) -> list[Record]:
         told.setdefault("stream_id", 0)
         told["start_us"] = row["start_ns"] / 1000
         told["end_us"] = (row["start_ns"] + row["dur_ns"]) / 1000
-        for name, read in (("fused", _sum), ("rewrites", _list), ("stack", _stack), ("shapes", _shapes)):
+        for name, read in _READ:
             if row.get(name) is not None:
                 told[name] = read(row[name])
         made.append(Record(**told, capability=reasons[row["kind"]]))
@@ -62,3 +62,18 @@ def _stack(text: str) -> tuple[str, ...]:
 @cache
 def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(shape) for shape in json.loads(text))
+
+
+@cache
+def _traffic(text: str) -> Traffic:
+    return tuple((level, float(nbytes)) for level, nbytes in json.loads(text).items())
+
+
+_READ: Final = (
+    ("fused", _sum),
+    ("rewrites", _list),
+    ("traffic", _traffic),
+    ("stack", _stack),
+    ("shapes", _shapes),
+)
+"""Columns that are texts of several values, and how they are read."""

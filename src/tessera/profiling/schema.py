@@ -17,7 +17,7 @@ Native record, 64 bytes, written by the driver (`backend/llvm/driver_ir.py`), on
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 RECORD_WORDS: Final = 8
 RECORD_FIELDS: Final = ("sequence", "start", "end", "plan", "step", "workers", "thread", "unused")
@@ -58,6 +58,14 @@ CAPABILITIES: Final[dict[str, str]] = {
 """Why each portable counter is null in a record made on a CPU."""
 
 
+Traffic: TypeAlias = tuple[tuple[str, float], ...]
+"""Bytes that a kernel moves to and from each memory level, by its name ("L1" to "DRAM"), and `SCRATCH`: the scratch
+memory that its workers use.
+"""
+
+SCRATCH: Final = "scratch"
+
+
 @dataclass(frozen=True, slots=True)
 class StepFacts:
     """What the compiler knows about one step of a plan, for reports.
@@ -66,7 +74,8 @@ class StepFacts:
     and `bytes` are the algorithm's own counts for the bound extents (bytes: operands read once, results written
     once), not what the hardware moved. `dtype` is the name of the element type that the arithmetic's peak depends on.
     `backend` is "generated" for kernels of Tessera, "library" for calls of a library. `rewrites` names the rules that
-    made the kernel what it is, in order.
+    made the kernel what it is, in order. `traffic` is the cost model's estimate of what moves between memory levels,
+    and scratch memory; empty where there is no model.
     """
 
     operator: str
@@ -79,6 +88,7 @@ class StepFacts:
     shapes: tuple[tuple[int, ...], ...] = ()
     backend: str = "generated"
     rewrites: tuple[str, ...] = ()
+    traffic: Traffic = ()
 
 
 RecordKind = Literal["kernel", "memcpy", "collective", "operator", "region", "mark", "counter", "sample"]
@@ -111,6 +121,7 @@ class Record:
     schedule: str = ""
     fused: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
+    traffic: Traffic = ()
     shapes: tuple[tuple[int, ...], ...] = ()
     stack: tuple[str, ...] = ()
     backend: str = ""

@@ -42,6 +42,7 @@ COLUMNS: Final[Mapping[str, Any]] = {
     "schedule": _TEXT,
     "fused": _TEXT,  # operators, joined with "+"
     "rewrites": _TEXT,  # names of rewrite rules, joined with ","
+    "traffic": _TEXT,  # JSON: the cost model's bytes by memory level
     "shapes": _TEXT,  # JSON
     "stack": _TEXT,  # Python frames, innermost last, joined with ";"
     "backend": _TEXT,

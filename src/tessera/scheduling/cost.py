@@ -54,6 +54,14 @@ class RooflineModel:
         binding = max(BINDINGS, key=charged.__getitem__)
         return Estimate(float(seconds), binding, MappingProxyType(terms), rates.source)
 
+    def traffic(self, problem: Problem, schedule: Schedule) -> dict[str, float]:
+        """Bytes that all workers together move to and from each of `LEVELS`, packing included, if each has as much to
+        do as the one with the most.
+        """
+        work = _work(problem, schedule, self.machine(problem.workers))
+        moved = [float(beside + before) for beside, before in zip(work.traffic, work.packing, strict=True)]
+        return {level: problem.workers * nbytes for level, nbytes in zip(LEVELS, moved, strict=True)}
+
     def estimates(self, problem: Problem, schedules: Sequence[Schedule]) -> Estimates:
         """What legal schedules of the same knobs cost, in their order; as `estimate`, but a thousand in the time of a
         few dozen.

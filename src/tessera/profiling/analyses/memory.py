@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import polars
 from polars import col
 
-from tessera.profiling.analyses import kernels, sweep
+from tessera.profiling.analyses import kernels, sweep, traffic
 from tessera.profiling.analyses.result import Analysis, bars
 from tessera.profiling.table import Trace
 
@@ -27,14 +27,21 @@ _HEADINGS: Final = {
     "dram_write_gbps": "DRAM write(GB/s)",
     "l2_hit_rate": "L2 hits",
     "smem_bank_conflicts": "Bank conflicts",
+    "l1_mb": "est. L1(MB)",
+    "l2_mb": "est. L2(MB)",
+    "l3_mb": "est. L3(MB)",
+    "dram_mb": "est. DRAM(MB)",
+    "scratch_mb": "Scratch(MB)",
 }
 
 
 def memory(trace: Trace) -> Analysis:
     """A row per kernel, then one per direction of copies. `overlap_pct` is the share of a copy's time in which a kernel
-    of its rank ran.
+    of its rank ran. `l1_mb` to `dram_mb` and `scratch_mb` are the compiler's estimates, as `traffic.estimated` has
+    them; the columns before them are measured.
     """
     moved = kernels.grouped(trace, "kernel", _COUNTERS).rename({"kernel": "name"})
+    moved = moved.join(traffic.estimated(trace), on="name", how="left", maintain_order="left")
     table = polars.concat(
         [moved.with_columns(kind=polars.lit("kernel"), overlap_pct=polars.lit(None, polars.Float64)), _copies(trace)],
         how="diagonal",
@@ -45,8 +52,9 @@ def memory(trace: Trace) -> Analysis:
         headings=_HEADINGS,
         notes=(
             "bytes: operands read once and results written once, from the compiler's facts; copies: what they copied",
+            "est.: the compiler's estimate of what all calls move to and from a memory level, not measured",
         ),
-        missing=kernels.missing(trace, moved, _COUNTERS),
+        missing=kernels.missing(trace, moved, (*_COUNTERS, *traffic.COLUMNS)),
         drawing=_draw,
     )
 

@@ -152,5 +152,5 @@ def _step(values: dict[str, Any]) -> StepFacts:
     return StepFacts(
         **values
         | {name: tuple(values[name]) for name in ("fused", "rewrites")}
-        | {"shapes": tuple(map(tuple, values["shapes"]))}
+        | {name: tuple(map(tuple, values[name])) for name in ("shapes", "traffic")}
     )
