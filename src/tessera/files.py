@@ -13,7 +13,9 @@ import os
 import secrets
 import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
@@ -22,19 +24,25 @@ def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
     What can always be made anew need not be `durable`, that is survive a loss of power.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, durable) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` when the block ends, and leaves `path` as it was when the block
+    raises. OSError when it cannot, as where the folder does not exist.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
             if durable:
                 os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise

@@ -6,12 +6,14 @@ are chosen. Several steps of one call (a product in parts) are one use.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import polars
+from polars import col
 
 from tessera.compiler import pipeline
 from tessera.compiler.binding import steps_of
@@ -23,15 +25,13 @@ from tessera.compiler.reports import facts_of
 from tessera.compiler.tuning import tuning_problem
 from tessera.errors import ProfileError, TesseraError
 from tessera.lazy.policy import Policy, current_policy, policy
+from tessera.profiling import trace
 from tessera.profiling.sessions import Session
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.uses import Usage, Use
 from tessera.tuning.workload import Case
-
-PLANS = "tesseraPlans"
-"""The key of a trace under which it says what its plans compute."""
 
 _CHANGED = "other schedules are chosen here than when this ran"
 _FORGOTTEN = "their plans were forgotten before the profile ended"
@@ -69,29 +69,18 @@ def usage_of_trace(path: Path) -> Usage:
 
     Raises ProfileError (E_PROFILE) for a file that cannot be read, is no such trace, or holds no kernels of a CPU.
     """
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ProfileError(f"{path} is no trace: {error}") from error
-    if not isinstance(content, dict) or not isinstance(content.get(PLANS), dict):
+    found = trace.read(path)
+    if not isinstance(plans := found.metadata.get("plans"), dict) or found.metadata["source"] != "tessera":
         raise ProfileError(
             f"{path} does not say what its kernels compute",
-            hints=["profiler.timeline(path) of this version writes such a trace"],
+            hints=["profiler.timeline(path) and profile.parquet(path) write files that do"],
         )
-    try:
-        events = [event for event in content["traceEvents"] if event["ph"] == "X" and event.get("cat") == "kernel"]
-        timed = [
-            Timed(int(event["args"]["plan"]), int(event["args"]["step"]), str(event["name"]), float(event["dur"]) / 1e6)
-            for event in events
-        ]
-        plans = {int(number): plan for number, plan in content[PLANS].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ProfileError(f"{path} is damaged: {type(error).__name__} {error}") from error
+    kernels = found.events.filter(col("kind") == "kernel").drop_nulls(["plan_id", "step_id"])
+    told = kernels.select("plan_id", "step_id", col("operator").cast(polars.String), col("dur_ns") / 1e9).collect()
+    timed = [Timed(*row) for row in told.iter_rows()]
     if not timed:
         raise ProfileError(f"{path} holds no kernel that ran on a CPU", hints=["evaluate something in the session"])
-    return usage(timed, plans)
+    return usage(timed, {int(number): plan for number, plan in plans.items()})
 
 
 def usage(timed: Iterable[Timed], plans: Mapping[int, Any]) -> Usage:

@@ -1,30 +1,39 @@
 """The timeline file, in Chrome's trace event format, which Perfetto and chrome://tracing open.
 
-Source: "Trace Event Format" (Google, 2016). `traceEvents` is the first key, so that a reader can stream it. Slices on
-one track nest or are disjoint, since Perfetto silently drops slices that cross. `otherData` says how many kernels
-were launched, recorded and dropped, and why counters are missing. `tesseraPlans` says what each plan computes, so that
-`tessera tune --from-trace` can pose its kernels again.
+Source: "Trace Event Format" (Google, 2016). `traceEvents` is the first key and every event has a line of its own, so
+that a reader can stream it. Slices on one track nest or are disjoint, since Perfetto silently drops slices that cross.
+
+What is the same in every run of a kernel (its operations, bytes, schedule) stands in the first slice of its number `k`
+only, where a trace is long: it would be two thirds of the file. What readers need beside the events follows them:
+
+| key | what it holds |
+| --- | --- |
+| `tesseraPlans` | what each plan computes, so that `tessera tune --from-trace` can pose its kernels again |
+| `tesseraKernels` | what is the same for all slices of a number `k` |
+| `tesseraTracks` | the process, thread, stream and device behind each `pid` and `tid` |
+| `otherData` | how many kernels were launched, recorded and dropped, and why counters are missing |
 """
 
 from __future__ import annotations
 
 import json
-import os
-import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tessera.errors import ProfileError
-from tessera.profiling import facts
-from tessera.profiling.regions import Slice, nest
-from tessera.profiling.schema import CAPABILITIES, PCT_NOTE, Record
+import numpy
+import polars
+from numpy.typing import NDArray
+
+from tessera.profiling import nesting
+from tessera.profiling.chrome_lines import COUNTERS, FACTS, OPENING, SLICES, arrows, lines
+from tessera.profiling.output import exported
+from tessera.profiling.schema import PCT_NOTE
 from tessera.profiling.sessions import Session
+from tessera.profiling.table import Trace
 
-Event = dict[str, Any]
-Lane = tuple[int, int, str]
-"""What has a track of its own: a thread, the number of the stream that it served (0: none), and the stream's name."""
+_TRACK: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,137 +44,122 @@ class ChromeExporter:
 
     def export(self, session: Session) -> Path:
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""
-        try:
-            with self.path.open("w") as file:
-                file.writelines(text(session))
-        except OSError as error:
-            raise ProfileError(f"the timeline could not be written to {self.path}: {error.strerror}") from error
-        return self.path
+        return write(session.trace(), self.path)
 
 
-def text(session: Session) -> Iterator[str]:
-    """The file's text in pieces."""
-    records = session.records()
-    # Small numbers in order of appearance: viewers read thread numbers as 32 bits, and Python's do not fit.
-    tracks = {lane: track for track, lane in enumerate(dict.fromkeys(_lanes(records)), 1)}
-    slices, largest = _slices(records, tracks)
-    yield '{"traceEvents": [\n'
-    separator = ""
-    for event in [*_names(tracks, session), *slices, *_instants(records, tracks)]:
-        yield separator + json.dumps(event)
-        separator = ",\n"
-    rest = json.dumps({"displayTimeUnit": "ns", "otherData": metadata(session, largest)}, indent=1)
-    yield f'\n],\n"tesseraPlans": {json.dumps(_plans(session, records))},\n' + rest[1:].lstrip()
+def write(trace: Trace, path: Path) -> Path:
+    """Writes a trace of any source, compressed if the name ends in `.gz`; gives its path. Raises ProfileError when it
+    cannot be written.
+    """
+    with exported(path, "timeline") as file:
+        for piece in pieces(trace):
+            file.write(piece)
+    return path
 
 
-def _lanes(records: Iterable[Record]) -> Iterator[Lane]:
-    return (_lane(record) for record in records if record.kind != "counter")
-
-
-def _lane(record: Record) -> Lane:
-    return record.thread_id, record.stream_id, record.stream_name
-
-
-def metadata(session: Session, largest_shift_ns: int) -> Event:
-    """What the file says about itself."""
-    return {
-        "launched": session.launched,
-        "recorded": session.recorded,
-        "dropped": session.dropped,
-        "dropped_reasons": {
-            "overwritten": session.overwritten,
-            "unfinished": session.unfinished,
-            **{f"not measured on {device}": kernels for device, kernels in session.unmeasured.items()},
-        },
-        "percentages": PCT_NOTE,
-        "largest_edge_shift_us": largest_shift_ns / 1000,
-        "activities": list(session.activities),
-        "unavailable": {**session.capability, **CAPABILITIES},
+def pieces(trace: Trace) -> Iterator[bytes]:
+    """The file in pieces."""
+    events = trace.events.collect()
+    tracks, lanes = _numbered(events.with_columns(_host_threads()), _TRACK)
+    lanes = lanes.drop("row").with_columns(process=_processes(lanes), track=numpy.arange(1, len(lanes) + 1))
+    starts, ends, shift = _edges(events, tracks)
+    own = [name for name in (*COUNTERS, "correlation") if events[name].null_count() < len(events)]
+    numbers, kinds = _numbered(
+        events.with_columns(lane=polars.Series(tracks)), ("kind", "lane", "unit", "device", *FACTS)
+    )
+    kinds = kinds.with_columns(k=numpy.arange(len(kinds)))
+    opening = {"name": OPENING, "ph": "M", "pid": next(iter(lanes["process"]), 0), "tid": 0, "args": {"own": own}}
+    names = [opening, *_names(lanes, trace.metadata)]
+    yield b'{"traceEvents": [\n' + ",\n".join(map(json.dumps, names)).encode() + b"\n"
+    rows = events.select("kind", "value", "rank", *{*own, "correlation"}).with_columns(
+        ts=polars.Series(starts / 1000),  # of numpy, which rounds correctly: 2671 / 1000 is 2.671
+        dur=polars.Series((ends - starts) / 1000),
+        number=polars.Series(numbers),
+        lane=polars.Series(tracks),
+    )
+    yield from lines(rows, kinds, lanes, own)
+    yield arrows(rows, lanes)
+    about = {name: value for name, value in trace.metadata.items() if name != "plans"}
+    about |= {"percentages": PCT_NOTE, "largest_edge_shift_us": shift / 1000, "unavailable": trace.capability}
+    kernels = kinds.filter(polars.col("kind").is_in(SLICES[:-1])).select("k", *FACTS)
+    beside = {
+        "tesseraPlans": trace.metadata.get("plans", {}),
+        "tesseraKernels": _columns(kernels),
+        "tesseraTracks": _columns(lanes),
+        "otherData": about,
     }
+    keys = [f'"{name}": {json.dumps(value)}' for name, value in beside.items()]
+    yield ("],\n" + ",\n".join([*keys, '"displayTimeUnit": "ns"']) + "\n}\n").encode()
 
 
-def _plans(session: Session, records: Iterable[Record]) -> dict[str, Any]:
-    """What the plans behind kernels compute, by number; those forgotten before the session ended are missing."""
-    ran = {record.plan_id for record in records if record.kind == "kernel"}
-    known = {**facts.expressions(ran - session.plans.keys()), **session.plans}
-    return {str(number): tell() for number, tell in known.items()}
+def _columns(table: polars.DataFrame) -> dict[str, list[Any]]:
+    """A table as plain JSON; columns without values are left out, and numbers that JSON has not are null."""
+    floats = [name for name, kind in table.schema.items() if kind.is_float()]
+    plain = table.with_columns(polars.when(polars.col(name).is_finite()).then(name).alias(name) for name in floats)
+    return {column.name: column.to_list() for column in plain if column.null_count() < len(plain)}
 
 
-def _slices(records: Iterable[Record], tracks: Mapping[Lane, int]) -> tuple[list[Event], int]:
-    """Kernels, copies and regions, track by track, nested; and the largest shift of an edge in nanoseconds."""
-    lanes: dict[Lane, list[Slice]] = {}
-    for record in records:
-        if record.kind in ("kernel", "memcpy", "region"):
-            edges = round(record.start_us * 1000), round(record.end_us * 1000)
-            lanes.setdefault(_lane(record), []).append(Slice(*edges, record))
-    events: list[Event] = []
-    largest = 0
-    for lane, slices in lanes.items():
-        nested, shift = nest(slices)
-        largest = max(largest, shift)
-        events.extend(_slice_event(each, tracks[lane]) for each in nested)
-    return events, largest
+def _host_threads() -> list[polars.Expr]:
+    """Lanes of work: threads of the host, streams of a device."""
+    device = polars.col("device").fill_null(polars.lit("cpu", polars.Categorical()))
+    return [
+        device,
+        polars.when(device.cat.starts_with("cpu")).then("thread_id").alias("thread_id"),
+        polars.col("stream_id").fill_null(0),
+    ]
 
 
-def _slice_event(each: Slice, track: int) -> Event:
-    record = each.payload
-    event: Event = {
-        "name": record.operator or record.kernel_name,
-        "ph": "X",
-        "ts": each.start_ns / 1000,
-        "dur": (each.end_ns - each.start_ns) / 1000,
-        "pid": os.getpid(),
-        "tid": track,
-        "cat": record.kind,
-    }
-    if record.kind == "kernel":
-        event["args"] = _kernel_arguments(record)
-    if record.kind == "memcpy":
-        event["args"] = {
-            "bytes": record.bytes,
-            "memcpy_dir": record.memcpy_dir,
-            "memcpy_gbps": record.memcpy_gbps,
-            "stream": record.stream_name,
-        }
-    return event
+def _numbered(events: polars.DataFrame, keys: tuple[str, ...]) -> tuple[NDArray[numpy.int64], polars.DataFrame]:
+    """Rows that are equal in `keys` get the same number, from 0 on in order of appearance; and what is behind each
+    number, with `row`, the first that has it.
+    """
+    groups = events.select(keys).with_row_index("row").group_by(keys, maintain_order=True).agg("row")
+    rows = groups["row"]
+    numbers = numpy.empty(len(events), numpy.int64)
+    numbers[rows.explode().drop_nulls().to_numpy()] = numpy.repeat(
+        numpy.arange(len(groups)), rows.list.len().to_numpy()
+    )
+    return numbers, groups.with_columns(polars.col("row").list.first())
 
 
-def _kernel_arguments(record: Record) -> Event:
-    seconds = record.duration_us / 1e6
-    arguments: Event = {
-        "kernel": record.kernel_name,
-        "workers": record.workers,
-        "plan": record.plan_id,
-        "step": record.step_id,
-        "stream": record.stream_name,
-        "region": record.region,
-        "dtype": record.dtype,
-        "schedule": record.schedule,
-        "fused": list(record.fused),
-        "flops": record.flops,
-        "bytes": record.bytes,
-    }
-    if seconds > 0 and record.flops is not None and record.bytes is not None:
-        arguments["gflop_per_s"] = record.flops / seconds / 1e9
-        arguments["bandwidth_gbps"] = record.bytes / seconds / 1e9
-    if record.shapes:
-        arguments["shapes"] = [list(shape) for shape in record.shapes]
-    return arguments
+def _processes(lanes: polars.DataFrame) -> polars.Series:
+    """By track, the number of the process: the system's, or one of our own where two ranks have the same."""
+    pairs = list(zip(lanes["rank"].fill_null(0), lanes["pid"].fill_null(0), strict=True))
+    distinct = list(dict.fromkeys(pairs))
+    shared = len({pid for _, pid in distinct}) < len(distinct)
+    numbers = [1 + distinct.index(pair) if shared else pair[1] for pair in pairs]
+    return polars.Series("process", numbers, polars.Int64)
 
 
-def _instants(records: Iterable[Record], tracks: Mapping[Lane, int]) -> Iterator[Event]:
-    for record in records:
-        common: Event = {"name": record.kernel_name, "ts": record.start_us, "pid": os.getpid(), "cat": record.kind}
-        if record.kind == "mark":
-            yield {**common, "ph": "i", "s": "t", "tid": tracks[_lane(record)]}
-        elif record.kind == "counter":
-            yield {**common, "ph": "C", "args": {record.unit or "value": record.value}}
+def _names(lanes: polars.DataFrame, metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Names of the processes, and of their threads and streams, also of those that have ended."""
+    threads = metadata.get("thread_names", {})
+    ranks = lanes["rank"].n_unique()
+    processes: dict[int, dict[str, Any]] = {}
+    tracks = []
+    for lane in lanes.iter_rows(named=True):
+        rank, pid, thread, process = lane["rank"], lane["pid"], lane["thread_id"], lane["process"]
+        label = f"tessera {pid}" if ranks == 1 else f"rank {rank}, process {pid}"
+        processes[process] = _name("process_name", process, 0, label)
+        if thread is None and lane["device"].startswith("cpu"):
+            continue  # counters, which are of the process
+        label = threads.get(str(thread), f"thread {thread or 0:#x}")
+        if lane["stream_id"] or thread is None:
+            label = lane["stream_name"] or f"{lane['device']} stream {lane['stream_id']}"
+        tracks.append(_name("thread_name", process, lane["track"], label))
+    return [*processes.values(), *tracks]
 
 
-def _names(tracks: Mapping[Lane, int], session: Session) -> Iterator[Event]:
-    """Names of the process, and of its streams and threads, also of those that have ended."""
-    names = session.thread_names | {thread.ident: thread.name for thread in threading.enumerate() if thread.ident}
-    yield {"name": "process_name", "ph": "M", "pid": os.getpid(), "args": {"name": f"tessera {os.getpid()}"}}
-    for (thread, stream, name), track in tracks.items():
-        label = name if stream else names.get(thread, f"thread {thread:#x}")
-        yield {"name": "thread_name", "ph": "M", "pid": os.getpid(), "tid": track, "args": {"name": label}}
+def _name(what: str, process: int, track: int, label: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": process, "tid": track, "args": {"name": label}}
+
+
+def _edges(
+    events: polars.DataFrame, tracks: NDArray[numpy.int64]
+) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], int]:
+    """Starts and ends in nanoseconds, those of slices nested, and the largest shift."""
+    starts = events["start_ns"].to_numpy(writable=True)
+    ends = starts + events["dur_ns"].fill_null(0).to_numpy()
+    slices = numpy.flatnonzero(events["kind"].is_in(SLICES).to_numpy())
+    starts[slices], ends[slices], shift = nesting.fit(starts[slices], ends[slices], tracks[slices])
+    return starts, ends, shift

@@ -10,7 +10,7 @@ import pytest
 
 from tessera import analyze
 from tessera.analyze import Roofline, RooflinePoint
-from tessera.errors import ArgumentError
+from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.schema import Record
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
 
@@ -120,7 +120,7 @@ def test_a_gpu_by_name_is_held_against_its_data_sheet(tmp_path: Path) -> None:
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "trace.json"
     path.write_text(content)
-    with pytest.raises(ArgumentError, match=r"trace\.json"):
+    with pytest.raises(ProfileError, match=r"trace\.json"):
         analyze.roofline(path, target=TARGET)
 
 

@@ -109,7 +109,7 @@ def test_a_script_that_fails_ends_the_command(tmp_path: Path) -> None:
         (["matmul"], "E_ARGUMENT: what to tune is not said"),
         ([], "E_ARGUMENT: what to tune is not said"),
         (["matmul", "--from-trace", "trace.json"], "three ways"),
-        (["--from-trace", "missing.json"], "E_PROFILE: missing.json cannot be read"),
+        (["--from-trace", "missing.json"], "E_PROFILE: there is no missing.json"),
         (["--model", "missing.py"], "E_ARGUMENT: --model missing.py: no such file"),
     ],
 )

@@ -1,0 +1,182 @@
+"""The events of a Chrome trace as lines of text, made by columns: a quarter of a microsecond each."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy
+import polars
+from polars import col
+
+OPENING: Final = "tessera"
+"""The name of the first event of a file, which viewers pass over. Its `own` names the arguments of slices that are not
+among the facts, so that a reader knows what to look for.
+"""
+
+SLICES: Final = ("kernel", "memcpy", "collective", "operator", "region")
+"""Kinds with a duration. Regions, the last, have no arguments."""
+
+FACTS: Final = (
+    "operator",
+    "kernel_name",
+    "plan_id",
+    "step_id",
+    "region",
+    "workers",
+    "flops",
+    "bytes",
+    "dtype",
+    "schedule",
+    "fused",
+    "rewrites",
+    "traffic",
+    "shapes",
+    "stack",
+    "backend",
+    "memcpy_dir",
+    "collective_type",
+    "collective_bytes",
+    "collective_algorithm",
+    "throttle_reason",
+)
+"""Columns that are the same for all slices of one number `k`; arguments are called as their columns."""
+
+COUNTERS: Final = (
+    "sm_occupancy",
+    "tc_util_pct",
+    "warp_divergence_pct",
+    "inst_issue_eff_pct",
+    "mem_stall_pct",
+    "dram_read_gbps",
+    "dram_write_gbps",
+    "l2_hit_rate",
+    "smem_bank_conflicts",
+    "alu_util_pct",
+    "cp_async_inflight",
+    "memcpy_gbps",
+    "collective_overlap_pct",
+    "power_w",
+    "temp_c",
+)
+"""Columns of numbers that each slice has of its own, written with five digits."""
+
+ARGUMENTS: Final = {"collective_overlap_pct": "overlap_pct", "collective_bytes": "bytes"}
+"""Columns whose argument has another name, as the specification writes it."""
+
+DETAILED: Final = 10_000
+"""Events up to which every slice has all that is known of it, so that a click on it in a viewer shows it."""
+
+_JSON: Final = ("shapes", "traffic")
+_BATCH: Final = 1 << 18
+
+
+def lines(
+    rows: polars.DataFrame, kinds: polars.DataFrame, lanes: polars.DataFrame, own: Sequence[str]
+) -> Iterator[bytes]:
+    """A line for each row, `,{"name": ...}`.
+
+    `rows` has `kind`, `ts`, `dur`, `value`, the columns of `own`, and `number`, the row of `kinds` that says the rest;
+    `lanes` says which `process` and `track` a lane is.
+    """
+    places = list(zip(lanes["process"].to_list(), lanes["track"].to_list(), strict=True))
+    texts = [_texts(row, *places[row["lane"]]) for row in kinds.iter_rows(named=True)]
+    heads = polars.Series([head for head, _, _ in texts], dtype=polars.String)
+    tails = polars.Series([brief for _, brief, _ in texts] + [full for _, _, full in texts], dtype=polars.String)
+    detailed = numpy.full(len(rows), int(len(rows) <= DETAILED))
+    detailed[kinds["row"].to_numpy()] = 1
+    line = _line(own)
+    for begin in range(0, len(rows), _BATCH):
+        batch = rows[begin : begin + _BATCH]
+        number = batch["number"]
+        tail = tails.gather(number + len(texts) * polars.Series(detailed[begin : begin + _BATCH]))
+        yield _joined(batch.with_columns(head=heads.gather(number), tail=tail).select(line))
+
+
+def _texts(row: Mapping[str, Any], process: int, track: int) -> tuple[str, str, str]:
+    """What stands before the time of events of one number; and what stands after it, brief and with all facts."""
+    kind = row["kind"]
+    name = row["operator"] if kind == "kernel" and row["operator"] else row["kernel_name"]
+    phase = "X" if kind in SLICES else "i" if kind == "mark" else "C"
+    head = f',{{"name":{json.dumps(name or "")},"ph":"{phase}","ts":'
+    tail = f',"pid":{process},"tid":{track},"cat":"{kind}"'
+    if kind == "region":
+        return head, tail, tail
+    if kind == "mark":
+        tail += ',"s":"t"'
+        return head, tail, tail
+    if phase == "C":
+        # Viewers tell counters of one process apart by their names and `id`.
+        said = {"id": row["device"] if kind == "sample" else None, "throttle_reason": row["throttle_reason"]}
+        said["stack"] = row["stack"]
+        tail += "".join(f',"{name}":{json.dumps(value)}' for name, value in said.items() if value is not None)
+        tail += f',"args":{{{json.dumps(row["unit"] or "value")}:'
+        return head, tail, tail
+    tail += f',"args":{{"k":{row["k"]}'
+    return head, tail, "".join([tail, *(f',"{name}":{text}' for name, text in _facts(row))])
+
+
+def _facts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Arguments that tell what a kernel is, as JSON."""
+    for name in FACTS:
+        value = row[name]
+        if value is None or (row["kind"] == "collective" and name == "bytes"):
+            continue
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                continue
+            value = int(value) if value.is_integer() else value
+        yield ARGUMENTS.get(name, name), value if name in _JSON else json.dumps(value)
+
+
+def _line(own: Sequence[str]) -> polars.Expr:
+    value = polars.when(col("value").is_finite()).then(col("value").cast(polars.String)).fill_null("null")
+    return polars.concat_str(
+        "head",
+        "ts",
+        polars.when(col("kind").is_in(SLICES)).then(polars.concat_str(polars.lit(',"dur":'), "dur")),
+        "tail",
+        polars.when(col("kind").is_in(("counter", "sample"))).then(value),
+        *map(_argument, own),
+        polars.when(col("kind").is_in(("region", "mark"))).then(polars.lit("}")).otherwise(polars.lit("}}")),
+        ignore_nulls=True,
+    )
+
+
+def _argument(name: str) -> polars.Expr:
+    """`,"name":number` for slices that have arguments and for which the number is known."""
+    known = col("kind").is_in(SLICES[:-1]) & col(name).is_finite()
+    number = col(name) if name == "correlation" else col(name).round_sig_figs(5)
+    text = polars.concat_str(polars.lit(f',"{ARGUMENTS.get(name, name)}":'), number.cast(polars.String))
+    return polars.when(known).then(text)
+
+
+def arrows(rows: polars.DataFrame, lanes: polars.DataFrame) -> bytes:
+    """Flow events: from the first slice of a correlation, the launch, to each later one."""
+    linked = (
+        rows.select("rank", "correlation", "ts", "lane")
+        .drop_nulls("correlation")
+        .filter(polars.len().over("rank", "correlation") > 1)
+    )
+    launch = polars.struct("rank", "correlation").is_first_distinct()
+    line = polars.format(
+        ',{{"name":"launch","cat":"launch",{},"id":{},"ts":{},"pid":{},"tid":{}}}',
+        polars.when(launch).then(polars.lit('"ph":"s"')).otherwise(polars.lit('"ph":"f","bp":"e"')),
+        # One number for a launch of a rank; viewers read numbers exactly up to 2 to the 53rd.
+        col("rank").cast(polars.Int64).fill_null(0) * (1 << 40) + col("correlation"),
+        "ts",
+        "process",
+        "track",
+    )
+    places = lanes[linked["lane"]].select("process", "track")
+    return _joined(linked.hstack(places).select(line))
+
+
+def _joined(texts: polars.DataFrame) -> bytes:
+    """The lines of a table of one column. CSV without quotes is the fastest way out of polars."""
+    buffer = io.BytesIO()
+    texts.write_csv(buffer, include_header=False, quote_style="never")
+    return buffer.getvalue()

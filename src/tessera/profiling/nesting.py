@@ -1,0 +1,87 @@
+"""Slices that nest: on one track of a timeline any two either nest or are disjoint. Perfetto drops others silently."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy
+from numpy.typing import NDArray
+
+Times = NDArray[numpy.int64]
+
+_LAYERS: Final = 64
+"""Depth to which nested slices are set aside by whole columns; what is nested deeper is looked at one by one."""
+
+
+def fit(start: Times, end: Times, track: NDArray[numpy.int64]) -> tuple[Times, Times, int]:
+    """New edges for slices, which are ordered by their start, so that any two of a track nest or are disjoint; and the
+    largest change.
+
+    Kernels and regions may be timed by different clocks, so edges that coincide may cross by the error of the
+    conversion. Where two slices cross, the later one begins where the earlier one ends or, when it began inside an
+    outer slice that ends first, is cut at the outer one's end. Almost all slices cross nothing, which is found out
+    by columns.
+    """
+    starts, ends = start.copy(), numpy.maximum(start, end)
+    by_track = numpy.argsort(track, kind="stable")
+    edges = numpy.flatnonzero(numpy.diff(track[by_track])) + 1
+    for own in numpy.split(by_track, edges):
+        # Fitted slices may cross some that did not cross before, if seldom; each round shortens some, so that it ends.
+        while _fit_track(starts, ends, own):
+            pass
+    largest = max(int((starts - start).max(initial=0)), int((end - ends).max(initial=0)))
+    return starts, ends, largest
+
+
+def _fit_track(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> bool:
+    """Moves edges of the slices `own`, which share a track; whether there was anything to move."""
+    ordered = own[numpy.lexsort((-ends[own], starts[own]))]
+    crossing = ordered[_contested(starts[ordered], ends[ordered])]
+    before = starts[crossing], ends[crossing]
+    _fit_in_order(starts, ends, crossing)
+    return bool((before[0] != starts[crossing]).any() or (before[1] != ends[crossing]).any())
+
+
+def _contested(start: Times, end: Times) -> NDArray[numpy.int64]:
+    """Positions of the slices that cross others, and of some around them; empty where none cross.
+
+    Layer by layer, those are set aside that have no edge of another strictly inside.
+    """
+    rest = numpy.arange(len(start))
+    for _ in range(_LAYERS):
+        if not len(rest):
+            break
+        begins, finishes = start[rest], end[rest]
+        alone = numpy.append(finishes[:-1] <= begins[1:], True)
+        # What ends inside another began before it and is not alone: its successor begins before its end.
+        others = numpy.sort(finishes[~alone])
+        alone &= numpy.searchsorted(others, begins, "right") >= numpy.searchsorted(others, finishes, "left")
+        if not alone.any():
+            break
+        rest = rest[~alone]
+    return rest
+
+
+def _fit_in_order(starts: Times, ends: Times, own: NDArray[numpy.int64]) -> None:
+    """Moves edges of the slices `own` of one track, which are in order of their start, outer before inner."""
+    opened: list[tuple[int, int]] = []
+    for index in own.tolist():
+        start, end = int(starts[index]), int(ends[index])
+        while opened and opened[-1][1] <= start:
+            opened.pop()
+        if opened:
+            start = max(start, opened[-1][0])  # the outer one may itself have been moved
+            end = max(start, end)
+        if opened and opened[-1][1] < end:
+            outer = opened[-1][1]
+            # The smaller of the two corrections: after the earlier slice, or cut to lie within it.
+            if outer - start <= end - outer:
+                start = outer
+                while opened and opened[-1][1] <= start:
+                    opened.pop()
+                if opened:
+                    end = min(end, opened[-1][1])
+            else:
+                end = outer
+        starts[index], ends[index] = start, max(start, end)
+        opened.append((start, max(start, end)))
