@@ -1,7 +1,8 @@
-"""What becomes of a step of a program: how long its operators and their tiles take.
+"""What becomes of a step of a program: what it is compiled to, and how long its operators and their tiles take.
 
 from tessera import graph
 
+graph.explain(step)
 graph.profile(step)
 """
 
@@ -9,11 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tessera.compiler.graph_explanation import GraphExplanation, KernelExplanation, PlanExplanation
 from tessera.errors import ArgumentError
+from tessera.handle import Tensor
 from tessera.profiling.sessions import session
 from tessera.profiling.tile_profile import TileProfile, TileRow
 
-__all__ = ["TileProfile", "TileRow", "profile"]
+__all__ = [
+    "GraphExplanation",
+    "KernelExplanation",
+    "PlanExplanation",
+    "TileProfile",
+    "TileRow",
+    "explain",
+    "profile",
+]
 
 
 def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -> TileProfile:
@@ -26,19 +37,16 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
 
     Raises ArgumentError for what cannot be called, and for less than one step; and what `step_fn` raises.
     """
-    if not callable(step_fn):
-        raise ArgumentError(
-            f"graph.profile takes a function, not a {type(step_fn).__name__}",
-            hints=["graph.profile(lambda: model(x).eval())"],
-        )
+    _require_callable(step_fn, "profile")
     if steps < 1 or warmup < 0:
         raise ArgumentError("graph.profile measures one step or more, after warm-ups of which there may be none")
-    from tessera.compiler.timing import clock_cost, timed_builds
+    from tessera.compiler.pipeline import planned_by
+    from tessera.compiler.timing import Timing, clock_cost
     from tessera.profiling import recorder
     from tessera.profiling.tile_profile import rows_of
 
-    clock = clock_cost()
-    with timed_builds() as timing:
+    clock, timing = clock_cost(), Timing()
+    with planned_by(timing):
         for _ in range(warmup):
             with session():
                 step_fn()
@@ -50,6 +58,37 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
     result = TileProfile(rows, clock, (*map(str, timing.rewritten), *_notes(measured.unmeasured)))
     print(result)
     return result
+
+
+def explain(fn: Callable[[], object] | Tensor) -> GraphExplanation:
+    """Prints, and gives, what an expression became: its kernels with their fused operators, the rewrites behind them,
+    their schedules and who chose these, and what the cost model says of each: time, binding resource, memory traffic.
+
+    `fn()` is called once, and what it makes is computed; of a tensor that has not been computed yet nothing is. Raises
+    ArgumentError for what is neither; and what `fn` raises.
+    """
+    from tessera.compiler.explaining import Explainer, explain_structure
+
+    if isinstance(fn, Tensor):
+        result = GraphExplanation((explain_structure(fn.structure),) if fn.is_pending else ())
+    else:
+        _require_callable(fn, "explain")
+        from tessera.compiler.pipeline import planned_by
+
+        explainer = Explainer()
+        with planned_by(explainer), session():
+            fn()
+        result = GraphExplanation(explainer.plans)
+    print(result)
+    return result
+
+
+def _require_callable(step_fn: object, name: str) -> None:
+    if not callable(step_fn):
+        raise ArgumentError(
+            f"graph.{name} takes a function, not a {type(step_fn).__name__}",
+            hints=[f"graph.{name}(lambda: model(x).eval())"],
+        )
 
 
 def _notes(unmeasured: dict[str, int]) -> tuple[str, ...]:

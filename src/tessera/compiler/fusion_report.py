@@ -36,13 +36,24 @@ def fusion_text(structure: Structure) -> str:
     kernels = [op for op in function.body.block.ops if isinstance(op, KernelOp)]
     apart = _apart(structure, program, extents)
     lines = [_apart_line(kernel) if kernel in apart else _kernel_line(kernel, extents) for kernel in kernels]
+    return "\n".join([*lines, *_between(function, extents)])
+
+
+def through_memory(structure: Structure) -> list[str]:
+    """Why each result that goes through memory between kernels of a structure, as it is planned, does."""
+    program = pipeline.program_of(structure)
+    return _between(_function(program.module), extents_of(program, structure.post_order()))
+
+
+def _between(function: FuncOp, extents: Mapping[str, int]) -> list[str]:
+    lines = []
     for between in kept_apart(function):
         nbytes = _nbytes(_dims_between(between.value), between.value, extents)
         lines.append(
             f"{between.producer} -> {between.consumer} through memory, {nbytes / MB:.3g} MB: {between.reason} "
             f"({between.rule})"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def _function(module: ModuleOp) -> FuncOp:

@@ -19,6 +19,7 @@ from tessera.ir.schedule import KernelOp
 from tessera.lazy.devices import CPU
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.rewrite.engine import Firing
 from tessera.scheduling.annotate import annotate
 from tessera.scheduling.schedule import Schedule
 
@@ -114,9 +115,14 @@ def _predictions(structure: Structure) -> list[str]:
     return lines
 
 
-def _rewrites_text(structure: Structure) -> str:
+def rewrites_of(structure: Structure) -> list[Firing]:
+    """The rules that fired between a structure and its kernels, in order."""
     planned = pipeline.as_planned(structure)
-    return "\n".join(map(str, (*planned.log, *pipeline.program_of(planned.structure).log)))
+    return [*planned.log, *pipeline.program_of(planned.structure).log]
+
+
+def _rewrites_text(structure: Structure) -> str:
+    return "\n".join(map(str, rewrites_of(structure)))
 
 
 def _tile_text(structure: Structure) -> str:

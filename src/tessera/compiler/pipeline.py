@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU, INTERPRETER
 from tessera.lazy.node import Node, joined
 from tessera.lazy.occurrences import Occurrence
-from tessera.lazy.policy import FAST, Policy, current_policy
+from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
 from tessera.lazy.structure import Plan, Structure
 from tessera.lazy.symbolic import symbolic_form
 from tessera.profiling import facts
@@ -128,34 +129,41 @@ def _bind(asked: Structure) -> tuple[Plan, list[Choice]]:
 
 
 class PlanSource(Protocol):
-    """What makes plans in the place of this module."""
+    """What gives plans in the place of the plan cache."""
 
     def plan(self, structure: Structure) -> Plan:
-        """The plan of a structure of the CPU under the numerics policy in force."""
+        """The plan of a structure under the numerics policy in force."""
 
 
-_timing: PlanSource | None = None
+_source: PlanSource | None = None
 
 
-def timing() -> PlanSource | None:
-    """What makes plans of timed kernels for the CPU at this time, if anything does."""
-    return _timing
-
-
-def time_with(source: PlanSource | None) -> None:
-    """From now on `source` makes the plans of the CPU; None: this module does again."""
-    global _timing  # noqa: PLW0603 - all threads are timed
-    _timing = source
+@contextmanager
+def planned_by(source: PlanSource) -> Iterator[None]:
+    """Has `source` give the plans of everything that any thread evaluates, until the block ends. Inside another such
+    block, this one's `source` alone is asked.
+    """
+    global _source  # noqa: PLW0603 - the process has one
+    outer, _source = _source, source
+    take_detour(True, "planned by")
+    try:
+        yield
+    finally:
+        _source = outer
+        take_detour(outer is not None, "planned by")
 
 
 def plan(structure: Structure) -> Plan:
-    """The plan of `structure` under the numerics policy in force, bound if need be.
+    """The plan of `structure` under the numerics policy in force: that of `planned_by`'s source, else the usual one."""
+    source = _source
+    return usual_plan(structure) if source is None else source.plan(structure)
 
-    The plan cache is bounded: the plan that was bound longest ago goes first.
+
+def usual_plan(structure: Structure) -> Plan:
+    """The plan of the plan cache, bound if need be.
+
+    The cache is bounded: the plan that was bound longest ago goes first.
     """
-    source = _timing
-    if source is not None and structure.device in (None, CPU):
-        return source.plan(structure)
     policy = current_policy()
     with _lock:
         known = _bound.get((structure, policy))

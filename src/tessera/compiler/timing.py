@@ -1,4 +1,4 @@
-"""Timed builds: while a `Timing` is on, what is evaluated on CPUs runs as plans of kernels that time their tiles.
+"""Timed builds: while a `Timing` is the source of plans, CPUs run plans of kernels that time their tiles.
 
 The usual plans and their objects stay as they are, and are used again afterwards.
 """
@@ -6,8 +6,6 @@ The usual plans and their objects stay as they are, and are used again afterward
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
 import numpy
@@ -19,7 +17,8 @@ from tessera.compiler import pipeline
 from tessera.compiler.binding import placed
 from tessera.compiler.launches import Launch
 from tessera.ir.parsing import parse
-from tessera.lazy.policy import Policy, current_policy, take_detour
+from tessera.lazy.devices import CPU
+from tessera.lazy.policy import Policy, current_policy
 from tessera.lazy.structure import Plan, Structure
 from tessera.profiling import recorder
 from tessera.profiling.tiles import ClockCost, TileTimes, collecting
@@ -55,7 +54,9 @@ class Timing:
         self._lock = forks.lock()
 
     def plan(self, structure: Structure) -> Plan:
-        """The timed plan of a structure of the CPU under the numerics policy in force, bound if need be."""
+        """The timed plan of a structure under the numerics policy in force, bound if need be; the usual one of GPUs."""
+        if structure.device not in (None, CPU):
+            return pipeline.usual_plan(structure)
         key = structure, current_policy()
         with self._lock:
             plan = self._plans.get(key)
@@ -88,19 +89,6 @@ class Timing:
         plan = compiler.plan_of(steps, launches, memory, lambda run: collecting(run, written))
         self.tiles[plan.number] = tiles
         return plan
-
-
-@contextmanager
-def timed_builds() -> Iterator[Timing]:
-    """Timed builds for all threads until the block ends; inside another such block, for this one's `Timing` alone."""
-    outer, inner = pipeline.timing(), Timing()
-    pipeline.time_with(inner)
-    take_detour(True, "timed builds")
-    try:
-        yield inner
-    finally:
-        pipeline.time_with(outer)
-        take_detour(outer is not None, "timed builds")
 
 
 @cache

@@ -76,7 +76,7 @@ class CompilerBackend:
         processor, and what the operator raises for shapes.
         """
         compiler, absent = _compiler_for(device) if self._cpu is None else (self._cpu, _absence(self._cpu))
-        with _looked_at(compiler):
+        with looked_at(compiler):
             call = _heaviest(launches_of_operator(op, shapes, dtype, compiler))
         if isinstance(compiler, GpuKernelCompiler):
             return replace(gpu_tuning_problem(call, compiler), absent=absent)
@@ -125,7 +125,7 @@ def _compiler_without_device(name: str) -> GpuKernelCompiler:
 
 
 @contextmanager
-def _looked_at(compiler: KernelCompiler | GpuKernelCompiler) -> Iterator[None]:
+def looked_at(compiler: KernelCompiler | GpuKernelCompiler) -> Iterator[None]:
     """Kernels whose launches are made inside are looked at, and not tuned for that where first calls are: a call that
     binds them asks for their schedules itself.
     """
@@ -140,7 +140,7 @@ def _looked_at(compiler: KernelCompiler | GpuKernelCompiler) -> Iterator[None]:
 def heaviest_problem(structure: Structure) -> TuningProblem | None:
     """The problem of the heaviest kernel of an expression on its device; None where it runs none."""
     compiler = pipeline.compiler_of(structure.device)
-    with _looked_at(compiler):
+    with looked_at(compiler):
         launches = launches_of(pipeline.program_of(structure), structure, compiler)
     if not launches:
         return None
