@@ -6,7 +6,19 @@ from collections.abc import Callable
 
 from bench.pool import Pool
 from bench.results import SuiteResult
-from bench.suites import compiling, fused, gemm, jobs, overhead, profile_analyses, rowwise, tune_faults, tuning, winners
+from bench.suites import (
+    compiling,
+    fused,
+    gemm,
+    jobs,
+    overhead,
+    profile_analyses,
+    profile_attach,
+    rowwise,
+    tune_faults,
+    tuning,
+    winners,
+)
 from bench.tuning import example, live, spaces
 
 Progress = Callable[[str], None]
@@ -26,4 +38,5 @@ SUITES: dict[str, Suite] = {
     "tune-spaces": spaces.run,
     "tune-example": example.run,
     profile_analyses.NAME: profile_analyses.run,
+    profile_attach.NAME: profile_attach.run,
 }

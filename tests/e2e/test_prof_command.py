@@ -103,7 +103,7 @@ def kernels(path: Path) -> polars.DataFrame:
 def test_a_running_process_is_recorded_as_the_specification_writes_it(
     prof: Command, program: Program, tmp_path: Path
 ) -> None:
-    events, summary = tmp_path / "trace.parquet", tmp_path / "perf.csv"
+    events, summary = tmp_path / "trace.json", tmp_path / "perf.csv"
     with meanwhile(attached(program, "[step() for _ in range(20)]; __import__('time').sleep(0.2)")):
         _, said = prof(
             *("--pid", program.pid, "--sample-ms", 10, "--gpu", "--mem", "--tc", "--collectives"),
@@ -132,9 +132,10 @@ def test_a_running_process_is_recorded_as_the_specification_writes_it(
 
 def test_ctrl_c_ends_it_and_the_process_goes_on(prof: Command, program: Program, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
+    paths = [tmp_path / name for name in ("trace.parquet", "trace.json", "trace.json.gz")]
     with meanwhile(attached(program, "step()")):
-        prof("--pid", program.pid, "--export", tmp_path / "trace.parquet")
-    assert len(kernels(tmp_path / "trace.parquet")) == 1
+        prof("--pid", program.pid, *(word for path in paths for word in ("--export", path)))
+    assert [len(kernels(path)) for path in paths] == [1, 1, 1]
     assert signal.getsignal(signal.SIGINT) is before
     assert program.do("from tessera.profiling import sessions; print(sessions.count())") == "0"
 
@@ -228,10 +229,11 @@ def test_all_processes_of_a_program_are_recorded(prof: Command, script: Callable
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) + 4)""".replace("\n    ", "\n")
     )
     events = tmp_path / "trace.parquet"
-    prof("--export", events, "--", sys.executable, path, status=4)
+    _, said = prof("--export", events, "--", sys.executable, path, status=4)
+    assert "6 of 6 kernels" in said
     ran = kernels(events)
     assert sorted(ran["operator"].cast(str)) == ["add"] * 5 + ["matmul"]
-    assert len(set(ran["pid"])) == 2
+    assert len(set(ran["pid"])) == len(set(ran["rank"])) == 2
     assert ran.select("operator", "pid", "plan_id").unique().height == 2
     plans = trace.read(events).metadata["plans"]
     assert {str(plan) for plan in ran["plan_id"]} == plans.keys()

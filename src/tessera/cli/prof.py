@@ -87,7 +87,7 @@ def record(
     stacks: Annotated[bool, typer.Option("--stacks", help="Python stacks, through py-spy.")] = False,
     export: Annotated[
         list[Path] | None,
-        typer.Option(help="Where to write all events; the ending is the format: .json, .json.gz, .parquet, .csv."),
+        typer.Option(help="Where to write all events; the ending is the format: .json, .json.gz or .parquet."),
     ] = None,
     summary: Annotated[Path | None, typer.Option(help="Where to write one line of CSV per operator.")] = None,
 ) -> None:

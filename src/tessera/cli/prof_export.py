@@ -11,12 +11,14 @@ from rich.console import Console
 from tessera.backend.llvm import ceilings
 from tessera.errors import ArgumentError
 from tessera.files import host_name
-from tessera.profiling import parquet, report, summary
+from tessera.profiling import chrome, parquet, report, summary
 from tessera.profiling.aggregate import OperatorRow, by_operator_in
 from tessera.profiling.table import Trace
 from tessera.target import detect
 
 FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
+    ".json": chrome.write,
+    ".json.gz": chrome.write,
     ".parquet": parquet.write,
 }
 

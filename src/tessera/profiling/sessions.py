@@ -225,6 +225,12 @@ def before_end(wait: Callable[[], None]) -> None:
     _waiting.append(wait)
 
 
+def await_enqueued() -> None:
+    """Returns when what was enqueued has run. Raises what that raised."""
+    for wait in _waiting:
+        wait()
+
+
 def note_unmeasured(device: str, kernels: int) -> None:
     """Counts kernels that were launched on a GPU, of which nobody knows how long they took."""
     if not _active:
@@ -279,8 +285,7 @@ def _end(ending: Session, *, flush_results: bool) -> None:
     try:
         if flush_results:
             _pending.flush(all_threads=True)
-            for wait in _waiting:
-                wait()
+            await_enqueued()
     finally:
         with _lock:
             ending.end_ns = time.monotonic_ns()

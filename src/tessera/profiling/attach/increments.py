@@ -78,6 +78,7 @@ class Taker:
         rest["threads"], rest["services"] = dict(session.thread_names), tracks.known()
         rest["start_ns"], rest["end_ns"] = session.start_ns, session.end_ns or time.monotonic_ns()
         rest["start_unix_ns"], rest["pid"] = session.start_unix_ns, session.pid
+        rest["clock"] = session.clock_offset_ns, session.clock_uncertainty_ns  # known when the session has ended
         return Increment(rows, rest)
 
     def _plans(self, numbers: set[int]) -> dict[int, Any]:
@@ -114,6 +115,7 @@ def session_of(
         first = increments[0].rest
         made.start_ns, made.end_ns = first["start_ns"], increments[-1].rest["end_ns"]
         made.start_unix_ns, made.pid = first["start_unix_ns"], first["pid"]
+        made.clock_offset_ns, made.clock_uncertainty_ns = increments[-1].rest["clock"]
     services: dict[int, list[Service]] = {}
     for each in increments:
         rest = each.rest
@@ -149,8 +151,5 @@ def _services(served: list[Any]) -> list[Service]:
 
 
 def _step(values: dict[str, Any]) -> StepFacts:
-    return StepFacts(
-        **values
-        | {name: tuple(values[name]) for name in ("fused", "rewrites")}
-        | {name: tuple(map(tuple, values[name])) for name in ("shapes", "traffic")}
-    )
+    pairs = {name: tuple(map(tuple, values[name])) for name in ("shapes", "traffic")}
+    return StepFacts(**values | {name: tuple(values[name]) for name in ("fused", "rewrites")} | pairs)

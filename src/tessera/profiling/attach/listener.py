@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from tessera import settings
+from tessera.errors import TesseraError
 from tessera.forks import lock
+from tessera.profiling import sessions
 from tessera.profiling.attach import credentials, places, wire
 from tessera.profiling.attach.conversation import Conversation
 
@@ -118,13 +120,15 @@ class Listener:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
         with self._lock:
-            talking = list(self._conversations)
-        for each in talking:
+            recording = [each for each in self._conversations if each.recording]
+        if recording:
+            with contextlib.suppress(TesseraError):  # which the program is told of by whom it concerns
+                sessions.await_enqueued()
+        for each in recording:
             each.leaving = True
         deadline = time.monotonic() + _FAREWELL_S
-        for each in talking:
-            if each.recording:
-                each.done.wait(max(0.0, deadline - time.monotonic()))
+        for each in recording:
+            each.done.wait(max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
         """In a fork: closes this process's copies of its parent's connections, which go on."""
@@ -159,15 +163,16 @@ def _begin() -> None:
             return
         made, _reason = Listener(), None
         now = settings.current()
-        try:
-            if now.profile_home is not None:
+        if now.profile_home is not None:
+            with contextlib.suppress(OSError):  # it has ended, and this process goes on without
                 made.call(now.profile_home)
-            if now.profile_attach:
+        if not now.profile_attach:
+            _reason = "TESSERA_PROFILE_ATTACH is off"
+        else:
+            try:
                 made.open()
-            else:
-                _reason = "TESSERA_PROFILE_ATTACH is off"
-        except OSError as error:
-            _reason = f"cannot listen: {error}"
+            except OSError as error:
+                _reason = f"cannot listen: {error}"
         atexit.register(made.close)
         _listener = made
 

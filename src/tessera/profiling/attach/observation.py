@@ -12,9 +12,10 @@ import polars
 from tessera.errors import AttachError, ProfileError
 from tessera.profiling import sampling
 from tessera.profiling.attach.client import Attachment
+from tessera.profiling.samples import annotated
 from tessera.profiling.sampling import Sampling
 from tessera.profiling.schema import FORMAT_VERSION
-from tessera.profiling.table import COLUMNS, Trace
+from tessera.profiling.table import COLUMNS, Trace, frame
 
 _APART: Final = 1 << 20
 """Plans and correlations of the second process count from here on, those of the third from twice this, ..."""
@@ -95,58 +96,82 @@ class Observation:
             return list(self.attachments)
 
     def trace(self) -> Trace:
-        """All of it, by start; starts count from the first session's beginning, or the first sample. Call it once,
-        after `end`.
+        """All of it, by start; starts count from the first session's beginning, or the first sample. Kernels have the
+        state of their device (power, temperature) from the samples. Call it once, after `end`.
         """
-        traces = [each.trace() for each in self.attachments]
-        zeros = [each.start_ns for each in self.attachments]
-        samples = None if self.sampling is None else self.sampling.take()
-        if samples is not None and len(samples):
-            zeros.append(int(samples["start_ns"][0]))
-        zero = min(zeros, default=0)
+        told = [each for each in self.attachments if each.increments]  # the others died before they could tell
+        traces, zeros = [each.trace() for each in told], [each.start_ns for each in told]
+        sampled = frame({}) if self.sampling is None else self.sampling.take()
+        zero = min([*zeros, *sampled["start_ns"].head(1)], default=0)
+        ranks = _ranks(traces)
         parts = [
-            _moved(trace.events, each.start_ns - zero, number * _APART)
-            for number, (trace, each) in enumerate(zip(traces, self.attachments, strict=True))
+            _moved(trace.events, start - zero, number * _APART).with_columns(rank=polars.lit(rank, COLUMNS["rank"]))
+            for number, (trace, start, rank) in enumerate(zip(traces, zeros, ranks, strict=True))
         ]
-        if samples is not None:
-            parts.append(
-                _moved(samples.lazy(), -zero, 0).with_columns(pid=polars.lit(self.sampled_pid, COLUMNS["pid"]))
-            )
-        events = polars.concat(parts) if parts else polars.LazyFrame(schema=dict(COLUMNS))
-        order = ["start_ns", "dur_ns"]
-        ordered = events.sort(order, descending=[False, True], maintain_order=True)
-        return Trace(ordered, self._metadata(traces), self._capability(traces))
+        samples = (
+            _moved(sampled.lazy(), -zero, 0).with_columns(pid=polars.lit(self.sampled_pid, COLUMNS["pid"])).collect()
+        )
+        events = _ordered(polars.concat([frame({}).lazy(), *parts]).collect(), samples)
+        held = {name for name in events.columns if events[name].null_count() < len(events)}
+        about = _metadata(traces, ranks, [start - zero for start in zeros]) | self._own_metadata()
+        capability = {name: why for name, why in self._capability(traces).items() if name not in held}
+        return Trace(events.lazy(), about, capability)
 
-    def _metadata(self, traces: Sequence[Trace]) -> dict[str, Any]:
-        counts = ("launched", "recorded", "dropped")
-        reasons: dict[str, int] = {}
-        plans: dict[str, Any] = {}
-        for number, trace in enumerate(traces):
-            for reason, count in trace.metadata["dropped_reasons"].items():
-                reasons[reason] = reasons.get(reason, 0) + count
-            plans |= {str(int(plan) + number * _APART): told for plan, told in trace.metadata["plans"].items()}
-        return {
-            **(traces[0].metadata if traces else {"format": FORMAT_VERSION, "source": "tessera"}),
-            **{name: sum(trace.metadata[name] for trace in traces) for name in counts},
-            "dropped_reasons": reasons,
-            "plans": plans,
-            "processes": [
-                {"pid": each.process.pid, "command": each.hello["command"], "whole": each.complete}
-                for each in self.attachments
-            ],
-            **({} if self.sampling is None else {"sampling": self.sampling.metadata()}),
-        }
+    def _own_metadata(self) -> dict[str, Any]:
+        processes = [
+            {"pid": each.process.pid, "command": each.hello["command"], "whole": each.complete}
+            for each in self.attachments
+        ]
+        return {"processes": processes} | ({} if self.sampling is None else {"sampling": self.sampling.metadata()})
 
     def _capability(self, traces: Sequence[Trace]) -> dict[str, str]:
-        """Why columns are null: as each of the sessions says, and where the sampling does not fill them."""
-        shared = set.intersection(*(set(trace.capability) for trace in traces)) if traces else set()
-        told = {name: traces[0].capability[name] for name in shared}
-        if self.sampling is not None:
-            told |= {name: why for name, why in self.sampling.capability.items() if name in told or not traces}
-        return told
+        """Why columns are null: as the sampling says, else the sessions."""
+        told = {name: why for trace in traces for name, why in trace.capability.items()}
+        return told | (self.sampling.capability if self.sampling is not None else {})
 
 
 def _moved(events: polars.LazyFrame, shift_ns: int, apart: int) -> polars.LazyFrame:
     return events.with_columns(
         polars.col("start_ns") + shift_ns, polars.col("plan_id") + apart, polars.col("correlation") + apart
     )
+
+
+def _ordered(events: polars.DataFrame, samples: polars.DataFrame) -> polars.DataFrame:
+    """Events and samples by start, the outer before the inner; kernels with what samples say of their device."""
+    is_kernel = polars.col("kind") == "kernel"
+    kernels = annotated(events.filter(is_kernel), samples) if len(samples) else events.filter(is_kernel)
+    parts = [kernels, events.filter(~is_kernel), samples]
+    return polars.concat(parts).sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
+
+
+def _ranks(traces: Sequence[Trace]) -> list[int]:
+    """The rank of each process. Where two say that they are the same one, all are numbered as they came."""
+    told = [int(next(iter(trace.metadata["ranks"]))) for trace in traces]
+    return told if len(set(told)) == len(told) else list(range(len(told)))
+
+
+def _metadata(traces: Sequence[Trace], ranks: Sequence[int], delays_ns: Sequence[int]) -> dict[str, Any]:
+    """What the processes say of themselves, as of one trace. `delays_ns`: how long after its zero each began."""
+    if not traces:
+        return {"format": FORMAT_VERSION, "source": "tessera"}
+    told = [trace.metadata for trace in traces]
+    reasons: dict[str, int] = {}
+    plans: dict[str, Any] = {}
+    for number, each in enumerate(told):
+        for reason, count in each["dropped_reasons"].items():
+            reasons[reason] = reasons.get(reason, 0) + count
+        plans |= {str(int(plan) + number * _APART): computes for plan, computes in each["plans"].items()}
+    zero_unix = told[0]["start_unix_ns"] - delays_ns[0]
+    return {
+        **told[0],
+        **{name: sum(each[name] for each in told) for name in ("launched", "recorded", "dropped")},
+        "dropped_reasons": reasons,
+        "start_unix_ns": zero_unix,
+        "duration_ns": max(each["duration_ns"] + delay for each, delay in zip(told, delays_ns, strict=True)),
+        "ranks": {
+            str(rank): next(iter(each["ranks"].values())) | {"start_unix_ns": zero_unix}
+            for rank, each in zip(ranks, told, strict=True)
+        },
+        "thread_names": {thread: name for each in told for thread, name in each["thread_names"].items()},
+        "plans": plans,
+    }
