@@ -16,7 +16,7 @@ from tessera.target import Ceilings, MemoryLevel
 if TYPE_CHECKING:
     from tessera.profiling.table import Trace
 
-_COLUMNS: Final = [RECORD_FIELDS.index(name) for name in ("plan", "step", "workers")]
+_COLUMNS: Final = [RECORD_FIELDS.index(name) for name in ("plan", "step", "workers", "device")]
 _START: Final = RECORD_FIELDS.index("start")
 _END: Final = RECORD_FIELDS.index("end")
 
@@ -62,12 +62,13 @@ def by_operator(session: Session, ceilings: Ceilings | None, levels: Sequence[Me
     seconds = (rows[:, _END] - rows[:, _START]) / 1e9
     sums: dict[tuple[str, str], _Sums] = {}
     for index in numpy.argsort(first).tolist():
-        plan, step, workers = kinds[index].tolist()
+        plan, step, workers, device = kinds[index].tolist()
         facts = session.step_facts(plan, step)
         taken = seconds[inverse.reshape(-1) == index]
         into = sums.setdefault((facts.operator, facts.dtype), _Sums(bindings={}))
         _add(into, facts, len(taken), float(taken.sum()), float(taken.min()))
-        _add_bound(into, facts, len(taken), workers, ceilings, levels)
+        # The ceilings are the CPU's.
+        _add_bound(into, facts, len(taken), workers, None if device else ceilings, levels)
     return [_row(operator, dtype, each) for (operator, dtype), each in sums.items()]
 
 

@@ -129,6 +129,9 @@ def kernels(
     `facts` says what is known of a step of a plan; without `shapes` they are left out.
     """
     start, plan, step, thread = (rows[:, _PLACE[name]] for name in ("start", "plan", "step", "thread"))
+    device = rows[:, _PLACE["device"]]
+    # What a GPU ran belongs to the region and the stream from which it was launched.
+    began = numpy.where(device > 0, rows[:, _PLACE["sequence"]], start)
     pairs, codes = distinct(plan, step)
     known = _facts_table([facts(*pair) for pair in pairs], shapes=shapes)[codes]
     measured = given(
@@ -140,10 +143,16 @@ def kernels(
             "plan_id": plan,
             "step_id": step,
             "workers": rows[:, _PLACE["workers"]],
-            **surroundings.columns(thread, start),
+            **surroundings.columns(thread, began),
+            **({"device": labels(_devices(int(device.max())), device)} if device.any() else {}),
         }
     )
     return polars.concat([measured, known], how="horizontal")
+
+
+def _devices(count: int) -> list[str | None]:
+    """The names of the numbers in native records, so many GPUs given."""
+    return ["cpu", *(f"cuda:{number}" for number in range(count))]
 
 
 def distinct(plan: Integers, step: Integers) -> tuple[list[tuple[int, int]], NDArray[numpy.uint32]]:

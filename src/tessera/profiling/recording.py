@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tessera import files
 from tessera.profiling import clock_sync, facts, tracks
+from tessera.profiling.device_kernels import Measured
 from tessera.profiling.issued import IssuedWork
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recorder import Drained
@@ -82,6 +83,15 @@ class Recording:
         if len(drained.records):
             self._batches.append(drained.records)
             self._name_threads(set(drained.records[:, _THREAD].tolist()))
+
+    def take_device(self, measured: Sequence[Measured]) -> None:
+        """Adds kernels of GPUs whose times are known now; they were counted when they were launched."""
+        for run, rows in measured:
+            self.unmeasured[run.device] -= len(rows)
+            if not self.unmeasured[run.device]:
+                del self.unmeasured[run.device]
+            self.recorded += len(rows)
+        self._batches.extend(rows for _, rows in measured)
 
     def _name_threads(self, threads: set[int]) -> None:
         unnamed = threads - self.thread_names.keys()

@@ -11,7 +11,9 @@ Native record, 64 bytes, written by the driver (`backend/llvm/driver_ir.py`), on
 | 4 | step | number of the step within the plan |
 | 5 | workers | shares the step was cut into |
 | 6 | thread | `pthread_self()` of the calling thread, which is Python's `threading.get_ident()` |
-| 7 | | unused |
+| 7 | device | 0 for the CPU; number + 1 of a GPU |
+
+Records of GPUs come from what these tell afterwards (`device_kernels.py`); their word 0 is the instant of the launch.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 RECORD_WORDS: Final = 8
-RECORD_FIELDS: Final = ("sequence", "start", "end", "plan", "step", "workers", "thread", "unused")
+RECORD_FIELDS: Final = ("sequence", "start", "end", "plan", "step", "workers", "thread", "device")
 RING_HEADER_WORDS: Final = 8
 
 FORMAT_VERSION: Final = 1

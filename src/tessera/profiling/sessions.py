@@ -16,8 +16,10 @@ from typing import Any, Final, Protocol, Self
 import numpy
 from numpy.typing import NDArray
 
-from tessera.errors import ArgumentError, ProfileError
+from tessera.errors import ArgumentError, LibraryError, ProfileError
 from tessera.profiling import facts, recorder
+from tessera.profiling.counters.cupti_activity import CuptiActivity
+from tessera.profiling.device_kernels import COLLECTOR, Source
 from tessera.profiling.issued import IssuedWork, Moment
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.pending import PendingResults
@@ -26,7 +28,7 @@ from tessera.profiling.regions import RegionEvent
 
 ACTIVITIES: Final = {
     "cpu": None,
-    "gpu": "durations of kernels on GPUs are not measured yet: what was launched there is counted",
+    "gpu": None,
     "memcpy": None,
     "collective": None,
     "power": "power and temperature are not read on CPUs",
@@ -63,6 +65,7 @@ class Session(Recording):
     ) -> None:
         super().__init__(record_shapes=record_shapes)
         self.observer = observer
+        self.times_devices = False
         self.activities = tuple(activities)
         self.capability |= {name: reason for name in activities if (reason := ACTIVITIES[name]) is not None}
         self._exporters = tuple(exporters)
@@ -217,6 +220,9 @@ def worked(start_ns: int, issued: Moment) -> None:
         each.issued.append(IssuedWork(threading.get_ident(), start_ns, time.monotonic_ns(), issued))
 
 
+device_source: Callable[[], Source] = CuptiActivity
+"""Makes what GPUs tell their times by."""
+
 _waiting: list[Callable[[], None]] = []
 
 
@@ -271,6 +277,8 @@ def _begin(starting: Session) -> None:
     with _lock:
         collect()
         facts.keep()
+        if "gpu" in starting.activities:
+            _time_devices(starting)
         starting.start_ns = time.monotonic_ns()
         starting.start_unix_ns = time.time_ns()
         _active.append(starting)
@@ -290,6 +298,9 @@ def _end(ending: Session, *, flush_results: bool) -> None:
         with _lock:
             ending.end_ns = time.monotonic_ns()
             collect()
+            if ending.times_devices:
+                _take_devices()
+                COLLECTOR.end()
             _active.remove(ending)
             if not _active:
                 recorder.stop()
@@ -299,6 +310,25 @@ def _end(ending: Session, *, flush_results: bool) -> None:
             facts.release()
             if not ending.observer:
                 _last = ending
+
+
+def _time_devices(starting: Session) -> None:
+    """Has GPUs time their kernels; where they cannot, a capability says why."""
+    try:
+        COLLECTOR.begin(device_source())
+    except LibraryError as error:
+        reason = "; ".join([error.message, *error.hints])
+        starting.capability["gpu"] = f"kernels of GPUs are counted, not timed: {reason}"
+    else:
+        starting.times_devices = True
+
+
+def _take_devices() -> None:
+    """Moves what GPUs have told into the active sessions, each what was launched while it was on."""
+    measured, copies = COLLECTOR.take()
+    for each in _active:
+        each.take_device([run for run in measured if run.run.launched_ns >= each.start_ns])
+        each.noted.extend(copy for copy in copies if copy.start_ns >= each.start_ns)
 
 
 def count() -> int:

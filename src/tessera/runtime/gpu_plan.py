@@ -17,6 +17,7 @@ from tessera.lazy.leaf import Leaf
 from tessera.profiling import facts as step_facts
 from tessera.profiling import sessions
 from tessera.profiling.attach import listener
+from tessera.profiling.device_kernels import COLLECTOR
 from tessera.runtime.device import DeviceMemory, Driver, Grid, LaunchOf, Loaded
 from tessera.runtime.gpu_graphs import GraphRunner, Table
 from tessera.runtime.plan import FactsSource, Output, Slot, layout_of, next_plan_number
@@ -142,13 +143,18 @@ class DevicePlan:
             return
         arena, table = self._table(leaves, results)
         stream = self.driver.stream()
-        # The graph as it is, first: addresses that it holds have been looked at.
-        if not self._runner.repeat(self.number, table, stream):
-            unaligned = [slot for slot in self._aligned if table[slot] % ALIGNMENT]
-            plan = self if not unaligned else self._relying_less(frozenset(unaligned))
-            plan._runner.run(plan.number, plan.steps, table, stream)
+        timed = COLLECTOR.enter(self.number, len(self.steps), self.driver.name)
+        try:
+            # The graph as it is, first: addresses that it holds have been looked at.
+            if not self._runner.repeat(self.number, table, stream):
+                unaligned = [slot for slot in self._aligned if table[slot] % ALIGNMENT]
+                plan = self if not unaligned else self._relying_less(frozenset(unaligned))
+                plan._runner.run(plan.number, plan.steps, table, stream)
+            sessions.note_unmeasured(self.driver.name, len(self.steps))
+        finally:
+            if timed is not None:
+                timed.leave()
         del arena  # goes back to torch's allocator, which hands it out again in the order of the stream
-        sessions.note_unmeasured(self.driver.name, len(self.steps))
 
     def _table(self, leaves: Sequence[Leaf], results: Sequence[int]) -> tuple[DeviceMemory | None, Table]:
         """The temporaries' memory, and the words of one call."""

@@ -12,6 +12,7 @@ from tessera import profile, profiler
 from tessera.errors import ArgumentError, ProfileError
 from tessera.lazy import node as nodes
 from tessera.profiling import facts, recorder, sessions
+from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tests.unit.profiling.support import FACTS, run, two_step_plan
 
 
@@ -143,7 +144,6 @@ def test_sessions_refuse_what_they_cannot_record() -> None:
         profile.session(activities=["tpu"])
     with pytest.raises(ProfileError, match="with_stack"):
         profile.session(with_stack=True)
-    assert "not measured" in profile.session(activities=["gpu"]).capability["gpu"]
 
 
 def test_session_runs_once_and_marks_only_while_on() -> None:
@@ -174,3 +174,10 @@ def test_reading_without_a_session_is_an_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sessions, "_last", None)
     with pytest.raises(ProfileError, match="no session has run"):
         profile.report()
+
+
+def test_gpus_that_cannot_be_timed_are_a_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "device_source", lambda: CuptiActivity("no_such_cupti"))
+    with profile.session(activities=["gpu"]) as session:
+        pass
+    assert "counted, not timed: no_such_cupti is not installed" in session.capability["gpu"]

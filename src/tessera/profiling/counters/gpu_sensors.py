@@ -55,7 +55,7 @@ def load(module: str, extra: str) -> Any:
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module:
-            raise LibraryRefusal(f"{module} does not load: {error}") from error
+            raise LibraryRefusal(f"{module} does not load: {error}", f"python -m pip install '{extra}'") from error
         raise LibraryRefusal(f"{module} is not installed", f"python -m pip install '{extra}'") from None
     except _UNLOADABLE as error:
         raise LibraryRefusal(
