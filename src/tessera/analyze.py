@@ -64,9 +64,13 @@ def roofline(
         target: a device with ceilings, instead of looking one up.
 
     Raises:
-        ArgumentError: the file is no trace, holds no kernel with a count of operations, or the device has no ceilings.
+        ArgumentError: the file is no trace, holds no kernel with a count of operations, or the device has no ceilings;
+            without `arch` and `target`, also for the trace of another machine or of a GPU.
     """
-    result = _roofline.roofline(open_trace(trace), target or _roofline.target_of(arch))
+    opened = open_trace(trace)
+    if target is None:
+        target = _roofline.target_of(arch) if arch is not None else _roofline.own_target(opened)
+    result = _roofline.roofline(opened, target)
     if output is not None:
         result.plot(output)
     return result
@@ -115,7 +119,7 @@ def power(trace: Source) -> Analysis:
 
 
 def compare(a: Source, b: Source, confidence: float = 0.95, min_change_pct: float = 1.0) -> Analysis:
-    """What got slower from trace `a` to trace `b`: by kernel and work, the ratio of the medians with an interval that
+    """What got slower from trace `a` to trace `b`: by kernel and work, the ratio of the durations with an interval that
     holds for all rows together, and a verdict ("slower", "faster", "within noise", "too few calls", "only in a").
 
     Raises ArgumentError (E_ARGUMENT) for a confidence outside of 0.5 to 1 and for a file that is no trace.
@@ -130,5 +134,6 @@ def advise(trace: Source, arch: str | None = None, target: Target | None = None)
     Kernels are held against the ceilings of `target`, of the GPU called `arch`, or of this machine where they have been
     measured (`tessera quickstart`). Raises ArgumentError (E_ARGUMENT) for a file that is no trace.
     """
-    known = target or (_roofline.target_of(arch) if arch is not None else _roofline.stored_machine())
-    return _advise.advise(open_trace(trace), known)
+    opened = open_trace(trace)
+    known = target or (_roofline.target_of(arch) if arch is not None else _roofline.known_target(opened))
+    return _advise.advise(opened, known)

@@ -148,17 +148,22 @@ def test_3_3_a_region_names_what_runs_in_it() -> None:
 
 
 def test_11_copies_and_kernels_overlap_in_a_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # Without the collective and TensorBoard, which come later.
+    # Without TensorBoard, which comes later.
     a, b, host = torch.randn(40, 30), torch.randn(30, 20), torch.randn(50, 50)
     q, k, v = (torch.randn(1, 2, 7, 32) for _ in range(3))
     given = {"A": a, "B": b, "X_dev": torch.zeros(50, 50), "X_host": host, "Q": q, "K": k, "V": v}
-    streams = {"s_load": stream.create(name="load"), "s_comp": stream.create(name="compute"), "memcpy": memcpy}
-    names = run_all([OVERLAP], given | streams)
+    given["grad"] = torch.randn(30)
+    streams = {f"s_{name[:4]}": stream.create(name=name) for name in ("load", "compute", "communicate")}
+    names = run_all([OVERLAP], given | streams | {"memcpy": memcpy})
     assert "step.json" in capsys.readouterr().out
     events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     shown = {(tracks[event["tid"]], event["name"]) for event in events if event["ph"] == "X"}
     assert {("load", "memcpy h2h"), ("compute", "gemm"), ("compute", "flash_attention")} <= shown
+    assert torch.equal(names["G"].torch(), given["grad"])
+    (collective,) = [record for record in names["sess"].records() if record.kind == "collective"]
+    assert (collective.collective_type, collective.collective_bytes) == ("all_reduce", 120.0)
+    assert (collective.stream_name, collective.collective_algorithm) == ("communicate", "identity")
     assert (tmp_path / "step.csv").read_text().count("\n") >= 3
     torch.testing.assert_close(names["Y"].torch().double(), a.double() @ b.double(), atol=1e-4, rtol=1e-4)
     attention = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())

@@ -19,6 +19,7 @@ from tessera.profiling.recorder import Drained
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.schema import FORMAT_VERSION, RECORD_FIELDS, RECORD_WORDS, Record, StepFacts
 from tessera.profiling.tracks import Service
+from tessera.target import detect
 
 if TYPE_CHECKING:
     from tessera.profiling.table import Trace
@@ -175,6 +176,7 @@ class Recording:
             "start_unix_ns": self.start_unix_ns,
             "duration_ns": None if self.end_ns is None else self.end_ns - self.start_ns,
             "ranks": {str(rank()): self._own_rank()},
+            "target": {"kind": "cpu", "arch": detect().arch, "name": detect().name},
             "thread_names": {str(thread): name for thread, name in self.thread_names.items()},
             "plans": {str(number): tell() for number, tell in self._expressions().items()},
         }

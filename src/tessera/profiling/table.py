@@ -77,8 +77,9 @@ class Trace:
     """Events of one or more processes, by start, with `COLUMNS`, as a lazy frame: analyses stream it.
 
     `metadata` is plain JSON: `format`, `source` ("tessera", "kineto", "rocprof", "nsys"), `launched`, `recorded`,
-    `dropped_reasons`, `ranks` (rank: `host`, `pid`, `start_unix_ns`, `clock_offset_ns`, `uncertainty_ns`) and whatever
-    else the source tells. `capability` names the columns that are null as a whole, each with its reason.
+    `dropped_reasons`, `ranks` (rank: `host`, `pid`, `start_unix_ns`, `clock_offset_ns`, `uncertainty_ns`), `target`
+    (the CPU: `kind`, `arch`, `name`) and whatever else the source tells. `capability` names the columns that are null
+    as a whole, each with its reason.
     """
 
     events: polars.LazyFrame

@@ -95,7 +95,7 @@ def test_rules_that_cannot_be_judged_say_why() -> None:
     bare = trace(kernel("exp", 0, 9), capability={"warp_divergence_pct": "no counters here"})
     shown = str(analyze.advise(bare, target=TARGET))
     assert "divergent-warps: not judged: warp_divergence_pct: no counters here" in shown
-    assert "memory-bound: not judged: flops: no event of this trace has it" in shown
+    assert "below-the-bound, memory-bound: not judged: flops, bytes: no event of this trace has it" in shown
     assert "nothing found by" in shown
 
 

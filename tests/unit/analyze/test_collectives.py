@@ -55,7 +55,7 @@ def test_what_is_not_known_is_said() -> None:
     assert "algorithm: not measured: gloo does not tell" in shown
     alone = analyze.collectives(trace(collective(0, 5, 8.0)))
     assert [row.overlap_pct for row in alone] == [None]
-    assert "overlap_pct: not measured: the trace has no kernels to compare with" in str(alone)
+    assert "overlap_pct, exposed_ms: not measured: the trace has no kernels to compare with" in str(alone)
     assert "skew_us: not measured: needs numbered collectives of several ranks" in str(alone)
 
 

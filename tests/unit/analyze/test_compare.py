@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tessera import analyze
 from tessera.errors import ArgumentError
-from tessera.profiling.analyses.durations import Histogram, histograms, rank_test
+from tessera.profiling.analyses.durations import Histogram, histograms, rank_test, ratio_of
 from tests.unit.analyze.traces import repeated, trace
 
 
@@ -89,26 +89,32 @@ def test_medians_of_histograms_are_medians_within_a_bin(durations_ns: list[int])
     assert found.median_ns == pytest.approx(middle, rel=1 / 250)
 
 
-def test_the_interval_of_a_median_holds_it_as_often_as_it_says() -> None:
+def test_the_interval_of_a_ratio_holds_it_as_often_as_it_says() -> None:
     draw = random.Random(7)
     held = 0
-    for _ in range(300):
-        interval = histogram([1000 * draw.lognormvariate(0, 0.3) for _ in range(25)]).median_interval_ns(0.95)
-        assert interval is not None
-        held += interval[0] <= 1_000_000 * 1.004 and interval[1] >= 1_000_000 * 0.996
-    assert held >= 0.92 * 300
+    for _ in range(200):
+        first, second = (histogram([scale * draw.lognormvariate(0, 0.3) for _ in range(25)]) for scale in (1000, 1200))
+        ratio = ratio_of(second, first, 0.95)
+        assert ratio is not None
+        held += ratio.low <= 1.2 <= ratio.high
+    assert 0.9 * 200 <= held < 200
 
 
-def test_six_calls_are_the_fewest_with_an_interval_of_95_percent() -> None:
-    assert histogram([1.0] * 5).median_interval_ns(0.95) is None
-    assert histogram([1.0, 2, 3, 4, 5, 6]).median_interval_ns(0.95) == (1000, 6000)
+def test_an_interval_needs_calls() -> None:
+    one, four = histogram([1.0, 2.0]), histogram([1.0, 2, 3, 4])
+    assert ratio_of(one, one, 0.95) is None
+    ratio = ratio_of(four, four, 0.9)
+    assert ratio is not None
+    assert [ratio.low, ratio.estimate, ratio.high] == pytest.approx([1 / 3, 1.0, 3.0])
 
 
-def test_the_interval_of_many_calls_is_the_normal_one() -> None:
-    # Ranks 469 and 532 of 1000, by exact binomial tails; 10,000 calls come from the normal distribution.
-    assert histogram([float(number) for number in range(1, 10_001)]).median_interval_ns(0.95) == pytest.approx(
-        (4902e3, 5099e3), rel=0.005
-    )
+def test_thousands_of_distinct_durations_give_the_ratio_within_a_percent() -> None:
+    first = histogram([float(number) for number in range(1_000, 9_000)])
+    second = histogram([1.5 * number for number in range(1_000, 9_000)])
+    ratio = ratio_of(second, first, 0.95)
+    assert ratio is not None
+    assert ratio.estimate == pytest.approx(1.5, rel=0.01)
+    assert ratio.high - ratio.low < 0.1
 
 
 def test_the_rank_test_agrees_with_a_published_example() -> None:

@@ -13,6 +13,7 @@ from tessera.analyze import Roofline, RooflinePoint
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.schema import Record
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
+from tests.unit.analyze.traces import kernel, trace
 
 CEILINGS = Ceilings(
     arch="test",
@@ -134,3 +135,26 @@ def test_a_bandwidth_is_the_highest_of_the_accesses_that_kernels_make() -> None:
     assert analyze.bandwidth(CEILINGS, "DRAM", 2) == 25e9
     with pytest.raises(ValueError, match="empty"):
         analyze.bandwidth(CEILINGS, "DRAM", 1)
+
+
+def test_a_trace_of_another_machine_is_not_held_against_this_one() -> None:
+    elsewhere = trace(kernel("exp", 0, 9, flops=1.0, bytes=8.0), metadata={"target": {"arch": "z", "name": "Another"}})
+    with pytest.raises(ArgumentError, match="recorded on Another"):
+        analyze.roofline(elsewhere)
+    on_gpu = trace(kernel("exp", 0, 9, flops=1.0, bytes=8.0, device="cuda:0"))
+    with pytest.raises(ArgumentError, match="ran on cuda:0") as failure:
+        analyze.roofline(on_gpu)
+    assert "arch=" in failure.value.hints[0]
+    assert "rules on the hardware's bounds: not judged" in str(analyze.advise(on_gpu))
+
+
+def test_the_model_prints_and_iterates_as_a_table() -> None:
+    model = Roofline((PRODUCT, COPY), TARGET)
+    product, copy = model
+    assert (product.kernel, product.binding, product.efficiency_pct) == ("matmul", "compute", pytest.approx(80.0))
+    assert (copy.kernel, copy.binding) == ("softmax", "DRAM")
+    assert product.share_pct + copy.share_pct == pytest.approx(100)
+    assert len(model) == len(model.to_polars()) == 2
+    assert "Of the bound(%)" in str(model)
+    bare = Roofline((PRODUCT,), Target(**{**vars(TARGET), "ceilings": None}))
+    assert "efficiency_pct: not measured: the ceilings of this device are not known" in str(bare)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tessera import op, profile, stream
+from tessera import event, op, profile, stream
 from tessera.errors import TesseraError
 from tessera.profiling import clock_sync, parquet
 
@@ -98,15 +98,16 @@ def threads(rank: int) -> dict[str, Any]:
 
 def profiled(rank: int, folder: Path) -> dict[str, Any]:
     """A step whose collective runs beside kernels, and one that does not; rank 1 comes late to the second."""
-    x, grad = torch.randn(512, 512), torch.randn(1 << 20)
+    x, grad = torch.randn(256, 256), torch.randn(1 << 24)
     beside, computing = stream.create(name="communication"), stream.create(name="computation")
     op.matmul(x, x).eval()
     with profile.session(activities=["cpu", "collective"]) as session:
-        reduced = op.all_reduce(grad, stream=beside)
-        for _ in range(4):
+        op.all_reduce(grad, stream=beside)
+        reduced = event.create()
+        reduced.record(beside)
+        while not reduced.query():
             op.matmul(x, x, stream=computing)
-        reduced.eval()
-        computing.synchronize()
+            computing.synchronize()
         if rank:
             time.sleep(0.03)
         op.all_reduce(torch.ones(16))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import polars
@@ -10,7 +10,7 @@ from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import collectives, kernels, power, roofline
-from tessera.profiling.analyses.result import Analysis, bars
+from tessera.profiling.analyses.result import Analysis, bars, by_reason
 from tessera.profiling.analyses.rules import RULES, Facts, Rule
 from tessera.profiling.analyses.sweep import Span
 from tessera.profiling.table import Trace
@@ -54,12 +54,13 @@ def advise(trace: Trace, target: Target | None) -> Analysis:
     quiet = [rule.name for rule in judged if rule.name not in found_rules]
     notes = [f"nothing found by: {', '.join(quiet)}"] if quiet else []
     if facts.roofline is None and present["flops"]:
-        notes.append("rules on the hardware's bounds: not judged: no ceilings; `tessera quickstart` measures them")
+        ceilings = "no ceilings of the device; `tessera quickstart` measures this CPU's, arch= names a GPU"
+        notes.append(f"rules on the hardware's bounds: not judged: {ceilings}")
     return Analysis(
         title="Advice",
         table=table,
         headings=_HEADINGS,
-        notes=(*notes, *(_unjudged(trace, rule, present) for rule in RULES if rule not in judged)),
+        notes=(*notes, *_unjudged(trace, [rule for rule in RULES if rule not in judged], present)),
         drawing=_draw,
     )
 
@@ -104,10 +105,14 @@ def _present(trace: Trace) -> dict[str, bool]:
     return {name: name in asked and bool(found[name].item()) for name in names}
 
 
-def _unjudged(trace: Trace, rule: Rule, present: dict[str, bool]) -> str:
-    absent = [name for name in rule.needs if not present[name]]
-    reasons = kernels.missing_in_trace(trace, absent)
-    return f"{rule.name}: not judged: " + "; ".join(f"{name}: {why}" for name, why in reasons.items())
+def _unjudged(trace: Trace, rules: Sequence[Rule], present: Mapping[str, bool]) -> list[str]:
+    """Which rules were not judged, by the reasons that the columns they need are null."""
+    reasons = {}
+    for rule in rules:
+        absent = kernels.missing_in_trace(trace, (name for name in rule.needs if not present[name]))
+        texts = [f"{', '.join(names)}: {why}" for why, names in by_reason(absent).items()]
+        reasons[rule.name] = "; ".join(texts)
+    return [f"{', '.join(names)}: not judged: {why}" for why, names in by_reason(reasons).items()]
 
 
 def _draw(figure: Figure, rows: polars.DataFrame) -> None:

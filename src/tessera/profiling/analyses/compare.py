@@ -9,7 +9,7 @@ from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
-from tessera.profiling.analyses.durations import Histogram, histograms, rank_test
+from tessera.profiling.analyses.durations import Histogram, Ratio, histograms, rank_test, ratio_of
 from tessera.profiling.analyses.result import Analysis
 from tessera.profiling.table import Trace
 
@@ -51,9 +51,8 @@ _COLORS: Final = {"slower": "#c8553d", "faster": "#3c8d53"}
 def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Analysis:
     """A row per kernel and work (dtype, FLOPs, bytes), what lost most time first.
 
-    The interval of the ratio holds for all rows together with the confidence asked for (Bonferroni): each median's
-    interval is free of assumptions on the distribution (`Histogram.median_interval_ns`), and the ratio's comes from the
-    ends of both.
+    The ratio is `durations.ratio_of`'s; its intervals hold for all rows together with the confidence asked for
+    (Bonferroni).
     """
     if not 0.5 <= confidence < 1:
         raise ArgumentError(f"confidence={confidence!r}", hints=["0.5 to below 1: 0.95 is 95 %"])
@@ -61,7 +60,7 @@ def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Ana
         raise ArgumentError(f"min_change_pct={min_change_pct!r}", hints=["percent, 0 or more"])
     first, second = _durations(a), _durations(b)
     both = len(first.keys() & second.keys())
-    each = 1 - (1 - confidence) / (2 * max(both, 1))  # two medians a row
+    each = 1 - (1 - confidence) / max(both, 1)
     rows = [_row(key, first.get(key), second.get(key), each, min_change_pct) for key in first | second]
     table = polars.DataFrame(rows, schema=_SCHEMA, orient="row").sort(
         "lost_ms", "kernel", descending=[True, False], nulls_last=True
@@ -73,8 +72,9 @@ def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Ana
         headings=_HEADINGS,
         notes=(
             ", ".join(f"{counted[verdict]} {verdict}" for verdict in sorted(counted)) or "no kernels",
-            f"from, to: the interval of b/a, {100 * confidence:g} % for all rows together; slower and faster where it "
-            f"excludes 1 and the medians differ by {min_change_pct:g} % or more; p: Mann-Whitney, of the row alone",
+            f"b/a: the median ratio of calls; from, to: its interval, {100 * confidence:g} % for all rows together",
+            f"slower, faster: the interval excludes 1 and the ratio is {min_change_pct:g} % away from it or more",
+            "p: Mann-Whitney, of the row alone",
         ),
         drawing=_draw,
     )
@@ -97,27 +97,20 @@ def _row(
         calls = (known.calls if each is known else 0 for each in (a, b))
         medians = (known.median_ns / 1e3 if each is known else None for each in (a, b))
         return kernel, work, *calls, *medians, None, None, None, None, None, verdict
-    ratio = b.median_ns / a.median_ns
-    low, high = _ratio_interval(a, b, confidence)
+    ratio = ratio_of(b, a, confidence)
+    estimate, low, high = (ratio.estimate, ratio.low, ratio.high) if ratio else (b.median_ns / a.median_ns, None, None)
     lost_ms = (b.median_ns - a.median_ns) * min(a.calls, b.calls) / 1e6
     medians_us = a.median_ns / 1e3, b.median_ns / 1e3
-    verdict = _verdict(ratio, low, high, min_change_pct)
-    return kernel, work, a.calls, b.calls, *medians_us, ratio, low, high, rank_test(a, b), lost_ms, verdict
+    verdict = _verdict(ratio, min_change_pct)
+    return kernel, work, a.calls, b.calls, *medians_us, estimate, low, high, rank_test(a, b), lost_ms, verdict
 
 
-def _ratio_interval(a: Histogram, b: Histogram, confidence: float) -> tuple[float | None, float | None]:
-    of_a, of_b = a.median_interval_ns(confidence), b.median_interval_ns(confidence)
-    if of_a is None or of_b is None:
-        return None, None
-    return of_b[0] / of_a[1], of_b[1] / of_a[0]
-
-
-def _verdict(ratio: float, low: float | None, high: float | None, min_change_pct: float) -> str:
-    if low is None or high is None:
+def _verdict(ratio: Ratio | None, min_change_pct: float) -> str:
+    if ratio is None:
         return "too few calls"
-    if low <= 1 <= high or abs(ratio - 1) < min_change_pct / 100:
+    if ratio.low <= 1 <= ratio.high or abs(ratio.estimate - 1) < min_change_pct / 100:
         return "within noise"
-    return "slower" if ratio > 1 else "faster"
+    return "slower" if ratio.estimate > 1 else "faster"
 
 
 def _draw(figure: Figure, rows: polars.DataFrame) -> None:
@@ -131,5 +124,5 @@ def _draw(figure: Figure, rows: polars.DataFrame) -> None:
     axes.axvline(1, color="#333333", linewidth=0.8)
     axes.set_yticks(range(len(shown)), shown["kernel"].to_list(), fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlabel("median duration, b / a")
+    axes.set_xlabel("duration, b / a")
     axes.set_title("What got slower", fontsize=11, loc="left")

@@ -18,6 +18,8 @@ import polars
 from numpy.typing import NDArray
 
 _BINS_PER_E: Final = 256
+_COARSE: Final = 512
+"""Bins of each side where all pairs are looked at."""
 _BIN: Final = (polars.col("dur_ns").clip(1).log() * _BINS_PER_E).floor().cast(polars.Int32)
 
 
@@ -44,16 +46,6 @@ class Histogram:
         calls = self.calls
         return (self.at_rank((calls + 1) // 2) + self.at_rank(calls // 2 + 1)) / 2
 
-    def median_interval_ns(self, confidence: float) -> tuple[float, float] | None:
-        """An interval that holds the population's median with at least that confidence (0 to 1), whatever the
-        distribution; None where there are too few durations for any.
-
-        From the binomial distribution of the number of durations below the median (Conover, "Practical Nonparametric
-        Statistics", 3.2).
-        """
-        rank = _lower_rank(self.calls, (1 - confidence) / 2)
-        return None if rank is None else (self.at_rank(rank), self.at_rank(self.calls + 1 - rank))
-
 
 def histograms(events: polars.LazyFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Histogram]:
     """The durations of each group of events, by the values of `keys`; categories come as text."""
@@ -68,6 +60,47 @@ def histograms(events: polars.LazyFrame, keys: Sequence[str]) -> dict[tuple[Any,
         tuple(row[: len(keys)]): Histogram(numpy.array(row[-2], dtype=numpy.int64), numpy.array(row[-1], dtype=float))
         for row in groups.iter_rows()
     }
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long one kind of event takes as another: the estimate, and an interval around it."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def ratio_of(second: Histogram, first: Histogram, confidence: float) -> Ratio | None:
+    """The median of all ratios of a duration of `second` to one of `first`, with the interval that the Mann-Whitney
+    test gives it, whatever the distributions are; None where there are too few durations for that confidence (0 to 1).
+
+    Hodges and Lehmann, "Estimates of location based on rank tests" (1963), on logarithms; the interval as in Hollander
+    and Wolfe, "Nonparametric statistical methods", 4.3, by the normal approximation.
+    """
+    n, m = first.calls, second.calls
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    rank = math.floor(n * m / 2 - z * math.sqrt(n * m * (n + m + 1) / 12))
+    if rank < 1:
+        return None
+    ours, theirs = _coarse(first), _coarse(second)
+    ratios = (theirs.means_ns[:, None] / ours.means_ns).ravel()
+    weights = (theirs.counts[:, None] * ours.counts).ravel()
+    order = numpy.argsort(ratios)
+    below = weights[order].cumsum()
+    low, middle, high = (
+        float(ratios[order][numpy.searchsorted(below, at)]) for at in (rank, (n * m + 1) // 2, n * m + 1 - rank)
+    )
+    return Ratio(middle, low, high)
+
+
+def _coarse(histogram: Histogram) -> Histogram:
+    """The same durations in `_COARSE` bins at most."""
+    width = -(-len(histogram.counts) // _COARSE)
+    starts = numpy.arange(0, len(histogram.counts), width)
+    counts = numpy.add.reduceat(histogram.counts, starts)
+    sums = numpy.add.reduceat(histogram.counts * histogram.means_ns, starts)
+    return Histogram(counts, sums / counts)
 
 
 def rank_test(first: Histogram, second: Histogram) -> float:
@@ -90,20 +123,3 @@ def rank_test(first: Histogram, second: Histogram) -> float:
         return 1.0
     z = max(0.0, abs(statistic - n * m / 2) - 0.5) / math.sqrt(spread)
     return 2 * (1 - NormalDist().cdf(z))
-
-
-_EXACT_CALLS: Final = 1000
-"""Calls up to which binomial probabilities are summed; the normal distribution is within a rank beyond."""
-
-
-def _lower_rank(calls: int, tail: float) -> int | None:
-    """The largest rank r for which fewer than r of the durations lie below the median with probability <= tail."""
-    if calls > _EXACT_CALLS:
-        return math.floor(calls / 2 + NormalDist().inv_cdf(tail) * math.sqrt(calls) / 2)
-    below, rank = 0.0, 0
-    while rank <= calls // 2:
-        below += math.comb(calls, rank) / 2**calls
-        if below > tail:
-            break
-        rank += 1
-    return rank or None

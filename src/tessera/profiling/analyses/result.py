@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MOST_PRINTED: Final = 30
 """Rows that printing shows; `to_polars()` has all."""
 
-NARROWEST: Final = 110
+UNLIMITED: Final = 160
+"""Characters of a line where nobody says how wide lines are."""
 
 Drawing = Callable[["Figure", polars.DataFrame], None]
 
@@ -84,7 +85,7 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def printed(analysis: Analysis) -> str:
-    """The table as text, as wide as the terminal and at least `NARROWEST`."""
+    """The table as text, as wide as the terminal at most."""
     from rich.console import Console
     from rich.table import Table
 
@@ -96,12 +97,12 @@ def printed(analysis: Analysis) -> str:
     for row in analysis.table.head(MOST_PRINTED).select(*shown).iter_rows():
         table.add_row(*(cell(value) for value in row))
     out = io.StringIO()
-    width = max(NARROWEST, shutil.get_terminal_size().columns)
+    width = shutil.get_terminal_size((UNLIMITED, 0)).columns
     console = Console(file=out, width=width, markup=False, highlight=False)
-    console.print(table)
+    console.print(table if len(analysis.table) else f"{analysis.title}: no rows")
     for line in [*_left_out(analysis), *analysis.notes, *_reasons(analysis)]:
         console.print(line, soft_wrap=True)
-    return out.getvalue().rstrip("\n")
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def _left_out(analysis: Analysis) -> list[str]:
@@ -110,7 +111,15 @@ def _left_out(analysis: Analysis) -> list[str]:
 
 
 def _reasons(analysis: Analysis) -> list[str]:
-    return [f"{name}: not measured: {why}" for name, why in analysis.missing.items()]
+    return [f"{', '.join(names)}: not measured: {why}" for why, names in by_reason(analysis.missing).items()]
+
+
+def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names that have each reason."""
+    found: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        found.setdefault(why, []).append(name)
+    return found
 
 
 def cell(value: object) -> str:

@@ -205,16 +205,32 @@ def _notes(trace: Trace, found: Sequence[RooflinePoint]) -> tuple[str, ...]:
     return (f"{left_out:,} of {timed:,} kernels have no count of operations or bytes",) if left_out else ()
 
 
-def target_of(arch: str | None) -> Target:
-    """The GPU of a name with its data sheet, or this machine's CPU, measured. Raises ArgumentError for a GPU whose
-    ceilings nobody published.
-    """
-    if arch is None:
-        return machine()
+def target_of(arch: str) -> Target:
+    """The GPU of a name with its data sheet. Raises ArgumentError for one whose ceilings nobody published."""
     found = gpu(arch)
     if found.ceilings is None:
         raise ArgumentError(f"no ceilings are known for {arch}")
     return found
+
+
+def own_target(trace: Trace) -> Target:
+    """This machine, which recorded the trace, with its ceilings. Raises ArgumentError for a trace of another one."""
+    _check_recorded_here(trace)
+    return machine()
+
+
+def _check_recorded_here(trace: Trace) -> None:
+    """Raises ArgumentError where this machine's ceilings say nothing about a trace: its kernels ran on another CPU, or
+    on a GPU.
+    """
+    hints = ['arch= names a GPU ("sm90"), whose data sheet counts', "target= takes any device with its ceilings"]
+    told = trace.metadata.get("target")
+    if told and (told.get("arch"), told.get("name")) != (detect().arch, detect().name):
+        raise ArgumentError(f"the trace was recorded on {told.get('name')}, this is {detect().name}", hints=hints)
+    devices = kernels.kernels(trace).select(col("device").unique().cast(polars.String)).collect(engine="streaming")
+    others = sorted({*devices["device"].drop_nulls()} - {"cpu"})
+    if others:
+        raise ArgumentError(f"kernels of this trace ran on {', '.join(others)}", hints=hints)
 
 
 def machine() -> Target:
@@ -224,13 +240,16 @@ def machine() -> Target:
     return detect().with_ceilings(ceilings.measured())
 
 
-def stored_machine() -> Target:
-    """This machine's CPU, with its ceilings where they have been measured."""
+def known_target(trace: Trace) -> Target | None:
+    """This machine, with its ceilings where they have been measured; None for the trace of another device."""
     from tessera.backend.llvm import ceilings
 
-    found = detect()
+    try:
+        _check_recorded_here(trace)
+    except ArgumentError:
+        return None
     known = ceilings.stored()
-    return found if known is None else found.with_ceilings(known)
+    return detect() if known is None else detect().with_ceilings(known)
 
 
 def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
