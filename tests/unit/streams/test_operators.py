@@ -56,6 +56,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "broadcast_to": (op.tensor(W) * 1, (4, 8)),
     "concat": ([X, Y], 1),
     "cumsum": (X, 1),
+    "all_reduce": (X,),
     "complex": (X, Y),
     "spectral_conv": (torch.randn(1, 2, 5, 6), torch.randn(2, 2, 3, 3)),
     **dict.fromkeys(("fft", "ifft", "rfft", "fft2", "ifft2", "rfft2"), (X,)),
