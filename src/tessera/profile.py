@@ -10,10 +10,16 @@ session.report()
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tessera.profiling.schema import Record
 from tessera.profiling.sessions import Exporter, Session, counter, current, region, session
+
+if TYPE_CHECKING:
+    from tessera.profiling.otlp.exporter import OtlpExporter
+    from tessera.profiling.prometheus import PrometheusExporter
 
 __all__ = [
     "Exporter",
@@ -21,9 +27,12 @@ __all__ = [
     "Session",
     "chrome",
     "counter",
+    "otlp",
     "parquet",
+    "prometheus",
     "region",
     "report",
+    "rocprof_csv",
     "session",
     "summary",
     "timeline",
@@ -51,12 +60,55 @@ def summary(path: str | Path) -> Exporter:
     return SummaryExporter(Path(path))
 
 
+def prometheus(path: str | Path | None = None) -> PrometheusExporter:
+    """An exporter of totals and last values in Prometheus' text format: to `path` when the session ends, else to its
+    attribute `latest`, for a program's own /metrics page.
+    """
+    from tessera.profiling.prometheus import PrometheusExporter
+
+    return PrometheusExporter(None if path is None else Path(path))
+
+
+def rocprof_csv(path: str | Path) -> Exporter:
+    """An exporter that writes the kernels to `path`, as rocprofv3 writes its kernel trace, when the session ends."""
+    from tessera.profiling.rocprof_csv import RocprofCsvExporter
+
+    return RocprofCsvExporter(Path(path))
+
+
+def otlp(
+    endpoint: str,
+    *,
+    service: str = "tessera",
+    headers: Mapping[str, str] | None = None,
+    give_up_s: float = 60.0,
+    waiting_profiles: int = 16,
+) -> OtlpExporter:
+    """An exporter that sends spans and metrics to an OpenTelemetry collector, from a thread of its own.
+
+    Args:
+        endpoint: `http://host:4318` (or https) for HTTP, `grpc://host:4317` (or grpcs) for gRPC.
+        service: `service.name` of the spans.
+        headers: sent along, as for authorization.
+        give_up_s: how long a request is tried again while the collector is away; then its items count as dropped.
+        waiting_profiles: how many sessions wait at most; those beyond count as dropped.
+
+    The exporter's `sent` and `dropped` count spans and points, `flush()` waits for them. Raises ArgumentError for an
+    endpoint that is none, and ProfileError without the extra `otlp`.
+    """
+    from tessera.profiling.otlp.exporter import OtlpExporter
+
+    return OtlpExporter(endpoint, service, headers or {}, give_up_s, waiting_profiles)
+
+
 def timeline(path: str | Path) -> Path:
     """Writes the current session, or the last one that ended, as a Chrome trace and gives the file's path.
 
     Raises ProfileError (E_PROFILE) when no session has run or the file cannot be written.
     """
-    return chrome(path).export(current())
+    from tessera.profiling.chrome import ChromeExporter
+
+    return ChromeExporter(Path(path)).export(current())
 
 
 def report() -> None:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from tessera.profiling import nesting
 from tessera.profiling.chrome_lines import COUNTERS, FACTS, OPENING, SLICES, arrows, lines
+from tessera.profiling.grouping import numbered
 from tessera.profiling.output import exported
 from tessera.profiling.schema import PCT_NOTE
 from tessera.profiling.sessions import Session
@@ -60,11 +61,11 @@ def write(trace: Trace, path: Path) -> Path:
 def pieces(trace: Trace) -> Iterator[bytes]:
     """The file in pieces."""
     events = trace.events.collect()
-    tracks, lanes = _numbered(events.with_columns(_host_threads()), _TRACK)
+    tracks, lanes = numbered(events.with_columns(_host_threads()), _TRACK)
     lanes = lanes.drop("row").with_columns(process=_processes(lanes), track=numpy.arange(1, len(lanes) + 1))
     starts, ends, shift = _edges(events, tracks)
     own = [name for name in (*COUNTERS, "correlation") if events[name].null_count() < len(events)]
-    numbers, kinds = _numbered(
+    numbers, kinds = numbered(
         events.with_columns(lane=polars.Series(tracks)), ("kind", "lane", "unit", "device", *FACTS)
     )
     kinds = kinds.with_columns(k=numpy.arange(len(kinds)))
@@ -107,19 +108,6 @@ def _host_threads() -> list[polars.Expr]:
         polars.when(device.cat.starts_with("cpu")).then("thread_id").alias("thread_id"),
         polars.col("stream_id").fill_null(0),
     ]
-
-
-def _numbered(events: polars.DataFrame, keys: tuple[str, ...]) -> tuple[NDArray[numpy.int64], polars.DataFrame]:
-    """Rows that are equal in `keys` get the same number, from 0 on in order of appearance; and what is behind each
-    number, with `row`, the first that has it.
-    """
-    groups = events.select(keys).with_row_index("row").group_by(keys, maintain_order=True).agg("row")
-    rows = groups["row"]
-    numbers = numpy.empty(len(events), numpy.int64)
-    numbers[rows.explode().drop_nulls().to_numpy()] = numpy.repeat(
-        numpy.arange(len(groups)), rows.list.len().to_numpy()
-    )
-    return numbers, groups.with_columns(polars.col("row").list.first())
 
 
 def _processes(lanes: polars.DataFrame) -> polars.Series:

@@ -42,10 +42,10 @@ _last: Session | None = None
 
 
 class Exporter(Protocol):
-    """Writes a session to a file; `profile.chrome(...)` and `profile.summary(...)` make them."""
+    """Writes a session to a file, or sends it away; `profile.chrome(...)` and its like make them."""
 
-    def export(self, session: Session) -> Path:
-        """Writes the file and gives its path. Raises ProfileError when it cannot be written."""
+    def export(self, session: Session) -> Path | str:
+        """Writes the session and says where it is. Raises ProfileError when it cannot be written."""
 
 
 class Session(Recording):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tessera.errors import ProfileError
 from tessera.profiling.aggregate import OperatorRow
+from tessera.profiling.output import exported
 from tessera.profiling.report import operator_rows
 from tessera.profiling.sessions import Session
 
@@ -26,11 +27,10 @@ class SummaryExporter:
 
 def write(rows: Iterable[OperatorRow], path: Path) -> Path:
     """Writes rows and gives the file's path. Raises ProfileError when it cannot be written."""
-    try:
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(OperatorRow)])
-            writer.writeheader()
-            writer.writerows(asdict(row) for row in rows)
-    except OSError as error:
-        raise ProfileError(f"the summary could not be written to {path}: {error.strerror}") from error
+    with exported(path, "summary") as file:
+        text = io.TextIOWrapper(file, "utf-8", newline="")
+        writer = csv.DictWriter(text, [field.name for field in fields(OperatorRow)])
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+        text.detach()  # which flushes, and leaves the file to its owner
     return path

@@ -1,0 +1,54 @@
+"""The exporter of `profile.otlp(endpoint)`."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+
+from tessera.profiling.otlp import encoding, transport
+from tessera.profiling.otlp.delivery import Batch, Delivery, Job
+from tessera.profiling.sessions import Session
+from tessera.profiling.table import Trace
+
+
+class OtlpExporter:
+    """Sends sessions to a collector from a thread of its own; `export` never waits for it.
+
+    `sent` and `dropped` count spans and points of metrics: each is in one of them when it is no longer waiting.
+    """
+
+    def __init__(
+        self, endpoint: str, service: str, headers: Mapping[str, str], give_up_s: float, waiting_profiles: int
+    ) -> None:
+        """Raises ArgumentError for an endpoint that is none, and ProfileError without the extra `otlp`."""
+        self.endpoint = endpoint
+        self._service = service
+        self._delivery = Delivery(transport.to(endpoint, headers), give_up_s=give_up_s, waiting_jobs=waiting_profiles)
+
+    @property
+    def sent(self) -> int:
+        """Spans and points that the collector took."""
+        return self._delivery.sent
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Spans and points that were lost, by reason."""
+        return Counter(self._delivery.dropped)
+
+    def export(self, session: Session) -> str:
+        """Enqueues what the session recorded and gives the endpoint."""
+        self.send(session.trace())
+        return self.endpoint
+
+    def send(self, trace: Trace) -> None:
+        """Enqueues a trace of any source."""
+
+        def batches() -> itertools.chain[Batch]:
+            return itertools.chain(encoding.spans(trace, self._service), encoding.metrics(trace, self._service))
+
+        self._delivery.submit(Job(encoding.count(trace), batches))
+
+    def flush(self, timeout_s: float = 30.0) -> bool:
+        """Waits until everything was sent, at most `timeout_s`, then drops what is left; whether all was sent."""
+        return self._delivery.flush(timeout_s)

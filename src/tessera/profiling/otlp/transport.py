@@ -1,0 +1,153 @@
+"""Ways to a collector: HTTP with protobuf bodies, and gRPC (OTLP specification 1.x)."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tessera.errors import ArgumentError, ProfileError
+from tessera.profiling.otlp.delivery import FIRST_WAIT_S, LONGEST_WAIT_S, Batch, RefusedError, RetryableError, Transport
+
+TIMEOUT_S: Final = 10.0
+_RECONNECT: Final = [
+    ("grpc.initial_reconnect_backoff_ms", round(1000 * FIRST_WAIT_S)),
+    ("grpc.min_reconnect_backoff_ms", round(1000 * FIRST_WAIT_S)),
+    ("grpc.max_reconnect_backoff_ms", round(1000 * LONGEST_WAIT_S)),
+]
+"""As long as the pauses between our own attempts; by itself gRPC waits a second and longer."""
+
+_LATER: Final = (429, 502, 503, 504)
+_PORTS: Final = {"http": 4318, "grpc": 4317}
+
+
+def to(endpoint: str, headers: Mapping[str, str]) -> Transport:
+    """The way to an endpoint: `http://host:4318` and `https://` by HTTP, `grpc://host:4317` and `grpcs://` by gRPC.
+
+    Raises ArgumentError for another scheme, and ProfileError where a library is missing, naming the extra.
+    """
+    parts = urllib.parse.urlsplit(endpoint)
+    if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.hostname:
+        raise ArgumentError(
+            f"{endpoint!r} is no OTLP endpoint", hints=["http://host:4318 goes by HTTP, grpc://host:4317 by gRPC"]
+        )
+    responses()
+    return _Http(parts, headers) if parts.scheme.startswith("http") else _Grpc(parts, headers)
+
+
+def responses() -> dict[str, Any]:
+    """What a collector answers, by signal. Raises ProfileError, which names the extra, without the library."""
+    try:
+        from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+        from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+    except ImportError as error:
+        raise _missing("opentelemetry-proto") from error
+    return {
+        "traces": trace_service_pb2.ExportTraceServiceResponse,
+        "metrics": metrics_service_pb2.ExportMetricsServiceResponse,
+    }
+
+
+def _missing(package: str) -> ProfileError:
+    return ProfileError(f"OTLP needs {package}", hints=["install the extra: tessera[otlp]"])
+
+
+def _rejected(signal: str, response: Any) -> int:
+    partial = response.partial_success
+    return int(partial.rejected_spans if signal == "traces" else partial.rejected_data_points)
+
+
+class _Http(Transport):
+    def __init__(self, parts: urllib.parse.SplitResult, headers: Mapping[str, str]) -> None:
+        self._parts = parts
+        self._headers = {"Content-Type": "application/x-protobuf", "User-Agent": "tessera", **headers}
+        self._responses = responses()
+        self._connection: http.client.HTTPConnection | None = None
+
+    def send(self, batch: Batch) -> int:
+        path = f"{self._parts.path.rstrip('/')}/v1/{batch.signal}"
+        try:
+            connection = self._connected()
+            connection.request("POST", path, batch.payload, self._headers)
+            response = connection.getresponse()
+            body = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()  # what is left of an exchange must not be taken for the next answer
+            raise RetryableError(f"the collector cannot be reached: {str(error) or type(error).__name__}") from error
+        if response.status in _LATER:
+            raise RetryableError(
+                f"the collector answered {response.status}", _seconds(response.getheader("Retry-After"))
+            )
+        if response.status >= 300:
+            raise RefusedError(f"the collector answered {response.status} {response.reason} to {path}")
+        return _rejected(batch.signal, self._responses[batch.signal].FromString(body))
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._connection is None:
+            secure = self._parts.scheme == "https"
+            make = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+            port = self._parts.port or (443 if secure else _PORTS["http"])
+            self._connection = make(self._parts.hostname or "", port, timeout=TIMEOUT_S)
+        return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _seconds(text: str | None) -> float | None:
+    """What `Retry-After` says, where it is a number of seconds."""
+    return float(text) if text and text.isdecimal() else None
+
+
+class _Grpc(Transport):
+    def __init__(self, parts: urllib.parse.SplitResult, headers: Mapping[str, str]) -> None:
+        try:
+            import grpc
+        except ImportError as error:
+            raise _missing("grpcio") from error
+        self._grpc = grpc
+        address = f"{parts.hostname}:{parts.port or _PORTS['grpc']}"
+        secure = parts.scheme == "grpcs"
+        self._channel = (
+            grpc.secure_channel(address, grpc.ssl_channel_credentials(), _RECONNECT)
+            if secure
+            else grpc.insecure_channel(address, _RECONNECT)
+        )
+        self._metadata = [(name.lower(), value) for name, value in headers.items()]
+        codes = grpc.StatusCode
+        self._later = (
+            codes.CANCELLED,
+            codes.DEADLINE_EXCEEDED,
+            codes.ABORTED,
+            codes.OUT_OF_RANGE,
+            codes.UNAVAILABLE,
+            codes.DATA_LOSS,
+            codes.RESOURCE_EXHAUSTED,
+        )
+        self._calls = {
+            signal: self._channel.unary_unary(
+                f"/opentelemetry.proto.collector.{package}.v1.{service}/Export",
+                request_serializer=None,  # it is bytes already
+                response_deserializer=responses()[signal].FromString,
+            )
+            for signal, package, service in (
+                ("traces", "trace", "TraceService"),
+                ("metrics", "metrics", "MetricsService"),
+            )
+        }
+
+    def send(self, batch: Batch) -> int:
+        try:
+            response = self._calls[batch.signal](batch.payload, timeout=TIMEOUT_S, metadata=self._metadata)
+        except self._grpc.RpcError as error:
+            what = f"the collector answered {error.code().name}"
+            if error.code() in self._later:
+                raise RetryableError(what) from error
+            raise RefusedError(f"{what}: {error.details()}") from error
+        return _rejected(batch.signal, response)
+
+    def close(self) -> None:
+        self._channel.close()
