@@ -15,13 +15,13 @@ from tests.arm.emulation import new_program
 _MACHINE_AARCH64 = 183  # e_machine in the header of an ELF file (ELF for the Arm 64-bit Architecture, 5.2)
 
 
-def emitted(node: Tensor, cpu: target.Target) -> list[tuple[str, bytes]]:
+def emitted(node: Tensor, cpu: target.Target, timed: bool = False) -> list[tuple[str, bytes]]:
     """Assembly and object code of each kernel of a node."""
     compiler = KernelCompiler(cpu, LLVMBackend())
     structure, _ = node.state
     found = []
     for launch in launches_of(new_program(structure), structure, compiler):
-        module = compiler.tile_ir(launch.subject, launch.schedule)
+        module = compiler.tile_ir(launch.subject, launch.schedule, timed)
         text = compiler.backend.emit(module, cpu, "asm")
         assert isinstance(text, str)
         found.append((text, compiler.backend.compile(module, cpu, keep=False).code))
@@ -61,3 +61,13 @@ def test_an_unknown_cpu_is_refused_with_the_known_ones() -> None:
 def test_known_cpus_have_vectors_of_128_bits() -> None:
     facts = {(cpu.vector_bits, cpu.vector_registers, cpu.unsupported_reason()) for cpu in target.ARM_CPUS.values()}
     assert facts == {(128, 32, None)}
+
+
+@pytest.mark.parametrize("name", target.ARM_CPUS)
+def test_timed_builds_read_the_counter_that_programs_may_read(name: str) -> None:
+    product = op.matmul(op.tensor(torch.randn(64, 64)), op.tensor(torch.randn(64, 64)))
+    ((timed, code),) = emitted(product, target.arm_cpu(name), timed=True)
+    assert timed.lower().count("cntvct_el0") == 2
+    assert code[:4] == b"\x7fELF"
+    ((usual, _),) = emitted(product, target.arm_cpu(name))
+    assert "cntvct_el0" not in usual.lower()

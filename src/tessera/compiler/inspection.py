@@ -38,7 +38,7 @@ def inspect_structure(structure: Structure, level: str) -> str:
 
 def choices_of(structure: Structure) -> list[Choice]:
     """The kernels that the plan of a structure launches, in order: what each computes, under which schedule."""
-    pipeline.plan(structure)
+    pipeline.usual_plan(structure)
     return pipeline.launched(structure)
 
 

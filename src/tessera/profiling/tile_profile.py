@@ -170,7 +170,7 @@ def _kernel_row(records: Sequence[Record], tiles: StepTiles, clock: ClockCost, n
     calls = sum(each.calls for each in times)
     occupancy_pct = None
     if calls == len(records):
-        occupancy_pct = min(100.0, 100 * total_us / max(first.workers * sum(taken), 1e-3))
+        occupancy_pct = 100 * total_us / max(first.workers * sum(taken), 1e-3)
     else:
         unavailable["occupancy_pct"] = LOST_RECORDS
     return replace(

@@ -21,8 +21,10 @@ class ClockCost(NamedTuple):
     whole_ns: float
 
 
-HELD: Final = 32
-"""Calls of a step whose single durations are kept; older ones are counted and summed all the same."""
+HELD: Final = 1 << 15
+"""Single durations of a step that are kept: those of the last calls, of at least one. Older ones are counted and summed
+all the same.
+"""
 
 
 class TileTimes:
@@ -31,7 +33,7 @@ class TileTimes:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._memory = tile_times.memory(workers)
-        self._held: deque[NDArray[numpy.int64]] = deque(maxlen=HELD)
+        self._held: deque[NDArray[numpy.int64]] = deque()
         self.forget()
 
     @property
@@ -43,6 +45,7 @@ class TileTimes:
         """Begins anew."""
         tile_times.clear(self._memory)
         self._held.clear()
+        self._holds = 0
         self.calls = self.count = self.total = self.longest = 0
         self.shortest: int | None = None
 
@@ -58,15 +61,18 @@ class TileTimes:
             shortest = int(header[:, SHORTEST].min())
             self.shortest = shortest if self.shortest is None else min(self.shortest, shortest)
         written = zip(self._memory, counts.tolist(), strict=True)
-        self._held.append(
-            numpy.concatenate([row[HEADER_WORDS : HEADER_WORDS + min(count, CAPACITY)] for row, count in written])
-        )
+        fresh = numpy.concatenate([row[HEADER_WORDS : HEADER_WORDS + min(count, CAPACITY)] for row, count in written])
+        self._hold(fresh)
         tile_times.clear(self._memory)
 
+    def _hold(self, fresh: NDArray[numpy.int64]) -> None:
+        while self._held and self._holds + len(fresh) > HELD:
+            self._holds -= len(self._held.popleft())
+        self._held.append(fresh)
+        self._holds += len(fresh)
+
     def durations(self) -> NDArray[numpy.int64]:
-        """The single durations that are held, in no order: of every worker's last `CAPACITY` tiles in the last `HELD`
-        calls.
-        """
+        """The single durations that are held, in no order: of each worker's last `CAPACITY` tiles in the last calls."""
         return numpy.concatenate([numpy.empty(0, numpy.int64), *self._held])
 
 

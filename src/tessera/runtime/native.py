@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -78,7 +77,7 @@ class Driver:
 
 def build_driver(*, use_openmp: bool) -> Driver:
     """A driver with or without OpenMP, from the object cache or compiled (about 20 ms)."""
-    text = driver_text(openmp=use_openmp, machine=platform.machine())
+    text = driver_text(openmp=use_openmp)
     return Driver(cached_library("driver", text, settings.current().objects_dir), use_openmp)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import platform
 import statistics
 import struct
 import time
@@ -252,7 +251,7 @@ class _Bench:
     def __init__(self, described: Target, most_workers: int) -> None:
         directory = settings.current().objects_dir
         use_openmp = most_workers > 1
-        self._driver = cached_library("driver", driver_text(openmp=use_openmp, machine=platform.machine()), directory)
+        self._driver = cached_library("driver", driver_text(openmp=use_openmp), directory)
         self._probes: NativeLibrary = cached_library("probes", probe_text(described), directory)
         self._run: Callable[[int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._driver.address("tessera_run"))
         most = max(probe.nbytes * probe.workers for probe in _probes(described, most_workers))

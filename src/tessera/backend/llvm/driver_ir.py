@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from string import Template
 
-from tessera.backend.llvm.tile_clock import clock_function
+from tessera.backend.llvm.tile_clock import CLOCK
 
 _TEAM = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
@@ -191,9 +191,6 @@ done:
 """)
 
 
-def driver_text(*, openmp: bool, machine: str) -> str:
-    """The driver's module. `openmp`: start teams through `GOMP_parallel`, else run shares one after the other.
-
-    `machine` is the architecture's name as `platform.machine()` gives it.
-    """
-    return _DRIVER.substitute(clock=clock_function(machine), team=_TEAM if openmp else _NO_TEAM)
+def driver_text(*, openmp: bool) -> str:
+    """The driver's module. `openmp`: start teams through `GOMP_parallel`, else run shares one after the other."""
+    return _DRIVER.substitute(clock=CLOCK, team=_TEAM if openmp else _NO_TEAM)
