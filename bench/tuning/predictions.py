@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import TypeAlias
 
 import torch
@@ -24,7 +25,7 @@ from tessera.errors import ScheduleError
 from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.estimate import Estimate, Estimates
 from tessera.scheduling.schedule import Schedule
-from tessera.target import Ceilings, detect
+from tessera.target import Ceilings, Target, detect
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
 from tessera.tuning.models import cost_model, under
@@ -72,12 +73,15 @@ def _backend(table: Table) -> CompilerBackend:
     """The compiler for the machine that recorded a table, with the table's ceilings; for this machine where the table
     names none.
     """
-    compiler = KernelCompiler(table.target or detect(), LLVMBackend())
     measured = table.about.ceilings
-    compiler.model = RooflineModel(
-        None if measured is None else Ceilings.from_json(json.dumps(measured)), compiler.target
-    )
-    return CompilerBackend(compiler)
+    return CompilerBackend(_compiler(table.target or detect(), None if measured is None else json.dumps(measured)))
+
+
+@cache
+def _compiler(target: Target, ceilings: str | None) -> KernelCompiler:
+    compiler = KernelCompiler(target, LLVMBackend())
+    compiler.model = RooflineModel(None if ceilings is None else Ceilings.from_json(ceilings), target)
+    return compiler
 
 
 @contextmanager

@@ -110,11 +110,11 @@ class KernelCompiler:
     # -- the path of binding --------------------------------------------------------------------------------------
 
     def subject(self, call: Call) -> Subject:
-        """The subject of a call: one object for each kernel and layout pattern."""
-        item, pattern = call.item, call.shaped.pattern
-        subject = item.variants.get(pattern)
+        """The subject of a call for this CPU: one object for each kernel and layout pattern."""
+        item, key = call.item, (self, call.shaped.pattern)
+        subject = item.variants.get(key)
         if not isinstance(subject, Subject):
-            subject = item.variants[pattern] = Subject(item, pattern, self.target)
+            subject = item.variants[key] = Subject(item, call.shaped.pattern, self.target)
         return subject
 
     def over_constants(self, call: Call) -> Call:

@@ -51,13 +51,13 @@ TLB_CYCLES: Final = 2
 at the same time."""
 STREAMS: Final = 16
 """Sequential streams that hardware prefetchers follow."""
-MISS_LOSS: Final = 2.0
+MISS_LOSS: Final = 3.0
 """How much longer a line takes from L2 where its load is waited for."""
 UNPREFETCHED: Final = 0.5
 """The part of a level's bandwidth that is left where they do not."""
-JUMP_BYTES: Final = 256
+JUMP_BYTES: Final = 1024
 """What a jump to another row costs, as bytes that could have been read."""
-CONFLICT_LOSS: Final = 2.0
+CONFLICT_LOSS: Final = 1.0
 """How much longer B takes in excess where its prefetched lines push each other out before they are used."""
 PACKING_S: Final = 1.4e-6
 """Seconds that a kernel takes beside its work, where it is one for all workers."""

@@ -22,6 +22,10 @@ USABLE: Final = 0.75
 """The share of a cache that one operand can count on; the rest holds what streams past it (Low et al., "Analytical
 Modeling Is Enough for High-Performance BLIS", ACM TOMS 43, 2016, keep ways free for each stream)."""
 
+USABLE_LAST: Final = 0.4
+"""The same of the last cache, which others use, too: layer norms that walk 16 and 24 MiB run at DRAM's rate on Zen 4
+(32 MiB of L3)."""
+
 FMA_PER_CYCLE: Final[Mapping[str, int]] = MappingProxyType({"znver4": 1})
 """Full-width fused multiply-adds that a core starts per cycle where it is not two: Zen 4 splits 512-bit operations
 (AMD, Software Optimization Guide for the Zen 4 Microarchitecture, section 2.11)."""
@@ -162,7 +166,7 @@ def machine(ceilings: Ceilings | None, target: Target, workers: int) -> Machine:
     flops = {row.dtype: _flops(ceilings, guess, row.dtype, workers) / workers for row in guess.compute}
     bandwidth = {level: _bandwidth(ceilings, guess, level, workers) / workers for level in LEVELS}
     capacity = {
-        level.name: USABLE * level.size_bytes / min(workers, level.shared_by)
+        level.name: (USABLE_LAST if level.name == "L3" else USABLE) * level.size_bytes / min(workers, level.shared_by)
         for level in target.memory
         if level.name in LEVELS[:-1] and level.size_bytes
     }

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from tessera.scheduling.columns import Knobs, Number, divided, no
-from tessera.scheduling.common_rules import STREAMED_BYTES, cache_bytes, cuts_for_several, streams_what_is_large
+from tessera.scheduling.common_rules import STREAMED_BYTES, cuts_for_several, leaves_caches, streams_what_is_large
 from tessera.scheduling.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
@@ -108,9 +108,9 @@ def default_schedule(problem: MapReduceProblem) -> Schedule:
     parallel = "lanes" if few_rows else "outer"
     if problem.rows:
         tile = _transposed_tile(problem, lanes)
-        streams = problem.bytes_out >= cache_bytes(problem.target)
+        streams = leaves_caches(problem)
         return Schedule(tile=tile, keep=0, ahead=False, nontemporal=streams, parallel=parallel, fusion=True)
-    unroll = 4
+    unroll = 2 if _is_norm(problem) else 4
     while unroll > 1 and (
         lanes * unroll > max(problem.lanes, lanes) or unroll * problem.live > 2 * problem.target.vector_registers
     ):
@@ -121,16 +121,22 @@ def default_schedule(problem: MapReduceProblem) -> Schedule:
         if problem.dear and problem.by_rows
         else 0
     )
-    # Only where the second pass computes for long: beside a short one, hardware prefetches as well and costs nothing.
-    ahead = bool(keep) and problem.passes > 1 and problem.bytes_in >= STREAMED_BYTES
+    ahead = _is_norm(problem) or (bool(keep) and problem.passes > 1 and problem.bytes_in >= STREAMED_BYTES)
     return Schedule(
         tile=(1, lanes * unroll),
         keep=keep,
         ahead=ahead,
-        nontemporal=problem.bytes_out >= cache_bytes(problem.target),
+        nontemporal=leaves_caches(problem),
         parallel=parallel,
         fusion=True,
     )
+
+
+def _is_norm(problem: MapReduceProblem) -> bool:
+    """Rows that are walked again, with nothing worth keeping: short steps, and the next row fetched in the last pass
+    (layer norm on Zen 4, 256 x 256 to 4096 x 4096: 1.07 to 1.27 of the speed of steps of four vectors without).
+    """
+    return problem.by_rows and problem.passes > 1 and not problem.dear
 
 
 def _transposed_tile(problem: MapReduceProblem, lanes: int) -> tuple[int, int]:

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tessera.scheduling.columns import Knobs, Number, divided, larger
-from tessera.scheduling.common_rules import STREAMED_BYTES, cache_bytes, cuts_for_several, streams_what_is_large
+from tessera.scheduling.common_rules import cuts_for_several, leaves_caches, streams_what_is_large
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.knobs import Knob, Rule, Space, batched
-from tessera.scheduling.machine import USABLE
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import Geometry, WindowSpec
 from tessera.scheduling.window_buffer import LINE, ring_shape
 from tessera.target import Target
 
+FEW_TAPS = 9
+"""Windows of so few taps wait for the rows that they read: two rows of results at a time read four, in long runs. 3 x 3
+windows on Zen 4: 1.2 times as fast as four rows of two vectors at 112 x 112 and 28 x 28 (5 x 5 at 56 x 56: 0.95)."""
 INSIDE = 0.75
-"""The share of register tiles inside the image from which on images are read in place; fitted on Zen 4, where 3 x 3
-windows gain a sixth over a ring of rows at 112 x 112 (0.86 inside) and lose a third at 28 x 28 (0.51).
+"""The share of register tiles inside the image from which on images are read in place. 3 x 3 windows in tiles of two by
+two are 1.07 (Zen 4) and 2.1 (a Xeon with AMX) times as fast in place at 56 x 56 (0.86 inside); at 28 x 28 (0.73) a ring
+of rows is.
 """
 
 
@@ -193,21 +196,23 @@ def default_schedule(problem: WindowProblem) -> Schedule:
     """Register tiles of eight sums or more, which is what hides their latency: found by measuring on Zen 4."""
     schedule = _by_columns(problem) if problem.lanes_axis == "x" else _by_channels(problem)
     even = problem.images >= 4 * problem.workers or problem.images % problem.workers == 0
-    # What a cache does not hold together with the image it would have to read before it is written.
-    streams = problem.bytes_out >= STREAMED_BYTES and (
-        problem.bytes_in + problem.bytes_out >= USABLE * cache_bytes(problem.target)
-    )
+    # Several rows of columns are written in turn, and end within lines: buffers for stores past the caches leave half
+    # empty (Zen 4: 0.95 to 1.0 of the speed).
+    streams = problem.lanes_axis == "c" and leaves_caches(problem)
     parallel = "outer" if even or problem.workers == 1 else "rows"
     return schedule.replace(nontemporal=streams, parallel=parallel, fusion=True)
 
 
 def _by_columns(problem: WindowProblem) -> Schedule:
     wide = problem.target.vector_registers >= 32
-    vectors = 2 if wide and problem.lanes > problem.vector else 1
-    tile = next((tile for tile in TILES[::-1] if _useful(Schedule(tile=tile), problem)), TILES[0])
+    rows, vectors, most = 4, 2 if wide and problem.lanes > problem.vector else 1, 128
+    if wide and problem.taps <= FEW_TAPS and max(problem.geometry.stride) == 1:
+        rows, vectors, most = 2, _fitting(4, -(-problem.lanes // problem.vector)), 64
+    useful = (tile for tile in TILES[::-1] if tile[0] <= most and _useful(Schedule(tile=tile), problem))
+    tile = next(useful, TILES[0])
     if tile[1] % (vectors * problem.vector):
         tile = (tile[0], vectors * problem.vector)
-    rows = _fitting(4, problem.result[0])
+    rows = _fitting(rows, problem.result[0])
     return Schedule(tile=tile, rows=rows, columns=1, vectorize=vectors, buffering="direct", pipeline_depth=1)
 
 
@@ -216,25 +221,32 @@ def _by_channels(problem: WindowProblem) -> Schedule:
     share little (those that are a step apart); else from a ring of rows.
     """
     height, width, _ = problem.result
-    steps = max(problem.geometry.stride) > 1
-    most = 1 if steps else 4 if problem.target.vector_registers >= 32 else 2
-    rows, columns = _fitting(most, height), _fitting(4, width)
+    vector, stride = problem.vector, problem.geometry.stride
+    wide, steps = problem.target.vector_registers >= 32, max(stride) > 1
+    vectors = 2 if wide and not steps and problem.lanes > vector else 1
+    if vectors == 2:
+        rows, columns = 2, 2
+    else:
+        rows, columns = 1 if steps else 4 if wide else 2, 4
     in_place = Schedule(
         tile=_tile_of(((128, 1024), (64, 256), (64, 64), (32, 32)), problem),
-        rows=rows,
-        columns=columns,
-        vectorize=1,
+        rows=_fitting(rows, height),
+        columns=_fitting(columns, width),
+        vectorize=vectors,
         buffering="direct",
-        pipeline_depth=2 if steps else 3,
+        pipeline_depth=2 if steps or vectors == 2 else 3,
     )
-    if all(problem.geometry.stride[side] > problem.geometry.reach(side) for side in (0, 1)):  # nothing is shared
-        vectors = _fitting(4, -(-problem.lanes // problem.vector))
+    if all(stride[side] > problem.geometry.reach(side) for side in (0, 1)):  # nothing is shared
+        vectors = _fitting(4, -(-problem.lanes // vector))
         return in_place.replace(rows=1, columns=1, vectorize=vectors, pipeline_depth=1)
-    held = rows * columns + problem.taps * problem.free + 2
+    held = (rows * columns + problem.taps * problem.free) * vectors + 2
     if inside_share(in_place, problem) >= INSIDE and (steps or held <= problem.target.vector_registers):
         return in_place
-    tile = _tile_of(((56, problem.vector), (28, problem.vector)), problem)
-    ring = in_place.replace(tile=tile, rows=_fitting(2, height), buffering="rows", pipeline_depth=2)
+    ring = in_place.replace(rows=_fitting(2, height), buffering="rows", pipeline_depth=2)
+    if vectors == 2:
+        ring = ring.replace(tile=(28, 2 * vector), columns=1)
+    else:
+        ring = ring.replace(tile=_tile_of(((56, vector), (28, vector)), problem))
     return ring if _ring_fits(ring, problem) else in_place
 
 

@@ -110,18 +110,30 @@ def kept(legal: int) -> int:
 
 def worth_measuring(problem: TuningProblem, ranking: Sequence[Ranked]) -> Worth:
     """The schedules of a ranking that are worth measuring: those that do not spill, as far as there are any, and of
-    these the `KEPT` part that is predicted to be fastest, but `LEAST_KEPT` at least.
+    these the `KEPT` part that is predicted to be fastest, but `LEAST_KEPT` at least; and the default, which is measured
+    whatever the model says.
     """
     spills = _spilling(problem, ranking)
     left = np.flatnonzero(~spills) if not spills.all() else np.arange(len(ranking))
-    most = kept(len(ranking))
-    places = left[:most]
+    places = left[: kept(len(ranking))]
+    default = np.flatnonzero(_equal(ranking, problem.space.default))
+    places = np.append(places, default[~np.isin(default, places)])
     chosen: Sequence[Ranked]
     if isinstance(ranking, Ranking):
         chosen = Ranking(ranking.seconds[places], ranking.schedules.take(places))
     else:
         chosen = [ranking[place] for place in places.tolist()]
     return Worth(chosen, len(ranking) - len(left))
+
+
+def _equal(ranking: Sequence[Ranked], schedule: Schedule) -> Mask:
+    """Which of a ranking is this schedule."""
+    if not isinstance(ranking, Ranking):
+        return np.array([each == schedule for _, each in ranking], np.bool_)
+    equal = np.ones(len(ranking), np.bool_)
+    for knob, value in schedule.items():
+        equal &= np.asarray(ranking.schedules.equals(knob, value), np.bool_)
+    return equal
 
 
 def _spilling(problem: TuningProblem, ranking: Sequence[Ranked]) -> Mask:

@@ -10,9 +10,14 @@ from bench.suites import tuning as suite
 from bench.tuning import machines
 from bench.tuning.predictions import problem_of
 from bench.tuning.table import TABLES, read
+from tessera import op
+from tessera.backend.llvm import LLVMBackend
+from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.tuning import CompilerBackend
 from tessera.errors import CacheFormatError
 from tessera.scheduling.knobs import Space
-from tessera.target import detect
+from tessera.target import Target, detect
+from tessera.tuning.interfaces import TuningProblem
 
 ZEN4 = TABLES / "amd-epyc-family-25-model-17"
 SOFTMAX = ZEN4 / "softmax-fp32-4096x128-1t.jsonl.gz"
@@ -46,3 +51,18 @@ def test_a_problem_is_posed_for_the_machine_of_its_table() -> None:
     assert posed.space.default in table.seconds
     assert posed.work is not None  # known to who poses a problem only, and not to a table
     assert bool(posed.absent) == (detect() != table.target)
+
+
+def test_kernels_of_two_machines_are_told_apart() -> None:
+    target = machines.load(ZEN4)
+    assert target is not None
+    there, here = CompilerBackend(KernelCompiler(target, LLVMBackend())), CompilerBackend()
+    targets = [_target(backend.subject(op.matmul, (144, 160, 112), None)) for backend in (there, here, there)]
+    assert targets == [target, detect(), target]
+
+
+def _target(posed: TuningProblem) -> Target:
+    assert isinstance(posed.space, Space)
+    found = posed.space.problem.target
+    assert isinstance(found, Target)
+    return found

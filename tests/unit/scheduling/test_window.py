@@ -197,7 +197,7 @@ def test_rules_name_what_is_wrong() -> None:
     broken: dict[str, dict[str, Any]] = {
         "vector-registers": {"rows": 8, "vectorize": 4},
         "whole-vectors": {"tile": (64, 40)},
-        "rows-within-block": {"tile": (2, 64)},
+        "rows-within-block": {"tile": (1, 64)},
         "channels-along-vectors": {"columns": 2},
         "ring-fits-cache": {"buffering": "rows", "tile": (128, 1024)},
         "tile-within-problem": {"tile": (1024, 64)},
