@@ -13,8 +13,9 @@ from tessera.profiling import sampling
 from tessera.profiling.counters import Subject
 from tessera.profiling.counters.backends.gpm import GpmBackend
 from tessera.profiling.counters.backends.nvml import NvmlBackend
-from tessera.profiling.counters.backends.pm_sampling import PmSampler, availability
+from tessera.profiling.counters.backends.pm_sampling import PmSampler, availability, chip_of
 from tessera.profiling.counters.cupti_activity import CuptiActivity
+from tessera.profiling.counters.range_profiling import counted as counted_ranges
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
@@ -99,3 +100,21 @@ def test_gpm_sees_tensor_cores() -> None:
     found = dict(zip([field.name for field in sampler.fields], sampler.read(), strict=True))
     sampler.close()
     assert 0 < found["tc_util_pct"] <= 100
+
+
+@counted
+def test_ranges_count_each_kernel() -> None:
+    a = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
+    (a @ a).sum().item()
+
+    def run() -> None:
+        op.matmul(a, a).eval()
+        torch.cuda.synchronize()
+
+    run()
+    with profile.session(activities=["gpu"]) as session:
+        run()
+    found = counted_ranges(run, chip_of(0), session.launched)
+    assert len(found) == session.launched
+    assert max(columns["tc_util_pct"] for columns in found) > 1
+    assert all(0 <= columns["l2_hit_rate"] <= 1 for columns in found)
