@@ -30,8 +30,8 @@ FORMAT_VERSION: Final = 1
 
 PCT_NOTE: Final = "fields ending in _pct hold 0 to 100; other ratios hold 0 to 1"
 
-NO_COUNTERS: Final = "hardware counters of single kernels are not read on CPUs, and none were sampled for as long as one"
-NO_SENSORS: Final = "power and temperature were not sampled (sample_interval_ms), or cannot be read: see `tessera doctor`"
+NO_COUNTERS: Final = "counters of single kernels are not read on CPUs, and no sampled ones were fine enough"
+NO_SENSORS: Final = "not sampled (sample_interval_ms), or not readable here: `tessera doctor` says why"
 NOT_A_COPY: Final = "the record is no copy"
 NOT_COLLECTIVE: Final = "the record is no collective"
 
