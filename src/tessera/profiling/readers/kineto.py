@@ -8,6 +8,8 @@ from typing import Any, Final
 import polars
 from polars import col
 
+from tessera.profiling.readers import nccl
+
 KINDS: Final = {
     "gpu_memcpy": "memcpy",
     "gpu_memset": "memcpy",
@@ -34,16 +36,6 @@ ARGUMENTS: Final[Mapping[str, Any]] = {
 }
 
 _ON_DEVICE: Final = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
-_NCCL: Final = r"^nccl\w*?Kernel_?([A-Za-z]+?)_"
-_COLLECTIVES: Final = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "sendrecv": "send_recv",
-    "reduce": "reduce",
-}
 _BYTES: Final = {
     "Double": 8, "Long": 8, "Float": 4, "Int": 4, "BFloat16": 2, "Half": 2, "Short": 2, "Byte": 1, "Char": 1, "Bool": 1,
 }  # fmt: skip
@@ -56,7 +48,7 @@ def wrote(others: Mapping[str, Any]) -> bool:
 
 def is_collective() -> polars.Expr:
     """Whether a kernel is one of NCCL's."""
-    named = col("args.Collective name").is_not_null() | col("name").str.starts_with("nccl")
+    named = col("args.Collective name").is_not_null() | nccl.is_collective(col("name"))
     return (col("cat") == "kernel") & named
 
 
@@ -69,8 +61,6 @@ def columns() -> dict[str, polars.Expr]:
     """Columns by what Kineto's arguments say; null for events of others."""
     device = col("args.device").str.extract(r"^(\d+)$")
     on_device = col("cat").is_in(_ON_DEVICE)
-    told = polars.coalesce("args.Collective name", col("name").str.extract(_NCCL)).str.to_lowercase()
-    asked = told.str.replace_all("[^a-z]|base|coalesced|into|tensor", "")
     return {
         "device": polars.when(on_device & device.is_not_null()).then(polars.concat_str(polars.lit("cuda:"), device)),
         "stream_id": polars.when(on_device).then(col("args.stream").cast(polars.Int32, strict=False)),
@@ -79,11 +69,9 @@ def columns() -> dict[str, polars.Expr]:
         "memcpy_gbps": col("args.memory bandwidth (GB/s)"),
         "sm_occupancy": col("args.est. achieved occupancy %") / 100,
         "collective_type": polars.when(is_collective()).then(
-            asked.replace_strict(_COLLECTIVES, default=told, return_dtype=polars.String)
+            nccl.collective_type(col("name"), col("args.Collective name"))
         ),
-        "collective_algorithm": polars.when(is_collective()).then(
-            col("name").str.extract("_(RING|TREE|COLLNET|NVLS|PAT)").str.to_lowercase()
-        ),
+        "collective_algorithm": polars.when(is_collective()).then(nccl.algorithm(col("name"))),
         "value": col("args.Total Allocated"),
         "unit": polars.when(is_memory()).then(polars.lit("B")),
         "collective_bytes": col("args.In msg nelems")
