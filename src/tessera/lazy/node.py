@@ -69,34 +69,25 @@ shape_watchers: dict[int, Callable[[], None]] = {}
 make: Callable[[State], Any] = Node
 """Makes the node of a state; what operators call."""
 
+Maker: TypeAlias = Callable[[type[Node]], Callable[[State], Any]]
+"""Gives a function that makes the node, of this class, of a state."""
+
 _node_class: type[Node] = Node
-_observer: Callable[[Any], None] | None = None
+_maker: Maker | None = None
 
 
 def use_node_class(node_class: type[Node]) -> None:
-    """Makes operators give instances of `node_class`, whose constructor takes a state."""
+    """Makes operators give instances of `node_class`, whose constructor is `Node`'s."""
     global _node_class  # noqa: PLW0603  (set once, when `handle` is imported)
     _node_class = node_class
-    set_observer(_observer)
+    use_maker(_maker)
 
 
-def set_observer(observer: Callable[[Any], None] | None) -> None:
-    """Calls `observer` with every node that an operator makes from now on; None ends that. Costs nothing while
-    unused.
-    """
-    global make, _observer  # noqa: PLW0603  (a module variable is the cheapest hook there is)
-    _observer = observer
-    node_class = _node_class
-    if observer is None:
-        make = node_class
-        return
-
-    def observed(state: State) -> Node:
-        node = node_class(state)
-        observer(node)
-        return node
-
-    make = observed
+def use_maker(maker: Maker | None) -> None:
+    """Has `maker` make what operators give from now on; None: the class itself."""
+    global make, _maker  # noqa: PLW0603  (a module variable is the cheapest hook there is)
+    _maker = maker
+    make = _node_class if maker is None else maker(_node_class)
 
 
 def leaf_node(leaf: Leaf) -> Any:

@@ -1,55 +1,114 @@
 """Lazy results that were made while a session is on, and that nothing has evaluated yet.
 
 A program that is profiled often drops results unread (`y = op.matmul(A, B)` alone on a line) and still wants to see
-their cost. While a session is on, every new node is therefore noted with the expression it was made with; `flush`
-evaluates those that are still pending and that no later noted expression contains.
+their cost. While a session is on, new nodes are therefore noted with the expression they were made with; `flush`
+evaluates those that are still pending and that no later expression contains.
+
+Noting is on the path of every operator. So a node takes the place of the one before it where that one needs no
+evaluation any more, because it has been evaluated or is a part of the new one; only what may be needed is kept.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final
 
+from tessera import forks
+from tessera.dtypes import fp32
 from tessera.errors import InputMutatedError
 from tessera.lazy import node as nodes
 from tessera.lazy.evaluation import check_versions, evaluate
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, State
-from tessera.lazy.structure import Position, Structure
+from tessera.lazy.structure import Position, Structure, scalar
 
-PRUNE_AFTER: Final = 1024
-"""Notes after which those that need no evaluation any more are dropped."""
+PRUNE_FROM: Final = 128
+"""Kept notes of a thread from which on those that need no evaluation any more are dropped."""
 
-Note = tuple[Node, State]
-Key = tuple[int, tuple[int, ...]]
+Note = tuple[State, Node]
+
+
+_NO_STATE: Final[State] = (scalar(fp32), ())
+_NO_NODE: Final = Node((scalar(fp32), ()))
+"""No note: a node that is in another state than the one it was noted with, of which nothing can be a part."""
+
+
+def _none_taken() -> tuple[Note, int]:
+    return (_NO_STATE, _NO_NODE), 0
 
 
 class PendingResults:
-    """The notes of all threads. Each thread notes and flushes its own; the end of a session flushes everybody's."""
+    """The notes of all threads. Each thread flushes its own; the end of a session flushes everybody's."""
 
     def __init__(self) -> None:
-        self._notes: dict[int, list[Note]] = {}
-        self._prune_at: dict[int, int] = {}
+        self._kept: dict[int, list[Note]] = {}
+        self._prune_from: dict[int, int] = {}
+        self._lock = forks.lock()
+        self._take_latest = _none_taken
         self.skipped = 0  # results left unevaluated because an input was written to meanwhile
 
     def watch(self) -> None:
         """Notes every node that operators make from now on."""
-        nodes.set_observer(self._note)
+        nodes.use_maker(self._maker)
 
     def unwatch(self) -> None:
         """Notes no more nodes, and forgets those noted."""
-        nodes.set_observer(None)
-        self._notes.clear()
-        self._prune_at.clear()
+        nodes.use_maker(None)
+        self._take_latest = _none_taken
+        self._kept.clear()
+        self._prune_from.clear()
 
-    def _note(self, node: Node) -> None:
-        thread = threading.get_ident()
-        notes = self._notes.setdefault(thread, [])
-        notes.append((node, node.state))
-        if len(notes) >= self._prune_at.get(thread, PRUNE_AFTER):
-            notes[:] = outstanding(notes)
-            self._prune_at[thread] = max(PRUNE_AFTER, 2 * len(notes))
+    def notes(self, thread: int) -> list[Note]:
+        """What a thread made and may have to be evaluated, the oldest first."""
+        self._settle_latest()
+        return self._kept.get(thread, [])
+
+    def _maker(self, node_class: type[Node]) -> Callable[[State], Node]:
+        """The function that makes nodes and keeps the latest in cells: nothing that Python has is faster."""
+        new, get_thread, kept, keep = object.__new__, threading.get_ident, self._kept, self._keep
+        latest, latest_state, latest_thread = _NO_NODE, _NO_STATE, 0
+
+        def made(state: State) -> Node:
+            nonlocal latest, latest_state, latest_thread
+            node = new(node_class)  # without `__init__`, whose frame would cost as much as all the rest
+            node.state = state
+            thread = get_thread()
+            # From here to the stores nothing is called, so that no other thread comes in between.
+            last, last_state, last_thread = latest, latest_state, latest_thread
+            latest, latest_state, latest_thread = node, state, thread
+            if last.state is last_state:
+                # The common chain: one operator more over the same leaves. Other parts are found by `outstanding`.
+                if last_state[1] is not state[1] or last_state[0] not in state[0].operands or last_thread != thread:
+                    keep((last_state, last), last_thread)
+            elif kept and last_state[0].size > 1:  # what is kept may be a part of it
+                keep((last_state, last), last_thread)
+            return node
+
+        def take_latest() -> tuple[Note, int]:
+            nonlocal latest, latest_state, latest_thread
+            taken = (latest_state, latest), latest_thread
+            latest, latest_state, latest_thread = _NO_NODE, _NO_STATE, 0
+            return taken
+
+        self._take_latest = take_latest
+        return made
+
+    def _keep(self, note: Note, thread: int) -> None:
+        own = self._kept.setdefault(thread, [])
+        own.append(note)
+        if len(own) >= self._prune_from.get(thread, PRUNE_FROM):
+            with self._lock:  # the thread itself may be flushing
+                count = len(own)
+                own[:count] = outstanding(own[:count])
+                self._prune_from[thread] = max(PRUNE_FROM, 2 * len(own))
+
+    def _settle_latest(self) -> None:
+        """Keeps the latest note, whichever thread it is of, if it may be needed."""
+        (state, node), thread = self._take_latest()
+        if node.state is state or (self._kept and state[0].size > 1):
+            self._keep((state, node), thread)
 
     def flush(self, *, all_threads: bool = False) -> None:
         """Evaluates the outstanding results of the calling thread, or of all, together, so that what they share runs
@@ -57,10 +116,12 @@ class PendingResults:
 
         Results with an input that was written to meanwhile cannot be computed any more; they are counted in `skipped`.
         """
-        threads = list(self._notes) if all_threads else [threading.get_ident()]
-        notes = [note for thread in threads for note in self._notes.pop(thread, [])]
+        self._settle_latest()
+        threads = list(self._kept) if all_threads else [threading.get_ident()]
+        with self._lock:
+            notes = [self._kept.pop(thread, []) for thread in threads]
         computable = []
-        for node, _ in outstanding(notes):
+        for _, node in outstanding(list(chain.from_iterable(notes))):
             try:
                 check_versions(node.leaves)
             except InputMutatedError:
@@ -71,40 +132,59 @@ class PendingResults:
             evaluate(computable)
 
 
-def outstanding(notes: Iterable[Note]) -> list[Note]:
+def outstanding(notes: Sequence[Note]) -> list[Note]:
     """The notes whose node is pending and whose expression is part of no other noted expression.
 
     Nodes that tracing made (for `op.kernel` or `autotune`) stand for no values: they are left out.
     """
-    kept = [note for note in notes if not any(isinstance(leaf, Placeholder) for leaf in note[1][1])]
-    tracked = {_key(*state) for _, state in kept}
-    contained: set[Key] = set()
-    seen: set[Key] = set()
-    for _, (structure, leaves) in kept:
-        stack = list(_operands(structure, leaves))
-        while stack:
-            below, own = stack.pop()
-            key = _key(below, own)
-            if key in seen or below.is_leaf:
-                continue
-            seen.add(key)
-            if key in tracked:
-                contained.add(key)  # its own note goes on downwards from there
-            else:
-                stack.extend(_operands(below, own))
-    return [note for note in kept if note[0].is_pending and _key(*note[1]) not in contained]
+    pending = sum([node.state is state for state, node in notes])
+    if not pending:
+        return []
+    wanted = {state[0] for state, node in notes if node.state is state}
+    holds: dict[Structure, bool] = {}  # whether something wanted is a part
+    kept: list[Note] = []
+    contained: set[State] = set()
+    for state, node in reversed(notes):  # an expression is younger than its parts
+        if node.state is state:
+            pending -= 1
+            if state not in contained and not any(isinstance(leaf, Placeholder) for leaf in state[1]):
+                kept.append((state, node))
+        if not pending:
+            break
+        structure = state[0]
+        if structure not in holds:
+            holds[structure] = not wanted.isdisjoint(_below(structure))
+        if holds[structure]:
+            _add_parts(state, contained)
+    return kept[::-1]
 
 
-def _operands(structure: Structure, leaves: tuple[Leaf, ...]) -> Iterable[State]:
-    for below, position in zip(structure.operands, structure.positions, strict=True):
-        yield below, _leaves_at(leaves, position, below.leaf_count)
+def _below(structure: Structure) -> set[Structure]:
+    """What a structure is made of, without itself."""
+    found: set[Structure] = set()
+    stack = list(structure.operands)
+    while stack:
+        part = stack.pop()
+        if part not in found:
+            found.add(part)
+            stack.extend(part.operands)
+    return found
+
+
+def _add_parts(state: State, contained: set[State]) -> None:
+    """Adds what an expression contains. What stands in `contained` stands there with all its parts."""
+    stack = [state]
+    while stack:
+        structure, leaves = stack.pop()
+        for below, position in zip(structure.operands, structure.positions, strict=True):
+            if not below.is_leaf:
+                part = below, _leaves_at(leaves, position, below.leaf_count)
+                if part not in contained:
+                    contained.add(part)
+                    stack.append(part)
 
 
 def _leaves_at(leaves: tuple[Leaf, ...], position: Position, count: int) -> tuple[Leaf, ...]:
     if isinstance(position, int):
         return leaves[position : position + count]
     return tuple(leaves[index] for index in position)
-
-
-def _key(structure: Structure, leaves: tuple[Leaf, ...]) -> Key:
-    return id(structure), tuple(map(id, leaves))

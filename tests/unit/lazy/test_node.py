@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera import op
+from tessera import Tensor, op
 from tessera.dtypes import fp32
 from tessera.lazy import node as nodes
 from tessera.lazy.leaf import Leaf, scalar_leaf
@@ -48,17 +49,26 @@ def test_a_pending_graph_past_the_limit_is_evaluated() -> None:
     assert x.tolist() == [PENDING_LIMIT + 6.0] * 2
 
 
-def test_the_observer_sees_every_pending_node() -> None:
-    seen: list[Node] = []
+def test_a_maker_makes_every_pending_node() -> None:
+    seen: list[nodes.State] = []
+
+    def maker(node_class: type[Node]) -> Callable[[nodes.State], Node]:
+        def made(state: nodes.State) -> Node:
+            seen.append(state)
+            return node_class(state)
+
+        return made
+
     a = op.tensor(torch.ones(2))
-    nodes.set_observer(seen.append)
+    nodes.use_maker(maker)
     try:
         y = op.exp(a) + a
     finally:
-        nodes.set_observer(None)
+        nodes.use_maker(None)
     op.exp(y)
-    assert [node.structure.operator.name for node in seen if node.structure.operator] == ["exp", "add"]
-    assert seen[-1] is y
+    assert [structure.operator.name for structure, _ in seen if structure.operator] == ["exp", "add"]
+    assert type(y) is Tensor
+    assert y.state is seen[-1]
 
 
 def test_joined_nodes_share_their_leaves() -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tessera import Tensor, autotune, op, profile
 from tessera.lazy import evaluation
-from tessera.lazy.node import Node
+from tessera.lazy.node import Node, State
 from tessera.ops import oracle
 from tessera.profiling import sessions
+from tessera.profiling.pending import PRUNE_FROM, _add_parts
 
 
 @pytest.fixture
@@ -104,13 +108,62 @@ def test_result_whose_input_was_written_to_is_counted_and_skipped(evaluated: lis
     assert sessions._pending.skipped == skipped + 1
 
 
-def test_notes_of_evaluated_results_are_dropped_in_long_sessions(evaluated: list[list[str]]) -> None:
+def noted() -> int:
+    """Nodes that are noted for this thread."""
+    return len(sessions._pending.notes(threading.get_ident()))
+
+
+def test_evaluated_results_and_parts_of_later_ones_are_not_kept(evaluated: list[list[str]]) -> None:
     x = op.tensor(ones())
     with profile.session():
-        for _ in range(3000):
-            op.exp(x).eval()
-        assert len(sessions._pending._notes[threading.get_ident()]) < 1100
-    assert len(evaluated) == 3000
+        for _ in range(5):
+            op.exp(op.relu(op.neg(x))).eval()
+            assert noted() == 0
+    assert len(evaluated) == 5
+
+
+def test_a_result_that_is_needed_late_is_a_part_then(evaluated: list[list[str]]) -> None:
+    x, y = op.tensor(ones()), op.tensor(ones())
+    with profile.session():
+        kept = op.tanh(x)
+        for _ in range(500):
+            (op.exp(y) + op.relu(x)).eval()
+            assert noted() <= PRUNE_FROM
+        op.neg(kept).eval()
+        op.exp(y).eval()
+    assert len(evaluated) == 502
+
+
+_STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["add", "exp", "eval", "drop"])))
+
+
+@given(_STEPS)
+def test_everything_that_is_made_is_evaluated_or_a_part_of_what_is(steps: list[tuple[int, int, str]]) -> None:
+    values: list[Any] = [op.tensor(ones()), op.tensor(ones())]
+    made: list[State] = []
+    reached: set[State] = set()
+
+    def evaluate(nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            reached.add(node.state)
+            _add_parts(node.state, reached)
+        oracle.evaluate(nodes)
+
+    previous = evaluation.set_evaluator(evaluate)
+    try:
+        with profile.session():
+            for first, second, action in steps:
+                a, b = values[first % len(values)], values[second % len(values)]
+                if action == "eval":
+                    a.eval()
+                elif action == "drop":
+                    values = values[-2:]
+                else:
+                    values.append(op.exp(a) if action == "exp" else op.add(a, b))
+                    made.append(values[-1].state)
+    finally:
+        evaluation.set_evaluator(previous)
+    assert [state for state in made if state not in reached] == []
 
 
 def test_nothing_is_kept_without_a_session(evaluated: list[list[str]]) -> None:

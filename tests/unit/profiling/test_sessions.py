@@ -167,7 +167,7 @@ def test_error_of_the_user_ends_the_session_and_is_kept() -> None:
         fail()
     assert session.recorded == 2
     assert not recorder.recording()
-    assert nodes._observer is None
+    assert nodes._maker is None
 
 
 def test_reading_without_a_session_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
