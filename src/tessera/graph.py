@@ -13,7 +13,7 @@ from collections.abc import Callable
 from tessera.compiler.graph_explanation import GraphExplanation, KernelExplanation, PlanExplanation
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
-from tessera.profiling.sessions import session
+from tessera.profiling.starting import session
 from tessera.profiling.tile_profile import TileProfile, TileRow
 
 __all__ = [

@@ -14,26 +14,35 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tessera.profiling.options import Exporter
 from tessera.profiling.schema import Record
-from tessera.profiling.sessions import Exporter, Session, counter, current, region, session
+from tessera.profiling.sessions import Session, counter, current, region
+from tessera.profiling.starting import session, start, stop
+from tessera.profiling.steps import Schedule
 
 if TYPE_CHECKING:
     from tessera.profiling.otlp.exporter import OtlpExporter
     from tessera.profiling.prometheus import PrometheusExporter
+    from tessera.profiling.table import Trace
 
 __all__ = [
     "Exporter",
     "Record",
+    "Schedule",
     "Session",
     "chrome",
     "counter",
     "otlp",
     "parquet",
     "prometheus",
+    "read",
     "region",
     "report",
     "rocprof_csv",
+    "schedule",
     "session",
+    "start",
+    "stop",
     "summary",
     "timeline",
 ]
@@ -51,6 +60,26 @@ def parquet(path: str | Path) -> Exporter:
     from tessera.profiling.parquet import ParquetExporter
 
     return ParquetExporter(Path(path))
+
+
+def schedule(*, wait: int = 0, warmup: int = 0, active: int = 1, repeat: int = 0) -> Schedule:
+    """Which steps of a training loop a session records: cycles of `wait` steps at no cost, `warmup` steps that are
+    thrown away, and `active` ones that are kept; `repeat` cycles, 0 for no end. The program calls `Session.step()`
+    after each step.
+
+    Raises ArgumentError for numbers below 0, or no active step.
+    """
+    return Schedule(wait, warmup, active, repeat)
+
+
+def read(path: str | Path) -> Trace:
+    """The trace in a file, of Tessera's or of other profilers, or those of several ranks in a folder as one.
+
+    Raises ProfileError (E_PROFILE) where there is no such file, its format is not known, or it is damaged.
+    """
+    from tessera.profiling import trace
+
+    return trace.read(path)
 
 
 def summary(path: str | Path) -> Exporter:

@@ -166,6 +166,13 @@ class Settings:
         return (self.cache_dir or _home()) / "attach"
 
     @property
+    def profiles_dir(self) -> Path:
+        """Records of sessions that could not be written where they should: TESSERA_CACHE_DIR/profiles, else
+        $HOME/.tessera/profiles. It need not exist yet.
+        """
+        return (self.cache_dir or _home()) / "profiles"
+
+    @property
     def triton_dir(self) -> Path:
         """Printed GPU kernels and what they compile to: TESSERA_CACHE_DIR/triton, else $HOME/.tessera/triton. It need
         not exist yet.

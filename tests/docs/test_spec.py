@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from tests.docs.snippets import SPEC, run_all, snippets
 PROFILING = snippets(SPEC / "000_profiling_and_autotuning.md")
 AUTOTUNING = snippets(SPEC / "001_autotuning_strategies.md")
 TILES = snippets(SPEC / "002_tile_abstraction.md")
-SESSION, STREAMS, REGION, OVERLAP = snippets(SPEC / "003_profiling_tools.md")
+SESSION, STREAMS, REGION, FIELDS, COUNTERS, MARKS, OVERLAP = snippets(SPEC / "003_profiling_tools.md")
 PERFORMANCE = snippets(SPEC / "004_performance_guidelines.md")
 
 
@@ -125,7 +125,6 @@ def test_3_2_compute_waits_for_a_copy(copied: str) -> None:
 
 
 def test_3_1_a_session_records_attention(tmp_path: Path) -> None:
-    # Without Python stacks and sampling, which come later.
     q, k, v = (torch.randn(2, 4, 70, 64) for _ in range(3))
     given = {"A": torch.randn(40, 30), "B": torch.randn(30, 20), "Q": q, "K": k, "V": v}
     names = run_all([SESSION], given)
@@ -136,6 +135,9 @@ def test_3_1_a_session_records_attention(tmp_path: Path) -> None:
     assert "post_attention" in {event["name"] for event in events}
     (record,) = [record for record in names["sess"].records() if record.operator == "flash_attention"]
     assert record.flops == 4 * 2 * 4 * 70 * 70 * 64
+    assert record.shapes[0] == (2, 4, 70, 64)
+    assert record.stack[-1].split()[0].endswith(f"{SPEC.name}/003_profiling_tools.md:14")
+    assert names["sess"].trace().metadata["sampling"]["interval_ms"] == 5
     assert "flash_attention" in (tmp_path / "summary.csv").read_text()
 
 
@@ -147,8 +149,35 @@ def test_3_3_a_region_names_what_runs_in_it() -> None:
     assert regions["flash_attention"] == "forward/attention"
 
 
+def test_5_counters_that_nobody_has_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with profile.session() as session:
+        op.matmul(torch.ones(3, 3), torch.ones(3, 3)).eval()
+    run_all([FIELDS], {"sess": session})
+    (record,) = session.records()
+    assert capsys.readouterr().out == f"{record.kernel_name} None None\n"
+    assert record.capability["sm_occupancy"]
+
+
+def test_5_the_portable_fields_are_there() -> None:
+    listed = """kernel_name stream_id start_us end_us sm_occupancy warp_divergence_pct inst_issue_eff_pct dram_read_gbps
+        dram_write_gbps l2_hit_rate smem_bank_conflicts tc_util_pct alu_util_pct cp_async_inflight memcpy_dir
+        memcpy_gbps collective_type collective_bytes collective_overlap_pct power_w temp_c throttle_reason"""
+    assert set(listed.split()) <= {field.name for field in fields(profile.Record)}
+
+
+def test_10_counters_and_marks_stand_in_the_records() -> None:
+    with profile.session() as session:
+        run_all([COUNTERS, MARKS], {"profile": profile, "sess": session, "loss": torch.tensor(0.25), "tps": 1e4})
+    shown = [(each.kind, each.kernel_name, each.value, each.unit) for each in session.records()]
+    assert shown == [
+        ("counter", "loss", 0.25, "scalar"),
+        ("counter", "tokens_per_s", 1e4, "token/s"),
+        ("mark", "start/step_1200", None, ""),
+        ("mark", "end/step_1200", None, ""),
+    ]
+
+
 def test_11_copies_and_kernels_overlap_in_a_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # Without TensorBoard, which comes later.
     a, b, host = torch.randn(40, 30), torch.randn(30, 20), torch.randn(50, 50)
     q, k, v = (torch.randn(1, 2, 7, 32) for _ in range(3))
     given = {"A": a, "B": b, "X_dev": torch.zeros(50, 50), "X_host": host, "Q": q, "K": k, "V": v}
@@ -165,6 +194,7 @@ def test_11_copies_and_kernels_overlap_in_a_session(tmp_path: Path, capsys: pyte
     assert (collective.collective_type, collective.collective_bytes) == ("all_reduce", 120.0)
     assert (collective.stream_name, collective.collective_algorithm) == ("communicate", "identity")
     assert (tmp_path / "step.csv").read_text().count("\n") >= 3
+    assert sorted(path.suffix for path in (tmp_path / "runs" / "exp2").iterdir()) == [".json", ".parquet"]
     torch.testing.assert_close(names["Y"].torch().double(), a.double() @ b.double(), atol=1e-4, rtol=1e-4)
     attention = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
     torch.testing.assert_close(names["Z"].torch().double(), attention, atol=1e-4, rtol=1e-4)

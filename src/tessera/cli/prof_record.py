@@ -69,7 +69,7 @@ class Order:
 
     def wishes(self) -> Wishes:
         """The same as the profiler takes it."""
-        from tessera.profiling.sessions import ACTIVITIES as ALL
+        from tessera.profiling.options import ACTIVITIES as ALL
 
         chosen = self.domains
         return Wishes(

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-import numpy
+from typing import TYPE_CHECKING
 
 from tessera.profiling.roofline import bound
-from tessera.profiling.schema import RECORD_FIELDS, StepFacts
+from tessera.profiling.schema import StepFacts
 from tessera.profiling.sessions import Session
 from tessera.target import Ceilings, MemoryLevel
 
 if TYPE_CHECKING:
     from tessera.profiling.table import Trace
-
-_COLUMNS: Final = [RECORD_FIELDS.index(name) for name in ("plan", "step", "workers", "device")]
-_START: Final = RECORD_FIELDS.index("start")
-_END: Final = RECORD_FIELDS.index("end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +49,14 @@ class _Sums:
 
 def by_operator(session: Session, ceilings: Ceilings | None, levels: Sequence[MemoryLevel] = ()) -> list[OperatorRow]:
     """Rows in order of each operator's first kernel. `ceilings` None: efficiencies are None."""
-    rows = session.kernel_rows()
-    if not len(rows):
-        return []
-    kinds, first, inverse = numpy.unique(rows[:, _COLUMNS], axis=0, return_index=True, return_inverse=True)
-    seconds = (rows[:, _END] - rows[:, _START]) / 1e9
     sums: dict[tuple[str, str], _Sums] = {}
-    for index in numpy.argsort(first).tolist():
-        plan, step, workers, device = kinds[index].tolist()
-        facts = session.step_facts(plan, step)
-        taken = seconds[inverse.reshape(-1) == index]
+    for total in session.totals().values():
+        facts = session.step_facts(total.plan, total.step)
         into = sums.setdefault((facts.operator, facts.dtype), _Sums(bindings={}))
-        _add(into, facts, len(taken), float(taken.sum()), float(taken.min()))
-        # The ceilings are the CPU's.
-        _add_bound(into, facts, len(taken), workers, None if device else ceilings, levels)
+        _add(into, facts, total.calls, total.seconds, total.fastest)
+        _add_bound(
+            into, facts, total.calls, total.workers, None if total.device else ceilings, levels
+        )  # the ceilings are the CPU's
     return [_row(operator, dtype, each) for (operator, dtype), each in sums.items()]
 
 

@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 
 from tessera.profiling import tracks
 from tessera.profiling.analyses.sweep import with_overlap
-from tessera.profiling.issued import IssuedWork, region_codes
+from tessera.profiling.callers import Callers
+from tessera.profiling.issued import IssuedWork, asked, region_codes
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recording import Recording, rank
 from tessera.profiling.regions import RegionEvent
+from tessera.profiling.samples import annotated
 from tessera.profiling.schema import CAPABILITIES, RECORD_FIELDS, StepFacts, Traffic
 from tessera.profiling.table import COLUMNS, Trace, complete, given
+from tessera.profiling.totals import distinct
 from tessera.profiling.tracks import Service
 
 _PLACE: Final = {name: place for place, name in enumerate(RECORD_FIELDS)}
@@ -44,7 +47,7 @@ def trace_of(recording: Recording) -> Trace:
 
 def events_of(recording: Recording) -> polars.DataFrame:
     """All events by start, the outer before the inner, with those columns that have values."""
-    around = Surroundings(recording.regions, recording.issued, recording.services)
+    around = Surroundings(recording.regions, recording.issued, recording.services, recording.callers)
     zero = recording.start_ns
     rows = recording.kernel_rows()
     measured = kernels(rows, zero, around, recording.step_facts, shapes=recording.record_shapes)
@@ -54,6 +57,10 @@ def events_of(recording: Recording) -> polars.DataFrame:
         counters(recording.counters, zero),
         noted(list(recording.noted), zero, around),
     ]
+    if recording.samples:
+        sampled = polars.concat(recording.samples)
+        held = [name for name in sampled.columns if sampled[name].null_count() < len(sampled)]
+        measured, others = _with_conditions(measured, sampled), [*others, sampled.select(held)]
     filled = [part for part in others if len(part)]
     if not filled:
         return measured
@@ -62,19 +69,38 @@ def events_of(recording: Recording) -> polars.DataFrame:
     return with_overlap(events.sort(order, descending=[False, True], maintain_order=True))
 
 
+def _with_conditions(kernels: polars.DataFrame, sampled: polars.DataFrame) -> polars.DataFrame:
+    """Kernels with what was sampled of their device while they ran."""
+    held = {*kernels.columns, "device"}
+    missing = [polars.lit(None, kind).alias(name) for name, kind in COLUMNS.items() if name not in held]
+    device = [] if "device" in kernels.columns else [polars.lit("cpu", COLUMNS["device"]).alias("device")]
+    found = annotated(kernels.with_columns(device + missing), sampled)
+    return found.select([name for name in found.columns if name in held or found[name].null_count() < len(found)])
+
+
 class Surroundings:
     """Where and for whom threads worked: their streams, and the regions that asked for the work."""
 
     def __init__(
-        self, regions: Sequence[RegionEvent], issued: Iterable[IssuedWork], services: Mapping[int, Sequence[Service]]
+        self,
+        regions: Sequence[RegionEvent],
+        issued: Iterable[IssuedWork],
+        services: Mapping[int, Sequence[Service]],
+        callers: Callers | None = None,
     ) -> None:
-        self._regions, self._issued, self._services = regions, list(issued), services
+        self._regions, self._issued, self._services, self._callers = regions, list(issued), services, callers
 
     def columns(self, threads: Integers, starts: Integers) -> dict[str, Any]:
-        """`region`, `stream_id` and `stream_name` of events that began on these threads at these instants."""
-        codes, names = region_codes(self._regions, self._issued, threads, starts)
-        found = {"region": labels(names, codes)} if len(names) > 1 else {}
-        return found | self._streams(threads, starts)
+        """`region`, `stream_id`, `stream_name` and `stack` of events that began on these threads at these instants."""
+        found = self._streams(threads, starts)
+        askers, instants = asked(self._issued, threads, starts)
+        codes, names = region_codes(self._regions, askers, instants)
+        if len(names) > 1:
+            found["region"] = labels(names, codes)
+        if self._callers is not None:
+            codes, stacks = self._callers.codes(askers, instants)
+            found["stack"] = labels(stacks, codes)
+        return found
 
     def _streams(self, threads: Integers, starts: Integers) -> dict[str, Any]:
         served = [tracks.PROGRAM]
@@ -153,23 +179,6 @@ def kernels(
 def _devices(count: int) -> list[str | None]:
     """The names of the numbers in native records, so many GPUs given."""
     return ["cpu", *(f"cuda:{number}" for number in range(count))]
-
-
-def distinct(plan: Integers, step: Integers) -> tuple[list[tuple[int, int]], NDArray[numpy.uint32]]:
-    """The pairs (plan, step) that occur, and the place of each row's pair among them."""
-    if not len(plan):
-        return [], numpy.empty(0, numpy.uint32)
-    width, low = int(step.max()) + 1, int(plan.min())
-    key = (plan - low) * width + step
-    if (size := int(key.max()) + 1) <= 4 * len(key) + 4096:  # no sorting: numbers of plans are small and dense
-        occurs = numpy.zeros(size, bool)
-        occurs[key] = True
-        place = numpy.cumsum(occurs, dtype=numpy.uint32) - 1
-        keys, codes = numpy.flatnonzero(occurs), place[key].astype(numpy.uint32)
-    else:
-        keys, inverse = numpy.unique(key, return_inverse=True)
-        codes = inverse.astype(numpy.uint32)
-    return [(int(each) // width + low, int(each) % width) for each in keys], codes
 
 
 def _facts_table(facts: Sequence[StepFacts], *, shapes: bool) -> polars.DataFrame:

@@ -33,15 +33,14 @@ class IssuedWork(NamedTuple):
 
 
 def region_codes(
-    regions: Sequence[RegionEvent], issued: Iterable[IssuedWork], threads: Instants, starts: Instants
+    regions: Sequence[RegionEvent], threads: Instants, instants: Instants
 ) -> tuple[NDArray[numpy.uint32], list[str | None]]:
-    """For each event, by its thread and start: the place of its innermost region in the list of names; the last name,
-    None, is that of events in no region.
+    """For each event, by the thread and instant at which it was asked for: the place of its innermost region in the
+    list of names; the last name, None, is that of events in no region.
     """
-    threads, instants = _asked(issued, threads, starts)
     names = list(dict.fromkeys(each.name for each in regions))
     code = {name: place for place, name in enumerate(names)}
-    codes = numpy.full(len(starts), len(names), numpy.uint32)
+    codes = numpy.full(len(instants), len(names), numpy.uint32)
     for thread in {each.thread for each in regions}:
         own = [each for each in regions if each.thread == thread]
         # The innermost region changes only where one begins or has ended.
@@ -53,7 +52,7 @@ def region_codes(
     return codes, [*names, None]
 
 
-def _asked(issued: Iterable[IssuedWork], threads: Instants, starts: Instants) -> tuple[Instants, Instants]:
+def asked(issued: Iterable[IssuedWork], threads: Instants, starts: Instants) -> tuple[Instants, Instants]:
     """By whom and when each event was asked for: where it ran, or where the work it belongs to was enqueued."""
     by_thread: dict[int, list[IssuedWork]] = {}
     for work in sorted(issued, key=lambda each: each.start_ns):

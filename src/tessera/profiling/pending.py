@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -49,9 +50,15 @@ class PendingResults:
         self._take_latest = _none_taken
         self.skipped = 0  # results left unevaluated because an input was written to meanwhile
 
-    def watch(self) -> None:
-        """Notes every node that operators make from now on."""
-        nodes.use_maker(self._maker)
+    @property
+    def watching(self) -> bool:
+        """Whether nodes are noted."""
+        return self._take_latest is not _none_taken
+
+    def watch(self, also: Callable[[], None] | None = None) -> None:
+        """Notes every node that operators make from now on, and calls `also` at each."""
+        self._settle_latest()
+        nodes.use_maker(self._maker if also is None else partial(self._calling_maker, also))
 
     def unwatch(self) -> None:
         """Notes no more nodes, and forgets those noted."""
@@ -93,6 +100,15 @@ class PendingResults:
             return taken
 
         self._take_latest = take_latest
+        return made
+
+    def _calling_maker(self, also: Callable[[], None], node_class: type[Node]) -> Callable[[State], Node]:
+        make = self._maker(node_class)
+
+        def made(state: State) -> Node:
+            also()
+            return make(state)
+
         return made
 
     def _keep(self, note: Note, thread: int) -> None:

@@ -70,6 +70,11 @@ class Ring:
         """Records ever taken by writers."""
         return int(self._words[0])
 
+    @property
+    def backlog(self) -> int:
+        """Records written and not drained yet, those that were overwritten among them."""
+        return self.written - self._read
+
     def drain(self) -> Drained:
         """Everything written since the last drain. A record still being written is waited for, 1 ms at most."""
         begin, end = self._read, self.written

@@ -12,16 +12,20 @@ from numpy.typing import NDArray
 
 from tessera import files
 from tessera.profiling import clock_sync, facts, tracks
+from tessera.profiling.callers import Callers
 from tessera.profiling.device_kernels import Measured
 from tessera.profiling.issued import IssuedWork
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recorder import Drained
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.schema import FORMAT_VERSION, RECORD_FIELDS, RECORD_WORDS, Record, StepFacts
+from tessera.profiling.totals import Total, Totals
 from tessera.profiling.tracks import Service
 from tessera.target import detect
 
 if TYPE_CHECKING:
+    import polars
+
     from tessera.profiling.table import Trace
 
 _START: Final = RECORD_FIELDS.index("start")
@@ -32,7 +36,7 @@ _THREAD: Final = RECORD_FIELDS.index("thread")
 class Recording:
     """The events of one session. Instants are nanoseconds of `time.monotonic_ns`."""
 
-    def __init__(self, *, record_shapes: bool = False) -> None:
+    def __init__(self, *, record_shapes: bool = False, only_totals: bool = False) -> None:
         self.pid = os.getpid()
         self.start_ns = 0
         self.start_unix_ns = 0
@@ -60,6 +64,11 @@ class Recording:
         """What the plans that ran compute, by number, once the session has ended."""
         self.record_shapes = record_shapes
         self._services: Mapping[int, Sequence[Service]] | None = None
+        self.samples: list[polars.DataFrame] = []
+        """What was sampled, as rows of a trace."""
+        self.callers: Callers | None = None
+        """The stacks at which operators were made, where they are asked for."""
+        self._totals = Totals() if only_totals else None
         self._batches: list[NDArray[numpy.int64]] = []
         self._facts: dict[int, Sequence[StepFacts]] = {}
 
@@ -82,8 +91,14 @@ class Recording:
         self.unfinished += drained.unfinished
         self.recorded += len(drained.records)
         if len(drained.records):
-            self._batches.append(drained.records)
-            self._name_threads(set(drained.records[:, _THREAD].tolist()))
+            self._add(drained.records)
+
+    def _add(self, rows: NDArray[numpy.int64]) -> None:
+        if self._totals is not None:
+            self._totals.add(rows)
+            return
+        self._batches.append(rows)
+        self._name_threads(set(numpy.unique(rows[:, _THREAD]).tolist()))
 
     def take_device(self, measured: Sequence[Measured]) -> None:
         """Adds kernels of GPUs whose times are known now; they were counted when they were launched."""
@@ -92,7 +107,8 @@ class Recording:
             if not self.unmeasured[run.device]:
                 del self.unmeasured[run.device]
             self.recorded += len(rows)
-        self._batches.extend(rows for _, rows in measured)
+        for _, rows in measured:
+            self._add(rows)
 
     def _name_threads(self, threads: set[int]) -> None:
         unnamed = threads - self.thread_names.keys()
@@ -105,9 +121,8 @@ class Recording:
         """
         self._services = tracks.known()
         self._name_threads({each.thread for each in self.regions} | {each.thread for each in self.noted})
-        for batch in self._batches:
-            for plan_id in set(batch[:, _PLAN].tolist()) - self._facts.keys():
-                self._facts[plan_id] = facts.of_plan(plan_id)
+        for plan_id in self._ran() - self._facts.keys():
+            self._facts[plan_id] = facts.of_plan(plan_id)
         self.plans = facts.expressions(self._facts)
         self.clock_offset_ns, self.clock_uncertainty_ns = clock_sync.told(self.start_ns, self.start_unix_ns)
 
@@ -131,6 +146,14 @@ class Recording:
         if not bool((starts[1:] >= starts[:-1]).all()):
             rows = rows[numpy.argsort(starts, kind="stable")]
         return rows
+
+    def totals(self) -> Totals:
+        """Sums over kernels, in order of their first one."""
+        if self._totals is not None:
+            return self._totals
+        totals = Totals()
+        totals.add(self.kernel_rows())
+        return totals
 
     def _rows(self) -> NDArray[numpy.int64]:
         rows: NDArray[numpy.int64] = numpy.concatenate([numpy.empty((0, RECORD_WORDS), numpy.int64), *self._batches])
@@ -178,7 +201,14 @@ class Recording:
             "ranks": {str(rank()): self._own_rank()},
             "target": {"kind": "cpu", "arch": detect().arch, "name": detect().name},
             "thread_names": {str(thread): name for thread, name in self.thread_names.items()},
+            "totals": [] if self._totals is None else [self._told(total) for total in self._totals.values()],
             "plans": {str(number): tell() for number, tell in self._expressions().items()},
+        }
+
+    def _told(self, total: Total) -> dict[str, Any]:
+        known = self.step_facts(total.plan, total.step)
+        return {"operator": known.operator, "dtype": known.dtype, "flops": known.flops, "bytes": known.bytes} | {
+            name: getattr(total, name) for name in ("workers", "device", "calls", "seconds", "fastest")
         }
 
     def _own_rank(self) -> dict[str, Any]:
@@ -199,8 +229,12 @@ class Recording:
         return tracks.known() if self._services is None else self._services
 
     def _expressions(self) -> Mapping[int, facts.Expression]:
-        ran = {plan for batch in self._batches for plan in set(batch[:, _PLAN].tolist())}
-        return {**facts.expressions(ran - self.plans.keys()), **self.plans}
+        return {**facts.expressions(self._ran() - self.plans.keys()), **self.plans}
+
+    def _ran(self) -> set[int]:
+        """The plans that ran."""
+        summed = {total.plan for total in self._totals.values()} if self._totals is not None else set()
+        return summed.union(*[numpy.unique(batch[:, _PLAN]).tolist() for batch in self._batches])
 
 
 def rank() -> int:

@@ -6,96 +6,155 @@ sessions at the boundaries of sessions and regions and whenever someone reads an
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import asdict
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy
 from numpy.typing import NDArray
 
-from tessera.errors import ArgumentError, LibraryError, ProfileError
+from tessera import forks
+from tessera.errors import LibraryError, ProfileError
 from tessera.profiling import facts, recorder
+from tessera.profiling.callers import Callers
 from tessera.profiling.counters.cupti_activity import CuptiActivity
+from tessera.profiling.delivery import deliver
 from tessera.profiling.device_kernels import COLLECTOR, Source
+from tessera.profiling.draining import Drain
 from tessera.profiling.issued import IssuedWork, Moment
 from tessera.profiling.noted import NotedEvent
+from tessera.profiling.options import Options
 from tessera.profiling.pending import PendingResults
+from tessera.profiling.recorder import Drained
 from tessera.profiling.recording import Recording
 from tessera.profiling.regions import RegionEvent
+from tessera.profiling.steps import Phase
 
-ACTIVITIES: Final = {
-    "cpu": None,
-    "gpu": None,
-    "memcpy": None,
-    "collective": None,
-    "power": "power and temperature are not read on CPUs",
-}
-"""What can be asked for, and why what is not recorded is not."""
+if TYPE_CHECKING:
+    from tessera.profiling.eager import OperatorMode
+    from tessera.profiling.sampling import Sampling
 
-_lock = threading.RLock()
+_lock = forks.recursive_lock()
 _active: list[Session] = []
+_recording: list[Session] = []
+"""Those of the active ones of which the schedule says that they keep what runs now."""
 _pending = PendingResults()
 _last: Session | None = None
 
 
-class Exporter(Protocol):
-    """Writes a session to a file, or sends it away; `profile.chrome(...)` and its like make them."""
-
-    def export(self, session: Session) -> Path | str:
-        """Writes the session and says where it is. Raises ProfileError when it cannot be written."""
-
-
 class Session(Recording):
-    """What one session recorded. Made by `session(...)`; use it as a context manager, once.
+    """What one session recorded. Made by `profile.session(...)`; use it as a context manager, once.
 
     An `observer` is a session that somebody outside the program began. It changes nothing that the program does: no
     results are kept or evaluated for it, and the program's `current()` passes it over.
     """
 
-    def __init__(
-        self,
-        activities: Sequence[str],
-        record_shapes: bool,
-        exporters: Sequence[Exporter],
-        *,
-        observer: bool = False,
-    ) -> None:
-        super().__init__(record_shapes=record_shapes)
+    def __init__(self, options: Options | None = None, *, observer: bool = False) -> None:
+        self.options = options or Options()
+        super().__init__(record_shapes=self.options.record_shapes, only_totals=self.options.mode == "summary")
         self.observer = observer
         self.times_devices = False
-        self.activities = tuple(activities)
-        self.capability |= {name: reason for name in activities if (reason := ACTIVITIES[name]) is not None}
-        self._exporters = tuple(exporters)
+        self.activities = tuple(self.options.activities)
+        self.callers = Callers() if self.options.with_stack else None
+        self.steps = 0
+        """Calls of `step` so far."""
+        self._windows: list[tuple[int, int | None]] = []  # when the schedule's phase was active
+        self._sampling: Sampling | None = None
+        self._operators: OperatorMode | None = None
 
     def __enter__(self) -> Self:
         if self.start_ns:
             raise ProfileError("this session has already run", hints=["make a new one with profile.session()"])
+        if self.options.sampling_ms is not None and not self.observer:
+            from tessera.profiling import sampling
+
+            self._sampling = sampling.start(self.options.sampling_ms, activities=self.activities)
+            self.capability |= self._sampling.capability
         _begin(self)
+        if "torch" in self.activities and not self.observer:
+            from tessera.profiling.eager import OperatorMode
+
+            self._operators = OperatorMode(note, record_shapes=self.record_shapes)
+            self._operators.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._operators is not None:
+            self._operators.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        if self.pid != os.getpid():
+            warnings.warn(
+                f"the profile session of process {self.pid} goes on there; this fork of it, {os.getpid()}, recorded "
+                "nothing",
+                stacklevel=2,
+            )
+            return
         # After an error of the user's, pending results are left alone: computing them could hide that error.
         _end(self, flush_results=kind is None and not self.observer)
-        if kind is None:
-            for exporter in self._exporters:
-                exporter.export(self)
+        if self._sampling is not None:
+            self._sampling.end()
+            self._take_samples()
+        deliver(self, error)
 
     @property
     def active(self) -> bool:
-        """Whether the session is on."""
-        return bool(self.start_ns) and self.end_ns is None
+        """Whether the session is on, in this process."""
+        return bool(self.start_ns) and self.end_ns is None and self.pid == os.getpid()
+
+    @property
+    def phase(self) -> Phase:
+        """What the session does with what runs now, by its schedule."""
+        schedule = self.options.schedule
+        return "active" if schedule is None else schedule.phase(self.steps)
+
+    def keeps(self, instant_ns: int) -> bool:
+        """Whether the session keeps what began at this instant of `time.monotonic_ns`."""
+        return any(begin <= instant_ns and (end is None or instant_ns < end) for begin, end in self._windows)
+
+    def enter_phase(self) -> None:
+        """Notes that the schedule's phase may have changed."""
+        if self.phase == "active":
+            if not self._windows or self._windows[-1][1] is not None:
+                self._windows.append((time.monotonic_ns(), None))
+        elif self._windows and self._windows[-1][1] is None:
+            self._windows[-1] = self._windows[-1][0], time.monotonic_ns()
 
     def mark(self, name: str) -> None:
         """Notes an instant. Results made so far by this thread are evaluated first, so that they lie before it."""
-        if not self.active:
-            raise ProfileError(f"mark {name!r}: the session is not on", hints=["call mark inside the with block"])
+        self._check_on(f"mark {name!r}")
         flush()
-        self.marks.append((time.monotonic_ns(), name, threading.get_ident()))
+        if self.phase == "active":
+            self.marks.append((time.monotonic_ns(), name, threading.get_ident()))
+
+    def step(self) -> None:
+        """Says that a step of the training loop is over: the next one begins, and the schedule with it."""
+        self._check_on("step")
+        flush()
+        with _lock:
+            collect()
+            if self.phase == "active":
+                self.marks.append((time.monotonic_ns(), f"step {self.steps}", threading.get_ident()))
+            self.steps += 1
+            self.enter_phase()
+            _update()
+
+    def _check_on(self, what: str) -> None:
+        if not self.active:
+            hint = "call it inside the with block; a fork of the process starts without the session"
+            raise ProfileError(f"{what}: the session is not on", hints=[hint])
+
+    def take(self, drained: Drained) -> None:
+        """Adds what the ring gave, if the schedule says so."""
+        if self.phase == "active":
+            super().take(drained)
 
     def kernel_rows(self) -> NDArray[numpy.int64]:
         """The native records in order of their start; columns as in `schema.RECORD_FIELDS`, times in nanoseconds of
@@ -103,6 +162,7 @@ class Session(Recording):
         """
         if self.active:
             collect()
+            self._take_samples()
         return super().kernel_rows()
 
     def take_rows(self) -> NDArray[numpy.int64]:
@@ -110,46 +170,25 @@ class Session(Recording):
         with _lock:
             return super().take_rows()
 
+    def _take_samples(self) -> None:
+        if self._sampling is not None:
+            taken = self._sampling.take(self.start_ns)
+            self.samples += [taken] if len(taken) else []
+
     def metadata(self) -> dict[str, Any]:
         """What a trace says of the session, as plain JSON."""
-        return super().metadata() | {"activities": list(self.activities)}
+        told: dict[str, Any] = {"activities": list(self.activities), "mode": self.options.mode}
+        if self.options.schedule is not None:
+            told["schedule"] = asdict(self.options.schedule)
+        if self._sampling is not None:
+            told["sampling"] = self._sampling.metadata()
+        return super().metadata() | told
 
     def report(self) -> None:
         """Prints one row per operator: latency, work, bandwidth, and efficiency against the measured ceilings."""
         from tessera.profiling.report import print_report
 
         print_report(self)
-
-
-def session(
-    *,
-    activities: Sequence[str] = ("cpu",),
-    record_shapes: bool = False,
-    with_stack: bool = False,
-    sample_interval_ms: float | None = None,
-    exporters: Sequence[Exporter] = (),
-    tensorboard_dir: str | Path | None = None,
-) -> Session:
-    """A profile of everything that runs inside the `with` block, from every thread.
-
-    Results made inside and not evaluated are kept, and evaluated at the block's end, at its marks and at region
-    boundaries. `exporters` write their files at the end. Activities that this machine cannot record are named, with the
-    reason, in `Session.capability`. Raises ArgumentError for an unknown activity, and ProfileError for Python stacks,
-    sampling and TensorBoard, which this version does not record.
-    """
-    unknown = sorted(set(activities) - set(ACTIVITIES))
-    if unknown:
-        raise ArgumentError(
-            f"no such activity: {', '.join(unknown)}", hints=[f"activities are {', '.join(ACTIVITIES)}"]
-        )
-    refused = {
-        "with_stack": with_stack,
-        "sample_interval_ms": sample_interval_ms is not None,
-        "tensorboard_dir": tensorboard_dir is not None,
-    }
-    for name in (name for name, asked in refused.items() if asked):
-        raise ProfileError(f"session({name}=...): this version does not record that", hints=[f"leave {name} out"])
-    return Session(activities, record_shapes, exporters)
 
 
 class region:  # noqa: N801 - a context manager that reads as a verb, as users write it
@@ -173,14 +212,14 @@ class region:  # noqa: N801 - a context manager that reads as a verb, as users w
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not _active:
-            return
         if kind is None:
             flush()
+        if not _recording:
+            return
         event = RegionEvent(self._name, threading.get_ident(), self._start_ns, time.monotonic_ns())
         with _lock:
             collect()
-            for each in _active:
+            for each in _recording:
                 each.regions.append(
                     RegionEvent(event.name, event.thread, max(event.start_ns, each.start_ns), event.end_ns)
                 )
@@ -188,7 +227,7 @@ class region:  # noqa: N801 - a context manager that reads as a verb, as users w
 
 def counter(name: str, value: float, unit: str = "") -> None:
     """Notes a value of the user's own (a loss, tokens per second) in every active session; nothing when none is on."""
-    for each in list(_active):
+    for each in list(_recording):
         each.counters.append((time.monotonic_ns(), name, float(value), unit))
 
 
@@ -196,27 +235,27 @@ def note(kind: str, name: str, start_ns: int, **columns: Any) -> None:
     """Notes, in every active session, an event that the calling thread began at `start_ns` and has just finished, with
     further columns of `table.COLUMNS`.
     """
-    if _active:
+    if _recording:
         event = NotedEvent(kind, name, start_ns, time.monotonic_ns(), threading.get_ident(), columns)
-        for each in list(_active):
+        for each in list(_recording):
             each.noted.append(event._replace(start_ns=max(start_ns, each.start_ns)))
 
 
 def copied(nbytes: int, direction: str, start_ns: int) -> None:
     """Notes a copy, as `note` does."""
-    if _active:
+    if _recording:
         gbps = nbytes / max(time.monotonic_ns() - start_ns, 1)
         note("memcpy", f"memcpy {direction}", start_ns, bytes=nbytes, memcpy_dir=direction, memcpy_gbps=gbps)
 
 
 def moment() -> Moment | None:
     """This moment of the calling thread, which enqueues something; None when no session is on."""
-    return Moment(threading.get_ident(), time.monotonic_ns()) if _active else None
+    return Moment(threading.get_ident(), time.monotonic_ns()) if _recording else None
 
 
 def worked(start_ns: int, issued: Moment) -> None:
     """Notes, in every active session, that the calling thread has done from `start_ns` on what was enqueued then."""
-    for each in list(_active):
+    for each in list(_recording):
         each.issued.append(IssuedWork(threading.get_ident(), start_ns, time.monotonic_ns(), issued))
 
 
@@ -239,17 +278,17 @@ def await_enqueued() -> None:
 
 def note_unmeasured(device: str, kernels: int) -> None:
     """Counts kernels that were launched on a GPU, of which nobody knows how long they took."""
-    if not _active:
+    if not _recording:
         return
     with _lock:
-        for each in _active:
+        for each in _recording:
             each.launched += kernels
             each.unmeasured[device] = each.unmeasured.get(device, 0) + kernels
 
 
 def flush() -> None:
     """Evaluates what the calling thread made in active sessions and nobody has evaluated. Nothing when none is on."""
-    if _active:
+    if _pending.watching:
         _pending.flush()
 
 
@@ -257,8 +296,11 @@ def collect() -> None:
     """Moves what the ring holds into the active sessions."""
     with _lock:
         drained = recorder.drain()
-        for each in _active:
+        for each in _recording:
             each.take(drained)
+
+
+_drain = Drain(collect)
 
 
 def current() -> Session:
@@ -281,11 +323,9 @@ def _begin(starting: Session) -> None:
             _time_devices(starting)
         starting.start_ns = time.monotonic_ns()
         starting.start_unix_ns = time.time_ns()
+        starting.enter_phase()
         _active.append(starting)
-        if not starting.observer and _owners() == 1:
-            _pending.watch()
-        if len(_active) == 1:
-            recorder.start()
+        _update()
 
 
 def _end(ending: Session, *, flush_results: bool) -> None:
@@ -302,10 +342,7 @@ def _end(ending: Session, *, flush_results: bool) -> None:
                 _take_devices()
                 COLLECTOR.end()
             _active.remove(ending)
-            if not _active:
-                recorder.stop()
-            if not ending.observer and not _owners():
-                _pending.unwatch()
+            _update()
             ending.keep_facts()
             facts.release()
             if not ending.observer:
@@ -327,8 +364,39 @@ def _take_devices() -> None:
     """Moves what GPUs have told into the active sessions, each what was launched while it was on."""
     measured, copies = COLLECTOR.take()
     for each in _active:
-        each.take_device([run for run in measured if run.run.launched_ns >= each.start_ns])
-        each.noted.extend(copy for copy in copies if copy.start_ns >= each.start_ns)
+        each.take_device([run for run in measured if each.keeps(run.run.launched_ns)])
+        each.noted.extend(copy for copy in copies if each.keeps(copy.start_ns))
+
+
+def _update() -> None:
+    """Turns on and off what the sessions that are on, and their schedules, ask for. Called with the lock held."""
+    recorded = [each for each in _active if each.phase in ("warmup", "active")]
+    _recording[:] = [each for each in recorded if each.phase == "active"]
+    owners = [each for each in recorded if not each.observer]
+    callers = [each.callers.note for each in owners if each.callers is not None]
+    if not owners:
+        _pending.unwatch()
+    elif callers or not _pending.watching:
+        _pending.watch(_all_of(callers))
+    if bool(recorded) == recorder.recording():
+        return
+    if recorded:
+        recorder.start()
+        _drain.start()
+    else:
+        recorder.stop()
+        _drain.stop()
+
+
+def _all_of(calls: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+    if len(calls) < 2:
+        return calls[0] if calls else None
+
+    def every() -> None:
+        for call in calls:
+            call()
+
+    return every
 
 
 def count() -> int:
@@ -336,6 +404,24 @@ def count() -> int:
     return len(_active)
 
 
-def _owners() -> int:
-    """Active sessions of the program's own."""
-    return sum(not each.observer for each in _active)
+def _after_fork() -> None:
+    """A fork starts without the sessions of its parent, and without what they turned on."""
+    _active.clear()
+    _recording.clear()
+    _pending.unwatch()
+    recorder.stop()
+    _drain.stop()
+
+
+def _close_all() -> None:
+    """At the end of the program: sessions left open end, and their exporters write what they have."""
+    for each in reversed([each for each in _active if not each.observer]):
+        try:
+            each.__exit__(None, None, None)
+        except ProfileError as error:
+            print(error, file=sys.stderr)
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tessera import profile
 from tessera.profiling import sessions
-from tessera.profiling.columns import distinct
 from tessera.profiling.issued import region_codes
 from tessera.profiling.regions import RegionEvent, innermost
 from tessera.profiling.table import COLUMNS
+from tessera.profiling.totals import distinct
 from tests.unit.profiling.support import run, two_step_plan
 
 
@@ -102,5 +102,5 @@ def test_regions_of_many_instants_at_once_are_those_of_each(
 ) -> None:
     regions = [RegionEvent(name, 1, start, start + length) for start, length, name in intervals]
     starts = numpy.array(sorted(instants), numpy.int64)
-    codes, names = region_codes(regions, [], numpy.full(len(starts), 1, numpy.int64), starts)
+    codes, names = region_codes(regions, numpy.full(len(starts), 1, numpy.int64), starts)
     assert [names[code] or "" for code in codes] == innermost(regions, 1, sorted(instants))

@@ -12,7 +12,7 @@ import torch
 
 from tessera import memcpy, op, profiler, stream
 from tessera.profiling import tracks
-from tessera.profiling.issued import IssuedWork, Moment, region_codes
+from tessera.profiling.issued import IssuedWork, Moment, asked, region_codes
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.tracks import PROGRAM, Service, Track
 
@@ -105,7 +105,7 @@ def test_what_began_just_before_its_work_by_another_clock_is_part_of_it() -> Non
     regions = [RegionEvent("r", 1, 0, 100)]
     issued = [IssuedWork(7, 5_000, 9_000, Moment(1, 50)), IssuedWork(7, 20_000, 30_000, Moment(1, 500))]
     threads, starts = numpy.array([7, 7, 7, 7, 1, 2]), numpy.array([4_500, 8_000, 15_000, 25_000, 60, 60])
-    codes, names = region_codes(regions, issued, threads, starts)
+    codes, names = region_codes(regions, *asked(issued, threads, starts))
     assert [names[code] for code in codes] == ["r", "r", None, None, "r", None]
 
 

@@ -16,6 +16,7 @@ from tessera.profiling import sessions
 from tessera.profiling.attach import places, wire
 from tessera.profiling.attach.increments import Taker
 from tessera.profiling.attach.wire import Message, ProtocolError
+from tessera.profiling.options import Options
 from tessera.profiling.recording import rank
 from tessera.profiling.sessions import Session
 
@@ -99,8 +100,7 @@ class Conversation:
         named = isinstance(activities, list) and all(isinstance(each, str) for each in activities)
         if not named or not isinstance(shapes, bool):
             raise ArgumentError("start: activities is a list of names, record_shapes is true or false")
-        session = sessions.session(activities=activities)
-        session = Session(session.activities, shapes, (), observer=True)
+        session = Session(Options(activities=tuple(activities), record_shapes=shapes), observer=True)
         session.__enter__()
         self._taker = Taker(session)
         self.started.set()

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tessera.profiling import facts, sessions, tracks
 from tessera.profiling.issued import IssuedWork, Moment
 from tessera.profiling.noted import NotedEvent
+from tessera.profiling.options import Options
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS, StepFacts
 from tessera.profiling.sessions import Session
@@ -110,7 +111,7 @@ def session_of(
     shapes: bool = False,
 ) -> Session:
     """A session that has ended, with all that the increments hold. `plans`: what was told of each by any increment."""
-    made = Session(activities, shapes, (), observer=True)
+    made = Session(Options(activities=tuple(activities), record_shapes=shapes), observer=True)
     if increments:
         first = increments[0].rest
         made.start_ns, made.end_ns = first["start_ns"], increments[-1].rest["end_ns"]

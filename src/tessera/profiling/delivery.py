@@ -1,0 +1,67 @@
+"""What becomes of a session at its end: its exporters write their files, and nothing is lost where one cannot."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tessera import files, settings
+from tessera.errors import ProfileError
+
+if TYPE_CHECKING:
+    from tessera.profiling.options import Exporter
+    from tessera.profiling.sessions import Session
+
+
+def deliver(session: Session, error: BaseException | None) -> None:
+    """Has every exporter write its file. Where one fails, all records are kept in the cache folder; ProfileError says
+    where. With an `error` of the program's own, which goes on its way, that is a note on it.
+    """
+    options = session.options
+    exporters = list(options.exporters)
+    if options.tensorboard_dir is not None:
+        exporters += _log(options.tensorboard_dir)
+    failures = []
+    for exporter in exporters:
+        try:
+            exporter.export(session)
+        except (ProfileError, OSError) as failure:
+            failures.append(failure)
+    if not failures:
+        return
+    what = "; ".join(getattr(failure, "message", str(failure)) for failure in failures)
+    text = f"{what}. {_kept(session)}"
+    if error is not None:
+        error.add_note(f"tessera: {text}")
+    else:
+        raise ProfileError(text, hints=["tessera.profiling.trace.read(path) reads it"]) from failures[0]
+
+
+def _log(folder: Path) -> list[Exporter]:
+    """The session's log for TensorBoard: columns, and a timeline that its viewers open."""
+    from tessera.profiling.chrome import ChromeExporter
+    from tessera.profiling.parquet import ParquetExporter
+
+    folder.mkdir(parents=True, exist_ok=True)
+    name = file_name()
+    return [ParquetExporter(folder / f"{name}.parquet"), ChromeExporter(folder / f"{name}.trace.json")]
+
+
+def file_name() -> str:
+    """A name that no other session's file has: host, process, and milliseconds."""
+    return f"{files.host_name()}_{os.getpid()}.{time.time_ns() // 1_000_000}"
+
+
+def _kept(session: Session) -> str:
+    """Keeps the records in the cache folder, and says where."""
+    from tessera.profiling.parquet import write
+
+    path = settings.current().profiles_dir / f"{file_name()}.parquet"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(session.trace(), path)
+    except (ProfileError, OSError) as error:
+        return f"The records could not be kept in {path} either ({error}); they are in the session as long as it lives"
+    return f"All records are kept in {path}"

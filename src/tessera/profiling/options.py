@@ -1,0 +1,64 @@
+"""What a session is asked to do, checked before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from tessera.errors import ArgumentError
+from tessera.profiling.steps import Schedule
+
+if TYPE_CHECKING:
+    from tessera.profiling.sessions import Session
+
+ACTIVITIES: Final = ("cpu", "gpu", "memcpy", "collective", "power", "torch")
+"""What can be asked for."""
+
+SAMPLE_INTERVAL_MS: Final = 10.0
+"""How often power is read where nobody says how often: what sampling costs is below 0.5 % then."""
+
+Mode = Literal["timeline", "summary"]
+
+
+class Exporter(Protocol):
+    """Writes a session to a file, or sends it away; `profile.chrome(...)` and its like make them."""
+
+    def export(self, session: Session) -> Path | str:
+        """Writes the session and says where it is. Raises ProfileError when it cannot be written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The arguments of `profile.session`. Raises ArgumentError for those that nobody can fulfil."""
+
+    activities: Sequence[str] = ("cpu",)
+    record_shapes: bool = False
+    with_stack: bool = False
+    sample_interval_ms: float | None = None
+    exporters: Sequence[Exporter] = ()
+    tensorboard_dir: Path | None = None
+    mode: Mode = "timeline"
+    schedule: Schedule | None = None
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.activities) - set(ACTIVITIES))
+        if unknown:
+            raise ArgumentError(
+                f"no such activity: {', '.join(unknown)}", hints=[f"activities are {', '.join(ACTIVITIES)}"]
+            )
+        if self.mode not in ("timeline", "summary"):
+            raise ArgumentError(f"mode={self.mode!r}", hints=['"timeline" keeps every event, "summary" sums alone'])
+        wrong = [each for each in self.exporters if not hasattr(each, "export")]
+        if wrong:
+            raise ArgumentError(
+                f"exporters=[{wrong[0]!r}]: that is no exporter", hints=['exporters=[profile.chrome("trace.json")]']
+            )
+
+    @property
+    def sampling_ms(self) -> float | None:
+        """How often counters and sensors are read, None where nobody asked for them."""
+        if self.sample_interval_ms is None and "power" in self.activities:
+            return SAMPLE_INTERVAL_MS
+        return self.sample_interval_ms

@@ -1,0 +1,79 @@
+"""Sums over kernels: what reports need, in bounded memory however long a session is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy
+from numpy.typing import NDArray
+
+from tessera.profiling.schema import RECORD_FIELDS
+
+_PLACE: Final = {name: place for place, name in enumerate(RECORD_FIELDS)}
+
+Integers = NDArray[numpy.int64]
+
+
+def distinct(plan: Integers, step: Integers) -> tuple[list[tuple[int, int]], NDArray[numpy.uint32]]:
+    """The pairs (plan, step) that occur, ascending, and the place of each row's pair among them."""
+    if not len(plan):
+        return [], numpy.empty(0, numpy.uint32)
+    width, low = int(step.max()) + 1, int(plan.min())
+    key = (plan - low) * width + step
+    if (size := int(key.max()) + 1) <= 4 * len(key) + 4096:  # no sorting: numbers of plans are small and dense
+        occurs = numpy.zeros(size, bool)
+        occurs[key] = True
+        place = numpy.cumsum(occurs, dtype=numpy.uint32) - 1
+        keys, codes = numpy.flatnonzero(occurs), place[key].astype(numpy.uint32)
+    else:
+        keys, inverse = numpy.unique(key, return_inverse=True)
+        codes = inverse.astype(numpy.uint32)
+    return [(int(each) // width + low, int(each) % width) for each in keys], codes
+
+
+@dataclass(slots=True)
+class Total:
+    """The kernels of one step of a plan on so many workers of a device (0: the CPU)."""
+
+    plan: int
+    step: int
+    workers: int
+    device: int
+    calls: int = 0
+    seconds: float = 0.0
+    fastest: float = float("inf")
+
+
+class Totals:
+    """Sums by plan, step, workers and device, in order of their first kernel."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[int, int, int, int], Total] = {}
+
+    def values(self) -> list[Total]:
+        """All sums."""
+        return list(self._by_key.values())
+
+    def add(self, rows: Integers) -> None:
+        """Adds native records, times in nanoseconds."""
+        if not len(rows):
+            return
+        workers, device = rows[:, _PLACE["workers"]], rows[:, _PLACE["device"]]
+        devices = int(device.max()) + 1
+        width = (int(workers.max()) + 1) * devices
+        keys, codes = distinct(rows[:, _PLACE["plan"]], rows[:, _PLACE["step"]] * width + workers * devices + device)
+        taken = (rows[:, _PLACE["end"]] - rows[:, _PLACE["start"]]).astype(numpy.float64)
+        calls = numpy.bincount(codes, minlength=len(keys))
+        sums = numpy.bincount(codes, taken, minlength=len(keys)) / 1e9
+        first = numpy.empty(len(keys), numpy.int64)
+        first[codes[::-1]] = numpy.arange(len(rows))[::-1]  # of several stores to one place the last one stays
+        fastest = numpy.full(len(keys), numpy.inf)
+        numpy.minimum.at(fastest, codes, taken)
+        for place in numpy.argsort(first).tolist():
+            plan, packed = keys[place]
+            key = plan, packed // width, packed % width // devices, packed % devices
+            total = self._by_key.setdefault(key, Total(*key))
+            total.calls += int(calls[place])
+            total.seconds += float(sums[place])
+            total.fastest = min(total.fastest, float(fastest[place]) / 1e9)
