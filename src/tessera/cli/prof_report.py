@@ -29,7 +29,7 @@ def report(file: File) -> None:
 
 def roofline(file: File, arch: Arch = None, plot: Plot = None) -> None:
     """Hold kernels against what the hardware can do: arithmetic, and each level of memory."""
-    _show(analyze.roofline(trace.read(file), arch), plot)
+    _show(analyze.roofline(file, arch), plot)
 
 
 def stalls(
@@ -40,17 +40,17 @@ def stalls(
     plot: Plot = None,
 ) -> None:
     """Print where kernels wait for memory."""
-    _show(analyze.stalls(trace.read(file), group_by), plot)
+    _show(analyze.stalls(file, group_by), plot)
 
 
 def advise(file: File, arch: Arch = None) -> None:
     """Print what to do about what is slow, each advice with its evidence."""
-    _show(analyze.advise(trace.read(file), arch), None)
+    _show(analyze.advise(file, arch), None)
 
 
 def compare(before: File, after: File, plot: Plot = None) -> None:
     """Print what got slower or faster from one trace to another, and what is within the noise."""
-    _show(analyze.compare(trace.read(before), trace.read(after)), plot)
+    _show(analyze.compare(before, after), plot)
 
 
 def _show(found: Any, plot: Path | None) -> None:

@@ -13,9 +13,9 @@ Source: TypeAlias = str | Path | Trace | Recording
 
 
 def open_trace(source: Source) -> Trace:
-    """The trace that a user means. Raises ProfileError for a file that is none."""
+    """The trace that a user means; of a folder, rank by rank. Raises ProfileError for a file that is none."""
     if isinstance(source, Trace):
         return source
     if isinstance(source, Recording):
         return source.trace()
-    return trace.read(source)
+    return trace.read(source, ordered=False)
