@@ -53,7 +53,6 @@ def all_reduce(source: Leaf, reduction: str) -> Leaf:
         memory = memory_of(result)
         memory.copy_(memory_of(source))
         _reducer(memory, reduction, _numbered())()
-        result.version = memory._version
         return result
 
 
@@ -106,9 +105,11 @@ def _numbered() -> int:
 
 
 def _new_like(source: Leaf) -> Leaf:
-    """A contiguous leaf over new memory, on the device of another."""
+    """A contiguous leaf over new memory, on the device of another. Nobody else has it, so no writes are watched for."""
     memory = torch.empty(source.shape, dtype=source.dtype.torch, device=memory_of(source).device)
-    return on_device(from_torch(memory), source.device)
+    made = on_device(from_torch(memory), source.device)
+    made.version = None
+    return made
 
 
 def _reducer(memory: torch.Tensor, reduction: str, number: int) -> Callable[[], None]:

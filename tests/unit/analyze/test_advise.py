@@ -99,6 +99,17 @@ def test_rules_that_cannot_be_judged_say_why() -> None:
     assert "nothing found by" in shown
 
 
+def test_rules_on_the_device_need_to_know_it() -> None:
+    elsewhere = trace(
+        kernel("exp", 0, 900, flops=1.0, bytes=8.0, workers=1), metadata={"target": {"arch": "z", "name": "Another"}}
+    )
+    result = analyze.advise(elsewhere)
+    shown = str(result)
+    assert "below-the-bound, memory-bound: not judged: no ceilings of the device" in shown
+    assert "few-workers: not judged: not the trace of a CPU that is known here" in shown
+    assert len(result) == 0
+
+
 def test_dropped_records_are_told_with_their_reasons() -> None:
     (row,) = analyze.advise(CASES["dropped-records"][0], target=TARGET)
     assert "10 of 100 kernels are missing: 10 overwritten" in row.evidence

@@ -100,3 +100,30 @@ def test_long_tables_say_how_many_rows_are_not_shown() -> None:
     result = analyze.stalls(many)
     assert len(list(result)) == 40
     assert "10 more rows" in str(result)
+
+
+@pytest.mark.parametrize("by", ["kernel", "region", "stream", "thread", "device", "rank", "dtype", "schedule"])
+def test_every_group_shares_out_all_of_the_time(by: str) -> None:
+    columns = {
+        "stream_name": "s",
+        "thread_id": 7,
+        "region": "forward",
+        "device": "cpu",
+        "rank": 1,
+        "dtype": "fp32",
+        "schedule": "tile=(8,8)",
+    }
+    given = trace(kernel("exp", 0, 10, **columns), kernel("log", 20, 30))
+    result = analyze.stalls(given, group_by=by)
+    assert [row.total_ms for row in result] == pytest.approx([0.03, 0.01])
+    assert sum(row.share_pct for row in result) == pytest.approx(100)
+
+
+def test_names_from_files_are_shown_and_drawn_as_they_are_and_steer_no_terminal(tmp_path: Path) -> None:
+    names = ["$x_{", "[red]a[/red]", ":dog:", "a\x1b[2Jb"]
+    result = analyze.stalls(trace(*(kernel(name, 10 * place, 5) for place, name in enumerate(names))))
+    shown = str(result)
+    for name in (*names[:3], "a?[2Jb"):
+        assert name in shown
+    assert "\x1b" not in shown
+    assert result.plot(tmp_path / "names.png").stat().st_size > 0

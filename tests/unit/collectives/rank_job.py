@@ -24,6 +24,10 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 REDUCTIONS = ("sum", "avg", "min", "max", "product")
 
 
+LATE_S = 0.1
+"""How long rank 1 comes after rank 0 to the last collective of the profiled step."""
+
+
 def values(rank: int, dtype: torch.dtype) -> torch.Tensor:
     """Small numbers of which all reductions are exact, other ones on every rank."""
     return torch.tensor([[1, 2, 3], [4, 6, 8]]).add(2 * rank).to(dtype)
@@ -64,6 +68,7 @@ def shapes(rank: int) -> dict[str, Any]:
         "empty": list(empty.shape),
         "complex": [imaginary.torch().real.tolist(), imaginary.torch().imag.tolist()],
         "operand": x.tolist(),
+        "used": (op.all_reduce(x) + op.all_reduce(x, op="max", stream=stream.create())).tolist(),
     }
 
 
@@ -108,8 +113,12 @@ def profiled(rank: int, folder: Path) -> dict[str, Any]:
         while not reduced.query():
             op.matmul(x, x, stream=computing)
             computing.synchronize()
+        ready = torch.zeros(1)
         if rank:
-            time.sleep(0.03)
+            dist.recv(ready, src=0)
+            time.sleep(LATE_S)
+        else:
+            dist.send(ready, dst=1)
         op.all_reduce(torch.ones(16))
     trace = session.trace()
     parquet.write(trace, folder / f"rank{rank}.parquet")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import polars
@@ -11,7 +11,7 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import collectives, kernels, power, roofline
 from tessera.profiling.analyses.result import Analysis, bars, by_reason
-from tessera.profiling.analyses.rules import RULES, Facts, Rule
+from tessera.profiling.analyses.rules import RULES, Facts
 from tessera.profiling.analyses.sweep import Span
 from tessera.profiling.table import Trace
 from tessera.target import Target
@@ -35,13 +35,22 @@ _SCHEMA: Final = {
 }
 
 
+_CEILINGS: Final = "no ceilings of the device: `tessera quickstart` measures this CPU's, arch= names a GPU"
+_UNKNOWN: Final = {
+    "roofline": _CEILINGS,
+    "memory_gbps": _CEILINGS,
+    "processors": "not the trace of a CPU that is known here",
+}
+"""Why a field of `Facts` is None."""
+
+
 def advise(trace: Trace, target: Target | None) -> Analysis:
     """The findings of all rules, by the share of the time that they concern. `target` has the ceilings; without them
     what needs them is not judged, and the notes say so.
     """
-    present = _present(trace)
-    judged = [rule for rule in RULES if all(present[name] for name in rule.needs)]
     facts = _facts(trace, target)
+    unjudged = _unjudged(trace, facts)
+    judged = [rule for rule in RULES if rule.name not in unjudged]
     rows = [
         (rule.name, found.subject, found.share_pct, found.evidence, rule.remedy)
         for rule in judged
@@ -53,23 +62,14 @@ def advise(trace: Trace, target: Target | None) -> Analysis:
     found_rules = set(table["rule"])
     quiet = [rule.name for rule in judged if rule.name not in found_rules]
     notes = [f"nothing found by: {', '.join(quiet)}"] if quiet else []
-    if facts.roofline is None and present["flops"]:
-        ceilings = "no ceilings of the device; `tessera quickstart` measures this CPU's, arch= names a GPU"
-        notes.append(f"rules on the hardware's bounds: not judged: {ceilings}")
-    return Analysis(
-        title="Advice",
-        table=table,
-        headings=_HEADINGS,
-        notes=(*notes, *_unjudged(trace, [rule for rule in RULES if rule not in judged], present)),
-        drawing=_draw,
-    )
+    notes += [f"{', '.join(names)}: not judged: {why}" for why, names in by_reason(unjudged).items()]
+    return Analysis("Advice", table, _HEADINGS, tuple(notes), drawing=_draw)
 
 
 def _facts(trace: Trace, target: Target | None) -> Facts:
     model = None
     if target is not None and target.ceilings is not None:
-        points = tuple(roofline.points(trace))
-        model = roofline.Roofline(points, target).to_polars() if points else None
+        model = roofline.Roofline(tuple(roofline.points(trace)), target).to_polars()
     events, spans = collectives.overlapped(trace)
     return Facts(
         kernels=kernels.grouped(trace, "kernel"),
@@ -105,14 +105,20 @@ def _present(trace: Trace) -> dict[str, bool]:
     return {name: name in asked and bool(found[name].item()) for name in names}
 
 
-def _unjudged(trace: Trace, rules: Sequence[Rule], present: Mapping[str, bool]) -> list[str]:
-    """Which rules were not judged, by the reasons that the columns they need are null."""
+def _unjudged(trace: Trace, facts: Facts) -> dict[str, str]:
+    """Why rules cannot be judged, by name: the reasons that the columns they need are null, or that nothing is known of
+    the device.
+    """
+    present = _present(trace)
     reasons = {}
-    for rule in rules:
+    for rule in RULES:
         absent = kernels.missing_in_trace(trace, (name for name in rule.needs if not present[name]))
         texts = [f"{', '.join(names)}: {why}" for why, names in by_reason(absent).items()]
-        reasons[rule.name] = "; ".join(texts)
-    return [f"{', '.join(names)}: not judged: {why}" for why, names in by_reason(reasons).items()]
+        if rule.device and getattr(facts, rule.device) is None:
+            texts.append(_UNKNOWN[rule.device])
+        if texts:
+            reasons[rule.name] = "; ".join(texts)
+    return reasons
 
 
 def _draw(figure: Figure, rows: polars.DataFrame) -> None:

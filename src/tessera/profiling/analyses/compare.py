@@ -10,7 +10,7 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import Histogram, Ratio, histograms, rank_test, ratio_of
-from tessera.profiling.analyses.result import Analysis
+from tessera.profiling.analyses.result import Analysis, cell
 from tessera.profiling.table import Trace
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _draw(figure: Figure, rows: polars.DataFrame) -> None:
         axes.plot([row["low"], row["high"]], [place, place], color=color, linewidth=2)
         axes.plot([row["ratio"]], [place], marker="o", color=color)
     axes.axvline(1, color="#333333", linewidth=0.8)
-    axes.set_yticks(range(len(shown)), shown["kernel"].to_list(), fontsize=8)
+    axes.set_yticks(range(len(shown)), [cell(name) for name in shown["kernel"].to_list()], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("duration, b / a")
     axes.set_title("What got slower", fontsize=11, loc="left")

@@ -56,7 +56,8 @@ def group(by: str) -> polars.Expr:
 
 def grouped(trace: Trace, by: str, counters: Sequence[str] = COUNTERS) -> polars.DataFrame:
     """A row per group, the one that takes most time first: `by`, calls, total_ms, share_pct, dtype (that of one of its
-    kernels), flops, bytes (null where those of a kernel are not known), and counters as means weighted with time.
+    kernels), workers (their mean), flops, bytes (null where those of a kernel are not known), and counters as means
+    weighted with time.
     """
     counted = [name for name in ("flops", "bytes", *counters) if name not in trace.capability]
     duration = col("dur_ns")
@@ -70,7 +71,12 @@ def grouped(trace: Trace, by: str, counters: Sequence[str] = COUNTERS) -> polars
     found = (
         kernels(trace)
         .group_by(group(by).alias(by))
-        .agg(polars.len().alias("calls"), col("dtype").first().cast(polars.String).alias("first dtype"), **sums)
+        .agg(
+            polars.len().alias("calls"),
+            col("workers").mean().cast(polars.Float64),
+            col("dtype").first().cast(polars.String).alias("first dtype"),
+            **sums,
+        )
         .collect(engine="streaming")
     )
     text = polars.String if found.schema[by] == polars.Categorical() else found.schema[by]
@@ -80,6 +86,7 @@ def grouped(trace: Trace, by: str, counters: Sequence[str] = COUNTERS) -> polars
         total_ms=duration / 1e6,
         share_pct=100 * duration / duration.sum(),
         **({} if by == "dtype" else {"dtype": col("first dtype")}),
+        workers="workers",
         **{name: _sum(name, name in counted) for name in ("flops", "bytes")},
         **{name: _mean(name, name in counted) for name in counters},
     ).sort("total_ms", by, descending=[True, False], nulls_last=True)

@@ -65,18 +65,23 @@ class Analysis:
         """
         if self.drawing is None or self.table.is_empty():
             raise ArgumentError(f"{self.title}: there is nothing to draw", hints=_reasons(self))
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(9.0, 5.6), dpi=130, layout="constrained")
-        self.drawing(figure, self.table)
-        return save(figure, path)
+        drawing, table = self.drawing, self.table
+        return drawn(lambda figure: drawing(figure, table), path)
 
 
-def save(figure: Figure, path: str | Path) -> Path:
-    """Writes a figure. Raises ArgumentError for a format that there is not, ProfileError for a path that refuses."""
+def drawn(draw: Callable[[Figure], None], path: str | Path) -> Path:
+    """Has a figure drawn and writes it. Raises ArgumentError for a format that there is not, ProfileError for a path
+    that refuses.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
     target = Path(path)
+    figure = Figure(figsize=(9.0, 5.6), dpi=130, layout="constrained")
     try:
-        figure.savefig(target)
+        with matplotlib.rc_context({"text.parse_math": False}):  # names of kernels are no formulas
+            draw(figure)
+            figure.savefig(target)
     except ValueError as error:
         raise ArgumentError(f"{target}: {error}") from error
     except OSError as error:
@@ -98,7 +103,7 @@ def printed(analysis: Analysis) -> str:
         table.add_row(*(cell(value) for value in row))
     out = io.StringIO()
     width = shutil.get_terminal_size((UNLIMITED, 0)).columns
-    console = Console(file=out, width=width, markup=False, highlight=False)
+    console = Console(file=out, width=width, markup=False, highlight=False, emoji=False)
     console.print(table if len(analysis.table) else f"{analysis.title}: no rows")
     for line in [*_left_out(analysis), *analysis.notes, *_reasons(analysis)]:
         console.print(line, soft_wrap=True)
@@ -127,7 +132,8 @@ def cell(value: object) -> str:
     if value is None:
         return "-"
     if not isinstance(value, float):
-        return str(value)
+        # Names come from files: what would steer the terminal is not printed.
+        return "".join(each if each.isprintable() else "?" for each in str(value))
     if 0 < abs(value) < 1e-4 or abs(value) >= 1e9:
         return f"{value:.3g}"
     decimals = next((n for n in range(6) if abs(value) >= 10 ** (2 - n)), 6) if value else 0
@@ -139,7 +145,7 @@ def bars(figure: Figure, labels: list[str], values: list[float], axis: str, titl
     axes = figure.add_subplot()
     places = range(len(labels))
     axes.barh(places, values, color="#1b6ca8", height=0.7)
-    axes.set_yticks(places, labels, fontsize=8)
+    axes.set_yticks(places, [cell(label) for label in labels], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel(axis)
     axes.set_title(title, fontsize=11, loc="left")

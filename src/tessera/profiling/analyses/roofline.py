@@ -13,7 +13,7 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import histograms
-from tessera.profiling.analyses.result import Analysis, save
+from tessera.profiling.analyses.result import Analysis, drawn
 from tessera.profiling.roofline import ACCESSES, Bound, bound
 from tessera.profiling.schema import Record, StepFacts
 from tessera.profiling.table import Trace
@@ -159,13 +159,9 @@ class Roofline:
         Raises ArgumentError (E_ARGUMENT) for a format that there is not, ProfileError (E_PROFILE) where the file cannot
         be written.
         """
-        from matplotlib.figure import Figure
-
         from tessera.profiling.analyses import roofline_picture
 
-        figure = Figure(figsize=(9.0, 5.6), dpi=130, layout="constrained")
-        roofline_picture.draw(figure.add_subplot(), self)
-        return save(figure, path)
+        return drawn(lambda figure: roofline_picture.draw(figure.add_subplot(), self), path)
 
 
 def roofline(trace: Trace, target: Target) -> Roofline:

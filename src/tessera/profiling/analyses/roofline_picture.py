@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tessera.profiling.analyses.result import cell
 from tessera.profiling.analyses.roofline import bandwidth
 from tessera.target import Ceilings
 
@@ -89,7 +90,7 @@ def _draw_points(axes: Axes, model: Roofline) -> None:
             linestyle="none",
             markersize=7,
             zorder=10,
-            label=f"{point.name} {point.dtype}{share}",
+            label=f"{cell(point.name)} {point.dtype}{share}",
         )
 
 

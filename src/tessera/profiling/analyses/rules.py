@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import polars
 
@@ -18,7 +18,7 @@ WORTH_PCT: Final = 5.0
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules read. `kernels` has a row per kernel (`kernels.grouped`), with `dtype`; `roofline` the rows of
+    """What the rules read. `kernels` has a row per kernel (`kernels.grouped`); `roofline` the rows of
     `Roofline.to_polars`, None where the device's ceilings are not known; `collectives` those of the analysis; `power` a
     row per device; `ranks` a row per rank: rank, busy_ms, span_ms, kernels. `processors` are a
     CPU's cores, `memory_gbps` the peak of DRAM or HBM, None where they are not known.
@@ -47,12 +47,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule. `needs` are the columns of the trace without which it cannot be judged."""
+    """A rule. `needs` are the columns of the trace without which it cannot be judged, `device` is the field of `Facts`
+    about the device without which it cannot, "" where there is none.
+    """
 
     name: str
     remedy: str
     needs: tuple[str, ...]
     find: Callable[[Facts], Iterable[Finding]]
+    device: Literal["", "roofline", "processors", "memory_gbps"] = ""
 
 
 def _of_kernels(names: tuple[str, ...], hit: Callable[[Row], bool], evidence: str) -> Callable[[Facts], list[Finding]]:
@@ -78,9 +81,7 @@ def _is_product(row: Row) -> bool:
 
 
 def _uncoalesced(facts: Facts) -> Iterable[Finding]:
-    peak = facts.memory_gbps
-    if peak is None:
-        return []
+    peak = facts.memory_gbps or 0.0
     find = _of_kernels(
         ("mem_stall_pct", "dram_read_gbps", "dram_write_gbps"),
         lambda row: row["mem_stall_pct"] > 40 and row["dram_read_gbps"] + row["dram_write_gbps"] < 0.4 * peak,
@@ -144,8 +145,7 @@ def _memory_bound(facts: Facts) -> Iterator[Finding]:
 
 
 def _bounded(facts: Facts) -> Iterable[Row]:
-    if facts.roofline is None:
-        return []
+    assert facts.roofline is not None  # the rules say that they need it
     worth = facts.roofline.filter(polars.col("share_pct") >= WORTH_PCT).drop_nulls("efficiency_pct")
     return worth.iter_rows(named=True)
 
@@ -167,12 +167,12 @@ def _idle(facts: Facts) -> Iterator[Finding]:
 
 
 def _few_workers(facts: Facts) -> Iterator[Finding]:
-    if facts.roofline is None or not facts.processors:
-        return
-    for row in facts.roofline.filter(polars.col("share_pct") >= WORTH_PCT).iter_rows(named=True):
-        if row["workers"] * 2 <= facts.processors and row["median_us"] > 100:
-            evidence = f"{row['workers']} of {facts.processors} cores for {row['median_us']:.3g} us"
-            yield Finding(_pointed(row), row["share_pct"], evidence)
+    processors = facts.processors or 0
+    for row in facts.kernels.filter(polars.col("share_pct") >= WORTH_PCT).iter_rows(named=True):
+        mean_us = 1e3 * row["total_ms"] / row["calls"]
+        if row["workers"] is not None and row["workers"] * 2 <= processors and mean_us > 100:
+            evidence = f"{row['workers']:.3g} of {processors} cores for {mean_us:.3g} us"
+            yield Finding(row["kernel"], row["share_pct"], evidence)
 
 
 def _uneven_ranks(facts: Facts) -> Iterator[Finding]:
@@ -220,6 +220,7 @@ RULES: Final = (
         "a blocked layout, wider loads (vectorize), asynchronous prefetch (pipeline_depth)",
         ("mem_stall_pct", "dram_read_gbps", "dram_write_gbps"),
         _uncoalesced,
+        "memory_gbps",
     ),
     Rule(
         "idle-tensor-cores",
@@ -260,12 +261,14 @@ RULES: Final = (
         "tune it: op.autotune, or autotune.enable() for the whole program",
         ("flops", "bytes"),
         _below_bound,
+        "roofline",
     ),
     Rule(
         "memory-bound",
         "fuse it with its neighbours, use narrower dtypes: the arithmetic is not what takes the time",
         ("flops", "bytes"),
         _memory_bound,
+        "roofline",
     ),
     Rule(
         "launch-gaps",
@@ -276,8 +279,9 @@ RULES: Final = (
     Rule(
         "few-workers",
         "larger problems, or split_k: the work is not shared out over the cores",
-        ("workers", "flops", "bytes"),
+        ("workers",),
         _few_workers,
+        "processors",
     ),
     Rule(
         "uneven-ranks",
