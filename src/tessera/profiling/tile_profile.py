@@ -20,9 +20,12 @@ NO_TILES: Final = "calls of libraries, and transforms, have no tiles that a sche
 NOT_TIMED: Final = "the kernel ran as a build that does not time its tiles"
 NO_WORK: Final = "the kernel had no tile to compute"
 LOST_RECORDS: Final = "some calls of the kernel were dropped from the profile: raise TESSERA_PROFILE_RECORDS"
-COLLECTIVE: Final = "a collective has no tiles"
+NO_TIME: Final = "the clock saw no time pass"
+COLLECTIVE: Final = "a collective computes no tiles"
 ALONE: Final = "a process that is alone sends nothing"
-NOT_COLLECTIVE: Final = "the row is no collective"
+
+OF_TILES: Final = ("tiles", "occupancy_pct", "clock_pct")
+"""Fields of a row that only tiles tell."""
 
 MOST_CLOCK_PCT: Final = 10.0
 """Where reading clocks makes up more of a tile's time, its line says so."""
@@ -39,7 +42,8 @@ class TileRow:
     it. `tiles` is how many a call computes, on all workers. `call_us` is the mean time of a call. `occupancy_pct` is
     the share of its workers' time in calls that they spent in tiles, 0-100: the rest is waiting for each other, packing
     that workers share, and starting. `clock_pct` is the share of tiles' time that reading the clock took, 0-100.
-    `bandwidth_gbps` is a collective's bytes over its latency.
+    `bandwidth_gbps` and `gflop_per_s` are a call's bytes (operands read once, results written once) and operations, by
+    the compiler's facts, over its time; of a collective, the bytes that it reduces over its latency.
     """
 
     label: str
@@ -54,6 +58,7 @@ class TileRow:
     occupancy_pct: float | None = None
     clock_pct: float | None = None
     bandwidth_gbps: float | None = None
+    gflop_per_s: float | None = None
     workers: int = 1
     dtype: str = ""
     schedule: str = ""
@@ -80,7 +85,7 @@ class TileProfile:
 
         columns = [name for name in TileRow.__dataclass_fields__ if name != "unavailable"]
         rows = [asdict(row) for row in self.rows]
-        types = dict.fromkeys(("occupancy_pct", "clock_pct", "bandwidth_gbps"), polars.Float64())
+        types = dict.fromkeys(("occupancy_pct", "clock_pct", "bandwidth_gbps", "gflop_per_s"), polars.Float64())
         return polars.DataFrame(
             {name: [row[name] for row in rows] for name in columns},
             schema_overrides={**types, "tiles": polars.Int64(), "rewrites": polars.List(polars.String)},
@@ -95,14 +100,15 @@ class TileProfile:
 
 
 def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_per_tick: float) -> tuple[TileRow, ...]:
-    """The rows of a session's records, in order of each one's first. Kernels are one where operator, dtype, schedule,
-    shapes and workers are.
+    """The rows of a session's records, in order of each one's first. Kernels are one where operators, dtype, schedule,
+    shapes, workers and rewrites are.
     """
     alike: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         if record.kind == "kernel":
-            key: tuple[object, ...] = (record.fused or record.operator, record.dtype, record.schedule, record.shapes)
-            alike.setdefault((*key, record.workers, record.backend), []).append(record)
+            what = record.fused or record.operator, record.dtype, record.shapes, record.backend
+            how = record.schedule, record.workers, record.rewrites
+            alike.setdefault((what, how), []).append(record)
         elif record.kind == "collective":
             alike.setdefault((record.collective_type, record.collective_bytes, record.stream_name), []).append(record)
     return tuple(
@@ -114,13 +120,11 @@ def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_pe
 def _collective_row(records: Sequence[Record]) -> TileRow:
     first, taken = records[0], [record.duration_us for record in records]
     latency_us, alone = float(numpy.median(taken)), first.collective_algorithm == "identity"
+    bandwidth = None if alone or not latency_us else (first.collective_bytes or 0.0) / latency_us / 1e3
     operator = first.collective_type or first.kernel_name
-    unavailable = dict.fromkeys(("tiles", "occupancy_pct", "clock_pct"), COLLECTIVE)
-    bandwidth = None
-    if alone or not latency_us or first.collective_bytes is None:
-        unavailable["bandwidth_gbps"] = ALONE
-    else:
-        bandwidth = first.collective_bytes / latency_us / 1e3
+    unavailable = dict.fromkeys((*OF_TILES, "gflop_per_s"), COLLECTIVE)
+    if bandwidth is None:
+        unavailable["bandwidth_gbps"] = ALONE if alone else NO_TIME
     return TileRow(
         label=f"{operator_name(operator)}[{'identity' if alone else 'world'}]",
         operator=operator,
@@ -136,17 +140,30 @@ def _collective_row(records: Sequence[Record]) -> TileRow:
 
 
 def _kernel_row(records: Sequence[Record], tiles: StepTiles, clock: ClockCost, ns_per_tick: float) -> TileRow:
-    first = records[0]
     steps = dict.fromkeys((record.plan_id, record.step_id) for record in records)
     known = [tiles[plan][step] if plan in tiles and step < len(tiles[plan]) else None for plan, step in steps]
     times = [each for each in known if each is not None]
-    taken = [record.duration_us for record in records]
-    count = sum(each.count for each in times)
-    why = NO_TILES if first.backend == "library" else NOT_TIMED if len(times) < len(known) else "" if count else NO_WORK
-    label = kernel_label(first.fused or (first.operator,), first.schedule)
-    unavailable = {"bandwidth_gbps": NOT_COLLECTIVE}
-    whole = TileRow(
-        label=label,
+    row = _call_row(records)
+    if records[0].backend == "library":
+        why = NO_TILES
+    elif len(times) < len(known):
+        why = NOT_TIMED
+    elif not any(each.count for each in times):
+        why = NO_WORK
+    else:
+        return _with_tiles(row, times, clock, ns_per_tick / 1000)
+    return replace(row, unavailable={**row.unavailable, **dict.fromkeys(OF_TILES, why)})
+
+
+def _call_row(records: Sequence[Record]) -> TileRow:
+    """What the calls of a kernel alone tell."""
+    first, taken = records[0], [record.duration_us for record in records]
+    bandwidth_gbps, gflop_per_s = _rate(first.bytes, taken), _rate(first.flops, taken)
+    unknown = [
+        name for name, rate in (("bandwidth_gbps", bandwidth_gbps), ("gflop_per_s", gflop_per_s)) if rate is None
+    ]
+    return TileRow(
+        label=kernel_label(first.fused or (first.operator,), first.schedule),
         operator=first.operator,
         kernel_name=first.kernel_name,
         calls=len(records),
@@ -160,27 +177,32 @@ def _kernel_row(records: Sequence[Record], tiles: StepTiles, clock: ClockCost, n
         fused=first.fused,
         rewrites=first.rewrites,
         shapes=first.shapes,
-        unavailable=unavailable,
+        bandwidth_gbps=bandwidth_gbps,
+        gflop_per_s=gflop_per_s,
+        unavailable=dict.fromkeys(unknown, NO_TIME),
     )
-    if why:
-        unavailable |= dict.fromkeys(("tiles", "occupancy_pct", "clock_pct"), why)
-        return whole
-    us_per_tick = ns_per_tick / 1000
+
+
+def _rate(count: float | None, taken_us: Sequence[float]) -> float | None:
+    """So much in the mean of these times, in thousand millions a second; None where the clock saw no time pass."""
+    total_us = sum(taken_us)
+    return count * len(taken_us) / total_us / 1e3 if count is not None and total_us else None
+
+
+def _with_tiles(row: TileRow, times: Sequence[TileTimes], clock: ClockCost, us_per_tick: float) -> TileRow:
+    """The row of calls with what their tiles took."""
+    count, calls = sum(each.count for each in times), sum(each.calls for each in times)
     total_us = us_per_tick * sum(each.total for each in times)
-    calls = sum(each.calls for each in times)
-    occupancy_pct = None
-    if calls == len(records):
-        occupancy_pct = 100 * total_us / max(first.workers * sum(taken), 1e-3)
-    else:
-        unavailable["occupancy_pct"] = LOST_RECORDS
+    is_whole = calls == row.calls
     return replace(
-        whole,
+        row,
         latency_us=us_per_tick * float(numpy.median(numpy.concatenate([each.durations() for each in times]))),
         fastest_us=us_per_tick * min(each.shortest for each in times if each.shortest is not None),
         slowest_us=us_per_tick * max(each.longest for each in times),
         tiles=round(count / calls),
-        occupancy_pct=occupancy_pct,
+        occupancy_pct=100 * total_us / max(row.workers * row.calls * row.call_us, 1e-3) if is_whole else None,
         clock_pct=min(100.0, 100 * count * clock.inside_ns / 1000 / max(total_us, 1e-3)),
+        unavailable={**row.unavailable, **({} if is_whole else {"occupancy_pct": LOST_RECORDS})},
     )
 
 
@@ -192,7 +214,7 @@ def _trace(rows: Sequence[TileRow]) -> list[str]:
 
 def _figures(row: TileRow) -> list[str]:
     figures = [f"latency={_short(row.latency_us)}µs"]
-    if row.bandwidth_gbps is not None:
+    if row.bandwidth_gbps is not None and row.tiles is None:
         big = row.bandwidth_gbps >= 1000
         figures.append(
             f"bandwidth={_short(row.bandwidth_gbps / 1000)}TB/s"

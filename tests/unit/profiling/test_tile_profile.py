@@ -306,6 +306,21 @@ def test_calls_of_libraries_have_no_tiles_and_say_why() -> None:
     assert row.latency_us > 0
 
 
+def test_rates_are_those_of_calls() -> None:
+    rows = {row.operator: row for row in profiled(lambda: op.topk(op.matmul(drawn(40, 30), drawn(30, 50)), 3), steps=2)}
+    product = rows["matmul"]
+    assert product.gflop_per_s == pytest.approx(2 * 40 * 30 * 50 / product.call_us / 1e3)
+    assert product.bandwidth_gbps == pytest.approx(4 * (40 * 30 + 30 * 50 + 40 * 50) / product.call_us / 1e3)
+    assert rows["topk"].bandwidth_gbps is not None
+
+
+def test_what_is_unknown_says_why() -> None:
+    for row in profiled(lambda: op.all_reduce(op.topk(op.matmul(drawn(9, 8), drawn(8, 7)), 3)[0]).eval()):
+        unknown = {name for name in TileRow.__dataclass_fields__ if getattr(row, name) is None}
+        assert unknown == row.unavailable.keys()
+        assert all(row.unavailable.values())
+
+
 def test_a_step_that_runs_nothing_has_no_rows(capsys: pytest.CaptureFixture[str]) -> None:
     assert graph.profile(lambda: None).rows == ()
     assert capsys.readouterr().out == "nothing ran\n"
