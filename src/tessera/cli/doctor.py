@@ -31,7 +31,7 @@ _OPTIONAL = {
     "optuna": ("its samplers as strategies of tuning", "optuna"),
     "scikit-learn": ("the digits example", "dev"),
 }
-_FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "neon")
+_FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512vnni", "avx512bf16", "neon")
 PIPED_WIDTH = 140
 """Columns where the output is no terminal, so that remedies stay in one piece in a bug report."""
 
@@ -111,8 +111,24 @@ def cpu(machine: target.Target) -> Iterator[Finding]:
     )
     present = [feature for feature in _FEATURES if feature in machine.features]
     yield Finding("vectors", "ok", f"{machine.vector_registers} of {machine.vector_bits} bits; {' '.join(present)}")
+    yield from matrix_unit(machine)
     levels = (f"{level.name} {size(level.size_bytes)}" for level in machine.memory if level.size_bytes)
     yield Finding("memory", "ok", ", ".join(levels))
+
+
+def matrix_unit(machine: target.Target) -> Iterator[Finding]:
+    """What a matrix unit multiplies, or why this process may not use it; nothing where the CPU has none."""
+    from tessera.backend.llvm.engine import host_features
+
+    if "amx-tile" not in host_features():
+        return
+    reason = target.amx_refusal()
+    if reason is None:
+        dtypes = [name for name, has in (("bf16", machine.has_amx_bf16), ("int8", machine.has_amx_int8)) if has]
+        yield Finding("matrix unit", "ok", f"AMX: {', '.join(dtypes)}")
+    else:
+        remedy = "products of bf16 and int8 run on vectors, which takes several times as long"
+        yield Finding("matrix unit", "absent", reason, remedy)
 
 
 def threads(environment: Mapping[str, str]) -> Iterator[Finding]:

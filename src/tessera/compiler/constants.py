@@ -19,6 +19,7 @@ from tessera.compiler.arrays import Call, ShapedArrays, Storage, View
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp8_e5m2, fp16, fp32, int8, int32
 from tessera.lazy.structure import contiguous_strides
 from tessera.runtime.derived import derivation
+from tessera.scheduling.contraction_problem import UNIT_GROUPS
 from tessera.scheduling.expression import Value
 from tessera.scheduling.spec import (
     ContractionSpec,
@@ -48,7 +49,7 @@ class PackedPanels:
         """The extents of the copy, whose last dimension, `group`, may be 1."""
         *batch, k, n = shape
         width, group = self.panels.width, self.panels.group
-        return (*batch, -(-n // width), -(-k // group), width, group)
+        return (*batch, -(-n // width), self.panels.groups(k), width, group)
 
     def nbytes(self, shape: Shape, dtype: DType) -> int:
         """The size of the copy."""
@@ -65,7 +66,7 @@ class PackedPanels:
         whole_n, whole_k = n // width, k // group
         if n % width:
             panels[..., whole_n:, :, :, :] = 0
-        if k % group:
+        if whole_k < shape[-3]:
             panels[..., whole_k:, :, :] = 0
         _fill(panels[..., :whole_n, :whole_k, :, :], values[..., : whole_k * group, : whole_n * width])
         rest_n, rest_k = n - whole_n * width, k - whole_k * group
@@ -73,9 +74,12 @@ class PackedPanels:
             last = panels[..., whole_n, :whole_k, :rest_n, :].unsqueeze(-4)
             _fill(last, values[..., : whole_k * group, whole_n * width :])
         if rest_k:
-            _fill(panels[..., :whole_n, whole_k:, :, :rest_k], values[..., whole_k * group :, : whole_n * width])
+            _fill(
+                panels[..., :whole_n, whole_k : whole_k + 1, :, :rest_k],
+                values[..., whole_k * group :, : whole_n * width],
+            )
         if rest_n and rest_k:
-            corner = panels[..., whole_n, whole_k:, :rest_n, :rest_k].unsqueeze(-4)
+            corner = panels[..., whole_n, whole_k : whole_k + 1, :rest_n, :rest_k].unsqueeze(-4)
             _fill(corner, values[..., whole_k * group :, whole_n * width :])
 
 
@@ -203,7 +207,8 @@ def _form(spec: ContractionSpec, b: Value, n: int, target: Target) -> PackedPane
     quads = target.has_avx512vnni and raw == (int8, int8) and sums == int32
     lanes = max(target.vector_bits // (8 * sums.itemsize), target.vector_bits // 32)
     width = lanes if n <= lanes or spec.sibling is not None else 2 * lanes
-    return PackedPanels(Panels(width, 4 if quads else 2 if pairs else 1), stored)
+    in_unit = (pairs and target.has_amx_bf16) or (quads and target.has_amx_int8)
+    return PackedPanels(Panels(width, 4 if quads else 2 if pairs else 1, UNIT_GROUPS if in_unit else 1), stored)
 
 
 def over_panels(call: Call, index: int, form: PackedPanels, packed: View) -> Call:

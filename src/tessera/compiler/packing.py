@@ -56,7 +56,10 @@ def packed_by_all(
         flat = (*shape[:-1], 1)
         inner, filled = (
             words,
-            _Panels(View(panels.storage, int32, flat, contiguous_strides(flat)), Panels(form.panels.width)),
+            _Panels(
+                View(panels.storage, int32, flat, contiguous_strides(flat)),
+                Panels(form.panels.width, rows=form.panels.rows),
+            ),
         )
     subject = _packing_subject(choice.subject, inner, filled, target, copying)
     first = step_call(

@@ -25,7 +25,7 @@ from tessera.ops.counting import DEAR
 from tessera.ops.record import family_of
 from tessera.rewrite.depth import instructions_of
 from tessera.rewrite.reasons import operations_in
-from tessera.scheduling.contraction_space import DEPTHS
+from tessera.scheduling.contraction_problem import DEPTHS
 from tessera.scheduling.estimate import Estimate
 from tessera.scheduling.sizes import size_class
 

@@ -231,6 +231,8 @@ def _mma(interpreter: Interpreter, op: tile.MmaOp) -> Sequence[Value]:
     a, b, acc = (interpreter.tensor(operand) for operand in (op.a, op.b, op.acc))
     if op.unsigned_a is not None:
         a = a.view(torch.uint8)
+    if b.dim() == 3:  # groups of rows side by side
+        b = b.mT.flatten(0, 1)
     return (acc + a.to(acc.dtype) @ b.to(acc.dtype),)
 
 

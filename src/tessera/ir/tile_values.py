@@ -27,7 +27,11 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 @irdl_op_definition
 class MmaOp(IRDLOperation):
-    """`acc + a @ b` on tiles: the one matrix operation. With `unsigned_a` the bytes of `a` stand for 0 to 255."""
+    """`acc + a @ b` on tiles: the one matrix operation. With `unsigned_a` the bytes of `a` stand for 0 to 255.
+
+    A `b` of rank 3 has neighbouring rows side by side, column by column, as matrix units of CPUs take it:
+    [k / group, n, group].
+    """
 
     name = "tessera.tile.mma_sync"
     a = operand_def(VectorType)
@@ -44,7 +48,9 @@ class MmaOp(IRDLOperation):
     def verify_(self) -> None:
         a, b, acc = vector(self.a), vector(self.b), vector(self.acc)
         m, n, k = self.m.value.data, self.n.value.data, self.k.value.data
-        if a.get_shape() != (m, k) or b.get_shape() != (k, n) or acc.get_shape() != (m, n):
+        group = b.get_shape()[2] if b.get_num_dims() == 3 else 1
+        whole = (k, n) if b.get_num_dims() == 2 else (k // group, n, group)
+        if a.get_shape() != (m, k) or b.get_shape() != whole or k % group or acc.get_shape() != (m, n):
             raise VerifyException(
                 f"mma_sync {m}x{n}x{k} over tiles {a.get_shape()}, {b.get_shape()}, {acc.get_shape()}"
             )

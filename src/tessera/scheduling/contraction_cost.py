@@ -8,8 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from tessera.scheduling.columns import Columns, Knobs, Number, divided, larger, no, smaller, where
+from tessera.scheduling.contraction_matrix_cost import unit_arithmetic, unit_nest
 from tessera.scheduling.contraction_nest import Nest, nest_of
-from tessera.scheduling.contraction_problem import SHARED, ContractionProblem
+from tessera.scheduling.contraction_problem import MATRIX, SHARED, UNIT_GROUPS, ContractionProblem
 from tessera.scheduling.estimate import PARTS
 from tessera.scheduling.machine import (
     FMA_LATENCY,
@@ -71,8 +72,15 @@ def contraction_work(problem: ContractionProblem, schedule: Knobs, rates: Machin
     def dots(schedule: Knobs) -> Work:
         return _dots_work(problem, schedule, rates)
 
-    def tiles(schedule: Knobs) -> Work:
+    def vectors(schedule: Knobs) -> Work:
         return _tiles_work(problem, schedule, rates)
+
+    def unit(schedule: Knobs) -> Work:
+        return _unit_work(problem, schedule, rates)
+
+    def tiles(schedule: Knobs) -> Work:
+        in_unit = schedule.equals("unit", MATRIX) if problem.has_unit else False
+        return Work.piecewise(schedule, in_unit, unit, vectors)
 
     def alone(schedule: Knobs) -> Work:
         return Work.piecewise(schedule, schedule.equals("order", "dots"), dots, tiles)
@@ -89,6 +97,20 @@ def _tiles_work(problem: ContractionProblem, schedule: Knobs, rates: Machine) ->
     _arithmetic(problem, schedule, nest, rates, work)
     operands = _Operands(problem, schedule, nest, rates, work)
     operands.inner_traffic()
+    operands.output_traffic()
+    operands.outer_traffic()
+    return work
+
+
+def _unit_work(problem: ContractionProblem, schedule: Knobs, rates: Machine) -> Work:
+    """The same on the matrix unit, whose operands come as whole tiles."""
+    nest = unit_nest(problem, schedule, rates)
+    work = Work(0.0)
+    unit_arithmetic(problem, nest, rates, work)
+    operands = _Operands(problem, schedule, nest, rates, work)
+    # Each step reads tiles of 64 bytes a row; a row of B holds a group of each column.
+    groups = problem.unit_depth / UNIT_GROUPS
+    operands.inner_traffic((nest.mr / groups + nest.nr * problem.products / groups) / UNIT_GROUPS * LINE)
     operands.output_traffic()
     operands.outer_traffic()
     return work
@@ -208,13 +230,16 @@ class _Operands:
         self.source = rates.home(whole / problem.workers)
         self.block_a, self.block_b = nest.mc * nest.kc * self.a_size, nest.nc * nest.kc * self.b_size
 
-    def inner_traffic(self) -> None:
-        """From L1 into registers, and from the outer caches into L1, while register tiles are computed."""
+    def inner_traffic(self, tile_bytes: Number = None) -> None:
+        """From L1 into registers, and from the outer caches into L1, while register tiles are computed; `tile_bytes`
+        are what a register tile reads for each row of B, as vectors do unless given.
+        """
         nest, rates, batch = self.nest, self.rates, self.problem.batch
         tiles = nest.row_tile_count * nest.column_tiles
         heights = nest.rows_computed * nest.column_tiles
         # A broadcast takes a load as a whole vector does, but two of them fit where one full vector does.
         loads = tiles * nest.nr * self.b_size + heights * rates.vector_bytes / 2
+        loads = loads if tile_bytes is None else tiles * tile_bytes
         self.work.move(L1, batch * nest.k * loads)
         panel_a, panel_b = nest.mr * nest.kc * self.a_size, nest.nr * nest.kc * self.b_size
         all_a, all_b = batch * nest.m * nest.k * self.a_size * 1.0, batch * nest.n * nest.k * self.b_size * 1.0

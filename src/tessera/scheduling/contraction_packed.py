@@ -51,6 +51,36 @@ class PackedOperand:
         dims = [columns + 1, columns] if depth > 1 else [columns - 1, columns]
         return builder.cast(builder.load(self.buffer, [*panel, group, *inner], dims, shape, [True, True]), element)
 
+    def load_groups(
+        self,
+        builder: TileBuilder,
+        batch: Mapping[str, SSAValue],
+        n: SSAValue,
+        k: SSAValue,
+        column: int,
+        shape: tuple[int, int, int],
+        element: DType,
+    ) -> SSAValue:
+        """Groups as they lie, [k / group, n, group]: from row `k` on, a multiple of `group`, and some columns into the
+        panel that starts at column `n`.
+        """
+        width, depth = builder.index(self.panels.width), builder.index(self.panels.group)
+        place = [*[batch[axis] for axis in self.argument.axes[:-2]], builder.floor_div(n, width)]
+        place += [builder.floor_div(k, depth), builder.index(column), builder.index(0)]
+        rank = len(place)
+        dims = [rank - 3, rank - 2, rank - 1]
+        return builder.cast(builder.load(self.buffer, place, dims, shape, [True] * 3), element)
+
+    def fetch(
+        self, builder: TileBuilder, batch: Mapping[str, SSAValue], n: SSAValue, k: SSAValue, elements: int
+    ) -> None:
+        """Fetches so many neighbouring elements of the panel that starts at column `n`, from row `k` on."""
+        zero, group = builder.index(0), builder.floor_div(k, builder.index(self.panels.group))
+        panel = builder.floor_div(n, builder.index(self.panels.width))
+        inner = [zero, zero] if self.panels.group > 1 else [zero]
+        place = [*[batch[axis] for axis in self.argument.axes[:-2]], panel, group, *inner]
+        builder.prefetch(self.buffer, place, 1, elements, write=False)
+
 
 def packed_operands(
     spec: ContractionSpec, arguments: Mapping[int, ArgumentTile], ahead: int

@@ -8,6 +8,10 @@ from typing import Final
 from tessera.dtypes import DType, bf16, fp32, fp64
 from tessera.target import Target
 
+DEPTHS: Final = (256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 11264, 12288, 14336, 16384)
+"""Depths of K blocks that hold all of K."""
+MOST_ROWS: Final = 128
+"""Rows up to which a product is bound by reading B: fp32 leaves it in place, as packing would read it twice."""
 MOST_DOTS = 8
 """Rows up to which weights [N, K] are multiplied as they are; more are worth packing them."""
 
@@ -63,6 +67,17 @@ class ContractionProblem:
         return self.native_bf16 and self.a_dtype == bf16 and self.b_dtype == bf16 and self.accumulator == fp32
 
     @property
+    def has_unit(self) -> bool:
+        """Whether the machine has a matrix unit for this product."""
+        bytes_in_groups = self.quads or self.shared_quads
+        return (self.pairs and self.target.has_amx_bf16) or (bytes_in_groups and self.target.has_amx_int8)
+
+    @property
+    def unit_depth(self) -> int:
+        """Steps of K that a matrix unit takes at once."""
+        return UNIT_GROUPS * (2 if self.pairs else 4)
+
+    @property
     def apart(self) -> ContractionProblem:
         """The products one after the other, as one product by all of their panels: what they read lies where it does
         for the kernel that forms them together.
@@ -82,6 +97,12 @@ class ContractionProblem:
         return 1 if self.quads else 2 if self.pairs else self.accumulator.itemsize
 
 
+VECTOR: Final = "vector"
+MATRIX: Final = "matrix"
+"""The choices of `unit`: which instructions multiply."""
+UNIT_GROUPS: Final = 16
+"""Rows of groups (two of bf16, four bytes) of B in a tile of a matrix unit; its registers are as high."""
+UNIT_REGISTERS: Final = 8
 SHARED: Final = "shared"
 """The choice of `pack_b` that has all workers pack B together, before any of them multiplies."""
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.scheduling.columns import Knobs, Number, divided, no, piecewise
-from tessera.scheduling.contraction_problem import SHARED, ContractionProblem, dot_vectors, dots_fit
+from tessera.scheduling.contraction_problem import (
+    MATRIX,
+    SHARED,
+    UNIT_GROUPS,
+    UNIT_REGISTERS,
+    ContractionProblem,
+    dot_vectors,
+    dots_fit,
+)
 from tessera.scheduling.knobs import Rule, batched
 
 
@@ -25,8 +33,23 @@ def _rule(name: str, reason: str, holds: Callable[[Knobs, ContractionProblem], N
     return Rule(name, reason, as_run)
 
 
+def _in_unit(schedule: Knobs, problem: ContractionProblem) -> Number:
+    """Whether the matrix unit multiplies; only products that it can multiply have the knob."""
+    return schedule.equals("unit", MATRIX) if problem.has_unit else False
+
+
 def _packed_by_all(schedule: Knobs, problem: ContractionProblem) -> Number:
     return no(schedule.equals("pack_b", SHARED))
+
+
+def _matrix_unit(schedule: Knobs, problem: ContractionProblem) -> Number:
+    mr, nr = schedule.integers("micro")
+    kc = schedule.integers("tile")[2]
+    rows, columns = divided(mr, UNIT_GROUPS), divided(nr * problem.products, UNIT_GROUPS)
+    fits = (rows * columns + rows + columns <= UNIT_REGISTERS) & ((mr <= UNIT_GROUPS) | (mr % UNIT_GROUPS == 0))
+    grouped = schedule.flag("pack_b") | bool(problem.b_panels)
+    legal = fits & grouped & (kc % problem.unit_depth == 0) & no(schedule.equals("order", "dots"))
+    return no(_in_unit(schedule, problem)) | legal
 
 
 def _registers(schedule: Knobs, problem: ContractionProblem) -> Number:
@@ -36,7 +59,7 @@ def _registers(schedule: Knobs, problem: ContractionProblem) -> Number:
     columns = divided(nr, lanes) * problem.products
     sums = (mr + problem.quads) * columns + columns + 1
     dots, most = schedule.equals("order", "dots"), problem.target.vector_registers
-    return (dots & (held <= most)) | (no(dots) & (sums <= most))
+    return (dots & (held <= most)) | (no(dots) & (sums <= most)) | _in_unit(schedule, problem)
 
 
 def _full_lanes(schedule: Knobs, problem: ContractionProblem) -> Number:
@@ -62,7 +85,9 @@ def sums_have_a_place(schedule: Knobs, problem: ContractionProblem) -> Number:
     mr = schedule.integers("micro")[0]
     one_block = kc >= problem.k
     adds = problem.out_dtype == problem.accumulator and problem.outputs == 1
-    held = (problem.m <= mc // mr * mr) & (mc * nc * problem.accumulator.itemsize <= 4 << 20)
+    steps_along_k = one_block & _in_unit(schedule, problem)
+    held = (problem.m <= mc // mr * mr) | steps_along_k
+    held = held & (mc * nc * problem.accumulator.itemsize <= 4 << 20)
     return (
         (schedule.equals("sums", "registers") & (one_block | schedule.equals("order", "dots")))
         | (schedule.equals("sums", "output") & (one_block | adds))
@@ -75,7 +100,9 @@ def _splits(schedule: Knobs, problem: ContractionProblem) -> Number:
 
 
 def _prologue(schedule: Knobs, problem: ContractionProblem) -> Number:
-    a_stays = not problem.a_mapped and not problem.quads
+    in_unit = _in_unit(schedule, problem)
+    a_stays = (not problem.a_mapped) & ((not problem.quads) | in_unit)
+    a_stays = a_stays & ((problem.a_contiguous == "k") | no(in_unit))
     b_stays = schedule.equals("order", "dots") | (not problem.b_mapped)
     return (schedule.flag("pack_a") | a_stays) & (schedule.flag("pack_b") | b_stays)
 
@@ -108,6 +135,11 @@ def _dots(schedule: Knobs, problem: ContractionProblem) -> Number:
 RULES: tuple[Rule[ContractionProblem], ...] = batched(
     _rule(
         "vector-registers", "accumulators, one row of B and one element of A must fit the vector registers", _registers
+    ),
+    _rule(
+        "matrix-unit",
+        "sums and both operands fit the eight registers of the matrix unit, in whole steps of K, and B is packed",
+        _matrix_unit,
     ),
     _rule("full-lanes", "the register tile's width is a whole number of vectors", _full_lanes),
     _rule("block-holds-tile", "cache blocks hold at least one register tile, and K blocks are even", _blocks),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from tessera.scheduling.contraction_matrix_space import matrix_schedule, suits_unit
 from tessera.scheduling.contraction_problem import (
+    DEPTHS,
+    MATRIX,
     MOST_DOTS,
+    MOST_ROWS,
     SHARED,
+    VECTOR,
     ContractionProblem,
     columns_of,
     dot_vectors,
@@ -24,17 +29,23 @@ def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
     micro = tuple((mr, nr * lanes) for nr in (1, 2, 3, 4, 8) for mr in (1, 2, 4, 6, 8, 10, 12, 14, 16, 28))
     if dots_fit(problem):
         micro += tuple((mr, nr) for mr in range(1, MOST_DOTS + 1) for nr in (2, 4, 8))
+    unit_rows = (32, 64, 128, 256, 512) if problem.has_unit else ()
+    if problem.has_unit:
+        micro += ((32, lanes), (32, 2 * lanes))
     deep = DEPTHS if problem.b_panels or problem.out_dtype != problem.accumulator or problem.pairs else (512,)
     blocks_k = tuple(sorted({4, 8, 16, 32, 64, 128, 256, 384, *deep}))
     tiles = tuple(
         (mc, nc, kc)
-        for mc in (4, 8, 16, 48, 96, 144, 192, 384, 768)
+        for mc in sorted({4, 8, 16, 48, 96, 144, 192, 384, 768, *unit_rows})
         for nc in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
         for kc in blocks_k
     )
+    unit = [Knob("unit", (VECTOR, MATRIX), "the instructions that multiply: vectors, or the matrix unit's tiles")]
+    unit = unit if problem.has_unit else []
     return (
         Knob("tile", tiles, "cache blocks (MC, NC, KC): A's block for L2, B's block for L3"),
         Knob("micro", micro, "register tile (MR, NR)"),
+        *unit,
         Knob("unroll", (1, 2, 4, 8), "steps of the innermost loop emitted one after another"),
         Knob("pack_a", (False, True), "copy blocks of A into contiguous rows"),
         Knob(
@@ -56,7 +67,14 @@ def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
 
 
 def default_schedule(problem: ContractionProblem) -> Schedule:
-    """A schedule that is good on every machine seen so far; tuning improves on it.
+    """A schedule that is good on every machine seen so far; tuning improves on it."""
+    if not problem.has_unit:
+        return vector_schedule(problem)
+    return matrix_schedule(problem) if suits_unit(problem) else vector_schedule(problem).replace(unit=VECTOR)
+
+
+def vector_schedule(problem: ContractionProblem) -> Schedule:
+    """The default on vector instructions.
 
     Blocks of 144 x 2048 x 256 with the rows outside reach 0.98 of MKL's AVX-512 path on Zen 4 (1024 and 2048 cubed).
     Few rows are one block, whose sums stay in the L2 cache; workers share out the columns, so that each packs its own.
@@ -93,7 +111,7 @@ def default_schedule(problem: ContractionProblem) -> Schedule:
         schedule = schedule.replace(parallel="batch")
     if problem.a_walks:
         return schedule.replace(tile=_whole_depth(problem), sums="registers", pack_a=True)
-    if sums_have_a_place(schedule, problem):
+    if sums_have_a_place(schedule.replace(unit=VECTOR), problem):
         return schedule
     if problem.k <= DEPTHS[-1]:
         return schedule.replace(tile=_whole_depth(problem))
@@ -237,8 +255,6 @@ A_ROW_BYTES = 4 << 10
 """The longest rows of A that are read in place: those of a block stay in L2, and eight in the ways of a set of L1."""
 SMALL_BYTES = 24 << 10
 """Operands of one product of a batch that stay in the L1 cache."""
-DEPTHS = (256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 11264, 12288, 14336, 16384)
-"""Depths of K blocks that hold all of K."""
 PACKED_ROWS_BYTES = 8 << 20
 """The most that a few rows of A take beside packed weights, whose panels are read past them once."""
 PACKED_BLOCK_BYTES = 3 << 20
@@ -246,8 +262,6 @@ PACKED_BLOCK_BYTES = 3 << 20
 ROWS = (16, 48, 96, 144, 192)
 """Heights of blocks of A beside packed weights."""
 
-MOST_ROWS = 128
-"""Rows up to which a product is bound by reading B: fp32 leaves it in place, as packing would read it twice."""
 MOST_PAIR_ROWS = 32
 """The same for bf16 pairs, which are multiplied twice as fast and interleaved anew for every register tile in place."""
 

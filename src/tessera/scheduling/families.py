@@ -27,6 +27,7 @@ from tessera.scheduling.columns import Knobs
 from tessera.scheduling.contraction import lower_contraction
 from tessera.scheduling.contraction_cost import contraction_work
 from tessera.scheduling.contraction_parts import REGISTER_BLOCK
+from tessera.scheduling.contraction_problem import MATRIX
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.convolution import lower_convolution
 from tessera.scheduling.convolution_cost import convolution_work
@@ -93,6 +94,8 @@ class Family:
 
 def _product_order(schedule: Schedule, problem: ContractionProblem) -> tuple[KnobValue, ...]:
     depth = REGISTER_BLOCK if schedule["sums"] == "registers" else schedule.integers("tile")[2]
+    if schedule.get("unit") == MATRIX:  # whose sums go on from block to block as if there were one
+        return schedule["fusion"], MATRIX
     return schedule["fusion"], schedule["order"] == "dots", depth if depth < problem.k else 0
 
 

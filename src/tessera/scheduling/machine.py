@@ -40,6 +40,9 @@ and 4096 rows of 16 fp32 take 15 to 30 on Zen 4, where rows overlap."""
 REORDERED: Final = 320
 """Instructions that wait for their operands at once (the reorder buffer of Zen 4; 512 on Golden Cove)."""
 
+_UNIT_FLOP_PER_CYCLE: Final = 1024
+"""Of bf16 by a matrix unit: a product of 16 x 32 by 32 x 16 begins every 16 cycles (Intel, Optimization Reference
+Manual, section on AMX)."""
 _ESTIMATED_CLOCK_HZ: Final = 3.5e9
 _ESTIMATED_BYTES_PER_CYCLE: Final = {"L2": 32.0, "L3": 12.0}
 _ESTIMATED_DRAM: Final = (18e9, 40e9)  # byte/s of one worker, and of all together
@@ -60,7 +63,9 @@ def estimated_ceilings(target: Target, workers: int) -> Ceilings:
     cycles = _ESTIMATED_CLOCK_HZ * workers
     flops = {name: 2 * starts * cycles * vector_bytes / size for name, size in (("fp32", 4), ("fp64", 8))}
     if target.has_avx512bf16:
-        flops["bf16"] = 2 * flops["fp32"]
+        flops["bf16"] = _UNIT_FLOP_PER_CYCLE * cycles if target.has_amx_bf16 else 2 * flops["fp32"]
+    if target.has_amx_int8:
+        flops["int8"] = 2 * _UNIT_FLOP_PER_CYCLE * cycles
     bandwidth = {"L1": starts * vector_bytes * cycles}
     bandwidth |= {name: per_cycle * cycles for name, per_cycle in _ESTIMATED_BYTES_PER_CYCLE.items()}
     one, all_ = _ESTIMATED_DRAM
@@ -78,7 +83,8 @@ def estimated_ceilings(target: Target, workers: int) -> Ceilings:
 class Machine:
     """One worker's share of a CPU on which `workers` run at once.
 
-    `flop_per_s` by dtype name; `byte_per_s` and `capacity` (bytes of a level that this worker can count on; infinite
+    `flop_per_s` by dtype name, of vector instructions; `unit_flop_per_s` of a matrix unit, empty where there is none;
+    `byte_per_s` and `capacity` (bytes of a level that this worker can count on; infinite
     for DRAM) by level; `cycle_s` the length of a cycle as the arithmetic peak implies it; `source` is the ceilings'.
     """
 
@@ -88,6 +94,7 @@ class Machine:
     cycle_s: float
     vector_bytes: int
     source: str
+    unit_flop_per_s: Mapping[str, float] = field(default_factory=dict)
     _ladder: tuple[tuple[int, float], ...] = field(init=False, repr=False)
     _places: NDArray[np.intp] = field(init=False, repr=False)
     _sizes: NDArray[np.float64] = field(init=False, repr=False)
@@ -173,7 +180,12 @@ def machine(ceilings: Ceilings | None, target: Target, workers: int) -> Machine:
     vector_bytes = target.vector_bits // 8
     cycle_s = 2 * fma_per_cycle(target) * vector_bytes / 4 / flops["fp32"]
     source = ceilings.source if ceilings is not None else guess.source
-    return Machine(flops, bandwidth, {**capacity, "DRAM": float("inf")}, cycle_s, vector_bytes, source)
+    unit = {}
+    if target.has_amx_bf16:  # whose ceilings are those of the unit
+        unit["bf16"], flops["bf16"] = flops["bf16"], 2 * flops["fp32"]
+    if target.has_amx_int8:
+        unit["int8"] = flops.pop("int8")
+    return Machine(flops, bandwidth, {**capacity, "DRAM": float("inf")}, cycle_s, vector_bytes, source, unit)
 
 
 def largest_share(extent: Number, step: Number, workers: int) -> Number:

@@ -104,7 +104,7 @@ class _PackingLowering:
         self.value, self.panels = output.value, arguments[output.argument].value
         packed = spec.arguments[output.argument].panels
         assert packed is not None
-        self.width, self.group = packed.width, packed.group
+        self.width, self.group, self.multiple = packed.width, packed.group, packed.group * packed.rows
         transposed = unit_axis(self.value, spec.arguments, "n") == "k"
         self.rows = TRANSPOSED_ROWS if transposed and self.group == 1 and self.width % 16 == 0 else self.group
         (self.strip,) = schedule.integers("tile")
@@ -114,7 +114,9 @@ class _PackingLowering:
         builder, batch = self.builder, self.spec.batch
         source = [self.arguments[0]]
         extents = [extent_of(builder, source, axis) for axis in (*batch, "n")]
-        self.depth = extent_of(builder, source, "k")
+        depth, multiple = extent_of(builder, source, "k"), builder.index(self.multiple)
+        rounded = builder.floor_div(builder.add(depth, builder.index(self.multiple - 1)), multiple)
+        self.depth = builder.mul(rounded, multiple) if self.multiple > self.group else depth
         with builder.parallel(extents, [1] * len(batch) + [self.width], self.split) as bounds:
             self._batch(0, bounds, {})
 
@@ -148,7 +150,8 @@ class _PackingLowering:
         """One tile: zero where there is no more of the operand."""
         builder, zero = self.builder, self.builder.index(0)
         writer = TileWriter(builder, self.arguments, {"k": self.rows, "n": self.width}, Scope(frozenset(), 0))
-        writer.enter({**at, "k": k, "n": n}, {"k": self.rows == 1, "n": False})
+        inside = self.rows == 1 and self.multiple == 1
+        writer.enter({**at, "k": k, "n": n}, {"k": inside, "n": False})
         tile = writer.write(self.value, (self.rows, self.width))
         group = builder.floor_div(k, builder.index(self.group)) if self.group > 1 else k
         inner = [zero, zero] if self.group > 1 else [zero]

@@ -24,11 +24,17 @@ class Panels:
     """How a packed operand lies in memory: [..., N / width, K / group, width, group], without the last where it is 1.
 
     A panel holds `width` neighbouring columns for all of K; `group` steps of K lie side by side, as instructions that
-    multiply several at once want them. What K and N lack of whole groups and panels is zero.
+    multiply several at once want them. The groups of a panel are a multiple of `rows`, as many as a matrix unit takes
+    at once. What K and N lack of whole groups and panels is zero.
     """
 
     width: int
     group: int = 1
+    rows: int = 1
+
+    def groups(self, k: int) -> int:
+        """The groups of a panel of `k` rows."""
+        return -(-k // (self.group * self.rows)) * self.rows
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tessera.target.arm import ARM_CPUS, arm_cpu
 from tessera.target.ceilings import Ceilings, ComputeCeiling, MemoryCeiling
-from tessera.target.cpu import detect
+from tessera.target.cpu import amx_refusal, detect
 from tessera.target.datasheet import DataSheet, Interconnect, Link, MemoryFacts, Peak
 from tessera.target.facts import GpuLimits, MemoryLevel, Target
 from tessera.target.gpu import GPUS, gpu
@@ -29,6 +29,7 @@ __all__ = [
     "MemoryLevel",
     "Peak",
     "Target",
+    "amx_refusal",
     "arm_cpu",
     "describe_gpu",
     "detect",

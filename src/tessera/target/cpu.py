@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 from tessera.target.facts import MemoryLevel, Target, vector_facts
 
 _DEFAULT_LINE_BYTES = 64
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+"""The number of the system call on x86-64, and its arguments (Linux, Documentation/arch/x86/xstate.rst)."""
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -24,6 +27,8 @@ def detect() -> Target:
     import llvmlite.binding as llvm
 
     features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    if "amx-tile" in features and amx_refusal() is not None:
+        features = frozenset(name for name in features if not name.startswith("amx-"))
     return describe(
         arch=llvm.get_host_cpu_name(),
         features=features,
@@ -33,6 +38,20 @@ def detect() -> Target:
         system=Path("/sys/devices/system/cpu"),
         machine=platform.machine(),
     )
+
+
+@cache
+def amx_refusal() -> str | None:
+    """Why this process may not use a matrix unit that the CPU has, in a few words; None once it may.
+
+    Linux keeps the unit's 8 KiB of registers for processes that ask for them only. Children inherit the permission
+    where they are forked, not where another program begins.
+    """
+    if not hasattr(os, "uname") or os.uname().sysname != "Linux":
+        return "only Linux is known to lend the tile registers"
+    if ctypes.CDLL(None, use_errno=True).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0:
+        return None
+    return f"Linux does not lend the tile registers: {os.strerror(ctypes.get_errno())}"
 
 
 def describe(

@@ -89,6 +89,16 @@ class Target:
         return self.has_avx512 and "avx512vnni" in self.features
 
     @property
+    def has_amx_bf16(self) -> bool:
+        """Whether a matrix unit (AMX) multiplies tiles of bf16."""
+        return self.has_avx512bf16 and self.features >= {"amx-tile", "amx-bf16"}
+
+    @property
+    def has_amx_int8(self) -> bool:
+        """Whether a matrix unit (AMX) multiplies tiles of int8."""
+        return self.has_avx512vnni and self.features >= {"amx-tile", "amx-int8"}
+
+    @property
     def has_vnni(self) -> bool:
         """Whether int8 dot products can be used, on vectors of any width."""
         return bool(self.features & {"avx512vnni", "avxvnni"})

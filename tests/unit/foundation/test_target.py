@@ -12,6 +12,7 @@ import pytest
 
 from tessera.errors import CacheFormatError, UnsupportedTargetError
 from tessera.target import GPUS, Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target, detect, gpu
+from tessera.target import cpu as cpu_module
 from tessera.target.cpu import cpu_name, describe, parse_list
 
 HASWELL = frozenset(["avx", "avx2", "fma", "f16c"])
@@ -243,3 +244,24 @@ def changed(**fields: object) -> str:
 def test_a_text_that_is_none_of_ceilings_is_refused(text: str, reason: str) -> None:
     with pytest.raises(CacheFormatError, match=reason):
         Ceilings.from_json(text)
+
+
+def test_a_matrix_unit_needs_the_system_s_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    import llvmlite.binding as llvm
+
+    unit = {"amx-tile": True, "amx-bf16": True, "amx-int8": True}
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: dict.fromkeys(ZEN4, True) | unit)
+    monkeypatch.setattr(cpu_module, "amx_refusal", lambda: "not here")
+    assert not {name for name in detect.__wrapped__().features if name.startswith("amx")}
+    monkeypatch.setattr(cpu_module, "amx_refusal", lambda: None)
+    found = detect.__wrapped__()
+    assert found.has_amx_bf16
+    assert found.has_amx_int8
+
+
+def test_matrix_units_are_said_by_name(tmp_path: Path) -> None:
+    one = frozenset((0,))
+    assert not cpu(tmp_path, ZEN4, one).has_amx_bf16
+    assert cpu(tmp_path, ZEN4 | {"amx-tile", "amx-bf16"}, one).has_amx_bf16
+    assert not cpu(tmp_path, ZEN4 | {"amx-tile", "amx-bf16"}, one).has_amx_int8
+    assert not cpu(tmp_path, HASWELL | {"amx-tile", "amx-bf16", "amx-int8"}, one).has_amx_int8

@@ -27,6 +27,14 @@ AVX2 = Target(
     machine="x86_64",
 )
 AVX512 = replace(AVX2, vector_bits=512, vector_registers=32)
+AMX = replace(
+    AVX512,
+    arch="sapphirerapids",
+    features=frozenset(
+        "64bit cmov cx8 sse sse2 sse3 ssse3 sse4.1 sse4.2 popcnt avx f16c avx2 fma bmi bmi2 avx512f avx512bw avx512dq "
+        "avx512vl avx512vnni avx512bf16 amx-tile amx-bf16 amx-int8".split()
+    ),
+)
 
 
 def _raw(value: Value) -> Value:

@@ -13,13 +13,14 @@ from tessera.scheduling import contraction_space, mapreduce_space
 from tessera.scheduling.knobs import Knob
 from tessera.scheduling.schedule import KnobValue
 from tests.unit.scheduling import specs
-from tests.unit.scheduling.problems import contraction_problem, map_reduce_problem
+from tests.unit.scheduling.problems import AMX, contraction_problem, map_reduce_problem
 
 SQUARE = contraction_problem(specs.matmul(fp32), 512, 512, 512)
 PACKED = contraction_space.default_schedule(SQUARE).replace(tile=(144, 512, 256), pack_a=True, pack_b=True)
 COLUMNS_OF_B = contraction_problem(specs.matmul(fp32, b_axes="nk"), 512, 512, 512)
 MAPPED = contraction_problem(specs.matmul(fp32, prologue="relu"), 512, 512, 512)
 NARROW = contraction_problem(specs.matmul(bf16), 512, 512, 512)
+UNIT = contraction_problem(specs.matmul(bf16), 512, 512, 512, target=AMX, native_bf16=True)
 
 BROKEN: dict[str, tuple[contraction_space.ContractionProblem, dict[str, KnobValue]]] = {
     "vector-registers": (SQUARE, {"micro": (14, 64)}),
@@ -33,6 +34,7 @@ BROKEN: dict[str, tuple[contraction_space.ContractionProblem, dict[str, KnobValu
     "batch-to-split": (SQUARE, {"parallel": "batch"}),
     "packed-panels": (replace(SQUARE, b_panels=32), {"pack_b": True}),
     "siblings-in-registers": (replace(SQUARE, b_panels=16, products=2), {"pack_b": False, "sums": "scratch"}),
+    "matrix-unit": (UNIT, {"unit": "matrix", "micro": (64, 32), "tile": (128, 128, 512)}),
     "packed-by-all": (SQUARE, {"pack_b": "shared"}),
     "strided-needs-packing": (COLUMNS_OF_B, {"pack_b": False}),
 }

@@ -105,7 +105,7 @@ def _read_rows(generator: Generator, at: Window, fill: str | None, load_one: Par
     elif (
         at.rows.size > (MASKED_ROWS if emitter.target.has_avx512 else 1) and load_one is load_part and at.rows.step == 1
     ):
-        values = rows(False, _detour(generator, at, whole, fill=fill, fetch=True))
+        values = rows(False, detour(generator, at, whole, fill=fill, fetch=True).row_pointers(emitter))
     else:
         values = rows(True, at.row_pointers(emitter))
     return Tile(at.element, at.columns.size, tuple(values))
@@ -149,8 +149,8 @@ def _read_every_second(generator: Generator, at: Window, fill: str | None) -> Ti
     return Tile(element, columns.size, tuple(values))
 
 
-def _detour(generator: Generator, at: Window, whole: str, fill: str | None, fetch: bool) -> list[str]:
-    """The addresses of a tile's rows: in the buffer where the tile lies inside as a whole, else in scratch memory.
+def detour(generator: Generator, at: Window, whole: str, fill: str | None, fetch: bool) -> Window:
+    """Where a tile's rows are: in the buffer where the tile lies inside as a whole, else in scratch memory.
 
     With `fetch` the scratch memory holds the tile. So one piece of code without masks serves both cases, and no tile
     has to pass, register by register, through a merge of two.
@@ -176,7 +176,7 @@ def _detour(generator: Generator, at: Window, whole: str, fill: str | None, fetc
     start, stride = emitter.branch(whole, direct, aside, ("ptr", "i64"))
     axis = Axis(at.rows.size, stride, constant_index(0), constant_index(at.rows.size), False)
     columns = Axis(at.columns.size, size, constant_index(0), constant_index(at.columns.size), False)
-    return Window(element, axis, columns, start, (), 0).row_pointers(emitter)
+    return Window(element, axis, columns, start, (), 0)
 
 
 def _scratch_row(generator: Generator, at: Window, scratch: str, number: Index) -> Window:
@@ -217,8 +217,8 @@ def write(generator: Generator, at: Window, value: Tile, nontemporal: bool = Fal
     if whole == "true":
         rows(False, at.row_pointers(emitter), nontemporal and contiguous)
     elif at.rows.size > 1 and at.columns.size > 1 and contiguous and not narrow:
-        rows(False, _detour(generator, at, whole, fill=None, fetch=False), past_caches=False)
-        emitter.branch(whole, _nothing, lambda: _bring_back(generator, at))
+        rows(False, detour(generator, at, whole, fill=None, fetch=False).row_pointers(emitter), past_caches=False)
+        emitter.branch(whole, _nothing, lambda: bring_back(generator, at))
     elif emitter.target.has_avx512 and at.rows.size == 1:
         rows(True, at.row_pointers(emitter), past_caches=False)
     else:
@@ -233,7 +233,7 @@ def _nothing() -> list[str]:
     return []
 
 
-def _bring_back(generator: Generator, at: Window) -> list[str]:
+def bring_back(generator: Generator, at: Window) -> list[str]:
     """Stores a tile that stands in scratch memory, one masked row after another."""
     emitter = generator.emitter
     offset = generator.reserve_bounce(at.columns.size * at.element.size * at.rows.size)

@@ -9,6 +9,7 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IndexType, IntegerAttr
 from xdsl.ir import Operation
 
+from tessera.backend.llvm import matrix_tiles
 from tessera.backend.llvm.conversion import FLOAT_NAMES, computed_in, convert, convert_part, each_part
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.indices import INDEX_ARITHMETIC, INTEGER_PREDICATES, compare_indices
@@ -36,6 +37,8 @@ def _constant(generator: Generator, op: arith.ConstantOp) -> Sequence[Value]:
     if isinstance(kind, IndexType):
         assert isinstance(value, IntegerAttr)
         return (constant_index(value.value.data),)
+    if op.result in generator.in_unit and (zeros := matrix_tiles.constant(generator, op)) is not None:
+        return (zeros,)
     element, (rows, columns) = element_of(kind), shape_of(kind)
     if isinstance(value, (IntegerAttr, FloatAttr)):
         return (Tile(element, 1, ((literal(element, value.value.data),),)),)

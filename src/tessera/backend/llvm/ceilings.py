@@ -27,6 +27,7 @@ from tessera import settings, target
 from tessera.backend.llvm import openmp, probe_ir
 from tessera.backend.llvm.driver_ir import driver_text
 from tessera.backend.llvm.library import NativeLibrary, cached_library
+from tessera.dtypes import dtype_of
 from tessera.errors import CacheFormatError, CacheIOError
 from tessera.files import write_atomically
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
@@ -207,8 +208,11 @@ def _probes(described: Target, workers: int) -> list[Probe]:
         Probe("fma_f32", "fp32", "", workers, 0, 2.0 * lanes * accumulators),
         Probe("fma_f64", "fp64", "", workers, 0, 1.0 * lanes * accumulators),
     ]
-    if described.has_avx512bf16:
+    units = _matrix_products(described)
+    if described.has_avx512bf16 and "bf16" not in units:
         probes.append(Probe("dot_bf16", "bf16", "", workers, 0, 2.0 * 32 * accumulators))
+    for dtype in units:
+        probes.append(Probe(f"tile_{dtype}", dtype, "", workers, 0, probe_ir.tile_flop(dtype_of(dtype).itemsize)))
     for level in described.memory:
         nbytes = working_set(described, level, workers)
         accesses = _DRAM_ACCESSES if level.name == "DRAM" else _CACHE_ACCESSES
@@ -216,6 +220,12 @@ def _probes(described: Target, workers: int) -> list[Probe]:
             moved = (2.0 if access.startswith("copy") else 1.0) * nbytes
             probes.append(Probe(f"mem_{access}", level.name, access, workers, nbytes, moved))
     return probes
+
+
+def _matrix_products(described: Target) -> dict[str, str]:
+    """The dtypes that a matrix unit multiplies, and by which instruction."""
+    units = {"bf16": "tdpbf16ps"} if described.has_amx_bf16 else {}
+    return {**units, "int8": "tdpbssd"} if described.has_amx_int8 else units
 
 
 def _accumulators(described: Target) -> int:
@@ -299,7 +309,11 @@ def probe_text(described: Target) -> str:
         probe_ir.fma_probe("fma_f32", lanes, "float", "f32", accumulators),
         probe_ir.fma_probe("fma_f64", lanes // 2, "double", "f64", accumulators),
     ]
-    if described.has_avx512bf16:
+    units = _matrix_products(described)
+    if units:
+        declarations += probe_ir.tile_declarations(list(units.values()))
+        functions += [probe_ir.tile_probe(f"tile_{dtype}", name) for dtype, name in units.items()]
+    if described.has_avx512bf16 and "bf16" not in units:
         declarations.append(probe_ir.DPBF16_DECLARATION)
         functions.append(probe_ir.dpbf16_probe("dot_bf16", accumulators))
     functions += [

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IndexType
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Operation, SSAValue
 
+from tessera.backend.llvm.amx import TILE, register_shapes
 from tessera.backend.llvm.emitter import Emitter
 from tessera.backend.llvm.generator import Generator, Handler
+from tessera.backend.llvm.matrix_tiles import unit_shape
 from tessera.backend.llvm.values import (
     Buffer,
     Index,
+    MatrixTile,
     PairTile,
     Tile,
     Value,
@@ -35,6 +39,9 @@ def flatten(generator: Generator, values: Sequence[Value]) -> list[tuple[str, st
             continue
         if isinstance(value, Buffer):
             raise CompileError("buffers cannot be carried through loops or conditionals")
+        if isinstance(value, MatrixTile):
+            flat.extend([(TILE, register) for row in value.registers for register in row])
+            continue
         tile_value = generator.separate(value) if isinstance(value, PairTile) else value
         operands = [part for row in tile_value.rows for part in row]
         flat.extend(zip(generator.part_types(tile_value), operands, strict=True))
@@ -48,6 +55,10 @@ def rebuild(generator: Generator, like: Sequence[Value], names: Sequence[str]) -
     for value in like:
         if isinstance(value, Index):
             values.append(Index(next(rest)))
+            continue
+        if isinstance(value, MatrixTile):
+            registers = tuple([tuple([next(rest) for _ in row]) for row in value.registers])
+            values.append(replace(value, registers=registers))
             continue
         assert isinstance(value, (Tile, PairTile))
         count = 2 if isinstance(value, PairTile) else len(value.rows)
@@ -111,13 +122,16 @@ def _if(generator: Generator, op: scf.IfOp) -> Sequence[Value]:
     if condition in ("true", "false"):
         region = op.regions[0 if condition == "true" else 1]
         return generator.run(region.block) if region.blocks else []
-    types = [kind for result in op.results for kind in _types(generator, result.type)]
+    types = [kind for result in op.results for kind in _types(generator, result)]
     otherwise = (lambda: arm(op, 1)) if op.false_region.blocks else None
     names = generator.emitter.branch(condition, lambda: arm(op, 0), otherwise, types)
     return rebuild(generator, like, names) if types else []
 
 
-def _types(generator: Generator, attribute: Attribute) -> list[str]:
+def _types(generator: Generator, result: SSAValue) -> list[str]:
+    attribute = result.type
+    if result in generator.in_unit:
+        return [TILE for row in register_shapes(*unit_shape(attribute)) for _ in row]
     if isinstance(attribute, IndexType):
         return ["i64"]
     rows, columns = shape_of(attribute)

@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 
 from tessera.backend.contract import KernelObject
 from tessera.errors import CompileError, UnsupportedTargetError
-from tessera.target import Target
+from tessera.target import Target, amx_refusal
 
 _LEVEL = 1
 """How much code generation reorders, of 0 to 3. The emitter has put instructions where they belong; LLVM moves them
@@ -118,6 +118,8 @@ class LoadedObject:
                 f"kernel {kernel.entry} was compiled for {kernel.arch}; this CPU lacks {', '.join(missing[:5])}",
                 hints=["compile it again on this machine"],
             )
+        if "amx-tile" in kernel.features and (reason := amx_refusal()) is not None:
+            raise UnsupportedTargetError(f"kernel {kernel.entry} was compiled for a CPU with a matrix unit: {reason}")
         with _lock:
             _initialize()
             engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _load_machine())

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.backend.llvm import amx
 from tessera.backend.llvm.emitter import Emitter
 from tessera.backend.llvm.tile_clock import TileClock
-from tessera.backend.llvm.values import Buffer, Index, PairTile, Streamed, Tile, Value, split_columns, vector_type
+from tessera.backend.llvm.values import (
+    Buffer,
+    Index,
+    MatrixTile,
+    PairTile,
+    Streamed,
+    Tile,
+    Value,
+    split_columns,
+    vector_type,
+)
 from tessera.errors import CompileError
 
 _LINE_BYTES = 64
@@ -20,9 +31,12 @@ Handler: TypeAlias = "Callable[[Generator, Operation], Sequence[Value]]"
 class Generator:
     """The state of code generation for one kernel; handlers are given it and the operation."""
 
-    def __init__(self, emitter: Emitter, handlers: Mapping[type[Operation], Handler]) -> None:
+    def __init__(
+        self, emitter: Emitter, handlers: Mapping[type[Operation], Handler], in_unit: frozenset[SSAValue] = frozenset()
+    ) -> None:
         self.emitter = emitter
         self.handlers = handlers
+        self.in_unit = in_unit  # values that live in the matrix unit
         self.workspace_bytes = 0
         self.streamed: list[Streamed] = []  # rows of neighbouring stores, to be stored past the caches
         self.tile_clock: TileClock | None = None  # in timed builds
@@ -57,6 +71,8 @@ class Generator:
         value = self._values[ssa]
         if isinstance(value, PairTile):
             return self.separate(value)
+        if isinstance(value, MatrixTile):
+            return self.from_unit(value)
         if isinstance(value, Index):
             raise CompileError("an index stands where a tile or a number is meant; arith.index_cast makes one of it")
         assert isinstance(value, Tile)
@@ -103,6 +119,40 @@ class Generator:
             self._bounce = self.reserve(size), size
         return self._bounce[0]
 
+    # -- the matrix unit ----------------------------------------------------------------------------------------------
+
+    def into_unit(self, value: Tile) -> MatrixTile:
+        """A tile of vectors in registers of the matrix unit, by way of scratch memory."""
+        rows, row_bytes = len(value.rows), value.columns * value.element.size
+        pointer = self._aside(rows * row_bytes)
+        for row, parts in enumerate(value.rows):
+            offset = row * row_bytes
+            for part, lanes in zip(parts, self.widths(value.columns), strict=True):
+                place = self.emitter.emit(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+                kind = vector_type(value.element.memory, lanes)
+                self.emitter.effect(f"store {kind} {part}, ptr {place}, align {value.element.size}")
+                offset += lanes * value.element.size
+        return amx.load(self.emitter, value.element, rows, row_bytes, pointer, row_bytes)
+
+    def from_unit(self, value: MatrixTile) -> Tile:
+        """The same back."""
+        element, widths = value.element, self.widths(value.columns)
+        pointer = self._aside(value.rows * value.row_bytes)
+        amx.store(self.emitter, value, pointer, value.row_bytes)
+        rows, offset = [], 0
+        for _ in range(value.rows):
+            parts = []
+            for lanes in widths:
+                place = self.emitter.emit(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+                kind = vector_type(element.memory, lanes)
+                parts.append(self.emitter.emit(f"load {kind}, ptr {place}, align {element.size}"))
+                offset += lanes * element.size
+            rows.append(tuple(parts))
+        return Tile(element, value.columns, tuple(rows))
+
+    def _aside(self, size: int) -> str:
+        return self.emitter.pure(f"getelementptr i8, ptr %workspace, i64 {self.reserve_bounce(size)}")
+
     # -- the walk -----------------------------------------------------------------------------------------------------
 
     def timed(self, block: Block) -> list[Value]:
@@ -122,5 +172,7 @@ class Generator:
             handler = self.handlers.get(type(op))
             if handler is None:
                 raise CompileError(f"the LLVM backend has no code for {op.name}")
-            self._values.update(zip(op.results, handler(self, op), strict=True))
+            for result, value in zip(op.results, handler(self, op), strict=True):
+                moves = result in self.in_unit and isinstance(value, Tile)
+                self._values[result] = self.into_unit(cast(Tile, value)) if moves else value
         return []

@@ -14,6 +14,7 @@ from tessera.backend.llvm.emitter import Emitter
 from tessera.backend.llvm.functions import FUNCTIONS
 from tessera.backend.llvm.generator import Generator
 from tessera.backend.llvm.matrix import MATRIX
+from tessera.backend.llvm.matrix_tiles import unit_values
 from tessera.backend.llvm.memory import MEMORY, static_strides
 from tessera.backend.llvm.staging import STAGING
 from tessera.backend.llvm.tile_clock import TileClock
@@ -45,8 +46,8 @@ def generate(module: ModuleOp, target: Target) -> KernelText:
     kernel = find_kernel(module)
     declarations: dict[str, None] = {}
     emitter = Emitter(target, declarations)
-    generator = Generator(emitter, _HANDLERS)
     block = kernel.body.block
+    generator = Generator(emitter, _HANDLERS, unit_values(block))
     parameters = tuple(parameter(argument.type) for argument in block.args)
     generator.define(block.args, _arguments(emitter, [argument.type for argument in block.args]))
     if kernel.timed is not None:

@@ -7,6 +7,7 @@ from typing import cast
 
 from xdsl.ir import Operation
 
+from tessera.backend.llvm import matrix_tiles
 from tessera.backend.llvm.conversion import convert, each_part
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.pairs import pair_tiles
@@ -17,6 +18,8 @@ _PAIR_LANES = 16
 
 
 def _mma(generator: Generator, op: tile.MmaOp) -> Sequence[Value]:
+    if matrix_tiles.is_grouped(op):
+        return (matrix_tiles.multiply(generator, op),)
     acc = generator.tile(op.acc)
     b = generator.value(op.b)
     assert isinstance(b, (Tile, PairTile))

@@ -9,6 +9,7 @@ from xdsl.dialects import memref
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType, NoneAttr, StridedLayoutAttr
 from xdsl.ir import Attribute, Operation
 
+from tessera.backend.llvm import matrix_tiles
 from tessera.backend.llvm.access import read, write
 from tessera.backend.llvm.addressing import Window, advance, single, window
 from tessera.backend.llvm.emitter import zero
@@ -20,6 +21,7 @@ from tessera.backend.llvm.values import (
     GROUP_BYTES,
     Buffer,
     Index,
+    MatrixTile,
     PairTile,
     Tile,
     Value,
@@ -35,6 +37,8 @@ _LINE_BYTES = 64
 
 
 def _load_op(generator: Generator, op: tile.LoadOp) -> Sequence[Value]:
+    if op.tile in generator.in_unit:
+        return (matrix_tiles.read(generator, op),)
     emitter, shape = generator.emitter, shape_of(op.tile.type)
     at = _window(generator, op, shape)
     element = at.element
@@ -69,6 +73,10 @@ def _window(generator: Generator, op: tile.LoadOp | tile.StoreOp, shape: tuple[i
 
 
 def _store_op(generator: Generator, op: tile.StoreOp) -> Sequence[Value]:
+    whole = generator.value(op.value)
+    if isinstance(whole, MatrixTile):
+        matrix_tiles.write(generator, op, whole)
+        return ()
     value = generator.tile(op.value)
     at = _window(generator, op, shape_of(op.value.type))
     if _interleaves(at) and at.whole(generator.emitter) == "true":

@@ -123,3 +123,44 @@ def dpbf16_probe(name: str, accumulators: int) -> str:
         "call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> {acc}, <32 x bfloat> {x}, <32 x bfloat> {x})"
     )
     return compute_probe(name, "<16 x float>", "<32 x bfloat>", call, accumulators)
+
+
+TILE_ACCUMULATORS: Final = 4
+"""Tiles of sums that hide the latency of a matrix unit's product (52 cycles) behind its throughput (16)."""
+_TILE_ROWS: Final = 16
+_TILE_STRIDE: Final = 64
+
+
+def tile_flop(element_bytes: int) -> float:
+    """The FLOP of one repetition of `tile_probe`."""
+    return 2.0 * TILE_ACCUMULATORS * _TILE_ROWS * (_TILE_STRIDE // 4) * (_TILE_STRIDE // element_bytes)
+
+
+def tile_probe(name: str, instruction: str) -> str:
+    """A function that runs a product of an x86 matrix unit (AMX) on whole tiles of 16 rows by 64 bytes."""
+    shape, indices = f"i16 {_TILE_ROWS}, i16 {_TILE_STRIDE}", range(TILE_ACCUMULATORS)
+    lines = [f"define void @{name}{_SIGNATURE} {{", _ENTRY.rstrip()]
+    loaded = f"call x86_amx @llvm.x86.tileloadd64.internal({shape}, ptr %source, i64 {_TILE_STRIDE})"
+    lines += [f"  %{name} = {loaded}" for name in ("x", "y")]  # the instruction refuses one register for both
+    lines += [f"  %zero{n} = call x86_amx @llvm.x86.tilezero.internal({shape})" for n in indices]
+    lines += ["  br label %loop", "loop:", "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]"]
+    lines += [f"  %acc{n} = phi x86_amx [ %zero{n}, %entry ], [ %next{n}, %loop ]" for n in indices]
+    product = f"call x86_amx @llvm.x86.{instruction}.internal({shape}, i16 {_TILE_STRIDE}"
+    lines += [f"  %next{n} = {product}, x86_amx %acc{n}, x86_amx %x, x86_amx %y)" for n in indices]
+    lines += [*_loop_end("%repetitions", "i", "loop", "done"), "done:"]
+    for n in indices:
+        lines.append(f"  %out{n} = getelementptr i8, ptr %sink, i64 {n * _TILE_ROWS * _TILE_STRIDE}")
+        stored = f"{shape}, ptr %out{n}, i64 {_TILE_STRIDE}, x86_amx %next{n}"
+        lines.append(f"  call void @llvm.x86.tilestored64.internal({stored})")
+    return "\n".join([*lines, "  ret void", "}"])
+
+
+def tile_declarations(instructions: Sequence[str]) -> list[str]:
+    """The declarations that such probes need."""
+    found = [
+        "declare x86_amx @llvm.x86.tilezero.internal(i16, i16)",
+        "declare x86_amx @llvm.x86.tileloadd64.internal(i16, i16, ptr, i64)",
+        "declare void @llvm.x86.tilestored64.internal(i16, i16, ptr, i64, x86_amx)",
+    ]
+    product = "(i16, i16, i16, x86_amx, x86_amx, x86_amx)"
+    return found + [f"declare x86_amx @llvm.x86.{name}.internal{product}" for name in instructions]

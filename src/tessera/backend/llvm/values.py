@@ -153,6 +153,23 @@ class PairTile:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixTile:
+    """A tile in registers of a matrix unit, as rows of registers. Its bytes stand as they would in memory, so that a
+    tile whose columns are interleaved has wider rows, and fewer.
+    """
+
+    element: Element
+    rows: int
+    row_bytes: int
+    registers: tuple[tuple[str, ...], ...]
+
+    @property
+    def columns(self) -> int:
+        """Elements of a row."""
+        return self.row_bytes // self.element.size
+
+
+@dataclass(frozen=True, slots=True)
 class Buffer:
     """A buffer: its address, extents and strides. A stride, in bytes, is an integer where it is known, else a name."""
 
@@ -172,7 +189,7 @@ class Streamed:
     widths: Sequence[int]
 
 
-Value: TypeAlias = Index | Tile | PairTile | Buffer
+Value: TypeAlias = Index | Tile | PairTile | MatrixTile | Buffer
 
 
 def split_columns(columns: int, lanes: int) -> tuple[int, ...]:

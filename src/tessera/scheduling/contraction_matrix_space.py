@@ -1,0 +1,71 @@
+"""The default schedule of products on a CPU's matrix unit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tessera.scheduling.contraction_matrix import L1_DEPTH
+from tessera.scheduling.contraction_problem import DEPTHS, MATRIX, MOST_ROWS, SHARED, UNIT_GROUPS, ContractionProblem
+from tessera.scheduling.schedule import Schedule
+
+FEW_ROWS: Final = 16
+"""Rows up to which an operand that is no constant is read where it lies, by vectors: packing it would take longer."""
+BLOCK_ROWS: Final = 256
+BLOCK_BYTES: Final = 2 << 20
+"""The most that packed rows of A, or columns of B, should take, which have all of K, ..."""
+MOST_BYTES: Final = 16 << 20
+"""... and the most that they may, both together."""
+
+
+def suits_unit(problem: ContractionProblem) -> bool:
+    """Whether the matrix unit is the default for a product that it can multiply: B lies packed or is worth packing, and
+    blocks of all of K can be packed.
+    """
+    if problem.m <= FEW_ROWS and not problem.b_panels and not problem.shared_quads:
+        return False
+    rows, columns = _register_tile(problem)
+    packed = rows * _packs_a(problem) + columns * (not problem.b_panels)
+    return packed * _depth(problem) * problem.element_bytes <= MOST_BYTES
+
+
+def matrix_schedule(problem: ContractionProblem) -> Schedule:
+    """A schedule on the matrix unit: blocks of A stay in the L2 cache while B's panels stream past them."""
+    if problem.shared_quads and not problem.b_panels:
+        return matrix_schedule(problem.over_panels).replace(pack_b=SHARED)
+    rows, columns = _register_tile(problem)
+    kc, packs_a = _depth(problem), _packs_a(problem)
+    in_steps = problem.k > L1_DEPTH and problem.m > 2 * rows and problem.products == 1 and not problem.a_walks
+    mc, nc = max(BLOCK_ROWS // rows * rows, rows), 256 if in_steps else 1024
+    column_bytes = kc * problem.element_bytes
+    while nc > columns and not problem.b_panels and nc * column_bytes > BLOCK_BYTES:
+        nc //= 2
+    while mc > rows and packs_a and mc * column_bytes > BLOCK_BYTES:
+        mc = max(mc // 2 // rows * rows, rows)
+    schedule = Schedule(
+        tile=(mc, nc, kc),
+        micro=(rows, columns),
+        unit=MATRIX,
+        unroll=1,
+        pack_a=packs_a,
+        pack_b=not problem.b_panels,
+        sums="scratch" if in_steps else "registers",
+        order="columns",
+        parallel="rows" if problem.m > MOST_ROWS else "columns",
+        pipeline_depth=1,
+        fetch_ahead=8 if in_steps else 0,
+        fusion=True,
+    )
+    return schedule.replace(parallel="batch") if problem.batch >= problem.workers > 1 else schedule
+
+
+def _register_tile(problem: ContractionProblem) -> tuple[int, int]:
+    rows = max(problem.m, 1) if problem.m <= UNIT_GROUPS else 2 * UNIT_GROUPS
+    return rows, problem.b_panels or (UNIT_GROUPS if problem.n <= UNIT_GROUPS else 2 * UNIT_GROUPS)
+
+
+def _packs_a(problem: ContractionProblem) -> bool:
+    return problem.a_mapped or problem.a_contiguous != "k"
+
+
+def _depth(problem: ContractionProblem) -> int:
+    return next((depth for depth in DEPTHS if depth >= problem.k), 1 << (problem.k - 1).bit_length())

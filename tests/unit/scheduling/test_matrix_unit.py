@@ -1,0 +1,182 @@
+"""Products on a CPU's matrix unit: whatever legal schedule is drawn, the kernel computes what torch does in float64 on
+the interpreter, assembles for such a CPU, and does the same on the unit where this machine has one.
+"""
+
+from __future__ import annotations
+
+import platform
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera import op
+from tessera.backend.llvm import LLVMBackend
+from tessera.dtypes import DType, bf16, int8, int32
+from tessera.errors import CompileError
+from tessera.ir.interpreter import run_kernel
+from tessera.ir.verification import verify
+from tessera.scheduling.contraction import lower_contraction
+from tessera.scheduling.contraction_space import ContractionProblem, default_schedule, space
+from tessera.scheduling.machine import machine
+from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.spec import ContractionSpec, Output, Panels
+from tessera.target import amx_refusal, detect
+from tests.property.checking import evaluated
+from tests.unit.backend.harness import Guarded, compile_module, run
+from tests.unit.scheduling import specs
+from tests.unit.scheduling.problems import AMX, AVX512, contraction_problem
+from tests.unit.scheduling.test_contraction import operand, result
+from tests.unit.scheduling.test_packed import over_panels, packed
+
+HAS_UNIT = detect().has_amx_bf16 and detect().has_amx_int8
+needs_unit = pytest.mark.skipif(not HAS_UNIT, reason=f"no matrix unit: {amx_refusal() or 'this CPU has none'}")
+SEEDS = st.integers(0, 1 << 20)
+
+
+def posed(spec: ContractionSpec, m: int, n: int, k: int, panels: Panels | None = None) -> ContractionProblem:
+    """A product on a CPU with a matrix unit."""
+    problem = contraction_problem(spec, m, n, k, 3 if spec.batch else 1, AMX, native_bf16=True)
+    if panels is None:
+        return problem
+    return replace(problem, b_panels=panels.width, quads=panels.group == 4, b_contiguous="")
+
+
+def drawn(spec: ContractionSpec, problem: ContractionProblem, seed: int) -> ModuleOp:
+    """The kernel of a random legal schedule on the unit."""
+    step = problem.unit_depth
+    wanted: dict[str, list[KnobValue]] = {
+        "unit": ["matrix"],
+        "tile": [(48, 32, step), (64, 64, 1024), (32, 128, 2048)],
+        "unroll": [1, 2],
+    }
+    schedule = space(problem).restricted(wanted).draw(random.Random(seed), 10_000)
+    spec = replace(spec, one_block=schedule.integers("tile")[2] >= problem.k)
+    module = lower_contraction(spec, schedule, native_bf16=True, native_int8=True)
+    verify(module)
+    return module
+
+
+def checked(module: ModuleOp, arguments: Sequence[torch.Tensor], seed: int) -> torch.Tensor:
+    """What the interpreter writes; the kernel assembles, and where it can run it writes the same and no more."""
+    *inputs, out = arguments
+    run_kernel(module, [*inputs, out], partition=random.Random(seed))
+    if platform.machine() in ("x86_64", "AMD64"):
+        assert "tdp" in LLVMBackend().emit(module, AMX, "asm")
+    if HAS_UNIT:
+        guarded = [*[Guarded(each, each.stride()) for each in inputs], Guarded(torch.zeros_like(out))]
+        run(compile_module(module), [each.tensor for each in guarded], workers=3)
+        for each in guarded:
+            each.check(output=each is guarded[-1])
+        tolerance = 0.0 if out.dtype == torch.int32 else 2 * torch.finfo(out.dtype).eps
+        torch.testing.assert_close(guarded[-1].tensor, out, rtol=tolerance, atol=16 * tolerance)
+    return out
+
+
+@settings(max_examples=8)
+@given(
+    st.integers(1, 70),
+    st.integers(1, 70),
+    st.one_of(st.integers(1, 100), st.integers(500, 1100)),
+    st.sampled_from(("mk", "km")),
+    st.sampled_from(("kn", "nk")),
+    st.booleans(),
+    SEEDS,
+)
+def test_any_schedule_multiplies(m: int, n: int, k: int, a_axes: str, b_axes: str, batched: bool, seed: int) -> None:
+    spec = specs.matmul(bf16, a_axes=a_axes, b_axes=b_axes, batch=("b0",) if batched else (), bias=True)
+    extents = {"m": m, "n": n, "k": k}
+    a, b = operand(a_axes, extents, bf16, 1, batched), operand(b_axes, extents, bf16, 2, batched)
+    bias, out = operand("n", extents, bf16, 3), result(m, n, bf16, batched)
+    checked(drawn(spec, posed(spec, m, n, k), seed), [a, b, bias, out], seed)
+    left, right = a.double() if a_axes == "mk" else a.double().mT, b.double() if b_axes == "kn" else b.double().mT
+    assert_close(out, left @ right + bias.double(), k)
+
+
+@settings(max_examples=6)
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 1100), st.sampled_from((16, 32)), SEEDS)
+def test_any_schedule_reads_panels(m: int, n: int, k: int, width: int, seed: int) -> None:
+    panels = Panels(width, 2, 16)
+    spec = over_panels(specs.matmul(bf16, activation="relu"), panels)
+    extents = {"m": m, "n": n, "k": k}
+    a, b, out = operand("mk", extents, bf16, 1), operand("kn", extents, bf16, 2), result(m, n, bf16)
+    checked(drawn(spec, posed(spec, m, n, k, panels), seed), [a, packed(b, panels), out], seed)
+    assert_close(out, (a.double() @ b.double()).relu(), k)
+
+
+@settings(max_examples=6)
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 700), SEEDS)
+def test_products_of_bytes_are_exact(m: int, n: int, k: int, seed: int) -> None:
+    panels = Panels(32, 4, 16)
+    spec = over_panels(specs.matmul(int8), panels)
+    *operands, to = spec.arguments
+    arguments = (*operands, replace(to, dtype=int32))
+    spec = replace(spec, arguments=arguments, outputs=(Output(len(operands), spec.accumulator),))
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8) for shape in ((m, k), (k, n)))
+    out = torch.full((m, n), 99, dtype=torch.int32)
+    checked(drawn(spec, posed(spec, m, n, k, panels), seed), [a, packed(b, panels), out], seed)
+    assert torch.equal(out, a.int() @ b.int())
+
+
+def assert_close(found: torch.Tensor, exact: torch.Tensor, k: int) -> None:
+    """Within half a unit of bf16 and what sums in fp32 lose."""
+    bound = torch.finfo(torch.bfloat16).eps * exact.abs() + 16 * torch.finfo(torch.float32).eps * k
+    assert bool(((found.double() - exact).abs() <= bound).all())
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from((1, 2, 8, 16, 17, 64, 129, 1000, 30_000)),
+    st.sampled_from((1, 8, 17, 64, 65, 1000, 30_000)),
+    st.sampled_from((0, 1, 8, 64, 257, 1000, 16_384, 16_385, 1_000_000)),
+    st.sampled_from((bf16, int8)),
+    st.sampled_from((0, 16, 32)),
+    st.integers(1, 3),
+)
+def test_defaults_are_legal(m: int, n: int, k: int, dtype: DType, width: int, workers: int) -> None:
+    panels = Panels(width, 2 if dtype is bf16 else 4, 16) if width else None
+    spec = specs.matmul(dtype)
+    problem = replace(posed(spec, m, n, k, panels), workers=workers)
+    assert space(problem).violations(default_schedule(problem)) == ()
+
+
+def test_other_cpus_have_no_such_knob() -> None:
+    spec = specs.matmul(bf16)
+    assert "unit" not in default_schedule(contraction_problem(spec, 512, 512, 512, target=AVX512, native_bf16=True))
+    assert default_schedule(posed(spec, 512, 512, 512))["unit"] == "matrix"
+
+
+def test_other_cpus_refuse_the_code() -> None:
+    spec = specs.matmul(bf16)
+    module = drawn(spec, posed(spec, 64, 64, 64), 0)
+    with pytest.raises(CompileError, match="has no matrix unit"):
+        LLVMBackend().emit(module, AVX512, "source")
+
+
+def test_the_model_tells_the_unit_from_vectors() -> None:
+    rates = machine(None, AMX, 1)
+    assert rates.unit_flop_per_s["bf16"] > 4 * rates.flop_per_s["bf16"]
+    assert rates.unit_flop_per_s["int8"] == 2 * rates.unit_flop_per_s["bf16"]
+    assert not machine(None, AVX512, 1).unit_flop_per_s
+
+
+@needs_unit
+@pytest.mark.parametrize("constant", [False, True])
+def test_nan_and_infinities_come_through(constant: bool) -> None:
+    x, w = torch.ones(40, 70).bfloat16(), torch.ones(70, 40).bfloat16()
+    x[3, 69], w[5, 2], w[5, 3], w[6, 3] = float("nan"), float("inf"), float("inf"), float("-inf")
+    product = op.matmul(x, op.constant(w) if constant else w)
+    assert 'unit = "matrix"' in product.inspect("schedule")
+    torch.testing.assert_close(evaluated(product), x @ w, equal_nan=True)
+
+
+@needs_unit
+def test_denormals_count_as_zero_like_those_of_dot_products() -> None:
+    tiny = torch.full((32, 64), 1e-39).bfloat16()
+    assert not evaluated(op.matmul(tiny, torch.ones(64, 32).bfloat16())).any()
