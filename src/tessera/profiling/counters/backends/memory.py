@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tessera.profiling.counters.files import PolledFile, labelled, readable, why_unreadable
+from tessera.profiling.counters.files import PolledFile, labelled, why_unreadable
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 
 _MEMORY: Final = (Field("pss_bytes", "B", scale=1024), Field("swap_bytes", "B", scale=1024))
@@ -40,14 +40,22 @@ class MemoryBackend:
 
     def capabilities(self, subject: Subject) -> Mapping[str, Capability]:
         path = self.proc / str(subject.pid) / "smaps_rollup"
-        if readable(path):
+        if _openable(path):
             return {field.name: Capability(field.unit) for field in _MEMORY}
         why, remedy = why_unreadable(path), "run as the user of the process, or with CAP_SYS_PTRACE"
         return {field.name: Capability(field.unit, why, remedy) for field in _MEMORY}
 
     def open(self, subject: Subject) -> Sequence[Sampler]:
         folder = self.proc / str(subject.pid)
-        return [MemorySampler(folder)] if readable(folder / "smaps_rollup") else []
+        return [MemorySampler(folder)] if _openable(folder / "smaps_rollup") else []
+
+
+def _openable(path: Path) -> bool:
+    """Whether the file may be read, which the kernel decides when it is opened: reading it takes milliseconds."""
+    opened = PolledFile.try_open(path)
+    if opened is not None:
+        opened.close()
+    return opened is not None
 
 
 BACKEND = MemoryBackend()
