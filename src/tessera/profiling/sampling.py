@@ -30,6 +30,7 @@ SHORTEST_MS: Final = 1.0
 """Below it the readings themselves would take more than a tenth of a processor."""
 
 
+_ENDED: Final = "the sampling has ended"
 _IDLE_SHARE: Final = 200
 """How much longer than a spaced reading took the next one is away at least."""
 
@@ -159,7 +160,7 @@ class Sampling:
                 if series.ended is None:
                     if self._thread is not None and series.grows:
                         series.read(time.monotonic_ns())
-                    series.close("the sampling has ended")
+                    series.close(_ENDED)
         if self._stacks is not None:
             self._stacks.end()
 
@@ -171,11 +172,14 @@ class Sampling:
     @property
     def ended(self) -> dict[str, str]:
         """Samplers that failed while the sampling was on, by their first field, and why."""
-        return {
+        found = {
             series.fields[0].name: series.ended
             for series in self._series
-            if series.ended is not None and series.ended != "the sampling has ended"
+            if series.ended is not None and series.ended != _ENDED
         }
+        if self._stacks is not None and self._stacks.failure is not None:
+            found["stack"] = self._stacks.failure
+        return found
 
     def _run(self) -> None:
         interval = round(self.interval_ms * 1e6)

@@ -52,12 +52,14 @@ class StackSampling:
             self._process.kill()
             _, complaint = self._process.communicate()
         if not self._path.exists():
-            self.failure = complaint.decode(errors="replace").strip().splitlines()[-1:][0] if complaint else "no stacks"
+            said = complaint.decode(errors="replace").strip().splitlines()
+            self.failure = f"py-spy: {said[-1]}" if said else "py-spy wrote no stacks"
         self._process = None
 
     def take(self, zero_ns: int) -> polars.DataFrame:
         """Slices of time with one stack each, as rows of kind "sample" named "stack"; the value is seconds. Empty until
-        the recording has ended, and after the first call.
+        the recording has ended, and after the first call. Instants are early by the time that py-spy takes to start,
+        about a tenth of a second.
         """
         from tessera.profiling.table import frame
 
