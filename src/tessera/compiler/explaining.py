@@ -45,13 +45,13 @@ class Explainer:
 
 def explain_structure(asked: Structure) -> PlanExplanation:
     """What a structure runs under the numerics policy in force. Tunes and runs nothing."""
-    structure = pipeline.as_planned(asked).structure
-    compiler = pipeline.compiler_of(structure.device)
-    with looked_at(compiler):
+    compiler = pipeline.compiler_of(asked.device)
+    with pipeline.lock, looked_at(compiler):
+        structure = pipeline.as_planned(asked).structure
         steps = steps_of(pipeline.program_of(structure), structure, compiler)
         kernels = tuple(_explained(launch, compiler) for launch in steps)
-        between = through_memory(structure)
-    return PlanExplanation(structure.device or CPU, kernels, tuple(map(str, rewrites_of(asked))), tuple(between))
+        between, rewrites = through_memory(structure), rewrites_of(asked)
+    return PlanExplanation(asked.device or CPU, kernels, tuple(map(str, rewrites)), tuple(between))
 
 
 def _explained(launch: AnyLaunch, compiler: AnyCompiler) -> KernelExplanation:

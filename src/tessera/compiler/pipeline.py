@@ -37,7 +37,8 @@ from tessera.runtime.plan import BoundPlan
 from tessera.scheduling.families import Problem
 from tessera.scheduling.schedule import Schedule
 
-_lock = forks.recursive_lock()
+lock = forks.recursive_lock()
+"""Held while programs are made and plans bound."""
 _bound: OrderedDict[tuple[Structure, Policy], tuple[Plan, list[Choice]]] = OrderedDict()
 """By structure and numerics policy, longest bound first: the plan, and the choices that it launches."""
 
@@ -165,7 +166,7 @@ def usual_plan(structure: Structure) -> Plan:
     The cache is bounded: the plan that was bound longest ago goes first.
     """
     policy = current_policy()
-    with _lock:
+    with lock:
         known = _bound.get((structure, policy))
         if known is None:
             first_call = autotune.enabled and autotune.warmup is None
@@ -184,7 +185,7 @@ def usual_plan(structure: Structure) -> Plan:
 
 def _forget(structure: Structure, policy: Policy, plan: Plan) -> None:
     """Has a structure bound anew at its next evaluation, if this is still its plan."""
-    with _lock:
+    with lock:
         known = _bound.get((structure, policy))
         if known is not None and known[0] is plan:
             del _bound[structure, policy]
@@ -194,14 +195,14 @@ def _forget(structure: Structure, policy: Policy, plan: Plan) -> None:
 
 def launched(structure: Structure) -> list[Choice]:
     """What the plan of a structure launches, in order; nothing without a plan."""
-    with _lock:
+    with lock:
         known = _bound.get((structure, current_policy()))
         return [] if known is None else list(known[1])
 
 
 def forget_plans() -> None:
     """Empties the plan cache: schedules are chosen anew from the next evaluation on."""
-    with _lock:
+    with lock:
         for structure, _ in _bound:
             structure.plan = None
         _bound.clear()
@@ -219,7 +220,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 def _expressions(numbers: Iterable[int]) -> dict[int, Callable[[], dict[str, Any]]]:
     """What plans of the cache compute, by their numbers: for profiles, which know no structures."""
-    with _lock:
+    with lock:
         plans = {key: running(known) for key, (known, _) in _bound.items()}
     keys = {known.number: key for key, known in plans.items() if isinstance(known, BoundPlan)}
     return {number: partial(_expression, *keys[number]) for number in numbers if number in keys}

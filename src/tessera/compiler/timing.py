@@ -10,7 +10,6 @@ from functools import cache
 
 import numpy
 
-from tessera import forks
 from tessera.backend.calling import call
 from tessera.backend.tile_times import HEADER_WORDS
 from tessera.compiler import pipeline
@@ -51,14 +50,13 @@ class Timing:
         self.rewritten: list[Firing] = []
         """The rewrites that put other operators in the place of those that were written, before there were kernels."""
         self._plans: dict[tuple[Structure, Policy], BoundPlan] = {}
-        self._lock = forks.lock()
 
     def plan(self, structure: Structure) -> Plan:
         """The timed plan of a structure under the numerics policy in force, bound if need be; the usual one of GPUs."""
         if structure.device not in (None, CPU):
             return pipeline.usual_plan(structure)
         key = structure, current_policy()
-        with self._lock:
+        with pipeline.lock:
             plan = self._plans.get(key)
             if plan is None:
                 plan = self._plans[key] = self._bind(structure)

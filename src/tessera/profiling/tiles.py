@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -10,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
+from tessera import forks
 from tessera.backend import tile_times
 from tessera.backend.tile_times import CAPACITY, COUNT, HEADER_WORDS, LONGEST, SHORTEST, TOTAL
 
@@ -78,12 +78,14 @@ class TileTimes:
 
 def collecting(run: Callable[[int], None], steps: Sequence[TileTimes]) -> Callable[[int], None]:
     """What runs a frame of a plan, and then collects from its timed steps. Calls take turns: they share the memory."""
-    turn = threading.Lock()
+    turn = forks.lock()
 
     def timed(frame: int) -> None:
         with turn:
-            run(frame)
-            for each in steps:
-                each.collect()
+            try:
+                run(frame)
+            finally:  # a call of a library may have failed: what ran is no part of the next call
+                for each in steps:
+                    each.collect()
 
     return timed

@@ -22,8 +22,8 @@ from tessera.errors import ArgumentError
 from tessera.lazy.policy import is_fast
 from tessera.profiling.labels import kernel_label, operator_name
 from tessera.profiling.schema import Record
-from tessera.profiling.tile_profile import ALONE, NO_TILES, NOT_TIMED, TileProfile, TileRow, rows_of
-from tessera.profiling.tiles import HELD, ClockCost, TileTimes
+from tessera.profiling.tile_profile import ALONE, LOST_RECORDS, NO_TILES, NOT_TIMED, TileProfile, TileRow, rows_of
+from tessera.profiling.tiles import HELD, ClockCost, TileTimes, collecting
 from tessera.scheduling.schedule import Schedule
 
 PINNED = (48, 64, 32)
@@ -390,6 +390,38 @@ def test_labels_are_the_specifications() -> None:
     assert kernel_label(("add", "mul", "exp", "sum", "sub"), "") == "FusedOp[Add+Mul+Exp+2 more]"
     assert kernel_label(("topk",), "") == "Topk"
     assert operator_name("all_reduce") == "AllReduce"
+
+
+def test_records_that_were_dropped_leave_no_occupancy() -> None:
+    times = TileTimes(workers=1)
+    tile = (ctypes.c_int64 * WORKER_WORDS).from_address(times.address)
+    for _ in range(2):
+        tile[COUNT], tile[TOTAL], tile[SHORTEST], tile[LONGEST], tile[HEADER_WORDS] = 1, 900, 900, 900, 900
+        times.collect()
+    kernel = Record("kernel", "exp_0", 0, 0.0, 1.0, operator="exp", plan_id=7, schedule="tile=(1,64)")
+    (whole,) = rows_of([kernel, kernel], {7: [times]}, ClockCost(8, 17), 1.0)
+    assert (whole.calls, whole.tiles, whole.latency_us) == (2, 1, 0.9)
+    assert whole.occupancy_pct == pytest.approx(90)
+    (part,) = rows_of([kernel], {7: [times]}, ClockCost(8, 17), 1.0)
+    assert part.occupancy_pct is None
+    assert part.unavailable["occupancy_pct"] == LOST_RECORDS
+    assert part.tiles == 1
+
+
+def test_a_call_that_fails_is_no_part_of_the_next() -> None:
+    times = TileTimes(workers=1)
+    tile = (ctypes.c_int64 * WORKER_WORDS).from_address(times.address)
+
+    def failing(frame: int) -> None:
+        tile[COUNT], tile[TOTAL], tile[SHORTEST], tile[LONGEST] = 1, 5, 5, 5
+        if frame:
+            raise OSError("of a library")
+
+    run = collecting(failing, [times])
+    with pytest.raises(OSError, match="of a library"):
+        run(1)
+    run(0)
+    assert (times.calls, times.count, times.total) == (2, 2, 10)
 
 
 def test_single_durations_are_kept_within_bounds_and_all_are_summed() -> None:
