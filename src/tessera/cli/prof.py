@@ -87,7 +87,7 @@ def record(
     stacks: Annotated[bool, typer.Option("--stacks", help="Python stacks, through py-spy.")] = False,
     export: Annotated[
         list[Path] | None,
-        typer.Option(help="Where to write all events; the ending is the format: .json, .json.gz or .parquet."),
+        typer.Option(help="Where to write all events: .json or .json.gz for Perfetto, .parquet, .csv as rocprofv3's."),
     ] = None,
     summary: Annotated[Path | None, typer.Option(help="Where to write one line of CSV per operator.")] = None,
 ) -> None:

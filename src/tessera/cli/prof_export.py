@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
 from tessera.backend.llvm import ceilings
-from tessera.errors import ArgumentError
+from tessera.errors import ArgumentError, ProfileError
 from tessera.files import host_name
-from tessera.profiling import chrome, parquet, report, summary
+from tessera.profiling import chrome, delivery, parquet, report, rocprof_csv, summary
 from tessera.profiling.aggregate import OperatorRow, by_operator_in
 from tessera.profiling.table import Trace
 from tessera.target import detect
@@ -20,6 +21,7 @@ FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
     ".json": chrome.write,
     ".json.gz": chrome.write,
     ".parquet": parquet.write,
+    ".csv": rocprof_csv.write,
 }
 
 
@@ -31,14 +33,26 @@ def format_of(path: Path) -> str:
     return found
 
 
-def write(trace: Trace, path: Path) -> Path:
-    """Writes all events. Raises ArgumentError for an unknown ending, ProfileError where it cannot be written."""
-    return FORMATS[format_of(path)](trace, path)
+def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> list[Path]:
+    """Writes all events to each of `exports`, and one line of CSV per operator to `summary_path`; the files.
 
-
-def write_summary(trace: Trace, path: Path) -> Path:
-    """Writes one line of CSV per operator. Raises ProfileError where it cannot be written."""
-    return summary.write(operator_rows(trace), path)
+    Where one cannot be written the others are, and all events are kept in the cache folder; ProfileError says where.
+    """
+    writers = [(path, partial(FORMATS[format_of(path)], trace)) for path in exports]
+    if summary_path is not None:
+        writers.append((summary_path, partial(summary.write, operator_rows(trace))))
+    failures = []
+    for path, writer in writers:
+        try:
+            writer(path)
+        except ProfileError as failure:
+            failures.append(failure)
+    if failures:
+        told = "; ".join(failure.message for failure in failures)
+        raise ProfileError(
+            f"{told}. {delivery.kept(lambda: trace)}", hints=["tessera-prof report FILE reads it"]
+        ) from failures[0]
+    return [path for path, _ in writers]
 
 
 def operator_rows(trace: Trace) -> list[OperatorRow]:

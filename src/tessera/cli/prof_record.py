@@ -35,6 +35,7 @@ _NOT_FOUND: Final = 127
 _SIGNALLED: Final = 128
 
 ACTIVITIES: Final = {"gpu": ("gpu",), "mem": ("memcpy",), "tc": ("gpu",), "collectives": ("collective",)}
+_ALL: Final = ("cpu", "gpu", "memcpy", "collective")
 COUNTERS: Final = {"gpu": ("gpu", "power"), "mem": ("memory",), "tc": ("gpu",), "collectives": ()}
 COLUMNS: Final = {
     "gpu": ("sm_occupancy", "inst_issue_eff_pct", "warp_divergence_pct", "power_w", "temp_c"),
@@ -69,13 +70,11 @@ class Order:
 
     def wishes(self) -> Wishes:
         """The same as the profiler takes it."""
-        from tessera.profiling.options import ACTIVITIES as ALL
-
         chosen = self.domains
         return Wishes(
             activities=tuple(dict.fromkeys(("cpu", *(each for name in chosen for each in ACTIVITIES[name]))))
             if chosen
-            else tuple(ALL),
+            else _ALL,
             counters=tuple(dict.fromkeys(("cpu", *(each for name in chosen for each in COUNTERS[name]))))
             if chosen
             else None,
@@ -210,6 +209,8 @@ def _passing_on(program: subprocess.Popen[bytes]) -> Iterator[None]:
 def _finish(observation: Observation, order: Order, seconds: float) -> int:
     """Writes the files, and says what is in them; the exit status."""
     trace = observation.trace()
+    for reason in observation.lost:
+        say(f"{reason}; what it recorded until then is kept")
     counts = dict(trace.events.group_by("kind").len().collect().iter_rows())
     if not counts:
         say("nothing was recorded: the process ran no Tessera plan, and samples were not to be had")
@@ -219,23 +220,21 @@ def _finish(observation: Observation, order: Order, seconds: float) -> int:
     for reason, count in trace.metadata.get("dropped_reasons", {}).items():
         if count:
             say(f"{count:,} kernels are not among them: {reason}")
-    for path in order.exports:
-        prof_export.write(trace, path)
+    for path in prof_export.write(trace, order.exports, order.summary):
         say(f"wrote {path}")
-    if order.summary is not None:
-        prof_export.write_summary(trace, order.summary)
-        say(f"wrote {order.summary}")
     if not order.exports and order.summary is None:
         prof_export.print_report(trace, Console(stderr=True))
-    for name, why in _missing(trace, order.domains):
-        say(f"{name} is not measured: {why}")
+    for why, names in _missing(trace, order.domains).items():
+        say(f"not measured: {', '.join(names)}: {why}")
     return 0
 
 
-def _missing(trace: Trace, domains: Sequence[str]) -> list[tuple[str, str]]:
-    """Columns that were asked for and are null, each with the reason."""
+def _missing(trace: Trace, domains: Sequence[str]) -> dict[str, list[str]]:
+    """Columns that were asked for and are null, by the reason."""
     asked = [name for domain in domains for name in COLUMNS[domain]]
-    if not asked:
-        return []
-    nulls = trace.events.select(polars.col(asked).is_null().all()).collect().row(0, named=True)
-    return [(name, trace.capability.get(name, "nothing that ran has it")) for name in asked if nulls[name]]
+    found: dict[str, list[str]] = {}
+    if asked:
+        nulls = trace.events.select(polars.col(asked).is_null().all()).collect().row(0, named=True)
+        for name in (name for name in asked if nulls[name]):
+            found.setdefault(trace.capability.get(name, "nothing that ran has it"), []).append(name)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from tessera.errors import ProfileError
 if TYPE_CHECKING:
     from tessera.profiling.options import Exporter
     from tessera.profiling.sessions import Session
+    from tessera.profiling.table import Trace
 
 
 def deliver(session: Session, error: BaseException | None) -> None:
@@ -32,7 +34,7 @@ def deliver(session: Session, error: BaseException | None) -> None:
     if not failures:
         return
     what = "; ".join(getattr(failure, "message", str(failure)) for failure in failures)
-    text = f"{what}. {_kept(session)}"
+    text = f"{what}. {kept(session.trace)}"
     if error is not None:
         error.add_note(f"tessera: {text}")
     else:
@@ -54,14 +56,14 @@ def file_name() -> str:
     return f"{files.host_name()}_{os.getpid()}.{time.time_ns() // 1_000_000}"
 
 
-def _kept(session: Session) -> str:
-    """Keeps the records in the cache folder, and says where."""
+def kept(trace: Callable[[], Trace]) -> str:
+    """Keeps a trace in the cache folder, and says where, or why not."""
     from tessera.profiling.parquet import write
 
     path = settings.current().profiles_dir / f"{file_name()}.parquet"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(session.trace(), path)
+        write(trace(), path)
     except (ProfileError, OSError) as error:
         return f"The records could not be kept in {path} either ({error}); they are in the session as long as it lives"
     return f"All records are kept in {path}"

@@ -72,13 +72,16 @@ class Taker:
         for name in _COUNTS:
             now = getattr(session, name)
             rest[name], self._counted[name] = now - self._counted[name], now
-        unmeasured = dict(session.unmeasured)
-        rest["unmeasured"] = {name: count - self._unmeasured.get(name, 0) for name, count in unmeasured.items()}
-        self._unmeasured = unmeasured
+        before, self._unmeasured = self._unmeasured, dict(session.unmeasured)
+        # Fewer than before where a GPU has told its times meanwhile.
+        rest["unmeasured"] = {
+            name: self._unmeasured.get(name, 0) - before.get(name, 0) for name in before | self._unmeasured
+        }
         rest["plans"] = self._plans({int(number) for number in numpy.unique(rows[:, _PLAN])})
         rest["threads"], rest["services"] = dict(session.thread_names), tracks.known()
         rest["start_ns"], rest["end_ns"] = session.start_ns, session.end_ns or time.monotonic_ns()
         rest["start_unix_ns"], rest["pid"] = session.start_unix_ns, session.pid
+        rest["capability"] = session.capability
         rest["clock"] = session.clock_offset_ns, session.clock_uncertainty_ns  # known when the session has ended
         return Increment(rows, rest)
 
@@ -116,6 +119,7 @@ def session_of(
         first = increments[0].rest
         made.start_ns, made.end_ns = first["start_ns"], increments[-1].rest["end_ns"]
         made.start_unix_ns, made.pid = first["start_unix_ns"], first["pid"]
+        made.capability = dict(increments[-1].rest["capability"])
         made.clock_offset_ns, made.clock_uncertainty_ns = increments[-1].rest["clock"]
     services: dict[int, list[Service]] = {}
     for each in increments:
@@ -125,6 +129,8 @@ def session_of(
         made.unfinished += rest["unfinished"]
         for device, count in rest["unmeasured"].items():
             made.unmeasured[device] = made.unmeasured.get(device, 0) + count
+            if not made.unmeasured[device]:
+                del made.unmeasured[device]
         made.regions += [RegionEvent(*event) for event in rest["regions"]]
         made.marks += [tuple(event) for event in rest["marks"]]
         made.counters += [tuple(event) for event in rest["counters"]]

@@ -35,13 +35,15 @@ class Wishes:
 
 
 class Observation:
-    """What was observed so far. Thread-safe: processes join while another thread reads."""
+    """What was observed so far. Processes may join while another thread reads."""
 
     def __init__(self, wishes: Wishes) -> None:
         self.wishes = wishes
         self.attachments: list[Attachment] = []
         self.sampling: Sampling | None = None
         self.sampled_pid: int | None = None
+        self.lost: list[str] = []
+        """Why sessions ended before they were stopped, though their processes did not end."""
         self._ended = False
         self._lock = threading.Lock()
 
@@ -75,9 +77,14 @@ class Observation:
             raise ProfileError(f"process {pid} has just ended") from None
 
     def read(self) -> None:
-        """Fetches what the processes recorded since the last call."""
+        """Fetches what the processes recorded since the last call. One that does not answer any more is let go; what
+        it told before is kept, and `lost` says why.
+        """
         for each in self._known():
-            each.read()
+            try:
+                each.read()
+            except AttachError as error:
+                self._let_go(each, error)
 
     def end(self) -> None:
         """Ends all sessions and the sampling, and fetches the rest. Processes that do not answer any more keep it."""
@@ -86,10 +93,15 @@ class Observation:
         for each in self._known():
             try:
                 each.stop()
-            except AttachError:
-                each.close()
+            except AttachError as error:
+                self._let_go(each, error)
         if self.sampling is not None:
             self.sampling.end()
+
+    def _let_go(self, attachment: Attachment, error: AttachError) -> None:
+        attachment.ended = True
+        attachment.close()
+        self.lost.append(error.message)
 
     def _known(self) -> list[Attachment]:
         with self._lock:
