@@ -1,5 +1,6 @@
-"""``python -m bench.analyses_probe make EVENTS FILE`` writes a trace; ``run FILE`` reads it with every analysis and
-prints seconds and peak memory as JSON. Each runs in a process of its own, so that the peak is that of the analyses.
+"""``python -m bench.analyses_probe make EVENTS FILE`` writes a trace, Parquet, or Chrome JSON where the name ends in
+.json; ``run FILE`` reads it, runs every analysis, and prints seconds and peak memory as JSON. Each runs in a process of
+its own, so that the peak is that of the analyses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PACE_NS = 10_000
 
 def make(events: int, path: Path) -> None:
     """Writes a trace of kernels of 40 operators, one event in 100 a collective, one a copy, one a sample of power."""
-    from tessera.profiling import parquet
+    from tessera.profiling import chrome, parquet
     from tessera.profiling.schema import CAPABILITIES
     from tessera.profiling.table import Trace, frame
 
@@ -62,29 +63,32 @@ def make(events: int, path: Path) -> None:
         read = parquet.read(once).events
         step = piece * PACE_NS + PACE_NS
         parts = [read.with_columns(polars.col("start_ns") + step * index) for index in range(-(-events // piece))]
-        parquet.write(Trace(polars.concat(parts).head(events), metadata, capability), path)
+        write = chrome.write if path.suffix == ".json" else parquet.write
+        write(Trace(polars.concat(parts).head(events), metadata, capability), path)
 
 
 def run(path: Path) -> dict[str, float]:
     """Reads the trace with every analysis, each printed. Seconds count from the open file to the last table; megabytes
     are of 10^6 bytes, `import_mb` before the trace was touched.
     """
-    from tessera import analyze
+    from tessera import analyze, profile
     from tessera.target import gpu
 
     target = gpu("sm90")
     polars.DataFrame({"a": [1]}).lazy().group_by("a").len().collect(engine="streaming")  # its threads
     answer = {"import_mb": _peak_mb()}
     begin = time.perf_counter()
+    trace = profile.read(path)
+    answer["read"] = time.perf_counter() - begin
     analyses: dict[str, Callable[[], object]] = {
-        "roofline": lambda: analyze.roofline(path, target=target),
-        "stalls": lambda: analyze.stalls(path),
-        "divergence": lambda: analyze.divergence(path),
-        "collectives": lambda: analyze.collectives(path),
-        "memory": lambda: analyze.memory(path),
-        "power": lambda: analyze.power(path),
-        "advise": lambda: analyze.advise(path, target=target),
-        "compare": lambda: analyze.compare(path, path),
+        "roofline": lambda: analyze.roofline(trace, target=target),
+        "stalls": lambda: analyze.stalls(trace),
+        "divergence": lambda: analyze.divergence(trace),
+        "collectives": lambda: analyze.collectives(trace),
+        "memory": lambda: analyze.memory(trace),
+        "power": lambda: analyze.power(trace),
+        "advise": lambda: analyze.advise(trace, target=target),
+        "compare": lambda: analyze.compare(trace, trace),
     }
     for name, analysis in analyses.items():
         start = time.perf_counter()

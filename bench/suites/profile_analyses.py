@@ -1,4 +1,4 @@
-"""What reading a trace costs: every analysis of a million events and of twenty million, from Parquet."""
+"""Reading a trace: every analysis of a million events from Parquet and from JSON, and of twenty million."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.environments import environment
@@ -31,31 +32,42 @@ def probe(threads: int, *arguments: str) -> str:
     return done.stdout
 
 
-def figures(
-    events: int, threads: int, repeats: int, folder: Path, limits: tuple[float | None, float]
-) -> Iterator[Figure]:
-    """Seconds and megabytes (medians of processes) for one size, and the seconds of each analysis. `limits` are those
-    of seconds and megabytes.
-    """
-    path = folder / f"{events}.parquet"
-    probe(threads, "make", str(events), str(path))
+@dataclass(frozen=True)
+class Size:
+    """A trace to be read, the format by its ending, and the most seconds and megabytes that may take."""
+
+    events: int
+    ending: str
+    seconds: float | None
+    megabytes: float
+
+    def __str__(self) -> str:
+        return f"{self.events:,} events, {'JSON' if self.ending == 'json' else 'Parquet'}"
+
+
+SIZES = (Size(MILLION, "parquet", 1.5, 400.0), Size(MILLION, "json", 6.0, 1000.0), Size(LARGE, "parquet", None, 1000.0))
+QUICK = (Size(MILLION // 10, "parquet", None, 400.0),)
+
+
+def figures(size: Size, threads: int, repeats: int, folder: Path) -> Iterator[Figure]:
+    """Seconds and megabytes (medians of processes) for one size, and the seconds of reading and of each analysis."""
+    path = folder / f"{size.events}.{size.ending}"
+    probe(threads, "make", str(size.events), str(path))
     answers = [json.loads(probe(threads, "run", str(path))) for _ in range(repeats)]
     medians = {name: statistics.median(answer[name] for answer in answers) for name in answers[0]}
-    what = f"{events:,} events"
-    note = f"{path.stat().st_size / events:.1f} B an event; of the peak, {medians['import_mb']:.0f} MB are imports"
-    yield Figure(f"{what}: load and all analyses", "tessera", threads, "s", medians["seconds"], limits[0])
-    yield Figure(f"{what}: peak memory", "tessera", threads, "MB", medians["peak_mb"], limits[1], note=note)
+    note = f"{path.stat().st_size / size.events:.1f} B an event; of the peak, {medians['import_mb']:.0f} MB are imports"
+    yield Figure(f"{size}: load and all analyses", "tessera", threads, "s", medians["seconds"], size.seconds)
+    yield Figure(f"{size}: peak memory", "tessera", threads, "MB", medians["peak_mb"], size.megabytes, note=note)
     for name in medians.keys() - {"seconds", "peak_mb", "import_mb"}:
-        yield Figure(f"{what}: {name}", "tessera", threads, "s", medians[name])
+        yield Figure(f"{size}: {name}", "tessera", threads, "s", medians[name])
 
 
 def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
     """Runs the suite with the pool's thread count."""
     result = SuiteResult(NAME, pool.threads)
-    sizes = [(MILLION // 10, None, 400.0)] if quick else [(MILLION, 1.5, 400.0), (LARGE, None, 1000.0)]
     with tempfile.TemporaryDirectory(prefix="tessera-bench-") as folder:
-        for events, seconds, megabytes in sizes:
-            progress(f"{NAME}, {pool.threads} threads: {events:,} events")
-            repeats = 1 if quick or events == LARGE else REPEATS
-            result.figures += figures(events, pool.threads, repeats, Path(folder), (seconds, megabytes))
+        for size in QUICK if quick else SIZES:
+            progress(f"{NAME}, {pool.threads} threads: {size}")
+            repeats = 1 if quick or size.events == LARGE else REPEATS
+            result.figures += figures(size, pool.threads, repeats, Path(folder))
     return result

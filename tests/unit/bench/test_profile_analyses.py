@@ -31,9 +31,10 @@ def test_every_analysis_is_timed(tmp_path: Path) -> None:
 
 
 def test_figures_hold_the_limits_and_what_the_imports_take(tmp_path: Path) -> None:
-    figures = {each.name: each for each in profile_analyses.figures(500, 1, 1, tmp_path, (1.5, 400.0))}
-    assert figures["500 events: load and all analyses"].limit == 1.5
-    memory = figures["500 events: peak memory"]
+    size = profile_analyses.Size(500, "json", 1.5, 400.0)
+    figures = {each.name: each for each in profile_analyses.figures(size, 1, 1, tmp_path)}
+    assert figures["500 events, JSON: load and all analyses"].limit == 1.5
+    memory = figures["500 events, JSON: peak memory"]
     assert memory.met is not None
     assert "MB are imports" in memory.note
-    assert len(figures) == 10
+    assert len(figures) == 11
