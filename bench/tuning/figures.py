@@ -49,7 +49,7 @@ def space_figures(tables: Sequence[Table], threads: int) -> list[Figure]:
 
     known = [table.known_s / table.best_s for table in tables if table.known_s is not None]
     found = [
-        figure("tables, each an operator and a shape", len(tables), least=LEAST_TABLES),
+        figure(f"tables, each an operator and a shape, recorded on {_cpus(tables)}", len(tables), least=LEAST_TABLES),
         figure("of these recorded on a busy machine", sum(table.busy_share > BUSY for table in tables), limit=0),
         figure("of these a sample of their space", sum(not table.exhaustive for table in tables)),
         figure("time of the best known before / best of the space, the least", min(known), least=LEAST_BEST)
@@ -65,6 +65,11 @@ def space_figures(tables: Sequence[Table], threads: int) -> list[Figure]:
         name = f"{operator}: median schedule's share of the best, the highest"
         found.append(figure(name, highest, limit=MOST_MEDIAN, reason=reason))
     return found
+
+
+def _cpus(tables: Sequence[Table]) -> str:
+    """The machines that recorded tables, which are replayed here."""
+    return ", ".join(sorted({table.about.cpu for table in tables}))
 
 
 def choice_figures(model: str, cases: Sequence[Case], threads: int) -> list[Figure]:

@@ -275,7 +275,7 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
     """
     wide = problem.target.vector_registers >= 32
     if problem.m <= 1:
-        rows, vectors, tile, unroll = 1, 4, (48, 4096, 8), 1
+        rows, vectors, tile, unroll = 1, 2, (48, 4096, 8), 1
     elif problem.pairs:
         rows, vectors, tile, unroll = 12, 2, (48, 4096, 256), 4
     elif problem.m <= 12:

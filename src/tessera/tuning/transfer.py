@@ -37,6 +37,10 @@ CAUTION: Final = 0.5
 """Standard deviations that are added to what is expected of a schedule: of two alike the better known one is taken."""
 
 
+CONVINCING: Final = 0.05
+"""The gain over the default that has to be expected of another schedule."""
+
+
 class Known(NamedTuple):
     """A schedule that ran: measured and, where known, predicted seconds per call."""
 
@@ -88,7 +92,11 @@ def schedule_for(problem: TuningProblem, neighbours: Sequence[Neighbour]) -> Tra
     if not learnt:
         return Transferred(offered[0], None, f"the winner of {source}")
     seconds, caution = _corrected(problem, offered, learnt)
-    best = int(np.argmin(seconds * caution))
+    careful = seconds * caution
+    best = int(np.argmin(careful))
+    default = offered.index(problem.space.default) if problem.space.default in offered else best
+    if careful[default] <= careful[best] * (1 + CONVINCING):
+        best = default
     return Transferred(offered[best], float(seconds[best]), f"from the model and {source}")
 
 

@@ -105,7 +105,7 @@ def test_the_suite_reads_the_tables_of_its_threads(tmp_path: Path, monkeypatch: 
     told: list[str] = []
     with Pool(1) as pool:
         found = values(suite.run(pool, told.append).figures)
-    assert found["tables, each an operator and a shape"] == 2
+    assert found["tables, each an operator and a shape, recorded on a CPU"] == 2
     assert found["attention: legal schedules, the fewest"] is None
     assert told
     assert any("two cold tunings of 16 trials agree, 2 tables" in name for name in found)

@@ -23,7 +23,7 @@ from tessera.tuning.models.features import Feature, Matrix, features_of, matrix
 LEAST_TRIALS: Final = 60
 LEAST_SHAPES: Final = 3
 """With fewer trials, or trials of fewer shapes, there is nothing to learn that the next shape could rely on."""
-LARGEST: Final = 1.5
+LARGEST: Final = 0.7
 """The largest correction, of a logarithm of time: what is far from all that was measured is not believed further."""
 PENALTIES: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """Of ridge regression, in units of a sample of every feature's variance."""
