@@ -12,6 +12,7 @@ from bench.suites import (
     gemm,
     jobs,
     overhead,
+    profile,
     profile_analyses,
     profile_attach,
     rowwise,
@@ -37,6 +38,7 @@ SUITES: dict[str, Suite] = {
     "tune-peers": live.run,
     "tune-spaces": spaces.run,
     "tune-example": example.run,
+    profile.NAME: profile.run,
     profile_analyses.NAME: profile_analyses.run,
     profile_attach.NAME: profile_attach.run,
 }

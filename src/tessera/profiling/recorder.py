@@ -57,8 +57,10 @@ class Ring:
             raise ValueError(f"the capacity of a ring is a power of two, not {capacity}")
         self.capacity = capacity
         size = _WORD * (RING_HEADER_WORDS + RECORD_WORDS * capacity)
-        # Private, or a child after fork would write into its parent's ring.
-        self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        # Private, or a child after fork would write into its parent's ring. Populated, or the first records would each
+        # pay their part of a page fault.
+        populated = getattr(mmap, "MAP_POPULATE", 0)
+        self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | populated)
         self._words = numpy.frombuffer(self._memory, dtype=numpy.int64)
         self._words[1] = capacity
         self._records = self._words[RING_HEADER_WORDS:].reshape(capacity, RECORD_WORDS)
