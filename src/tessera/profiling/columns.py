@@ -166,9 +166,9 @@ def kernels(
             "start_ns": start - zero_ns,
             "dur_ns": rows[:, _PLACE["end"]] - start,
             "thread_id": thread,
-            "plan_id": plan,
-            "step_id": step,
-            "workers": rows[:, _PLACE["workers"]],
+            "plan_id": plan.astype(numpy.int32),
+            "step_id": step.astype(numpy.int32),
+            "workers": rows[:, _PLACE["workers"]].astype(numpy.int32),
             **surroundings.columns(thread, began),
             **({"device": labels(_devices(int(device.max())), device)} if device.any() else {}),
         }

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _START: Final = RECORD_FIELDS.index("start")
 _PLAN: Final = RECORD_FIELDS.index("plan")
 _THREAD: Final = RECORD_FIELDS.index("thread")
+_DEVICE: Final = RECORD_FIELDS.index("device")
 
 
 class Recording:
@@ -97,7 +98,8 @@ class Recording:
         if self._totals is not None:
             self._totals.add(rows)
             return
-        self._batches.append(rows)
+        # Word 0 has served its purpose in records of CPUs: 56 bytes are kept of each.
+        self._batches.append(rows if rows[:, _DEVICE].any() else rows[:, 1:].copy())
         self._name_threads(set(numpy.unique(rows[:, _THREAD]).tolist()))
 
     def take_device(self, measured: Sequence[Measured]) -> None:
@@ -156,7 +158,13 @@ class Recording:
         return totals
 
     def _rows(self) -> NDArray[numpy.int64]:
-        rows: NDArray[numpy.int64] = numpy.concatenate([numpy.empty((0, RECORD_WORDS), numpy.int64), *self._batches])
+        batches = list(self._batches)
+        rows = numpy.empty((sum(map(len, batches)), RECORD_WORDS), numpy.int64)
+        end = 0
+        for batch in batches:
+            begin, end = end, end + len(batch)
+            rows[begin:end, -batch.shape[1] :] = batch
+            rows[begin:end, : -batch.shape[1]] = 0
         return rows
 
     def take_rows(self) -> NDArray[numpy.int64]:
@@ -234,7 +242,7 @@ class Recording:
     def _ran(self) -> set[int]:
         """The plans that ran."""
         summed = {total.plan for total in self._totals.values()} if self._totals is not None else set()
-        return summed.union(*[numpy.unique(batch[:, _PLAN]).tolist() for batch in self._batches])
+        return summed.union(*[numpy.unique(batch[:, _PLAN - RECORD_WORDS]).tolist() for batch in self._batches])
 
 
 def rank() -> int:
