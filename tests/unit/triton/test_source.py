@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import target
+from tessera.backend.modules import find_kernel
 from tessera.backend.triton import TritonBackend
 from tessera.dtypes import DType, bf16, bool_, fp8_e4m3, fp8_e5m2, fp16, fp32, fp64, int32, int64
 from tessera.errors import CompileError
@@ -250,6 +251,13 @@ def test_dots_are_large() -> None:
 def test_an_operation_without_a_printer_is_named() -> None:
     with pytest.raises(CompileError, match=r"Triton has nothing for math\.atan"):
         elementwise("f32", "math.atan %a : vector<128xf32>")
+
+
+def test_timed_builds_are_refused() -> None:
+    module = next(iter(KERNELS.values()))()
+    find_kernel(module).attributes["timed"] = UnitAttr()
+    with pytest.raises(CompileError, match="do not time their tiles"):
+        source(module)
 
 
 def test_a_kernel_is_one_grid() -> None:

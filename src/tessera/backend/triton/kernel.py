@@ -26,6 +26,8 @@ def generate(module: ModuleOp, target: Target) -> str:
     """The Triton source of a module's kernel. Raises CompileError for what Triton cannot express."""
     printer = Printer({**TILES, **ARITHMETIC, **CONTROL}, set())
     signature = signature_of(for_target(module, target), printer)
+    if signature.kernel.timed is not None:
+        raise CompileError("kernels of GPUs do not time their tiles")
     grid = _find_grid(signature.kernel)
     memory = Buffers(signature.kernel, signature.buffers, signature.descriptors)
     printer.handlers = {**printer.handlers, **memory.handlers()}
