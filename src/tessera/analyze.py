@@ -64,8 +64,9 @@ def roofline(
         target: a device with ceilings, instead of looking one up.
 
     Raises:
-        ArgumentError: the file is no trace, holds no kernel with a count of operations, or the device has no ceilings;
-            without `arch` and `target`, also for the trace of another machine or of a GPU.
+        ProfileError: the file is no trace.
+        ArgumentError: it holds no kernel with a count of operations, or the device has no ceilings; without `arch` and
+            `target`, also for the trace of another machine or of a GPU.
     """
     opened = open_trace(trace)
     if target is None:
@@ -80,7 +81,7 @@ def stalls(trace: Source, group_by: str = "kernel") -> Analysis:
     """Where kernels wait for memory: stalls, issue efficiency, traffic, by "kernel", "region", "stream", "thread",
     "device", "rank", "dtype" or "schedule"; counters are means weighted with time.
 
-    Raises ArgumentError (E_ARGUMENT) for another `group_by` and for a file that is no trace.
+    Raises ArgumentError (E_ARGUMENT) for another `group_by` and ProfileError (E_PROFILE) for a file that is no trace.
     """
     return _stalls.stalls(open_trace(trace), group_by)
 
@@ -88,7 +89,8 @@ def stalls(trace: Source, group_by: str = "kernel") -> Analysis:
 def divergence(trace: Source, threshold: float = 0.2) -> Analysis:
     """The kernels of whose branches at least `threshold` diverge: a fraction, 0.2 is 20 %.
 
-    Raises ArgumentError (E_ARGUMENT) for a threshold outside of 0 to 1 and for a file that is no trace.
+    Raises ArgumentError (E_ARGUMENT) for a threshold outside of 0 to 1 and ProfileError (E_PROFILE) for a file that
+    is no trace.
     """
     return _divergence.divergence(open_trace(trace), threshold)
 
@@ -97,7 +99,7 @@ def collectives(trace: Source, min_bytes: int = 0) -> Analysis:
     """Collectives of at least `min_bytes`: durations, bandwidth, the share of their time beside kernels of their rank,
     and, given the folder of all ranks, how far apart the ranks arrive.
 
-    Raises ArgumentError (E_ARGUMENT) for a negative size and for a file that is no trace.
+    Raises ArgumentError (E_ARGUMENT) for a negative size and ProfileError (E_PROFILE) for a file that is no trace.
     """
     return _collectives.collectives(open_trace(trace), min_bytes)
 
@@ -105,7 +107,7 @@ def collectives(trace: Source, min_bytes: int = 0) -> Analysis:
 def memory(trace: Source) -> Analysis:
     """Bytes: the achieved rate of each kernel, what memory moved where counters tell, and copies with their overlap.
 
-    Raises ArgumentError (E_ARGUMENT) for a file that is no trace.
+    Raises ProfileError (E_PROFILE) for a file that is no trace.
     """
     return _memory.memory(open_trace(trace))
 
@@ -113,16 +115,18 @@ def memory(trace: Source) -> Analysis:
 def power(trace: Source) -> Analysis:
     """Power by device: mean, peak, crest factor (peak over root mean square), energy, temperature, throttling.
 
-    Raises ArgumentError (E_ARGUMENT) for a file that is no trace.
+    Raises ProfileError (E_PROFILE) for a file that is no trace.
     """
     return _power.power(open_trace(trace))
 
 
 def compare(a: Source, b: Source, confidence: float = 0.95, min_change_pct: float = 1.0) -> Analysis:
-    """What got slower from trace `a` to trace `b`: by kernel and work, the ratio of the durations with an interval that
-    holds for all rows together, and a verdict ("slower", "faster", "within noise", "too few calls", "only in a").
+    """What got slower from trace `a` to trace `b`: by kernel (torch operator, collective, copy) and work, the ratio of
+    the durations with an interval that holds for all rows together, and a verdict ("slower", "faster", "within noise",
+    "too few calls", "only in a").
 
-    Raises ArgumentError (E_ARGUMENT) for a confidence outside of 0.5 to 1 and for a file that is no trace.
+    Raises ArgumentError (E_ARGUMENT) for a confidence outside of 0.5 to 1 and ProfileError (E_PROFILE) for a file
+    that is no trace.
     """
     return _compare.compare(open_trace(a), open_trace(b), confidence, min_change_pct)
 
@@ -132,7 +136,7 @@ def advise(trace: Source, arch: str | None = None, target: Target | None = None)
     What cannot be judged, since the trace lacks the figures, is noted with the reason.
 
     Kernels are held against the ceilings of `target`, of the GPU called `arch`, or of this machine where they have been
-    measured (`tessera quickstart`). Raises ArgumentError (E_ARGUMENT) for a file that is no trace.
+    measured (`tessera quickstart`). Raises ProfileError (E_PROFILE) for a file that is no trace.
     """
     opened = open_trace(trace)
     known = target or (_roofline.target_of(arch) if arch is not None else _roofline.known_target(opened))

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,12 +31,12 @@ def test_a_kernel_that_takes_a_tenth_longer_is_slower_and_another_within_noise()
     before = trace(*repeated("matmul", jittered(100, 200, 1)), *repeated("exp", jittered(50, 200, 2)))
     after = trace(*repeated("matmul", jittered(110, 200, 3)), *repeated("exp", jittered(50, 200, 4)))
     slower, same = analyze.compare(before, after)
-    assert (slower.kernel, slower.verdict) == ("matmul", "slower")
+    assert (slower.name, slower.verdict) == ("matmul", "slower")
     assert slower.low < 1.1 < slower.high
     assert slower.ratio == pytest.approx(1.1, rel=0.03)
     assert slower.p_value < 1e-6
     assert slower.lost_ms == pytest.approx(200 * 0.01, rel=0.2)
-    assert (same.kernel, same.verdict) == ("exp", "within noise")
+    assert (same.name, same.verdict) == ("exp", "within noise")
 
 
 def test_a_trace_against_itself_is_noise_throughout() -> None:
@@ -46,7 +47,7 @@ def test_a_trace_against_itself_is_noise_throughout() -> None:
 def test_kernels_of_one_trace_and_of_other_work_are_not_compared() -> None:
     before = trace(*repeated("matmul", [1.0] * 20, flops=1e6), *repeated("exp", [1.0] * 20))
     after = trace(*repeated("matmul", [9.0] * 20, flops=9e6), *repeated("exp", [1.0] * 20))
-    found = {(row.kernel, row.work): row.verdict for row in analyze.compare(before, after)}
+    found = {(row.name, row.work): row.verdict for row in analyze.compare(before, after)}
     assert found == {
         ("exp", ""): "within noise",
         ("matmul", "1e+06 FLOP"): "only in a",
@@ -67,6 +68,17 @@ def test_a_change_below_the_least_one_is_noise() -> None:
     assert row.verdict == "within noise"
     (row,) = analyze.compare(before, after, min_change_pct=0.1)
     assert row.verdict == "slower"
+
+
+def test_operators_of_torch_from_its_own_profiler_are_compared(tmp_path: Path) -> None:
+    path = tmp_path / "kineto.json"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorded:
+        for _ in range(20):
+            torch.exp(torch.ones(8))
+    recorded.export_chrome_trace(str(path))
+    (row,) = [row for row in analyze.compare(path, path) if row.name == "aten::exp"]
+    assert (row.calls_a, row.calls_b, row.ratio, row.verdict) == (20, 20, pytest.approx(1.0, rel=0.01), "within noise")
+    assert "no kernel with a duration" in str(analyze.stalls(path))
 
 
 @pytest.mark.parametrize("options", [{"confidence": 1.0}, {"confidence": 0.2}, {"min_change_pct": -1.0}])

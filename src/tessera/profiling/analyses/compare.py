@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HEADINGS: Final = {
-    "kernel": "Kernel",
+    "name": "Event",
     "work": "Work",
     "calls_a": "Calls a",
     "calls_b": "Calls b",
@@ -31,7 +31,7 @@ _HEADINGS: Final = {
     "verdict": "Verdict",
 }
 _SCHEMA: Final = {
-    "kernel": polars.String,
+    "name": polars.String,
     "work": polars.String,
     "calls_a": polars.Int64,
     "calls_b": polars.Int64,
@@ -44,12 +44,13 @@ _SCHEMA: Final = {
     "lost_ms": polars.Float64,
     "verdict": polars.String,
 }
-_KEYS: Final = ("kernel", "dtype", "flops", "bytes")
+_KINDS: Final = ("kernel", "operator", "collective", "memcpy")
+_KEYS: Final = ("name", "dtype", "flops", "bytes")
 _COLORS: Final = {"slower": "#c8553d", "faster": "#3c8d53"}
 
 
 def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Analysis:
-    """A row per kernel and work (dtype, FLOPs, bytes), what lost most time first.
+    """A row per kernel, operator, collective or copy and its work (dtype, FLOPs, bytes), what lost most time first.
 
     The ratio is `durations.ratio_of`'s; its intervals hold for all rows together with the confidence asked for
     (Bonferroni).
@@ -63,7 +64,7 @@ def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Ana
     each = 1 - (1 - confidence) / max(both, 1)
     rows = [_row(key, first.get(key), second.get(key), each, min_change_pct) for key in first | second]
     table = polars.DataFrame(rows, schema=_SCHEMA, orient="row").sort(
-        "lost_ms", "kernel", descending=[True, False], nulls_last=True
+        "lost_ms", "name", descending=[True, False], nulls_last=True
     )
     counted = dict(table["verdict"].value_counts().iter_rows())
     return Analysis(
@@ -71,7 +72,7 @@ def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Ana
         table=table,
         headings=_HEADINGS,
         notes=(
-            ", ".join(f"{counted[verdict]} {verdict}" for verdict in sorted(counted)) or "no kernels",
+            ", ".join(f"{counted[verdict]} {verdict}" for verdict in sorted(counted)) or "no events with a duration",
             f"b/a: the median ratio of calls; from, to: its interval, {100 * confidence:g} % for all rows together",
             f"slower, faster: the interval excludes 1 and the ratio is {min_change_pct:g} % away from it or more",
             "p: Mann-Whitney, of the row alone",
@@ -81,13 +82,14 @@ def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Ana
 
 
 def _durations(trace: Trace) -> dict[tuple[object, ...], Histogram]:
-    return histograms(kernels.kernels(trace).with_columns(kernel=kernels.NAME), _KEYS)
+    timed = trace.events.filter(col("kind").is_in(_KINDS) & (col("dur_ns") > 0))
+    return histograms(timed.with_columns(name=kernels.NAME), _KEYS)
 
 
 def _row(
     key: tuple[object, ...], a: Histogram | None, b: Histogram | None, confidence: float, min_change_pct: float
 ) -> tuple[Any, ...]:
-    kernel, dtype, flops, nbytes = key
+    name, dtype, flops, nbytes = key
     work = " ".join(
         [str(dtype or ""), *(f"{value:.4g} {unit}" for value, unit in ((flops, "FLOP"), (nbytes, "B")) if value)]
     ).strip()
@@ -96,13 +98,13 @@ def _row(
         assert known is not None
         calls = (known.calls if each is known else 0 for each in (a, b))
         medians = (known.median_ns / 1e3 if each is known else None for each in (a, b))
-        return kernel, work, *calls, *medians, None, None, None, None, None, verdict
+        return name, work, *calls, *medians, None, None, None, None, None, verdict
     ratio = ratio_of(b, a, confidence)
     estimate, low, high = (ratio.estimate, ratio.low, ratio.high) if ratio else (b.median_ns / a.median_ns, None, None)
     lost_ms = (b.median_ns - a.median_ns) * min(a.calls, b.calls) / 1e6
     medians_us = a.median_ns / 1e3, b.median_ns / 1e3
     verdict = _verdict(ratio, min_change_pct)
-    return kernel, work, a.calls, b.calls, *medians_us, estimate, low, high, rank_test(a, b), lost_ms, verdict
+    return name, work, a.calls, b.calls, *medians_us, estimate, low, high, rank_test(a, b), lost_ms, verdict
 
 
 def _verdict(ratio: Ratio | None, min_change_pct: float) -> str:
@@ -114,7 +116,7 @@ def _verdict(ratio: Ratio | None, min_change_pct: float) -> str:
 
 
 def _draw(figure: Figure, rows: polars.DataFrame) -> None:
-    """The ratio of each kernel with its interval; grey is within noise."""
+    """The ratio of each row with its interval; grey is within noise."""
     shown = rows.filter(col("low").is_not_null()).head(30)
     axes = figure.add_subplot()
     for place, row in enumerate(shown.iter_rows(named=True)):
@@ -122,7 +124,7 @@ def _draw(figure: Figure, rows: polars.DataFrame) -> None:
         axes.plot([row["low"], row["high"]], [place, place], color=color, linewidth=2)
         axes.plot([row["ratio"]], [place], marker="o", color=color)
     axes.axvline(1, color="#333333", linewidth=0.8)
-    axes.set_yticks(range(len(shown)), [cell(name) for name in shown["kernel"].to_list()], fontsize=8)
+    axes.set_yticks(range(len(shown)), [cell(name) for name in shown["name"].to_list()], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("duration, b / a")
     axes.set_title("What got slower", fontsize=11, loc="left")

@@ -45,6 +45,7 @@ def stalls(trace: Trace, group_by: str) -> Analysis:
         title=f"Stalls by {group_by}",
         table=table.select(group_by, *_HEADINGS),
         headings={group_by: group_by.capitalize(), **_HEADINGS},
+        notes=() if len(table) else ("no kernel with a duration in this trace",),
         missing=kernels.missing(trace, table, (*_COUNTERS, "achieved_gbps")),
         drawing=lambda figure, rows: _draw(figure, rows, group_by),
     )
