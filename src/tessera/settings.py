@@ -145,6 +145,15 @@ class Settings:
         metadata=_variable("TESSERA_PROFILE_HOME", _path, "socket of the tessera-prof that runs this program"),
     )
 
+    profile_ranges: str = field(
+        default="auto",
+        metadata=_variable(
+            "TESSERA_PROFILE_RANGES",
+            _one_of("auto", "off", "nvtx", "roctx", "itt"),
+            "ranges for Nsight, rocprof or VTune: auto emits them where such a tool is attached",
+        ),
+    )
+
     @property
     def autotune_dir(self) -> Path:
         """The tuning cache: TESSERA_CACHE_DIR itself, else $HOME/.tessera/autotune. It need not exist yet."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tessera import forks
 from tessera.errors import LibraryError, ProfileError
-from tessera.profiling import facts, recorder
+from tessera.profiling import facts, ranges, recorder
 from tessera.profiling.callers import Callers
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.delivery import deliver
@@ -198,22 +198,29 @@ class region:  # noqa: N801 - a context manager that reads as a verb, as users w
     where it was made.
     """
 
-    __slots__ = ("_name", "_start_ns")
+    __slots__ = ("_name", "_ranges", "_start_ns")
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._ranges = ranges.emitter()
         self._start_ns = 0
 
     def __enter__(self) -> Self:
         flush()
+        if self._ranges is not None:
+            self._ranges.push(self._name)
         self._start_ns = time.monotonic_ns()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            flush()
+        try:
+            if kind is None:
+                flush()
+        finally:
+            if self._ranges is not None:
+                self._ranges.pop()
         if not _recording:
             return
         event = RegionEvent(self._name, threading.get_ident(), self._start_ns, time.monotonic_ns())

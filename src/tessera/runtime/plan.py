@@ -21,7 +21,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
 from tessera.profiling import facts as step_facts
-from tessera.profiling import recorder
+from tessera.profiling import ranges, recorder
 from tessera.profiling.attach import listener
 from tessera.profiling.schema import StepFacts
 from tessera.runtime import buffers, native, workspace
@@ -221,7 +221,7 @@ class BoundPlan:
         self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)
         self._derived = tuple(derived)
         self.frames = FramePool(self.number, self.steps, len(slots))
-        self._call = call or native.driver().run
+        self._call = ranges.around(call or native.driver().run, self.number)
         step_facts.register_plan(self.number, facts)
         buffers.shared().register(self.frames)
         self.run: Callable[[Sequence[Leaf]], tuple[Leaf, ...]] = make_entry(
