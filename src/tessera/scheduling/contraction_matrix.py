@@ -24,7 +24,7 @@ from tessera.scheduling.spec import ContractionSpec
 from tessera.scheduling.writer import ArgumentTile
 
 L1_DEPTH = 512
-"""The steps of K after which sums go to scratch memory: a panel of B takes 32 KiB then (one thread of Granite Rapids,
+"""The steps of K after which sums go to scratch memory: a panel of B takes 32 KiB then (one thread of a Xeon,
 operands in L2: 1.7 TFLOP/s, of 3.2 at most; 1.3 with 1024 and more)."""
 EPILOGUE_ROWS = (4, 2, 1)
 """How many rows of sums an epilogue takes at once: the first of these that divides the register tile."""
