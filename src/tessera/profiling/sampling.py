@@ -7,6 +7,7 @@ samples = sampled.take()
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from array import array
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy
 from numpy.typing import NDArray
 
+from tessera import forks
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.counters import registry
 from tessera.profiling.counters.interfaces import Sampler, Subject
@@ -30,6 +32,8 @@ SHORTEST_MS: Final = 1.0
 """Below it the readings themselves would take more than a tenth of a processor."""
 
 
+_SHORT_MS: Final = 20.0
+"""How long the thread may outlive its sampling."""
 _ENDED: Final = "the sampling has ended"
 _IDLE_SHARE: Final = 200
 """How much longer than a spaced reading took the next one is away at least."""
@@ -71,8 +75,10 @@ class Series:
         """Instants, and a column of samples for each field, in its unit; NaN where there is none. Cumulative fields
         have none at the first instant of all.
         """
-        times = numpy.frombuffer(self._times, numpy.int64)
-        values = numpy.frombuffer(self._values, numpy.float64).reshape(len(times), len(self.fields))
+        times, flat = numpy.frombuffer(self._times, numpy.int64), numpy.frombuffer(self._values, numpy.float64)
+        # A fork may have caught the thread between an instant and its values.
+        times = times[: len(flat) // len(self.fields)]
+        values = flat.reshape(-1, len(self.fields))[: len(times)]
         self._times, self._values = array("q"), array("d")
         if not len(times):
             return times, values
@@ -124,14 +130,16 @@ class Sampling:
         self.missed = 0
         self.ticks = 0
         self.cpu_s: float | None = None
-        """Processor time of the thread in seconds, once it has ended."""
+        """Processor time of the thread in seconds, once the sampling has ended."""
         self.capability = dict(capability or {})
         """Why fields are not sampled, by name of the field."""
         self._series = [Series(source, sampler) for source, sampler in samplers]
         self._stacks = stacks
-        self._lock = threading.Lock()
-        self._running = threading.Lock()  # a lock wakes the thread at less cost than an event
+        self._lock = forks.lock()
+        self._pause = threading.Lock()  # held while the thread runs; wakes it at less cost than an event
+        self._ending = False
         self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
 
     def __enter__(self) -> Self:
         return self if self._thread is not None else self.begin()
@@ -143,24 +151,30 @@ class Sampling:
         """Starts the thread."""
         if self._thread is not None:
             raise ProfileError("this sampling has already begun", hints=["make a new one"])
-        self._running.acquire()
+        self._pause.acquire()
         self._thread = threading.Thread(target=self._run, name="tessera-sampling", daemon=True)
         self._thread.start()
         return self
 
     def end(self) -> None:
-        """Reads a last time, so that the last interval is whole, and closes the samplers. Does nothing twice."""
-        if self._running.locked():
-            self._running.release()
-        # In a child after a fork the thread is not there, and joining it returns at once.
-        if self._thread is not None:
-            self._thread.join()
+        """Reads a last time, so that the last interval is whole, and closes the samplers. Does nothing twice, and reads
+        nothing in a fork of the program. Does not wait for the thread, which ends when it wakes.
+        """
         with self._lock:
+            if self._ending:
+                return
+            self._ending = True
+            # The thread ends when it has seen `_ending` under the lock, so that it is still there.
+            running = self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
+            if running and self._thread is not None and self._thread.ident is not None:
+                self.cpu_s = time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
             for series in self._series:
                 if series.ended is None:
-                    if self._thread is not None and series.grows:
+                    if running and series.grows:
                         series.read(time.monotonic_ns())
                     series.close(_ENDED)
+        if running:
+            self._pause.release()
         if self._stacks is not None:
             self._stacks.end()
 
@@ -187,8 +201,12 @@ class Sampling:
         steady = [series for series in self._series if series.spacing_ns <= interval]
         spaced = [series for series in self._series if series.spacing_ns > interval]
         spaced_due = deadline
+        # Sleeping wakes cheaper than a lock does, but cannot be cut short.
+        wait = time.sleep if self.interval_ms <= _SHORT_MS else self._wait
         while True:
             with self._lock:
+                if self._ending:
+                    return
                 for series in steady:
                     if series.ended is None:
                         series.read(deadline)
@@ -201,9 +219,10 @@ class Sampling:
                 passed = late // interval + 1
                 self.missed += passed
                 deadline += passed * interval
-            if self._running.acquire(timeout=max(deadline - time.monotonic_ns(), 0) / 1e9):
-                self.cpu_s = time.thread_time()
-                return
+            wait(max(deadline - time.monotonic_ns(), 0) / 1e9)
+
+    def _wait(self, seconds: float) -> None:
+        self._pause.acquire(timeout=seconds)
 
     @staticmethod
     def _read_spaced(spaced: list[Series], now_ns: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -244,3 +246,34 @@ def test_threads_of_a_foreign_process_that_end_keep_their_switches(tmp_path: Pat
     (tmp_path / "task" / "2" / "status").unlink()
     thread("1", 12, 1)
     assert list(sampler.read()) == [17, 3]
+
+
+def test_a_fork_ends_the_sampling_and_reads_no_more() -> None:
+    sampler = Scripted([ENERGY], [(float(count),) for count in range(100_000)])
+    sampled = Sampling([("test", sampler)], 1).begin()
+    while sampled.ticks < 3:
+        time.sleep(0.001)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # a lock that nobody frees would hang here
+        before = len(sampled._series[0].take()[0])
+        sampled.end()
+        read = len(sampled._series[0].take()[0])
+        os._exit(0 if before >= 3 and read == 0 and sampler.closed == 1 and sampled.cpu_s is None else 1)
+    sampled.end()
+    assert os.waitpid(child, 0)[1] == 0
+    assert sampled.cpu_s is not None
+    assert len(sampled.take()) >= 3
+
+
+@pytest.mark.parametrize("interval", [10.0, 60_000.0])
+def test_ending_does_not_wait_for_the_interval_and_leaves_no_thread(interval: float) -> None:
+    sampled = Sampling([("test", Scripted([GAUGE], [(1.0,)] * 1000))], interval).begin()
+    while sampled.ticks == 0:
+        time.sleep(0.001)
+    sampled.end()
+    sampled.end()
+    limit = time.monotonic() + 10
+    while any(thread.name == "tessera-sampling" for thread in threading.enumerate()) and time.monotonic() < limit:
+        time.sleep(0.005)
+    assert not any(thread.name == "tessera-sampling" for thread in threading.enumerate())
