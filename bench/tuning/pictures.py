@@ -1,49 +1,39 @@
-"""``python -m bench.tuning.pictures``: the pictures of docs/cost-model.md, from kernels that are measured here.
+"""``python -m bench.tuning.pictures``: the pictures of docs/cost-model.md, from recorded tables.
 
-Of each kernel's ranking by the cost model, schedules at equal distances are measured against each other, one thread.
-What was measured is kept beside the pictures (cost-model.json); ``--redraw`` draws it again without measuring.
+Of each table's schedules those at equal distances in today's ranking by the cost model are shown, with the times that
+were recorded.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
-import tempfile
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
-from tessera import autotune, op
-from tessera.compiler.tuning import CompilerBackend
+from bench.tuning.predictions import problem_of
+from bench.tuning.table import SUFFIX, TABLES, Table, read
 from tessera.scheduling.schedule import Schedule
-from tessera.tuning.database import TuningDatabase
-from tessera.tuning.identity import Provenance
-from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.measurement import Effort, SubprocessMeasurer
 from tessera.tuning.plots import best_so_far, correlation_of
 from tessera.tuning.ranking import ranked
-from tessera.tuning.search import SearchLimits
 from tessera.tuning.trial import Timing, Trial
-from tessera.tuning.tuner import Evaluation
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
-DATA: Final = "cost-model.json"
-EFFORT: Final = Effort(rounds=21, sample_s=3e-4, lag=100.0, limit_s=1.0)
-"""Many short samples: on a machine that does other work too most of them are undisturbed, and medians tell."""
-KERNELS: Final[Mapping[str, tuple[Any, Any]]] = {
-    "matmul 256 x 256 x 256": (op.matmul, (256, 256, 256)),
-    "softmax 256 x 1024": (op.softmax, (256, 1024)),
-    "depthwise 3 x 3, 64 channels of 56 x 56": (op.depthwise_conv2d, [(1, 64, 56, 56), (64, 1, 3, 3)]),
+KERNELS: Final[Mapping[str, str]] = {
+    "matmul 512 x 512 x 512": "matmul-fp32-512x512x512-1t",
+    "softmax 1024 x 1024": "softmax-fp32-1024x1024-1t",
+    "depthwise 3 x 3, 256 channels of 112 x 112": "depthwise-fp32-1x256x112-3-NCHW-1t",
 }
+"""The tables by the kernels that they are of."""
+RECORDED: Final = TABLES / "amd-epyc-family-25-model-17"
 _ORDERS: Final = 200
 _SHOWN_BARS: Final = 4
 _SHOWN_SHARE: Final = 0.03
@@ -66,26 +56,16 @@ class Sample:
         return Trial(Schedule.parse(self.schedule), "ok", timing, predicted_s=self.predicted_s)
 
 
-def measured(problem: TuningProblem, count: int) -> list[Sample]:
-    """`count` schedules of a problem at equal distances in the model's ranking, timed in turn, best predicted first."""
-    ranking = ranked(problem.space, problem.predict)
-    places = sorted({round(place * (len(ranking) - 1) / (count - 1)) for place in range(count)})
-    schedules = [ranking[place][1] for place in places]
-    with tempfile.TemporaryDirectory() as folder:
-        measurer = SubprocessMeasurer()
-        provenance = Provenance.current(problem.generator, "on_device")
-        database = TuningDatabase(Path(folder), (), None)
-        evaluate = Evaluation(problem, provenance, measurer, SearchLimits(), database)
-        try:
-            trials = evaluate(schedules, EFFORT)
-        finally:
-            measurer.close()
+def sampled(table: Table, count: int) -> list[Sample]:
+    """`count` schedules of a table at equal distances in the model's ranking, best predicted first."""
+    problem = problem_of(table)
+    ran = [each for each in ranked(problem.space, problem.predict) if each[1] in table.seconds]
+    places = sorted({round(place * (len(ran) - 1) / (count - 1)) for place in range(count)})
+    chosen = [ran[place] for place in places]
     samples = []
-    for trial, estimate in zip(trials, problem.estimates(schedules), strict=True):
-        if trial.outcome == "ok":
-            terms = {name: seconds for name, seconds in estimate.terms.items() if seconds > 0}
-            predicted = problem.predict(trial.schedule)
-            samples.append(Sample(str(trial.schedule), trial.seconds, predicted, estimate.resource, terms))
+    for (predicted, schedule), estimate in zip(chosen, problem.estimates([each for _, each in chosen]), strict=True):
+        terms = {name: seconds for name, seconds in estimate.terms.items() if seconds > 0}
+        samples.append(Sample(str(schedule), table.seconds[schedule], predicted, estimate.resource, terms))
     return samples
 
 
@@ -166,31 +146,13 @@ def _random_orders(trials: Sequence[Trial], fastest: float) -> tuple[list[float]
     return [speeds[tenth] for speeds in by_count], middle, [speeds[-tenth] for speeds in by_count]
 
 
-def _read(path: Path) -> dict[str, list[Sample]]:
-    kept = json.loads(path.read_text())
-    return {name: [Sample(**sample) for sample in samples] for name, samples in kept["kernels"].items()}
-
-
 def main(arguments: Sequence[str]) -> int:
-    """Measures, unless told not to, and draws. Returns the exit code."""
+    """Draws. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.tuning.pictures", description=__doc__)
-    parser.add_argument("--redraw", action="store_true", help="draw what was measured before")
     parser.add_argument("--count", type=int, default=60, help="schedules of each kernel (default: 60)")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where pictures and data go")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where pictures go (default: docs/images)")
     asked = parser.parse_args(arguments)
-    data = asked.folder / DATA
-    if not asked.redraw:
-        torch.set_num_threads(1)
-        kernels = {}
-        for name, (operator, shapes) in KERNELS.items():
-            problem = CompilerBackend().subject(operator, shapes, "fp32")
-            samples = measured(problem, asked.count)
-            kernels[name] = [vars(sample) | {"terms": dict(sample.terms)} for sample in samples]
-            print(f"{name}: {len(samples)} schedules measured", flush=True)
-        autotune.close()
-        arch = problem.identity.arch
-        data.write_text(json.dumps({"arch": arch, "threads": 1, "kernels": kernels}, indent=1) + "\n")
-    found = _read(data)
+    found = {name: sampled(read(RECORDED / f"{table}{SUFFIX}"), asked.count) for name, table in KERNELS.items()}
     first = next(iter(found))
     pictures = {"accuracy": accuracy(found), "terms": terms(first, found[first]), "search": search(found)}
     for name, figure in pictures.items():

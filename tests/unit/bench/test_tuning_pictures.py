@@ -1,16 +1,15 @@
-"""The pictures of the page on the cost model: from samples to axes, and back from the file beside them."""
+"""The pictures of the page on the cost model: from recorded tables to samples, and from these to axes."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.tuning import pictures
-from bench.tuning.pictures import DATA, Sample, accuracy, main, search, terms
+from bench.tuning.pictures import Sample, accuracy, main, sampled, search, terms
+from tests.unit.bench.recorded import table
+from tests.unit.tuning.support import SPACE, misled_seconds, synthetic_seconds
 
 
 def samples(count: int = 6) -> list[Sample]:
@@ -44,15 +43,17 @@ def test_search_follows_the_order_of_the_model() -> None:
     assert list(ours) == pytest.approx([1 / 6, 1 / 5, 1 / 4, 1 / 3, 1 / 2, 1.0])
 
 
-def test_what_was_measured_is_drawn_again(tmp_path: Path) -> None:
-    kernels = {"one": [asdict(sample) for sample in samples()], "two": [asdict(sample) for sample in samples(4)]}
-    (tmp_path / DATA).write_text(json.dumps({"arch": "zen5", "threads": 1, "kernels": kernels}))
-    assert main(["--redraw", "--folder", str(tmp_path)]) == 0
+def test_schedules_are_drawn_at_equal_distances_of_the_models_order() -> None:
+    found = sampled(table(predict=misled_seconds), 5)
+    predicted = [sample.predicted_s for sample in found]
+    assert predicted == sorted(predicted)
+    everything = sorted(misled_seconds(schedule) for schedule in SPACE.candidates())
+    assert (predicted[0], predicted[-1]) == (everything[0], everything[-1])
+    by_text = {str(schedule): synthetic_seconds(schedule) for schedule in SPACE.candidates()}
+    assert [sample.measured_s for sample in found] == pytest.approx([by_text[sample.schedule] for sample in found])
+
+
+def test_the_pictures_of_the_page_are_drawn_of_recorded_tables(tmp_path: Path) -> None:
+    assert main(["--folder", str(tmp_path), "--count", "4"]) == 0
     drawn = {path.name for path in tmp_path.glob("*.png")}
     assert drawn == {f"cost-model-{name}.png" for name in ("accuracy", "terms", "search")}
-
-
-def test_the_pictures_of_the_page_have_their_data() -> None:
-    kept = json.loads((pictures.FOLDER / DATA).read_text())
-    assert set(kept["kernels"]) == set(pictures.KERNELS)
-    assert all(len(found) > 16 for found in kept["kernels"].values())
