@@ -148,7 +148,8 @@ def test_a_trace_of_another_machine_is_not_held_against_this_one() -> None:
     assert "memory-bound: not judged: no ceilings of the device" in str(analyze.advise(on_gpu))
 
 
-def test_the_model_prints_and_iterates_as_a_table() -> None:
+def test_the_model_prints_and_iterates_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # tests in several processes have 80
     model = Roofline((PRODUCT, COPY), TARGET)
     product, copy = model
     assert (product.kernel, product.binding, product.efficiency_pct) == ("matmul", "compute", pytest.approx(80.0))

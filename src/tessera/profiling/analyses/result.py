@@ -103,7 +103,8 @@ def printed(analysis: Analysis) -> str:
         table.add_row(*(cell(value) for value in row))
     out = io.StringIO()
     width = shutil.get_terminal_size((UNLIMITED, 0)).columns
-    console = Console(file=out, width=width, markup=False, highlight=False, emoji=False)
+    # No terminal, also where colors are forced: text has no escapes, and is as wide as this says where TERM is dumb.
+    console = Console(file=out, width=width, force_terminal=False, markup=False, highlight=False, emoji=False)
     console.print(table if len(analysis.table) else f"{analysis.title}: no rows")
     for line in [*_left_out(analysis), *analysis.notes, *_reasons(analysis)]:
         console.print(line, soft_wrap=True)
