@@ -22,6 +22,7 @@ LATE = (
     kernel("exp", 70, 10, rank=0),
     kernel("exp", 70, 40, rank=1),
 )
+COMPARED = {"ranks": {"0": {"uncertainty_ns": 0}, "1": {"uncertainty_ns": 1000}}}
 
 CASES: dict[str, tuple[Trace, Trace]] = {
     "low-occupancy": (
@@ -44,7 +45,7 @@ CASES: dict[str, tuple[Trace, Trace]] = {
         trace(collective(0, 60, 6e6), kernel("exp", 70, 10)),
         trace(collective(0, 60, 6e6), kernel("exp", 0, 60)),
     ),
-    "late-ranks": (trace(*LATE), trace(*(each for each in LATE if each["rank"] == 0))),
+    "late-ranks": (trace(*LATE, metadata=COMPARED), trace(*(each for each in LATE if each["rank"] == 0))),
     "throttled": (BURST, trace(kernel("exp", 0, 1))),
     "power-bursts": (BURST, trace(kernel("exp", 0, 1))),
     "below-the-bound": (
@@ -110,6 +111,17 @@ def test_rules_on_the_device_need_to_know_it() -> None:
     assert len(result) == 0
 
 
+def test_ranks_are_late_only_beyond_what_their_clocks_may_be_apart() -> None:
+    apart = {"ranks": {"0": {"uncertainty_ns": 0}, "1": {"uncertainty_ns": 40_000}}}
+    assert "late-ranks" not in found(trace(*LATE, metadata=apart))
+    assert "late-ranks: not judged: needs the traces of several ranks" in str(analyze.advise(trace(*LATE)))
+
+
+def test_a_collective_of_unknown_size_is_told_by_name() -> None:
+    (row,) = analyze.advise(trace(collective(0, 60, 6e6, collective_bytes=None), kernel("exp", 70, 10)), target=TARGET)
+    assert (row.rule, row.subject) == ("exposed-collectives", "all_reduce")
+
+
 def test_dropped_records_are_told_with_their_reasons() -> None:
     (row,) = analyze.advise(CASES["dropped-records"][0], target=TARGET)
     assert "10 of 100 kernels are missing: 10 overwritten" in row.evidence
@@ -117,6 +129,6 @@ def test_dropped_records_are_told_with_their_reasons() -> None:
 
 def test_the_picture_has_the_shares(tmp_path: Path) -> None:
     assert "launch-gaps" in analyze.advise(CASES["launch-gaps"][0], target=TARGET).plot(tmp_path / "a.svg").read_text()
-    only_late = trace(collective(0, 60, 6e6, rank=0, correlation=1), collective(30, 30, 6e6, rank=1, correlation=1))
+    only_late = trace(*LATE[:2], metadata=COMPARED)
     with pytest.raises(ArgumentError, match="no finding"):
         analyze.advise(only_late, target=TARGET).plot(tmp_path / "b.svg")

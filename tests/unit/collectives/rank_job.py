@@ -1,4 +1,4 @@
-"""One of two ranks over gloo. Arguments: rank, port, folder. Prints what it saw as one JSON object, and writes the
+"""One of two ranks over gloo. Arguments: rank, folder. Prints what it saw as one JSON object, and writes the
 trace of a profiled step to the folder.
 """
 
@@ -141,9 +141,9 @@ def lost(rank: int) -> dict[str, Any]:
 
 def main() -> None:
     """Runs all scenarios."""
-    rank, port, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    place = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2, timeout=timedelta(seconds=120))
+    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+    meeting = f"file://{folder.parent / 'meeting'}"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2, timeout=timedelta(seconds=120))
     seen: dict[str, Any] = {"reductions": reductions(rank), "shapes": shapes(rank), "streams": streams(rank)}
     seen |= {"threads": threads(rank), "profiled": profiled(rank, folder)}
     seen["refused"] = error_of(lambda: op.all_reduce(torch.ones(2, dtype=torch.int32), op="avg"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import operator
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -35,14 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ranks(folder: Path) -> list[Seen]:
     """What two ranks of one job saw."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     command = [sys.executable, "-m", "tests.unit.collectives.rank_job"]
     processes = [
-        subprocess.Popen(
-            [*command, str(rank), port, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([*command, str(rank), str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
     seen = []

@@ -40,6 +40,7 @@ _UNKNOWN: Final = {
     "roofline": _CEILINGS,
     "memory_gbps": _CEILINGS,
     "processors": "not the trace of a CPU that is known here",
+    "clocks_us": "needs the traces of several ranks whose clocks were compared",
 }
 """Why a field of `Facts` is None."""
 
@@ -80,6 +81,7 @@ def _facts(trace: Trace, target: Target | None) -> Facts:
         metadata=trace.metadata,
         processors=target.cores if target is not None and target.kind == "cpu" else None,
         memory_gbps=_memory_gbps(target),
+        clocks_us=collectives.clocks_us(trace),
     )
 
 
@@ -106,16 +108,14 @@ def _present(trace: Trace) -> dict[str, bool]:
 
 
 def _unjudged(trace: Trace, facts: Facts) -> dict[str, str]:
-    """Why rules cannot be judged, by name: the reasons that the columns they need are null, or that nothing is known of
-    the device.
-    """
+    """Why rules cannot be judged, by name: columns that they need are null, or something else is not known."""
     present = _present(trace)
     reasons = {}
     for rule in RULES:
         absent = kernels.missing_in_trace(trace, (name for name in rule.needs if not present[name]))
         texts = [f"{', '.join(names)}: {why}" for why, names in by_reason(absent).items()]
-        if rule.device and getattr(facts, rule.device) is None:
-            texts.append(_UNKNOWN[rule.device])
+        if rule.known and getattr(facts, rule.known) is None:
+            texts.append(_UNKNOWN[rule.known])
         if texts:
             reasons[rule.name] = "; ".join(texts)
     return reasons

@@ -126,11 +126,18 @@ def _missing(trace: Trace, table: polars.DataFrame) -> dict[str, str]:
 def _notes(trace: Trace, events: polars.DataFrame) -> tuple[str, ...]:
     if events["rank"].n_unique() < 2:
         return ()
-    ranks = trace.metadata.get("ranks", {})
-    told = [rank.get("uncertainty_ns") for rank in ranks.values()]
-    if not told or any(each is None for each in told):
+    uncertain_us = clocks_us(trace)
+    if uncertain_us is None:
         return ("clocks of the ranks: not compared with each other, so the skew may be off by any amount",)
-    return (f"clocks of the ranks agree within {max(told) / 1e3:.1f} us: skew below that is none",)
+    return (f"clocks of the ranks agree within {uncertain_us:.1f} us: skew below that is none",)
+
+
+def clocks_us(trace: Trace) -> float | None:
+    """How far the clocks of a trace's ranks may be apart, in microseconds; None where there is one rank, or their
+    clocks were not compared.
+    """
+    told = [rank.get("uncertainty_ns") for rank in trace.metadata.get("ranks", {}).values()]
+    return None if len(told) < 2 or None in told else max(told) / 1e3
 
 
 def _draw(figure: Figure, rows: polars.DataFrame) -> None:

@@ -21,7 +21,8 @@ class Facts:
     """What the rules read. `kernels` has a row per kernel (`kernels.grouped`); `roofline` the rows of
     `Roofline.to_polars`, None where the device's ceilings are not known; `collectives` those of the analysis; `power` a
     row per device; `ranks` a row per rank: rank, busy_ms, span_ms, kernels. `processors` are a
-    CPU's cores, `memory_gbps` the peak of DRAM or HBM, None where they are not known.
+    CPU's cores, `memory_gbps` the peak of DRAM or HBM, `clocks_us` how far the ranks' clocks may be apart; None where
+    they are not known.
     """
 
     kernels: polars.DataFrame
@@ -32,6 +33,7 @@ class Facts:
     metadata: Mapping[str, Any]
     processors: int | None
     memory_gbps: float | None
+    clocks_us: float | None
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule. `needs` are the columns of the trace without which it cannot be judged, `device` is the field of `Facts`
-    about the device without which it cannot, "" where there is none.
+    """A rule. `needs` are the columns of the trace without which it cannot be judged, `known` is the field of `Facts`
+    without which it cannot, "" where there is none.
     """
 
     name: str
     remedy: str
     needs: tuple[str, ...]
     find: Callable[[Facts], Iterable[Finding]]
-    device: Literal["", "roofline", "processors", "memory_gbps"] = ""
+    known: Literal["", "roofline", "processors", "memory_gbps", "clocks_us"] = ""
 
 
 def _of_kernels(names: tuple[str, ...], hit: Callable[[Row], bool], evidence: str) -> Callable[[Facts], list[Finding]]:
@@ -102,13 +104,13 @@ def _exposed(facts: Facts) -> Iterator[Finding]:
 
 def _late(facts: Facts) -> Iterator[Finding]:
     for row in facts.collectives.filter(polars.col("skew_us").is_not_null()).iter_rows(named=True):
-        if row["skew_us"] >= 0.25 * row["median_us"]:
+        if row["skew_us"] >= max(0.25 * row["median_us"], facts.clocks_us or 0.0):
             evidence = f"ranks arrive {row['skew_us']:.3g} us apart, a call takes {row['median_us']:.3g} us"
             yield Finding(_collective(row), None, evidence)
 
 
 def _collective(row: Row) -> str:
-    return f"{row['collective']} of {row['bytes']:,.0f} bytes"
+    return row["collective"] if row["bytes"] is None else f"{row['collective']} of {row['bytes']:,.0f} bytes"
 
 
 def _throttled(facts: Facts) -> Iterator[Finding]:
@@ -243,6 +245,7 @@ RULES: Final = (
         "even out the work before the collective; look at the rank that arrives last",
         ("collective_type",),
         _late,
+        "clocks_us",
     ),
     Rule(
         "throttled",
