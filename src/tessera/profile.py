@@ -122,7 +122,8 @@ def otlp(
         give_up_s: how long a request is tried again while the collector is away; then its items count as dropped.
         waiting_profiles: how many sessions wait at most; those beyond count as dropped.
 
-    The exporter's `sent` and `dropped` count spans and points, `flush()` waits for them. Raises ArgumentError for an
+    The exporter's `sent` and `dropped` count spans and points, `flush()` waits for them. A program that ends waits five
+    seconds at most for what is on its way. Raises ArgumentError for an
     endpoint that is none, and ProfileError without the extra `otlp`.
     """
     from tessera.profiling.otlp.exporter import OtlpExporter

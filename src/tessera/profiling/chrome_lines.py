@@ -62,7 +62,7 @@ COUNTERS: Final = (
     "power_w",
     "temp_c",
 )
-"""Columns of numbers that each slice has of its own, written with five digits."""
+"""Columns of numbers that each slice has of its own, written with four digits, as no counter is more exact."""
 
 ARGUMENTS: Final = {"collective_overlap_pct": "overlap_pct", "collective_bytes": "bytes"}
 """Columns whose argument has another name, as the specification writes it."""
@@ -70,6 +70,7 @@ ARGUMENTS: Final = {"collective_overlap_pct": "overlap_pct", "collective_bytes":
 DETAILED: Final = 10_000
 """Events up to which every slice has all that is known of it, so that a click on it in a viewer shows it."""
 
+_DIGITS: Final = 4
 _JSON: Final = ("shapes", "traffic")
 _BATCH: Final = 1 << 18
 
@@ -149,7 +150,7 @@ def _line(own: Sequence[str]) -> polars.Expr:
 def _argument(name: str) -> polars.Expr:
     """`,"name":number` for slices that have arguments and for which the number is known."""
     known = col("kind").is_in(SLICES[:-1]) & col(name).is_finite()
-    number = col(name) if name == "correlation" else col(name).round_sig_figs(5)
+    number = col(name) if name == "correlation" else col(name).round_sig_figs(_DIGITS)
     text = polars.concat_str(polars.lit(f',"{ARGUMENTS.get(name, name)}":'), number.cast(polars.String))
     return polars.when(known).then(text)
 

@@ -107,6 +107,22 @@ def test_every_kind_of_event_comes_back(tmp_path: Path) -> None:
     assert {"bytes": 134217728, "overlap_pct": 46.0}.items() <= collective["args"].items()
 
 
+def test_an_event_of_a_long_trace_takes_few_bytes(tmp_path: Path) -> None:
+    count = 20_000
+    facts = {
+        "flops": [2.0**30 * (index % 3) for index in range(count)],
+        "schedule": ["tile=(128,128,64), pipeline_depth=3"] * count,
+    }
+    values = numpy.random.default_rng(0).random((5, count))
+    names = ("sm_occupancy", "l2_hit_rate", "tc_util_pct", "dram_read_gbps", "dram_write_gbps")
+    scales = (1, 1, 100, 3000, 3000)
+    counters = {name: scale * row for name, scale, row in zip(names, scales, values, strict=True)}
+    bare = chrome.write(made(count, **facts), tmp_path / "bare.json")
+    counted = chrome.write(made(count, **facts, **counters), tmp_path / "counted.json")
+    assert bare.stat().st_size / count <= 110
+    assert counted.stat().st_size / count <= 220
+
+
 def test_no_column_is_forgotten() -> None:
     of_events = {"kind", "start_ns", "dur_ns", "correlation", "value", "unit"}
     of_tracks = {"rank", "pid", "thread_id", "stream_id", "stream_name", "device"}
