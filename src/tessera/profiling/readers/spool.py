@@ -29,6 +29,8 @@ class Spool:
         self._folder: Path | None = None
         self._files = 0
         self._first: int | None = None
+        self._last = -(1 << 63)
+        self._in_order = True
 
     def add(self, events: polars.DataFrame) -> None:
         """Adds events, which have `start_ns` at least; what is missing is null."""
@@ -40,6 +42,8 @@ class Spool:
         self._held.append(events)
         self._rows += len(events)
         first = int(events["start_ns"].min())  # type: ignore[arg-type]  # a column of integers without nulls
+        self._in_order &= self._last <= first and events["start_ns"].is_sorted()
+        self._last = int(events["start_ns"].max())  # type: ignore[arg-type]
         self._first = first if self._first is None else min(first, self._first)
         if self._rows > self._rows_in_memory:
             self._spill()
@@ -68,7 +72,8 @@ class Spool:
         if from_first:
             events = events.with_columns(col("start_ns") - (self._first or 0))
             about["zero_ns"] = self._first or 0
-        events = events.sort("start_ns", maintain_order=True)
+        if not self._in_order:
+            events = events.sort("start_ns", maintain_order=True)
         known = [name for name in events.collect_schema().names() if name in COLUMNS]
         if self._folder is None:
             made = events.select(known).collect()
