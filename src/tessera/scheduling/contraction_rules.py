@@ -47,7 +47,7 @@ def _matrix_unit(schedule: Knobs, problem: ContractionProblem) -> Number:
     kc = schedule.integers("tile")[2]
     rows, columns = divided(mr, UNIT_GROUPS), divided(nr * problem.products, UNIT_GROUPS)
     fits = (rows * columns + rows + columns <= UNIT_REGISTERS) & ((mr <= UNIT_GROUPS) | (mr % UNIT_GROUPS == 0))
-    grouped = schedule.flag("pack_b") | bool(problem.b_panels)
+    grouped = (schedule.flag("pack_b") & problem.pairs) | bool(problem.b_panels)  # bytes are grouped in panels only
     legal = fits & grouped & (kc % problem.unit_depth == 0) & no(schedule.equals("order", "dots"))
     return no(_in_unit(schedule, problem)) | legal
 
