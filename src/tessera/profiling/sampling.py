@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from tessera import forks
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.counters import registry
-from tessera.profiling.counters.interfaces import Sampler, Subject
+from tessera.profiling.counters.backends.process import PROCESS
+from tessera.profiling.counters.interfaces import Capability, Sampler, Subject
 from tessera.profiling.owners import refuse_strangers
 
 if TYPE_CHECKING:
@@ -180,8 +181,8 @@ class Sampling:
 
     @property
     def subject_ended(self) -> bool:
-        """Whether every sampler has stopped giving values while the sampling was on: the process has ended."""
-        return bool(self._series) and all(series.ended is not None for series in self._series)
+        """Whether the process that is sampled has ended while the sampling was on."""
+        return any(series.source == PROCESS and series.ended not in (None, _ENDED) for series in self._series)
 
     @property
     def ended(self) -> dict[str, str]:
@@ -281,16 +282,23 @@ def sample_process(
     return _sampling(Subject(pid), interval_ms, activities, stacks=stacks).begin()
 
 
+def _refusals(capabilities: Mapping[str, Mapping[str, Capability]]) -> dict[str, str]:
+    """Why no backend gives a field, by name of the field."""
+    told = [(backend, *each) for backend, fields in capabilities.items() for each in fields.items()]
+    available = {name for _, name, capability in told if capability.available}
+    found: dict[str, str] = {}
+    for backend, name, capability in told:
+        if name not in available:
+            before = f"{found[name]} | " if name in found else ""
+            found[name] = f"{before}{backend}: {capability}"
+    return found
+
+
 def _sampling(
     subject: Subject, interval_ms: float, activities: Iterable[str] | None, *, stacks: bool = False
 ) -> Sampling:
     wanted = None if activities is None else tuple(activities)
-    refused = {
-        name: str(capability)
-        for fields in registry.capabilities(subject, wanted).values()
-        for name, capability in fields.items()
-        if not capability.available
-    }
+    refused = _refusals(registry.capabilities(subject, wanted))
     recorder: StackSampling | None = None
     if stacks:
         from tessera.profiling.stacks import StackSampling, unavailable

@@ -18,7 +18,7 @@ import pytest
 
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling import owners, sampling
-from tessera.profiling.counters.interfaces import Field
+from tessera.profiling.counters.interfaces import Capability, Field
 from tessera.profiling.samples import annotated, bit_names
 from tessera.profiling.sampling import Sampling, Series
 from tessera.profiling.stacks import folded
@@ -91,7 +91,7 @@ def test_a_count_that_begins_anew_gives_no_rate(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_sampler_that_fails_ends_and_its_samples_stay() -> None:
     sampler = Scripted([GAUGE], [(40_000,), (41_000,)])
-    with Sampling([("test", sampler)], 1) as sampled:
+    with Sampling([("process", sampler)], 1) as sampled:
         wait_until("the script has two rows", sampled)
         assert sampled.subject_ended
     rows = sampled.take()
@@ -173,7 +173,27 @@ def test_another_process_is_sampled_until_it_ends() -> None:
     sampled.end()
     rows = sampled.take()
     assert "cpu_pct" in sampled.ended
+    assert sampled.subject_ended
     assert rows.filter(polars.col("kernel_name") == "rss_bytes")["value"].max() > 1e6  # type: ignore[operator]
+
+
+def test_a_process_that_nobody_has_waited_for_has_ended_too() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    sampled = sampling.sample_process(child.pid, interval_ms=2, activities=["cpu"])
+    assert child.stdin is not None
+    child.stdin.close()  # it ends, and stays a zombie until the wait below
+    limit = time.monotonic() + 10
+    while not sampled.subject_ended and time.monotonic() < limit:
+        time.sleep(0.002)
+    sampled.end()
+    assert sampled.ended["cpu_pct"] == "the process has ended"
+    child.wait()
+
+
+def test_a_field_is_refused_where_no_backend_gives_it() -> None:
+    missing, there = Capability("W", "no sensor", "buy one"), Capability("W")
+    told = {"a": {"power_w": missing, "temp_c": missing}, "b": {"power_w": there, "temp_c": Capability("C", "broken")}}
+    assert sampling._refusals(told) == {"temp_c": "a: no sensor; buy one | b: broken"}
 
 
 def test_a_process_that_is_not_there_is_refused() -> None:

@@ -72,7 +72,7 @@ def labelled(content: bytes, label: bytes) -> int:
     """The number after a label at the beginning of a line. Raises ProcessLookupError where the label is missing, as in
     the files of a process that has ended.
     """
-    begin = 0 if content.startswith(label) else content.find(b"\n" + label) + 1
-    if not begin and not content.startswith(label):
+    begin = (b"\n" + content).find(b"\n" + label)
+    if begin < 0:
         raise ProcessLookupError(f"no {label.decode()} any more")
-    return int(content[begin + len(label) : begin + len(label) + 32].split(None, 1)[0])
+    return int(content[begin + len(label) :].split(None, 1)[0])

@@ -13,6 +13,7 @@ from typing import Final
 from tessera.profiling.counters.files import PolledFile, labelled, readable, why_unreadable
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 
+PROCESS: Final = "process"
 _SLOW_MS: Final = 250.0
 """Between readings of what costs some microseconds and says little of a shorter time."""
 
@@ -43,7 +44,10 @@ class UseSampler:
         self._clock = ~pid << 3 | 2  # what clock_getcpuclockid(3) gives
 
     def read(self) -> Sequence[float]:
-        return time.clock_gettime_ns(self._clock), int(self._file.read().split(None, 2)[1])
+        pages = int(self._file.read().split(None, 2)[1])
+        if not pages:  # it has ended, and nobody has asked how
+            raise ProcessLookupError("the process has ended")
+        return time.clock_gettime_ns(self._clock), pages
 
     def close(self) -> None:
         self._file.close()
@@ -137,7 +141,7 @@ class ProcessBackend:
     """Processor time, resident memory, faults, switches and disk traffic of the subject."""
 
     proc: Path = Path("/proc")
-    name: str = "process"
+    name: str = PROCESS
     activities: frozenset[str] = frozenset({"cpu", "memory"})
 
     def _files(self) -> Mapping[str, tuple[Sequence[Field], str]]:
