@@ -41,6 +41,7 @@ class Options:
     tensorboard_dir: Path | None = None
     mode: Mode = "timeline"
     schedule: Schedule | None = None
+    spill: bool | None = None
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.activities) - set(ACTIVITIES))

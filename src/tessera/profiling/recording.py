@@ -34,6 +34,9 @@ _THREAD: Final = RECORD_FIELDS.index("thread")
 _DEVICE: Final = RECORD_FIELDS.index("device")
 
 
+_LISTS: Final = ("_batches", "regions", "marks", "counters", "noted", "samples")
+
+
 class Recording:
     """The events of one session. Instants are nanoseconds of `time.monotonic_ns`."""
 
@@ -188,6 +191,23 @@ class Recording:
         self._facts.update(steps)
         self.plans.update(plans)
         self._services = dict(services)
+
+    def part(self, counts: dict[str, int]) -> Recording:
+        """What came since the last call with the same `counts`, which say how much of each list was told; with the sums
+        of everything so far.
+        """
+        made = Recording(record_shapes=self.record_shapes)
+        made.__dict__.update({name: value for name, value in self.__dict__.items() if name in made.__dict__})
+        for name in _LISTS:
+            told = list(getattr(self, name)[counts.get(name, 0) :])
+            setattr(made, name, told)
+            counts[name] = counts.get(name, 0) + len(told)
+        return made
+
+    @property
+    def anything(self) -> bool:
+        """Whether there are events."""
+        return any(getattr(self, name) for name in _LISTS)
 
     def trace(self) -> Trace:
         """All events as columns (`table.COLUMNS`), by start, with what a file says of them."""

@@ -35,6 +35,7 @@ from tessera.profiling.pending import PendingResults
 from tessera.profiling.recorder import Drained
 from tessera.profiling.recording import Recording
 from tessera.profiling.regions import RegionEvent
+from tessera.profiling.spill import AFTER_S, Spill
 from tessera.profiling.steps import Phase
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Session(Recording):
         self.steps = 0
         """Calls of `step` so far."""
         self._windows: list[tuple[int, int | None]] = []  # when the schedule's phase was active
+        self.spill: Spill | None = None
+        """What is on disk already, while the session is on."""
         self._sampling: Sampling | None = None
         self._operators: OperatorMode | None = None
 
@@ -102,7 +105,11 @@ class Session(Recording):
         if self._sampling is not None:
             self._sampling.end()
             self._take_samples()
-        deliver(self, error)
+        try:
+            deliver(self, error)
+        finally:
+            if self.spill is not None:
+                self.spill.remove()
 
     @property
     def active(self) -> bool:
@@ -307,7 +314,15 @@ def collect() -> None:
             each.take(drained)
 
 
-_drain = Drain(collect)
+def _tend() -> None:
+    """What the draining thread does."""
+    collect()
+    for each in list(_recording):
+        if each.spill is not None:
+            each.spill.write_if_due()
+
+
+_drain = Drain(_tend)
 
 
 def current() -> Session:
@@ -331,6 +346,8 @@ def _begin(starting: Session) -> None:
         starting.start_ns = time.monotonic_ns()
         starting.start_unix_ns = time.time_ns()
         starting.enter_phase()
+        if starting.options.spill is not False and starting.options.mode == "timeline" and not starting.observer:
+            starting.spill = Spill(starting, 0.0 if starting.options.spill else AFTER_S)
         _active.append(starting)
         _update()
 

@@ -26,6 +26,7 @@ def session(
     tensorboard_dir: str | Path | None = None,
     mode: Mode = "timeline",
     schedule: Schedule | None = None,
+    spill: bool | None = None,
 ) -> Session:
     """A profile of everything that runs inside the `with` block, from every thread.
 
@@ -44,6 +45,8 @@ def session(
         tensorboard_dir: where the session's log goes, as Parquet and as a Chrome trace.
         mode: "timeline" keeps every event, "summary" only sums over kernels, in bounded memory.
         schedule: which steps are recorded; the program calls `Session.step()` after each.
+        spill: whether what is recorded goes to the cache folder too, every second, so that it can be read after the
+            process was killed. By default after 10 s.
 
     Raises ArgumentError for what cannot be fulfilled.
     """
@@ -58,6 +61,7 @@ def session(
             tensorboard_dir=log,
             mode=mode,
             schedule=schedule,
+            spill=spill,
         )
     )
 

@@ -74,6 +74,9 @@ def _files(folder: Path) -> list[Path]:
 
 def _joined(traces: Sequence[Trace], ordered: bool) -> Trace:
     """Traces of several processes as one. Starts count from the start of the first to begin."""
+    first_ranks = traces[0].metadata.get("ranks")
+    if all("part" in trace.metadata and trace.metadata["ranks"] == first_ranks for trace in traces):
+        return _parts_joined(traces)
     ranks = _renumbered(traces)
     zeros = [_zero_ns(next(iter(own.values()))) for own in ranks]
     known = [zero for zero in zeros if zero is not None]
@@ -98,6 +101,14 @@ def _joined(traces: Sequence[Trace], ordered: bool) -> Trace:
     capability = {name: why for name, why in traces[0].capability.items() if name in lacking}
     events = polars.concat(parts)
     return Trace(events.sort("start_ns", maintain_order=True) if ordered else events, metadata, capability)
+
+
+def _parts_joined(traces: Sequence[Trace]) -> Trace:
+    """The parts that one session spilled. Each tells the sums of all that went before."""
+    latest = max(traces, key=lambda trace: trace.metadata["part"])
+    plans = {number: plan for trace in traces for number, plan in trace.metadata["plans"].items()}
+    events = polars.concat([trace.events for trace in traces]).sort("start_ns", maintain_order=True)
+    return Trace(events, {**latest.metadata, "plans": plans}, latest.capability)
 
 
 def _renumbered(traces: Sequence[Trace]) -> list[dict[str, dict[str, Any]]]:
