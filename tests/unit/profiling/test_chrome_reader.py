@@ -180,7 +180,14 @@ def test_kernels_copies_and_collectives_of_a_gpu_are_told_apart(tmp_path: Path) 
     events = [
         event("cuda_runtime", "cudaLaunchKernel", correlation=9),
         event("kernel", "gemm", device=0, stream=7, correlation=9, **{"est. achieved occupancy %": 62}),
-        event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", device=0, stream=7, **{"memory bandwidth (GB/s)": 12.5}),
+        event(
+            "gpu_memcpy",
+            "Memcpy HtoD (Pinned -> Device)",
+            device=0,
+            stream=7,
+            bytes=4096,
+            **{"memory bandwidth (GB/s)": 12.5},
+        ),
         event("kernel", reduce, device=0, stream=20, dtype="BFloat16", **{"In msg nelems": 1024}),
         event("kernel", "nccl", device=0, stream=20, dtype="Float", **{"Collective name": "_allgather_base"}),
         {"ph": "B", "name": "left out", "pid": 0, "tid": 7, "ts": 1},
@@ -195,7 +202,7 @@ def test_kernels_copies_and_collectives_of_a_gpu_are_told_apart(tmp_path: Path) 
     assert launch["correlation"] == kernel["correlation"] == 9
     assert (kernel["device"], kernel["stream_id"], kernel["rank"]) == ("cuda:0", 7, 3)
     assert (kernel["sm_occupancy"], kernel["dur_ns"]) == (pytest.approx(0.62), 2250)
-    assert (copy["memcpy_dir"], copy["memcpy_gbps"]) == ("h2d", 12.5)
+    assert (copy["memcpy_dir"], copy["memcpy_gbps"], copy["bytes"]) == ("h2d", 12.5, 4096.0)
     assert (reduced["kind"], reduced["collective_type"], reduced["collective_algorithm"]) == (
         "collective",
         "all_reduce",

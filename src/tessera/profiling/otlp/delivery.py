@@ -22,6 +22,7 @@ _log = logging.getLogger("tessera.profile")
 
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 5.0
+AT_EXIT_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,15 @@ class Delivery:
                 self._drop(job.items, f"more than {self._waiting_jobs} profiles were waiting")
                 return
             self._jobs.append(job)
+            if self._thread is None:
+                atexit.register(self.flush, AT_EXIT_S)
             if self._thread is None or not self._thread.is_alive():  # in a fork of the program it is gone
-                self._thread = threading.Thread(target=self._run, name="tessera-otlp", daemon=True)
-                self._thread.start()
-                atexit.register(self.flush, 5.0)
+                self._start()
             self._changed.notify_all()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="tessera-otlp", daemon=True)
+        self._thread.start()
 
     def flush(self, timeout_s: float) -> bool:
         """Waits until everything was delivered or dropped. What is not delivered in time is dropped; whether nothing
@@ -119,11 +124,13 @@ class Delivery:
             left = job.items
             try:
                 for batch in job.batches():
-                    left -= batch.items
                     self._deliver(batch)
+                    left -= batch.items
             finally:
-                if left:  # an error of ours, which ends the thread and is printed
-                    self._drop(left, "they could not be encoded")
+                if left:  # an error of ours, which is printed and ends this thread
+                    with self._changed:
+                        self._drop(left, "an error ended their delivery")
+                        self._start()
 
     def _deliver(self, batch: Batch) -> None:
         begun, wait_s = time.monotonic(), FIRST_WAIT_S

@@ -62,7 +62,10 @@ class _Http(Transport):
     def __init__(self, parts: urllib.parse.SplitResult, headers: Mapping[str, str]) -> None:
         self._parts = parts
         self._headers = {"Content-Type": "application/x-protobuf", "User-Agent": "tessera", **headers}
+        from google.protobuf.message import DecodeError
+
         self._responses = responses()
+        self._unreadable = DecodeError
         self._connection: http.client.HTTPConnection | None = None
 
     def send(self, batch: Batch) -> int:
@@ -81,7 +84,11 @@ class _Http(Transport):
             )
         if response.status >= 300:
             raise RefusedError(f"the collector answered {response.status} {response.reason} to {path}")
-        return _rejected(batch.signal, self._responses[batch.signal].FromString(body))
+        try:
+            answer = self._responses[batch.signal].FromString(body)
+        except self._unreadable as error:
+            raise RefusedError(f"what answers at {path} is no collector") from error
+        return _rejected(batch.signal, answer)
 
     def _connected(self) -> http.client.HTTPConnection:
         if self._connection is None:

@@ -80,6 +80,7 @@ def _rows(table: polars.DataFrame) -> polars.DataFrame:
             polars.coalesce("args.bytes", found["collective_bytes"])
         )
         found["bytes"] = polars.when(~collective).then("args.bytes")
+    if "overlap_pct" in told:
         found["collective_overlap_pct"] = polars.coalesce("args.overlap_pct", "args.collective_overlap_pct")
     found |= {
         "kind": kind,

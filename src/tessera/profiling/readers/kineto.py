@@ -27,6 +27,7 @@ ARGUMENTS: Final[Mapping[str, Any]] = {
     "device": polars.String(),
     "stream": polars.String(),
     "dtype": polars.String(),
+    "bytes": polars.Float64(),
     "Collective name": polars.String(),
     "Input Dims": polars.String(),
     "In msg nelems": polars.Float64(),

@@ -23,6 +23,7 @@ class Received:
         self.answers: list[int] = []
         """HTTP states to answer with before all is well again; 0 ends the connection without an answer."""
         self.reject = 0
+        self.garbage = False
         self.headers: dict[str, str] = {}
 
     def spans(self) -> list[Any]:
@@ -88,6 +89,7 @@ class HttpCollector:
                     self.close_connection = True
                     return
                 answer = collector.received.take(self.path, body) if status == 200 else b""
+                answer = b"<html>" if collector.received.garbage else answer
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()

@@ -168,6 +168,15 @@ def test_answers_that_say_never_are_counted_with_their_reason(http: HttpCollecto
     assert exporter.sent == encoding.count(kernels(10)) - 11
 
 
+def test_something_else_that_answers_is_told_from_a_collector(http: HttpCollector) -> None:
+    http.received.garbage = True
+    exporter = profile.otlp(http.endpoint)
+    exporter.send(kernels(10))
+    assert not exporter.flush()
+    assert exporter.sent == 0
+    assert exporter.dropped["what answers at /v1/traces is no collector"] == 11
+
+
 def test_spans_that_the_collector_rejects_are_counted(http: HttpCollector) -> None:
     http.received.reject = 4
     exporter = profile.otlp(http.endpoint)
@@ -201,8 +210,7 @@ def test_a_failure_of_ours_is_counted_and_the_next_profile_goes_on(http: HttpCol
         assert wait_until(lambda: bool(caught))
     finally:
         threading.excepthook = before
-    assert made.dropped == {"they could not be encoded": 7}
-    assert wait_until(lambda: not made._delivery._thread.is_alive())  # type: ignore[union-attr]
+    assert made.dropped == {"an error ended their delivery": 7}
     made.send(kernels(3))
     assert made.flush()
     assert made.sent == encoding.count(kernels(3))
