@@ -23,8 +23,9 @@ from tessera.compiler.subjects import Subject
 from tessera.errors import CompileError
 from tessera.priority import current_niceness
 from tessera.runtime.threads import worker_count
+from tessera.scheduling.estimate import LEVELS
 from tessera.scheduling.families import Problem
-from tessera.scheduling.machine import DRAM, LEVELS
+from tessera.scheduling.machine import DRAM
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.metrics import Roof, Work
 from tessera.tuning.workload import Case, Workload

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from tessera.scheduling.columns import Columns, Knobs, Number, larger
-from tessera.scheduling.estimate import PARTS, Binding, Estimate, Estimates, Seconds
+from tessera.scheduling.estimate import LEVELS, PARTS, Binding, Estimate, Estimates, Seconds
 from tessera.scheduling.families import Problem, kernel_family
-from tessera.scheduling.machine import LEVELS, Machine, Work, machine
+from tessera.scheduling.machine import Machine, Work, machine
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.target import Ceilings, Target
 

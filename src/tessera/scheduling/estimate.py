@@ -22,6 +22,9 @@ Resource: TypeAlias = Literal[
 ]  # fmt: skip
 """What a kernel waits for most, in words; docs/cost-model.md says of each what it means and what helps."""
 
+LEVELS: Final = ("L1", "L2", "L3", "DRAM")
+"""The memory levels of a CPU, each a term."""
+
 PARTS: Final[Mapping[str, Resource]] = {
     "FMA": "multiply-add units",
     "issue": "instruction issue",
@@ -118,12 +121,15 @@ class Estimates(Sequence[Estimate]):
     def taken_apart(self, which: Mask, between_s: float, launches: int) -> Estimates:
         """These estimates, but for `which` schedules those of kernels that run one after another: with `between_s`
         seconds more for what they write and read again, and so many more launches, and without registers that spill
-        only because everything is computed at once.
+        only because everything is computed at once: that saves the time by which computing takes longer than memory.
         """
+        nothing = np.zeros(len(self))
         spills = np.where(which, self.terms.get("spills", 0.0), 0.0)
+        memory = np.max([self.terms.get(level, nothing) for level in LEVELS], axis=0)
+        saved = np.clip(self.terms.get("compute", nothing) - memory, 0.0, spills)
         more = {"DRAM": np.where(which, between_s, 0.0), "compute": -spills, "spills": -spills}
         more["launch"] = np.where(which, launches, 0) * self.terms.get("launch", np.zeros(len(self)))
         terms = {name: column + more[name] if name in more else column for name, column in self.terms.items()}
         charged = {name: column + more[name] if name in more else column for name, column in self._charged.items()}
-        seconds = self.seconds + more["DRAM"] + more["launch"] - spills
+        seconds = self.seconds + more["DRAM"] + more["launch"] - saved
         return Estimates(seconds, terms, charged, self.source)

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.scheduling.columns import Columns, Knobs, Number, divided, piecewise, smaller
-from tessera.scheduling.estimate import PARTS
+from tessera.scheduling.estimate import LEVELS, PARTS
 from tessera.target import Ceilings, Target
 from tessera.target.ceilings import ComputeCeiling, MemoryCeiling
 
-LEVELS: Final = ("L1", "L2", "L3", "DRAM")
 L1, L2, L3, DRAM = range(len(LEVELS))
 
 USABLE: Final = 0.75

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tessera.dtypes import bf16, fp32
@@ -11,8 +12,8 @@ from tessera.ops.counting import operation_count
 from tessera.scheduling.choice import modelled_choice
 from tessera.scheduling.contraction_space import ContractionProblem, default_schedule, space
 from tessera.scheduling.cost import BINDINGS, RooflineModel
-from tessera.scheduling.estimate import PARTS, RESOURCES, Estimate
-from tessera.scheduling.machine import LEVELS, estimated_ceilings, machine
+from tessera.scheduling.estimate import LEVELS, PARTS, RESOURCES, Estimate, Estimates
+from tessera.scheduling.machine import estimated_ceilings, machine
 from tessera.scheduling.mapreduce_space import MapReduceProblem
 from tessera.scheduling.mapreduce_space import default_schedule as default_row_schedule
 from tessera.scheduling.schedule import KnobValue, Schedule
@@ -242,3 +243,14 @@ def test_without_measured_ceilings_the_start_stays() -> None:
     problem = product(1024, 1024, 1024)
     poor = default_schedule(problem).replace(micro=(2, 16))
     assert modelled_choice(replace(space(problem), default=poor), RooflineModel(None, CPU)).schedule == poor
+
+
+@pytest.mark.parametrize(("memory_s", "saved_s"), [(1e-3, 2e-3), (4e-3, 1e-3), (9e-3, 0.0)])
+def test_operations_one_by_one_save_spills_only_where_computing_is_what_takes_longest(
+    memory_s: float, saved_s: float
+) -> None:
+    together = Estimate(max(5e-3, memory_s), "compute", {"compute": 5e-3, "spills": 2e-3, "DRAM": memory_s})
+    fused, apart = Estimates.of([together, together]).taken_apart(np.array([False, True]), 3e-3, 0)
+    assert fused.seconds == together.seconds
+    assert apart.seconds == pytest.approx(together.seconds + 3e-3 - saved_s)
+    assert apart.terms["DRAM"] == pytest.approx(memory_s + 3e-3)
