@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -107,6 +108,13 @@ def fail_with(code: int, monkeypatch: pytest.MonkeyPatch, name: str = "write") -
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(f"{files.__name__}.os.{name}", refuse)
+    if name == "write":  # files are written through buffers, logs by os.write
+        monkeypatch.setattr(files, "open", _on_a_full_disk, raising=False)
+
+
+def _on_a_full_disk(descriptor: int, mode: str) -> IO[Any]:
+    os.close(descriptor)
+    return Path("/dev/full").open(mode)
 
 
 @pytest.mark.parametrize(("call", "code"), [("write", errno.ENOSPC), ("fsync", errno.EIO), ("replace", errno.EROFS)])
