@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from tessera.profiling.options import Exporter
 from tessera.profiling.schema import Record
-from tessera.profiling.sessions import Session, counter, current, region
+from tessera.profiling.scopes import region
+from tessera.profiling.sessions import Session, counter, current
 from tessera.profiling.starting import session, start, stop
 from tessera.profiling.steps import Schedule
 

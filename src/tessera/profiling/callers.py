@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Final
 
@@ -57,3 +58,15 @@ def stack_text(frame: FrameType | None) -> str:
             frames.append(f"{code.co_filename}:{frame.f_lineno} {code.co_name}")
         frame = frame.f_back
     return ";".join(reversed(frames))
+
+
+def together(calls: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
+    """One call for all of these; None for none."""
+    if len(calls) < 2:
+        return calls[0] if calls else None
+
+    def every() -> None:
+        for call in calls:
+            call()
+
+    return every

@@ -1,7 +1,7 @@
 """Profile sessions: what runs between the beginning and the end of a `with session()` block, from every thread.
 
 Sessions may be nested and may overlap; each sees what ran while it was on. The native ring is drained into all active
-sessions at the boundaries of sessions and regions and whenever someone reads an active session.
+sessions by a thread, at the boundaries of sessions and whenever someone reads an active session.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from tessera import forks
 from tessera.errors import LibraryError, ProfileError
-from tessera.profiling import facts, ranges, recorder
-from tessera.profiling.callers import Callers
+from tessera.profiling import facts, recorder
+from tessera.profiling.callers import Callers, together
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.delivery import deliver
 from tessera.profiling.device_kernels import COLLECTOR, Source
@@ -36,7 +36,7 @@ from tessera.profiling.recorder import Drained
 from tessera.profiling.recording import Recording
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.spill import AFTER_S, Spill
-from tessera.profiling.steps import Phase
+from tessera.profiling.steps import Phase, Windows
 
 if TYPE_CHECKING:
     from tessera.profiling.eager import OperatorMode
@@ -66,7 +66,7 @@ class Session(Recording):
         self.callers = Callers() if self.options.with_stack else None
         self.steps = 0
         """Calls of `step` so far."""
-        self._windows: list[tuple[int, int | None]] = []  # when the schedule's phase was active
+        self._windows = Windows()
         self.spill: Spill | None = None
         """What is on disk already, while the session is on."""
         self._sampling: Sampling | None = None
@@ -124,15 +124,11 @@ class Session(Recording):
 
     def keeps(self, instant_ns: int) -> bool:
         """Whether the session keeps what began at this instant of `time.monotonic_ns`."""
-        return any(begin <= instant_ns and (end is None or instant_ns < end) for begin, end in self._windows)
+        return self._windows.hold(instant_ns)
 
     def enter_phase(self) -> None:
         """Notes that the schedule's phase may have changed."""
-        if self.phase == "active":
-            if not self._windows or self._windows[-1][1] is not None:
-                self._windows.append((time.monotonic_ns(), None))
-        elif self._windows and self._windows[-1][1] is None:
-            self._windows[-1] = self._windows[-1][0], time.monotonic_ns()
+        self._windows.turn(self.phase == "active")
 
     def mark(self, name: str) -> None:
         """Notes an instant. Results made so far by this thread are evaluated first, so that they lie before it."""
@@ -198,45 +194,12 @@ class Session(Recording):
         print_report(self)
 
 
-class region:  # noqa: N801 - a context manager that reads as a verb, as users write it
-    """Names what the calling thread does inside the `with` block. Costs next to nothing when no session is on.
-
-    Results made before the block and inside it are evaluated at its beginning and at its end, so that each is recorded
-    where it was made.
-    """
-
-    __slots__ = ("_name", "_ranges", "_start_ns")
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._ranges = ranges.emitter()
-        self._start_ns = 0
-
-    def __enter__(self) -> Self:
-        flush()
-        if self._ranges is not None:
-            self._ranges.push(self._name)
-        self._start_ns = time.monotonic_ns()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                flush()
-        finally:
-            if self._ranges is not None:
-                self._ranges.pop()
-        if not _recording:
-            return
-        event = RegionEvent(self._name, threading.get_ident(), self._start_ns, time.monotonic_ns())
-        with _lock:
-            collect()
-            for each in _recording:
-                each.regions.append(
-                    RegionEvent(event.name, event.thread, max(event.start_ns, each.start_ns), event.end_ns)
-                )
+def note_region(name: str, start_ns: int) -> None:
+    """Notes, in every active session, a region that the calling thread entered at `start_ns` and leaves now."""
+    if _recording:
+        end_ns, thread = time.monotonic_ns(), threading.get_ident()
+        for each in list(_recording):
+            each.regions.append(RegionEvent(name, thread, max(start_ns, each.start_ns), end_ns))
 
 
 def counter(name: str, value: float, unit: str = "") -> None:
@@ -401,7 +364,7 @@ def _update() -> None:
     if not owners:
         _pending.unwatch()
     elif callers or not _pending.watching:
-        _pending.watch(_all_of(callers))
+        _pending.watch(together(callers))
     if bool(recorded) == recorder.recording():
         return
     if recorded:
@@ -410,17 +373,6 @@ def _update() -> None:
     else:
         recorder.stop()
         _drain.stop()
-
-
-def _all_of(calls: Sequence[Callable[[], None]]) -> Callable[[], None] | None:
-    if len(calls) < 2:
-        return calls[0] if calls else None
-
-    def every() -> None:
-        for call in calls:
-            call()
-
-    return every
 
 
 def count() -> int:

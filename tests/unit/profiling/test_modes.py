@@ -18,7 +18,7 @@ from tessera import op, profile
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling import recorder, sessions
 from tessera.profiling.aggregate import by_operator
-from tessera.profiling.steps import Schedule
+from tessera.profiling.steps import Schedule, Windows
 from tests.unit.profiling.support import run, two_step_plan
 
 
@@ -33,6 +33,18 @@ def test_a_schedule_says_what_happens_in_each_step() -> None:
 def test_a_schedule_of_wrong_numbers_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ArgumentError, match="schedule"):
         profile.schedule(**wrong)
+
+
+def test_windows_hold_what_began_while_they_were_open() -> None:
+    windows = Windows()
+    before = time.monotonic_ns() - 1
+    windows.turn(True)
+    windows.turn(True)
+    inside = time.monotonic_ns()
+    windows.turn(False)
+    between = time.monotonic_ns()
+    windows.turn(True)
+    assert [windows.hold(instant) for instant in (before, inside, between, 2**62)] == [False, True, False, True]
 
 
 def test_only_active_steps_are_kept() -> None:
