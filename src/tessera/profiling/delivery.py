@@ -38,7 +38,7 @@ def deliver(session: Session, error: BaseException | None) -> None:
     if error is not None:
         error.add_note(f"tessera: {text}")
     else:
-        raise ProfileError(text, hints=["tessera.profiling.trace.read(path) reads it"]) from failures[0]
+        raise ProfileError(text, hints=["profile.read(path) reads it"]) from failures[0]
 
 
 def _log(folder: Path) -> list[Exporter]:

@@ -44,14 +44,17 @@ def write(trace: Trace, path: Path) -> Path:
     """Writes a trace of any source and gives the file's path. Raises ProfileError when it cannot be written."""
     about = {"format": FORMAT_VERSION, "metadata": trace.metadata, "capability": trace.capability}
     with exported(path, "trace") as file:
-        trace.events.select(_held(trace)).sink_parquet(
-            file,
-            compression="zstd",
-            compression_level=_LEVEL,
-            statistics=False,  # every row group has all kinds and names: nothing could be left out by them
-            row_group_size=_ROWS,
-            metadata={KEY: json.dumps(about)},
-        )
+        try:
+            trace.events.select(_held(trace)).sink_parquet(
+                file,
+                compression="zstd",
+                compression_level=_LEVEL,
+                statistics=False,  # every row group has all kinds and names: nothing could be left out by them
+                row_group_size=_ROWS,
+                metadata={KEY: json.dumps(about)},
+            )
+        except PolarsError as error:  # as which the file's own errors arrive, a full disk for one
+            raise ProfileError(f"the trace could not be written to {path}: {error}") from error
     return path
 
 

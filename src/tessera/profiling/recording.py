@@ -66,6 +66,8 @@ class Recording:
         """The names of threads whose work is recorded, also of those that have ended since."""
         self.plans: dict[int, facts.Expression] = {}
         """What the plans that ran compute, by number, once the session has ended."""
+        self.told_plans: frozenset[int] = frozenset()
+        """Plans of which earlier parts of a spill say what they compute."""
         self.record_shapes = record_shapes
         self._services: Mapping[int, Sequence[Service]] | None = None
         self.samples: list[polars.DataFrame] = []
@@ -126,7 +128,7 @@ class Recording:
         """
         self._services = tracks.known()
         self._name_threads({each.thread for each in self.regions} | {each.thread for each in self.noted})
-        for plan_id in self._ran() - self._facts.keys():
+        for plan_id in self.ran() - self._facts.keys():
             self._facts[plan_id] = facts.of_plan(plan_id)
         self.plans = facts.expressions(self._facts)
         self.clock_offset_ns, self.clock_uncertainty_ns = clock_sync.told(self.start_ns, self.start_unix_ns)
@@ -257,9 +259,9 @@ class Recording:
         return tracks.known() if self._services is None else self._services
 
     def _expressions(self) -> Mapping[int, facts.Expression]:
-        return {**facts.expressions(self._ran() - self.plans.keys()), **self.plans}
+        return {**facts.expressions(self.ran() - self.plans.keys() - self.told_plans), **self.plans}
 
-    def _ran(self) -> set[int]:
+    def ran(self) -> set[int]:
         """The plans that ran."""
         summed = {total.plan for total in self._totals.values()} if self._totals is not None else set()
         return summed.union(*[numpy.unique(batch[:, _PLAN - RECORD_WORDS]).tolist() for batch in self._batches])

@@ -36,6 +36,7 @@ class Spill:
         self._recording = recording
         self._due_ns = recording.start_ns + int(after_s * 1e9)
         self._counts: dict[str, int] = {}
+        self._told: frozenset[int] = frozenset()
         self._parts = 0
         self.folder: Path = settings.current().profiles_dir / f"{file_name()}-{next(_numbers)}.spill"
         self.failed: str | None = None
@@ -52,6 +53,7 @@ class Spill:
         part = self._recording.part(self._counts)
         if not part.anything:
             return
+        part.told_plans, self._told = self._told, self._told | part.ran()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             trace = part.trace()

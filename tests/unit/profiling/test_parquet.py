@@ -45,6 +45,12 @@ def test_a_file_that_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_a_full_disk_is_a_clear_error() -> None:
+    with pytest.raises(ProfileError, match="could not be written to /dev/full"):
+        parquet.write(one(0, None, *range(1000)), Path("/dev/full"))
+
+
 @pytest.mark.parametrize("keep", [4, 100, 900])
 def test_a_damaged_file_is_refused(tmp_path: Path, keep: int) -> None:
     path = parquet.write(one(0, None, *range(100)), tmp_path / "x.parquet")
