@@ -27,8 +27,14 @@ _SHOWN: Final = 20
 _READ_S: Final = 1.0
 """Most seconds between readings: the process's ring holds so much, and it must know that somebody is there."""
 
-_SYSTEM: Final = ("cpu_pct", "rss_bytes", "threads", "major_faults", "disk_read", "disk_write")
-"""Fields of the process that are shown."""
+_SYSTEM: Final = {
+    "cpu_pct": ("{:.0f} % CPU", 1.0),
+    "rss_bytes": ("{:,.0f} MiB resident", 2.0**-20),
+    "threads": ("{:.0f} threads", 1.0),
+    "disk_read": ("{:,.1f} MiB/s read", 2.0**-20),
+    "disk_write": ("{:,.1f} MiB/s written", 2.0**-20),
+}
+"""How the latest samples of the process are shown, by field: text, scale."""
 
 
 def top(
@@ -40,12 +46,12 @@ def top(
     if not 0.05 <= interval <= 3600:
         raise ArgumentError(f"--interval {interval:g}: 0.05 to 3600 seconds are meant")
     process = client.wanted(pid)
-    attachment = client.connect(pid)
-    if attachment is not None:
-        attachment.start()
     console = Console()
     live = console.is_terminal and not once  # else one picture after the other
     with until_signalled() as stop, sampling.sample_process(pid, interval_ms=max(50.0, 50 * interval)) as sampled:
+        attachment = client.connect(pid)
+        if attachment is not None:
+            attachment.start()
         watch = _Watch(pid, attachment, sampled)
         with Live(console=console, auto_refresh=False, screen=True) if live else nullcontext() as display:
             while True:
@@ -71,7 +77,7 @@ class _Watch:
         self._attachment = attachment
         self._sampled = sampled
         self._since = time.monotonic()
-        self._latest: dict[str, str] = {}
+        self._latest: dict[str, float] = {}
 
     def wait(self, stop: threading.Event, interval_s: float) -> None:
         """Waits until the next picture is due, and reads meanwhile."""
@@ -103,15 +109,9 @@ class _Watch:
     def _system(self) -> str:
         """The latest samples of the process itself."""
         found = self._sampled.take().filter(polars.col("backend") == "process")
-        for name, value, unit in found.select("kernel_name", "value", "unit").iter_rows():
-            self._latest[name] = _quantity(value, unit)
-        return ", ".join(f"{name} {self._latest[name]}" for name in _SYSTEM if name in self._latest)
-
-
-def _quantity(value: float, unit: str | None) -> str:
-    if unit in ("B", "B/s"):
-        return f"{significant(value / 2**20)} Mi{unit}"
-    return f"{significant(value)} {unit or ''}".rstrip()
+        self._latest |= dict(found.select("kernel_name", "value").iter_rows())
+        shown = ((text, scale * self._latest[name]) for name, (text, scale) in _SYSTEM.items() if name in self._latest)
+        return ", ".join(text.format(value) for text, value in shown)
 
 
 def _table(rows: polars.DataFrame, seconds: float) -> Table:
