@@ -21,6 +21,7 @@ from tessera.profiling import facts, sessions, tracks
 from tessera.profiling.issued import IssuedWork, Moment
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.options import Options
+from tessera.profiling.recording import distinct
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS, StepFacts
 from tessera.profiling.sessions import Session
@@ -77,7 +78,7 @@ class Taker:
         rest["unmeasured"] = {
             name: self._unmeasured.get(name, 0) - before.get(name, 0) for name in before | self._unmeasured
         }
-        rest["plans"] = self._plans({int(number) for number in numpy.unique(rows[:, _PLAN])})
+        rest["plans"] = self._plans(distinct(rows[:, _PLAN]))
         rest["threads"], rest["services"] = dict(session.thread_names), tracks.known()
         rest["start_ns"], rest["end_ns"] = session.start_ns, session.end_ns or time.monotonic_ns()
         rest["start_unix_ns"], rest["pid"] = session.start_unix_ns, session.pid
