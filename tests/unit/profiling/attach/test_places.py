@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,11 @@ GONE = Process(2**22 + 1, 12)
 
 
 @pytest.fixture
-def runtime(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of sockets in a runtime folder of the test's own."""
-    monkeypatch.setattr(places, "_LONGEST", 4096)  # the paths of temporary folders are long
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    return tmp_path / "run" / "tessera"
+def runtime(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of sockets in a runtime folder of the test's own, whose path is short, as sockets need."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder) / "tessera"
 
 
 def own() -> Process:
@@ -81,7 +82,6 @@ def test_the_folder_is_made_for_the_user_alone(runtime: Path) -> None:
 
 def test_a_link_in_place_of_the_folder_is_not_followed(runtime: Path, cache_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    runtime.parent.mkdir()
     runtime.symlink_to(tmp_path / "elsewhere")
     assert places.folder_for("s") == cache_dir / "attach" / host_name()
 
