@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 
 def deliver(session: Session, error: BaseException | None) -> None:
-    """Has every exporter write its file. Where one fails, all records are kept in the cache folder; ProfileError says
-    where. With an `error` of the program's own, which goes on its way, that is a note on it.
+    """Has every exporter write its file. Where one fails, whatever it raises, the others write theirs and all records
+    are kept in the cache folder; ProfileError says where. With an `error` of the program's own, which goes on its way,
+    that is a note on it.
     """
     options = session.options
     exporters = list(options.exporters)
@@ -29,16 +31,19 @@ def deliver(session: Session, error: BaseException | None) -> None:
     for exporter in exporters:
         try:
             exporter.export(session)
-        except (ProfileError, OSError) as failure:
+        except Exception as failure:  # noqa: BLE001 - an exporter may be the user's own
             failures.append(failure)
     if not failures:
         return
-    what = "; ".join(getattr(failure, "message", str(failure)) for failure in failures)
-    text = f"{what}. {kept(session.trace)}"
+    text = f"{'; '.join(map(_said, failures))}. {kept(session.trace)}"
     if error is not None:
         error.add_note(f"tessera: {text}")
     else:
         raise ProfileError(text, hints=["profile.read(path) reads it"]) from failures[0]
+
+
+def _said(failure: Exception) -> str:
+    return failure.message if isinstance(failure, ProfileError) else f"{type(failure).__name__}: {failure}"
 
 
 def _log(folder: Path) -> list[Exporter]:
@@ -46,8 +51,9 @@ def _log(folder: Path) -> list[Exporter]:
     from tessera.profiling.chrome import ChromeExporter
     from tessera.profiling.parquet import ParquetExporter
 
-    folder.mkdir(parents=True, exist_ok=True)
     name = file_name()
+    with contextlib.suppress(OSError):  # the exporters say that they cannot write there
+        folder.mkdir(parents=True, exist_ok=True)
     return [ParquetExporter(folder / f"{name}.parquet"), ChromeExporter(folder / f"{name}.trace.json")]
 
 

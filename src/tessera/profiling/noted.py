@@ -5,6 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tessera.errors import ArgumentError
+
+
+def text(name: str) -> str:
+    """A name of the user's as files can hold it: half characters, as broken file names have them, become "?". Raises
+    ArgumentError for what is no text.
+    """
+    if not isinstance(name, str):
+        raise ArgumentError(f"a name in a profile is {name!r}", hints=["give a text"])
+    return name if name.isascii() else name.encode("utf-8", "replace").decode()
+
+
+def number(value: float) -> float:
+    """A value of the user's. Raises ArgumentError for what is no number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"a value in a profile is {value!r}", hints=["give a number"]) from error
+
 
 class NotedEvent(NamedTuple):
     """An event that a thread has made: its kind and name (`table.COLUMNS`), its times in nanoseconds of

@@ -51,6 +51,8 @@ class Options:
             )
         if self.mode not in ("timeline", "summary"):
             raise ArgumentError(f"mode={self.mode!r}", hints=['"timeline" keeps every event, "summary" sums alone'])
+        if self.schedule is not None and not isinstance(self.schedule, Schedule):
+            raise ArgumentError(f"schedule={self.schedule!r}", hints=["schedule=profile.schedule(wait=1, active=3)"])
         wrong = [each for each in self.exporters if not hasattr(each, "export")]
         if wrong:
             raise ArgumentError(

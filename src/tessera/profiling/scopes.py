@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from tessera.profiling import ranges, sessions
+from tessera.profiling.noted import text
 
 
 class region:  # noqa: N801 - a context manager that reads as a verb, as users write it
@@ -19,7 +20,7 @@ class region:  # noqa: N801 - a context manager that reads as a verb, as users w
     __slots__ = ("_name", "_ranges", "_start_ns")
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._name = text(name)
         self._ranges = ranges.emitter()
         self._start_ns = 0
 

@@ -21,7 +21,7 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera import forks
-from tessera.errors import LibraryError, ProfileError
+from tessera.errors import LibraryError, ProfileError, TesseraError
 from tessera.profiling import facts, recorder
 from tessera.profiling.callers import Callers, together
 from tessera.profiling.counters.cupti_activity import CuptiActivity
@@ -29,7 +29,7 @@ from tessera.profiling.delivery import deliver
 from tessera.profiling.device_kernels import COLLECTOR, Source
 from tessera.profiling.draining import Drain
 from tessera.profiling.issued import IssuedWork, Moment
-from tessera.profiling.noted import NotedEvent
+from tessera.profiling.noted import NotedEvent, number, text
 from tessera.profiling.options import Options
 from tessera.profiling.pending import PendingResults
 from tessera.profiling.recorder import Drained
@@ -100,8 +100,16 @@ class Session(Recording):
                 stacklevel=2,
             )
             return
-        # After an error of the user's, pending results are left alone: computing them could hide that error.
-        _end(self, flush_results=kind is None and not self.observer)
+        try:
+            # After an error of the user's, pending results are left alone: computing them could hide that error.
+            _end(self, flush_results=kind is None and not self.observer)
+        except BaseException as failure:  # of computing them: an error of the program's, too
+            self._finish(failure)
+            raise
+        self._finish(error)
+
+    def _finish(self, error: BaseException | None) -> None:
+        """What follows the end, with the program's error if it has one: the exporters write their files."""
         if self._sampling is not None:
             self._sampling.end()
             self._take_samples()
@@ -132,6 +140,7 @@ class Session(Recording):
 
     def mark(self, name: str) -> None:
         """Notes an instant. Results made so far by this thread are evaluated first, so that they lie before it."""
+        name = text(name)
         self._check_on(f"mark {name!r}")
         flush()
         if self.phase == "active":
@@ -204,8 +213,11 @@ def note_region(name: str, start_ns: int) -> None:
 
 def counter(name: str, value: float, unit: str = "") -> None:
     """Notes a value of the user's own (a loss, tokens per second) in every active session; nothing when none is on."""
+    if not _recording:
+        return
+    event = (time.monotonic_ns(), text(name), number(value), text(unit))
     for each in list(_recording):
-        each.counters.append((time.monotonic_ns(), name, float(value), unit))
+        each.counters.append(event)
 
 
 def note(kind: str, name: str, start_ns: int, **columns: Any) -> None:
@@ -394,8 +406,8 @@ def _close_all() -> None:
     for each in reversed([each for each in _active if not each.observer]):
         try:
             each.__exit__(None, None, None)
-        except ProfileError as error:
-            print(error, file=sys.stderr)
+        except Exception as error:  # noqa: BLE001 - the other sessions have exporters, too
+            print(error if isinstance(error, TesseraError) else f"{type(error).__name__}: {error}", file=sys.stderr)
 
 
 atexit.register(_close_all)

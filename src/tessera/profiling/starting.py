@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tessera import forks
 from tessera.errors import ProfileError
 from tessera.profiling.options import Exporter, Mode, Options
 from tessera.profiling.sessions import Session
 from tessera.profiling.steps import Schedule
 
 _started: list[Session] = []
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def session(

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import polars
 import pytest
 import torch
 
@@ -182,6 +183,65 @@ def test_records_are_kept_where_no_file_can_be_written(tmp_path: Path, cache_dir
     (kept,) = (cache_dir / "profiles").iterdir()
     assert str(kept) in str(raised.value)
     assert len(profile.read(kept).events.collect()) == len(profile.read(good).events.collect()) == 2
+
+
+class Faulty:
+    """An exporter of a user's, with a bug."""
+
+    def export(self, session: profile.Session) -> str:
+        raise LookupError("my own bug")
+
+
+def test_an_exporter_that_raises_anything_loses_nothing(tmp_path: Path, cache_dir: Path) -> None:
+    good = tmp_path / "good.parquet"
+    exporters = [Faulty(), profile.parquet(good)]
+    with pytest.raises(ProfileError, match="LookupError: my own bug") as raised, profile.session(exporters=exporters):
+        run(two_step_plan())
+    (kept,) = (cache_dir / "profiles").iterdir()
+    assert str(kept) in str(raised.value)
+    assert len(profile.read(kept).events.collect()) == len(profile.read(good).events.collect()) == 2
+
+
+def test_records_are_kept_where_the_log_for_tensorboard_has_no_folder(tmp_path: Path, cache_dir: Path) -> None:
+    (tmp_path / "file").touch()
+    folder, good = tmp_path / "file" / "runs", tmp_path / "good.parquet"
+    opened = profile.session(exporters=[profile.parquet(good)], tensorboard_dir=folder)
+    with pytest.raises(ProfileError, match=r"could not be written to .*file/runs"), opened:
+        run(two_step_plan())
+    (kept,) = (cache_dir / "profiles").iterdir()
+    assert len(profile.read(kept).events.collect()) == len(profile.read(good).events.collect()) == 2
+
+
+def test_results_that_cannot_be_computed_at_the_end_leave_the_records(
+    tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*, all_threads: bool = False) -> None:
+        if all_threads:
+            raise MemoryError("too large")
+
+    path = tmp_path / "trace.parquet"
+    monkeypatch.setattr(sessions._pending, "flush", fail)
+    session = profile.session(exporters=[profile.parquet(path)], sample_interval_ms=1000)
+    with pytest.raises(MemoryError, match="too large"), session:
+        run(two_step_plan())
+    assert not session.active
+    assert len(profile.read(path).events.filter(polars.col("kind") == "kernel").collect()) == 2
+
+
+def test_names_that_files_cannot_hold_are_mended_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with profile.session(exporters=[profile.chrome(path)]) as session, profile.region("half \ud800"):
+        session.mark("\udc80")
+        profile.counter("\udcff", 1.0, "\udcfe")
+        for wrong in (None, 5, b"bytes"):
+            with pytest.raises(ArgumentError, match="a name in a profile"):
+                profile.region(wrong)  # type: ignore[arg-type]
+            with pytest.raises(ArgumentError, match="a name in a profile"):
+                session.mark(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError, match="a value in a profile is 'abc'"):
+            profile.counter("loss", "abc")  # type: ignore[arg-type]
+    assert sorted(each.kernel_name for each in session.records()) == ["?", "?", "half ?"]
+    assert len(profile.read(path).events.collect()) == 3
 
 
 def test_where_records_are_kept_is_a_note_on_the_programs_own_error(tmp_path: Path, cache_dir: Path) -> None:
