@@ -24,7 +24,7 @@ from tessera.profiling.analyses import roofline as _roofline
 from tessera.profiling.analyses import stalls as _stalls
 from tessera.profiling.analyses.result import Analysis
 from tessera.profiling.analyses.roofline import Roofline, RooflinePoint, bandwidth, machine, point_of
-from tessera.profiling.analyses.source import Source, open_trace
+from tessera.profiling.analyses.source import Source, opened
 from tessera.profiling.roofline import Bound
 from tessera.target import Target
 
@@ -68,10 +68,10 @@ def roofline(
         ArgumentError: it holds no kernel with a count of operations, or the device has no ceilings; without `arch` and
             `target`, also for the trace of another machine or of a GPU.
     """
-    opened = open_trace(trace)
-    if target is None:
-        target = _roofline.target_of(arch) if arch is not None else _roofline.own_target(opened)
-    result = _roofline.roofline(opened, target)
+    with opened(trace) as found:
+        if target is None:
+            target = _roofline.target_of(arch) if arch is not None else _roofline.own_target(found)
+        result = _roofline.roofline(found, target)
     if output is not None:
         result.plot(output)
     return result
@@ -83,7 +83,8 @@ def stalls(trace: Source, group_by: str = "kernel") -> Analysis:
 
     Raises ArgumentError (E_ARGUMENT) for another `group_by` and ProfileError (E_PROFILE) for a file that is no trace.
     """
-    return _stalls.stalls(open_trace(trace), group_by)
+    with opened(trace) as found:
+        return _stalls.stalls(found, group_by)
 
 
 def divergence(trace: Source, threshold: float = 0.2) -> Analysis:
@@ -92,7 +93,8 @@ def divergence(trace: Source, threshold: float = 0.2) -> Analysis:
     Raises ArgumentError (E_ARGUMENT) for a threshold outside of 0 to 1 and ProfileError (E_PROFILE) for a file that
     is no trace.
     """
-    return _divergence.divergence(open_trace(trace), threshold)
+    with opened(trace) as found:
+        return _divergence.divergence(found, threshold)
 
 
 def collectives(trace: Source, min_bytes: int = 0) -> Analysis:
@@ -101,7 +103,8 @@ def collectives(trace: Source, min_bytes: int = 0) -> Analysis:
 
     Raises ArgumentError (E_ARGUMENT) for a negative size and ProfileError (E_PROFILE) for a file that is no trace.
     """
-    return _collectives.collectives(open_trace(trace), min_bytes)
+    with opened(trace) as found:
+        return _collectives.collectives(found, min_bytes)
 
 
 def memory(trace: Source) -> Analysis:
@@ -109,7 +112,8 @@ def memory(trace: Source) -> Analysis:
 
     Raises ProfileError (E_PROFILE) for a file that is no trace.
     """
-    return _memory.memory(open_trace(trace))
+    with opened(trace) as found:
+        return _memory.memory(found)
 
 
 def power(trace: Source) -> Analysis:
@@ -117,7 +121,8 @@ def power(trace: Source) -> Analysis:
 
     Raises ProfileError (E_PROFILE) for a file that is no trace.
     """
-    return _power.power(open_trace(trace))
+    with opened(trace) as found:
+        return _power.power(found)
 
 
 def compare(a: Source, b: Source, confidence: float = 0.95, min_change_pct: float = 1.0) -> Analysis:
@@ -128,7 +133,8 @@ def compare(a: Source, b: Source, confidence: float = 0.95, min_change_pct: floa
     Raises ArgumentError (E_ARGUMENT) for a confidence outside of 0.5 to 1 and ProfileError (E_PROFILE) for a file
     that is no trace.
     """
-    return _compare.compare(open_trace(a), open_trace(b), confidence, min_change_pct)
+    with opened(a) as first, opened(b) as second:
+        return _compare.compare(first, second, confidence, min_change_pct)
 
 
 def advise(trace: Source, arch: str | None = None, target: Target | None = None) -> Analysis:
@@ -138,6 +144,6 @@ def advise(trace: Source, arch: str | None = None, target: Target | None = None)
     Kernels are held against the ceilings of `target`, of the GPU called `arch`, or of this machine where they have been
     measured (`tessera quickstart`). Raises ProfileError (E_PROFILE) for a file that is no trace.
     """
-    opened = open_trace(trace)
-    known = target or (_roofline.target_of(arch) if arch is not None else _roofline.known_target(opened))
-    return _advise.advise(opened, known)
+    with opened(trace) as found:
+        known = target or (_roofline.target_of(arch) if arch is not None else _roofline.known_target(found))
+        return _advise.advise(found, known)

@@ -21,10 +21,11 @@ Arch = Annotated[str | None, typer.Option(help="A GPU whose data sheet gives the
 
 def report(file: File) -> None:
     """Print what ran, operator by operator: latency, work, bandwidth, and efficiency against the measured ceilings."""
-    found = trace.read(file)
-    if not len(found.events.filter(polars.col("kind") == "kernel").head(1).collect()):
-        raise ArgumentError(f"{file} holds no kernels", hints=["the process ran no Tessera plan while it was recorded"])
-    prof_export.print_report(found, Console())
+    with trace.reading(file) as found:
+        if not len(found.events.filter(polars.col("kind") == "kernel").head(1).collect()):
+            hint = "the process ran no Tessera plan while it was recorded"
+            raise ArgumentError(f"{file} holds no kernels", hints=[hint])
+        prof_export.print_report(found, Console())
 
 
 def roofline(file: File, arch: Arch = None, plot: Plot = None) -> None:

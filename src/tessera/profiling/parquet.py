@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars
 from polars.exceptions import PolarsError
@@ -72,19 +72,41 @@ def read(path: Path) -> Trace:
     try:
         told = polars.read_parquet_metadata(path).get(KEY)
         scanned = polars.scan_parquet(path)
-        held = scanned.collect_schema().names()
+        held = scanned.collect_schema()
     except (OSError, PolarsError) as error:
         raise ProfileError(f"{path} is no whole Parquet file: {str(error).splitlines()[0]}") from error
     if told is None:
         raise ProfileError(
             f"{path} is a Parquet file, but no trace of Tessera's", hints=["profile.parquet(path) writes traces"]
         )
-    about = json.loads(told)
-    if about["format"] > FORMAT_VERSION:
+    version, metadata, capability = _about(told, path)
+    if version > FORMAT_VERSION:
         raise ProfileError(
-            f"{path} has format {about['format']}, and this version reads up to {FORMAT_VERSION}",
+            f"{path} has format {version}, and this version reads up to {FORMAT_VERSION}",
             hints=["read it with the version of Tessera that wrote it, or a newer one"],
         )
     known = [name for name in held if name in COLUMNS]
+    if not held.keys() >= set(_ALWAYS) or any(not _fits(held[name], COLUMNS[name]) for name in known):
+        raise ProfileError(f"{path} is damaged: its columns are not those of a trace")
     events = scanned.select([polars.col(name).cast(COLUMNS[name]) for name in known])
-    return Trace(complete(events, known), about["metadata"], about["capability"])
+    return Trace(complete(events, known), metadata, capability)
+
+
+def _about(told: str, path: Path) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """The format, metadata and capability that a file tells. Raises ProfileError where it tells something else."""
+    try:
+        about = json.loads(told)
+        version, metadata, capability = (about[name] for name in ("format", "metadata", "capability"))
+        whole = isinstance(version, int) and isinstance(metadata, dict) and isinstance(capability, dict)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        raise ProfileError(f"{path} is damaged: what it tells of its trace cannot be read")
+    return version, metadata, capability
+
+
+def _fits(held: Any, wanted: Any) -> bool:
+    """Whether every value of one type is one of another: numbers stay numbers, and a text is no kind of event."""
+    if isinstance(wanted, polars.Enum):
+        return bool(held == wanted)
+    return held.is_numeric() if wanted.is_numeric() else not held.is_numeric() and not held.is_nested()

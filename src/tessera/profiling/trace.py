@@ -6,18 +6,21 @@ adding that file. Modules without `matches` are parts of others.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import polars
 
 from tessera.errors import ProfileError
 from tessera.profiling import readers
 from tessera.profiling.table import Trace
+
+_BROKEN: Final = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
 
 
 class Reader(Protocol):
@@ -50,11 +53,34 @@ def read(path: str | Path, *, ordered: bool = True) -> Trace:
         return _joined([_read_file(file) for file in _files(place)], ordered)
     if not place.exists():
         raise ProfileError(f"there is no {place}", hints=["profile.parquet(path) writes traces"])
+    if not place.is_file():  # a pipe can be read once only, and perhaps never ends
+        raise ProfileError(f"{place} is no file", hints=["write what it gives into a file first"])
     return _read_file(place)
 
 
+@contextlib.contextmanager
+def reading(path: str | Path, *, ordered: bool = True) -> Iterator[Trace]:
+    """As `read`, for a block that uses the events. Damage that shows only as they are read is a ProfileError, too."""
+    trace = read(path, ordered=ordered)
+    try:
+        yield trace
+    except _BROKEN as error:
+        try:  # the block's own mistake, or the file?
+            trace.events.sink_batches(_ignore)
+        except _BROKEN as damage:
+            raise ProfileError(f"{path} is damaged: {str(damage).splitlines()[0]}") from error
+        raise
+
+
+def _ignore(_: polars.DataFrame) -> None:
+    pass
+
+
 def _read_file(path: Path) -> Trace:
-    reader = _reader_of(path)
+    try:
+        reader = _reader_of(path)
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be read: {error.strerror or error}") from error
     if reader is None:
         known = ", ".join(getattr(each, "__name__", "").rpartition(".")[2] for each in _readers())
         raise ProfileError(f"{path} is in no format that is known", hints=[f"known are {known}"])

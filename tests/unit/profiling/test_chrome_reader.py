@@ -284,6 +284,11 @@ def test_a_file_that_is_cut_off_is_refused_with_its_place(
     ("text", "said"),
     [
         ('{"traceEvents": [{"ph": "X", "name": nope}, {"ph": "X"}]}' + " " * 100, "an event is damaged.*at byte 37"),
+        ('{"traceEvents": [{"ph": "X", "ts": ' + "9" * 6000 + "}]}", "an event is damaged.*digits.*at byte 17"),
+        (
+            '{"traceEvents": [{"ph": "C", "args": {"a": ' + "9" * 6000 + '}}, {"ph": "C"}]}',
+            "an event is damaged.*digits",
+        ),
         ('{"traceEvents": [3, {"ph": "X"}]}', "an event is no object, at byte 17"),
         ('{"traceEvents": [{"ph": "X", "a": ' + "[" * 100_000 + "]" * 100_000 + "}]}", "nested too deeply"),
         ('{"traceEvents": [{"ph": "X"}], "a": }', "keys beside traceEvents are damaged"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import polars
 import pytest
 
-from tessera import profile
+from tessera import analyze, profile
 from tessera.errors import ProfileError
 from tessera.profiling import parquet, trace
 from tessera.profiling.schema import FORMAT_VERSION
@@ -63,6 +64,53 @@ def test_parquet_of_others_is_refused(tmp_path: Path) -> None:
     polars.DataFrame({"a": [1]}).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(ProfileError, match="no trace of Tessera"):
         trace.read(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *("", "{", "3", "[]", "{}", "[" * 100_000),
+        '{"format": "x", "metadata": {}, "capability": {}}',
+        '{"format": 1, "metadata": {}}',
+        '{"format": 1, "metadata": 3, "capability": {}}',
+    ],
+)
+def test_metadata_of_another_shape_are_damage(tmp_path: Path, told: str) -> None:
+    frame({"start_ns": [1]}).write_parquet(tmp_path / "x.parquet", metadata={parquet.KEY: told})
+    with pytest.raises(ProfileError, match="what it tells of its trace cannot be read"):
+        trace.read(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("name", ["kind", "start_ns", "flops", "operator"])
+def test_columns_of_other_types_are_damage(tmp_path: Path, name: str) -> None:
+    wrong = 3.5 if name == "operator" else "text"
+    about = '{"format": 1, "metadata": {}, "capability": {}}'
+    events = frame({"start_ns": [1]}).with_columns(polars.lit(wrong).alias(name))
+    events.write_parquet(tmp_path / "x.parquet", metadata={parquet.KEY: about})
+    with pytest.raises(ProfileError, match="its columns are not those of a trace"):
+        trace.read(tmp_path / "x.parquet")
+
+
+def test_damage_among_the_events_is_an_error_of_every_analysis(tmp_path: Path) -> None:
+    path = parquet.write(one(0, None, *range(100)), tmp_path / "x.parquet")
+    data = bytearray(path.read_bytes())
+    data[4:200] = bytes(196)  # the pages follow the first four bytes
+    path.write_bytes(data)
+    for analysis in (analyze.stalls, analyze.memory, analyze.power, analyze.advise, analyze.collectives):
+        with pytest.raises(ProfileError, match=r"x\.parquet is damaged"):
+            analysis(path)
+
+
+def test_mistakes_of_the_reading_block_are_no_damage(tmp_path: Path) -> None:
+    path = parquet.write(one(0, None, 1), tmp_path / "x.parquet")
+    with pytest.raises(polars.exceptions.ColumnNotFoundError), trace.reading(path) as found:
+        found.events.select("no such column").collect()
+
+
+def test_a_pipe_is_no_trace(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ProfileError, match="pipe is no file"):
+        trace.read(tmp_path / "pipe")
 
 
 def test_a_newer_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,10 +14,15 @@ from tessera.profiling.table import Trace
 Source: TypeAlias = str | Path | Trace | Recording
 
 
-def open_trace(source: Source) -> Trace:
-    """The trace that a user means; of a folder, rank by rank. Raises ProfileError for a file that is none."""
+@contextlib.contextmanager
+def opened(source: Source) -> Iterator[Trace]:
+    """The trace that a user means; of a folder, rank by rank. Raises ProfileError for a file that is none, also where
+    that shows only in the block.
+    """
     if isinstance(source, Trace):
-        return source
-    if isinstance(source, Recording):
-        return source.trace()
-    return trace.read(source, ordered=False)
+        yield source
+    elif isinstance(source, Recording):
+        yield source.trace()
+    else:
+        with trace.reading(source, ordered=False) as found:
+            yield found

@@ -28,6 +28,7 @@ LONGEST_EVENT: Final = 64 << 20
 
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_NOTHING: Final = re.compile(r"[ \t\r\n,]*")
 _NEWLINES: Final = b"\r\n"
 _NEAR: Final = 1 << 16
 _UNSURE: Final = 16
@@ -148,7 +149,10 @@ class EventFile:
         if not values.any():
             return table.with_columns(series=polars.lit(None, polars.String))
         each = lines.split(b"\n")
-        series = [json.dumps(json.loads(each[row]).get("args")) for row in values.arg_true()]
+        try:
+            series = [json.dumps(json.loads(each[row]).get("args")) for row in values.arg_true()]
+        except (ValueError, RecursionError):
+            return None
         return table.with_columns(series=polars.lit(None, polars.String)).with_columns(
             series=polars.Series([None] * len(table), dtype=polars.String).scatter(values.arg_true(), series)
         )
@@ -180,6 +184,8 @@ class EventFile:
                     break
                 what = "the file is cut off" if cut_off else "an event is damaged"
                 raise self._refused(f"{what}: {error.msg}", _bytes(text, error.pos)) from error
+            except ValueError as error:  # of integers with thousands of digits
+                raise self._refused(f"an event is damaged: {error}", _bytes(text, begin)) from error
             if not isinstance(event, dict):
                 raise self._refused("an event is no object", _bytes(text, begin))
             found.append(event)
@@ -206,9 +212,8 @@ def _last_boundary(buffer: bytes) -> int:
 
 
 def _skipped(text: str, place: int) -> int:
-    while place < len(text) and text[place] in " \t\r\n,":
-        place += 1
-    return place
+    found = _NOTHING.match(text, place)
+    return found.end() if found else place
 
 
 def _skipped_bytes(text: bytes) -> int:
