@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from tessera import op
 from tessera.compiler.tuning import CompilerBackend
 from tessera.doors.windows import Layout
+from tessera.scheduling.contraction_problem import MATRIX, VECTOR
 from tessera.scheduling.knobs import Space
 from tessera.scheduling.schedule import KnobValue
 from tessera.tuning.interfaces import TuningBackend, TuningProblem
@@ -108,6 +109,7 @@ def square(space: Space[Any]) -> Choices:
         "unroll": (1, 2, 4) if deep else (),
         "pack_a": (False, True),
         "pack_b": (False, True),
+        **_of_both_units(space),
     }
 
 
@@ -122,7 +124,15 @@ def few_rows(space: Space[Any]) -> Choices:
         "pack_b": (False, True),
         "sums": ("output", "scratch"),
         "order": ("columns", "rows") if deep else (),
+        **_of_both_units(space),
     }
+
+
+def _of_both_units(space: Space[Any]) -> Choices:
+    """Where a matrix unit could multiply: vectors, too, and where the sums of either wait."""
+    if not space.problem.has_unit:
+        return {}
+    return {"unit": (VECTOR, MATRIX), "sums": ("registers", "output", "scratch"), "order": ("columns", "rows")}
 
 
 def attention(space: Space[Any]) -> Choices:

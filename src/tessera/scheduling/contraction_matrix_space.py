@@ -73,12 +73,14 @@ def matrix_schedule(problem: ContractionProblem) -> Schedule:
 
 
 def _register_tile(problem: ContractionProblem) -> tuple[int, int]:
-    rows = max(problem.m, 1) if problem.m <= UNIT_GROUPS else 2 * UNIT_GROUPS
+    """One row, as many as a tile of the unit has, or two such tiles: each other height would need code of its own."""
+    rows = 1 if problem.m <= 1 else UNIT_GROUPS if problem.m <= UNIT_GROUPS else 2 * UNIT_GROUPS
     return rows, problem.b_panels or (UNIT_GROUPS if problem.n <= UNIT_GROUPS else 2 * UNIT_GROUPS)
 
 
 def _packs_a(problem: ContractionProblem) -> bool:
-    return problem.a_mapped or problem.a_contiguous != "k"
+    """Few rows are packed once, beside the zeros that fill their tile, instead of at each load."""
+    return problem.a_mapped or problem.a_contiguous != "k" or 1 < problem.m <= UNIT_GROUPS
 
 
 def _depth(problem: ContractionProblem) -> int:

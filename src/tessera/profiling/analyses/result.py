@@ -23,6 +23,9 @@ MOST_PRINTED: Final = 30
 UNLIMITED: Final = 160
 """Characters of a line where nobody says how wide lines are."""
 
+_WIDEST: Final = 1000
+"""Characters that a table may need."""
+
 Drawing = Callable[["Figure", polars.DataFrame], None]
 
 
@@ -90,8 +93,9 @@ def drawn(draw: Callable[[Figure], None], path: str | Path) -> Path:
 
 
 def printed(analysis: Analysis) -> str:
-    """The table as text, as wide as the terminal at most."""
+    """The table as text, as wide as the terminal; wider where words would have to be broken."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
     table = Table(title=analysis.title, title_justify="left", title_style="bold")
@@ -104,7 +108,8 @@ def printed(analysis: Analysis) -> str:
     out = io.StringIO()
     width = shutil.get_terminal_size((UNLIMITED, 0)).columns
     # No terminal, also where colors are forced: text has no escapes, and is as wide as this says where TERM is dumb.
-    console = Console(file=out, width=width, force_terminal=False, markup=False, highlight=False, emoji=False)
+    console = Console(file=out, width=_WIDEST, force_terminal=False, markup=False, highlight=False, emoji=False)
+    console.width = max(width, Measurement.get(console, console.options, table).minimum)
     console.print(table if len(analysis.table) else f"{analysis.title}: no rows")
     for line in [*_left_out(analysis), *analysis.notes, *_reasons(analysis)]:
         console.print(line, soft_wrap=True)
