@@ -32,8 +32,8 @@ tessera-prof --pid 12345 --duration 10 --export trace.json --summary perf.csv
 
 tessera-prof --export trace.parquet -- python train.py --lr 0.1
 
-Without --gpu, --mem, --tc and --collectives all that can be had is recorded; without --export and --summary a report
-is printed.
+Without --gpu, --mem, --tc and --collectives all that can be had is recorded. \
+Without --export and --summary a report is printed.
 """
 
 

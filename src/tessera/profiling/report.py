@@ -47,7 +47,7 @@ def table_of(rows: Sequence[OperatorRow], notes: Sequence[str] = ()) -> Table:
         table.add_column(heading, justify="left" if heading == "Op" else "right")
     for row in rows:
         table.add_row(*cells(row))
-    told = list(notes)
+    told = list(notes) if rows or notes else ["no plan of Tessera ran meanwhile"]
     if any(row.efficiency_pct is None for row in rows):
         told.insert(0, "efficiency: this machine's ceilings are not measured yet; `tessera quickstart` measures them")
     table.caption, table.caption_justify = "\n".join(told) or None, "left"

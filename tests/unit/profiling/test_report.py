@@ -113,6 +113,13 @@ def test_report_prints_the_specs_columns(capsys: pytest.CaptureFixture[str], cac
     assert capsys.readouterr().out == printed
 
 
+def test_a_report_without_kernels_says_so(capsys: pytest.CaptureFixture[str], cache_dir: Path) -> None:
+    with profile.session() as session:
+        session.mark("nothing ran")
+    session.report()
+    assert "no plan of Tessera ran meanwhile" in capsys.readouterr().out.replace("\n", " ")
+
+
 def test_dropped_kernels_are_named_in_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     session = recorded([facts(1.0, 1.0)], [(0, 5)])
     session.take(Drained(numpy.empty((0, 8), numpy.int64), 3, 2, 1))
