@@ -24,6 +24,8 @@ def report(file: File) -> None:
     with trace.reading(file) as found:
         if not len(found.events.filter(polars.col("kind") == "kernel").head(1).collect()):
             hint = "the process ran no Tessera plan while it was recorded"
+            if found.metadata.get("mode") == "summary":
+                hint = 'mode="summary" keeps sums alone: profile.summary(path) writes them'
             raise ArgumentError(f"{file} holds no kernels", hints=[hint])
         prof_export.print_report(found, Console())
 
