@@ -1,6 +1,7 @@
 """Lowering attention for CPUs: what both of its kernels share, and the choice between them.
 
     lanes="queries"    attention_blocks.py: queries along the lanes of vectors, for many of them
+    unit="matrix"      attention_matrix.py: the same with products on a matrix unit
     lanes="head"       attention_decode.py: elements of a head along the lanes, for one query or a few
 
 A kernel walks the batch axes and the blocks of queries; workers share one of these dimensions. With `causal` later

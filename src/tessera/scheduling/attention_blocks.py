@@ -57,19 +57,20 @@ class BlockedAttention(AttentionNest):
         super().__init__(spec, schedule, builder, arguments)
         queries, keys = schedule.integers("tile")
         self.mr, self.nr = schedule.integers("micro")
-        self.bm, self.bn = max(queries // self.nr, 1) * self.nr, _whole(keys, math.lcm(self.mr, 2))
+        self.bm, self.bn = max(queries // self.nr, 1) * self.nr, round_up(keys, math.lcm(self.mr, 2))
         operands = (spec.q, spec.k, spec.v)
         self.pairs = native_bf16 and self.nr % SQUARE == 0 and self.mr % 2 == 0 and all(map(_is_bf16, operands))
         self.element, self.step = (bf16, 2) if self.pairs else (self.dtype, 1)
         self.softmax = OnlineSoftmax(builder, self.dtype, self.nr, axis=0)
         self.head, self.value_head = schedule.integers("head")
+        self.scales_scores = self.pairs
         self._reserve()
 
     def _reserve(self) -> None:
         """Scratch memory of one worker."""
         panels, nr = self.bm // self.nr, self.nr
-        rows = max(_whole(self.value_head, self.mr), _whole(self.value_head, SQUARE))
-        self.scores = self._scratch([_whole(self.bn, self.mr), nr])
+        rows = max(round_up(self.value_head, self.mr), round_up(self.value_head, SQUARE))
+        self.scores = self._scratch([round_up(self.bn, self.mr), nr])
         self.sums = self._scratch([panels, rows, nr])
         self.largest, self.totals = self._scratch([panels, nr]), self._scratch([panels, nr])
         if self.pairs:
@@ -81,13 +82,13 @@ class BlockedAttention(AttentionNest):
 
     # -- scratch memory -------------------------------------------------------------------------------------------
 
-    def _get(self, memory: SSAValue, at: Sequence[SSAValue], rows: int) -> SSAValue:
+    def get_rows(self, memory: SSAValue, at: Sequence[SSAValue], rows: int) -> SSAValue:
         """Rows of NR elements: `at` is the position of the first in all dimensions but the last."""
         rank = len(at)
         position = [*at, self.builder.index(0)]
         return self.builder.load(memory, position, [rank - 1, rank], (rows, self.nr), [True, True])
 
-    def _put(self, value: SSAValue, memory: SSAValue, at: Sequence[SSAValue]) -> None:
+    def put_rows(self, value: SSAValue, memory: SSAValue, at: Sequence[SSAValue]) -> None:
         rank = len(at)
         self.builder.store(value, memory, [*at, self.builder.index(0)], [rank - 1, rank], [True, True])
 
@@ -97,19 +98,25 @@ class BlockedAttention(AttentionNest):
         builder, q = self.builder, self.at["q"]
         count = builder.minimum(builder.index(self.bm), builder.sub(self.extents["q"], q))
         self.factor = self.softmax.scale_factor(self.write(self.spec.scale, {"": 1, "q": self.nr}, {}))
+        if self.pairs and not self.scales_scores:
+            self.softmax.factor = self.factor
         self.queries = self._stage_queries(count)
         with builder.loop(builder.index(0), count, self.nr) as loop:
-            self._clear(self._panel(loop.index))
+            self._clear(self.panel_number(loop.index))
         keys = KeyRange.of(builder, q, self.bm, self.extents["q"], self.extents["k"], self.spec.causal)
         with builder.loop(builder.index(0), keys.end, self.bn) as loop:
             width = builder.minimum(builder.index(self.bn), builder.sub(keys.end, loop.index))
             packed = self._stage_keys(loop.index, width), self._stage_values(loop.index, width)
             with builder.loop(builder.index(0), count, self.nr) as panel:
-                _Panel(self, panel.index, loop.index, width, *packed).write()
+                self.panel(panel.index, loop.index, width, *packed).write()
         with builder.loop(builder.index(0), count, self.nr) as loop:
             self._finish(loop.index)
 
-    def _panel(self, first: SSAValue) -> SSAValue:
+    def panel(self, first: SSAValue, key: SSAValue, width: SSAValue, k: SSAValue, v: SSAValue) -> Panel:
+        """The panel of queries from `first` on, and the block of `width` keys from `key` on that was packed."""
+        return Panel(self, first, key, width, k, v)
+
+    def panel_number(self, first: SSAValue) -> SSAValue:
         """The number of the panel that begins with query `first` of the block."""
         return self.builder.floor_div(first, self.builder.index(self.nr))
 
@@ -117,13 +124,13 @@ class BlockedAttention(AttentionNest):
         builder = self.builder
         initial = self.softmax.initial()
         for memory, value in zip((self.largest, self.totals), initial, strict=True):
-            self._put(value, memory, [panel])
+            self.put_rows(value, memory, [panel])
         zero = builder.splat(0.0, self.dtype, (self.mr, self.nr))
         with builder.loop(builder.index(0), self.extents["v"], self.mr) as loop:
-            self._put(zero, self.sums, [panel, loop.index])
+            self.put_rows(zero, self.sums, [panel, loop.index])
 
     def _finish(self, first: SSAValue) -> None:
-        builder, panel = self.builder, self._panel(first)
+        builder, panel = self.builder, self.panel_number(first)
         side = SQUARE if self.nr % SQUARE == 0 else self.nr
         softmax = OnlineSoftmax(builder, self.dtype, side, axis=0)
 
@@ -147,17 +154,21 @@ class BlockedAttention(AttentionNest):
     def _stage_queries(self, count: SSAValue) -> SSAValue:
         """Q^T in panels, multiplied by the factor of the scores; pairs are multiplied as they are."""
         builder, panels = self.builder, self.bm // self.nr
-        head = _whole(self.head, SQUARE)
+        head = round_up(self.head, SQUARE)
         layout, shape = ("panels_vnni", [panels, head // 2, self.nr, 2]) if self.pairs else (
             "panels", [panels, head, self.nr])  # fmt: skip
         kind = buffer_type(self.element, _strides(shape), shape)
-        with builder.stage((self.extents["d"], count), layout, "L2", (head, self.bm), kind) as stage:
+        with builder.stage((self.staged_head(), count), layout, "L2", (head, self.bm), kind) as stage:
             at = {"d": stage.row, "q": builder.add(self.at["q"], stage.column)}
             queries = self.write(self._element(self.spec.q), {"d": SQUARE, "q": self.nr}, at)
             if not self.pairs:
                 queries = builder.append(arith.MulfOp(queries, self.softmax.spread(self.factor, queries)))
             stage.tile = queries
         return stage.buffer
+
+    def staged_head(self) -> SSAValue:
+        """The elements of a query or key that are packed, zeros where it has fewer."""
+        return self.extents["d"]
 
     def _tile_of(self, value: Value) -> tuple[int, int]:
         """Keys and elements that are packed at a time: parts of a row as it lies in memory, or squares to transpose."""
@@ -169,10 +180,10 @@ class BlockedAttention(AttentionNest):
         """K, row after row; rows past the last key are 0, up to a whole register tile."""
         builder = self.builder
         rows, columns = self._tile_of(self.spec.k)
-        shape = [_whole(_whole(self.bn, self.mr), rows), _whole(self.head, columns)]
+        shape = [round_up(round_up(self.bn, self.mr), rows), round_up(self.head, columns)]
         stride = shape[1] + PADDING * self.step
         kind = buffer_type(self.element, [stride, 1], [shape[0], stride])
-        extents = self.rounded(width, self.mr), self.extents["d"]
+        extents = self.rounded(width, self.mr), self.staged_head()
         with builder.stage(extents, "rows", "L2", (shape[0], shape[1]), kind) as stage:
             at = {"k": builder.add(key, stage.row), "d": stage.column}
             stage.tile = self.write(self._element(self.spec.k), {"k": rows, "d": columns}, at)
@@ -184,7 +195,7 @@ class BlockedAttention(AttentionNest):
         rows, columns = self._tile_of(self.spec.v)
         if self.pairs:
             rows, columns = max(rows, 2), SQUARE
-        shape = [_whole(_whole(self.bn, 2), rows), _whole(_whole(self.value_head, self.mr), columns)]
+        shape = [round_up(round_up(self.bn, 2), rows), round_up(round_up(self.value_head, self.mr), columns)]
         extents = width, self.rounded(self.extents["v"], self.mr)
         if self.pairs:
             stride = 2 * (shape[1] + PADDING)
@@ -198,14 +209,14 @@ class BlockedAttention(AttentionNest):
         return stage.buffer
 
 
-class _Panel:
+class Panel:
     """One panel of queries against one block of keys: the code of both products and of the softmax between them."""
 
     def __init__(
         self, nest: BlockedAttention, first: SSAValue, key: SSAValue, width: SSAValue, k: SSAValue, v: SSAValue
     ) -> None:
         self.nest, self.builder, self.softmax = nest, nest.builder, nest.softmax
-        self.panel, self.key, self.width, self.k, self.v = nest._panel(first), key, width, k, v
+        self.number, self.key, self.width, self.k, self.v = nest.panel_number(first), key, width, k, v
         self.query = self.builder.add(nest.at["q"], first)
         self.shape = nest.mr, nest.nr
         self.shift = self.builder.sub(nest.extents["k"], nest.extents["q"])
@@ -261,13 +272,13 @@ class _Panel:
     def _seen(self, width: SSAValue, whole: SSAValue) -> None:
         """The first `width` keys of the block; of these, the first `whole` are seen by all queries."""
         builder, nest, softmax = self.builder, self.nest, self.softmax
-        m, total = nest._get(nest.largest, [self.panel], 1), nest._get(nest.totals, [self.panel], 1)
+        m, total = nest.get_rows(nest.largest, [self.number], 1), nest.get_rows(nest.totals, [self.number], 1)
         m_next = softmax.raised(m, self._scores(width, whole))
         base = softmax.base(m_next)
         decay = softmax.decay(m, base)
         added = self._weights(width, base)
-        nest._put(m_next, nest.largest, [self.panel])
-        nest._put(softmax.total(total, decay, added), nest.totals, [self.panel])
+        nest.put_rows(m_next, nest.largest, [self.number])
+        nest.put_rows(softmax.total(total, decay, added), nest.totals, [self.number])
         with builder.loop(builder.index(0), nest.extents["v"], nest.mr) as loop:
             self._values(loop.index, width, decay)
 
@@ -278,7 +289,7 @@ class _Panel:
         for lower, upper, at_edge in ((builder.index(0), whole, False), (whole, width, True)):
             with builder.loop(lower, upper, nest.mr, [found]) as loop:
                 scores = self._masked(self._products(loop.index), loop.index, width, at_edge)
-                nest._put(scores, nest.scores, [loop.index])
+                nest.put_rows(scores, nest.scores, [loop.index])
                 loop.yielded = (softmax.raised(loop.carried[0], softmax.largest(scores)),)
             (found,) = loop.results
         return found
@@ -290,21 +301,21 @@ class _Panel:
         with builder.loop(zero, nest.extents["d"], nest.step, [sums], UNROLL) as loop:
             keys = builder.load(self.k, [row, loop.index], [0, 1], (nest.mr, nest.step), [True, True])
             if nest.pairs:
-                at = [self.panel, builder.floor_div(loop.index, builder.index(2)), zero, zero]
+                at = [self.number, builder.floor_div(loop.index, builder.index(2)), zero, zero]
                 queries = builder.load(nest.queries, at, [3, 2], (2, nest.nr), [True, True])
             else:
-                queries = nest._get(nest.queries, [self.panel, loop.index], 1)
+                queries = nest.get_rows(nest.queries, [self.number, loop.index], 1)
             loop.yielded = (builder.mma(keys, queries, loop.carried[0], *self.shape, nest.step, nest.element),)
         return loop.results[0]
 
     def _masked(self, scores: SSAValue, row: SSAValue, width: SSAValue, at_edge: bool) -> SSAValue:
-        """The scores of a register tile, multiplied by their factor; hidden ones are -inf."""
+        """Scores of `shape`, multiplied by their factor where weights do not; hidden ones are -inf."""
         builder, nest, softmax = self.builder, self.nest, self.softmax
         spec, key = nest.spec, builder.add(self.key, row)
-        if nest.pairs:
+        if nest.scales_scores:
             scores = builder.append(arith.MulfOp(scores, softmax.spread(nest.factor, scores)))
         if spec.mask is not None:
-            mask = nest.write(spec.mask, {"k": nest.mr, "q": nest.nr}, {"k": key, "q": self.query})
+            mask = nest.write(spec.mask, dict(zip("kq", self.shape, strict=True)), {"k": key, "q": self.query})
             if spec.mask.dtype is bool_:
                 scores = softmax.hide(scores, mask)
             else:
@@ -318,18 +329,19 @@ class _Panel:
     def _weights(self, width: SSAValue, base: SSAValue) -> SSAValue:
         """Turns scores into weights; gives the sum of each query's."""
         builder, nest, softmax = self.builder, self.nest, self.softmax
-        height = 2 if nest.pairs else nest.mr
-        with builder.loop(builder.index(0), width, nest.mr, [softmax.splat(0.0)]) as loop:
+        rows = self.shape[0]
+        height = 2 if nest.pairs else rows
+        with builder.loop(builder.index(0), width, rows, [softmax.splat(0.0)]) as loop:
             total = loop.carried[0]
-            for first in range(0, nest.mr, height):
+            for first in range(0, rows, height):
                 row = builder.add(loop.index, builder.index(first)) if first else loop.index
-                weights = softmax.weights(nest._get(nest.scores, [row], height), base)
+                weights = softmax.weights(nest.get_rows(nest.scores, [row], height), base)
                 if nest.pairs:
                     pair = builder.floor_div(row, builder.index(2))
                     at = [pair, builder.index(0), builder.index(0)]
                     builder.store(builder.cast(weights, bf16), nest.weights, at, [2, 1], [True, True])
                 else:
-                    nest._put(weights, nest.scores, [row])
+                    nest.put_rows(weights, nest.scores, [row])
                 total = builder.append(arith.AddfOp(total, builder.reduce(weights, "add", 0)))
             loop.yielded = (total,)
         return loop.results[0]
@@ -337,7 +349,7 @@ class _Panel:
     def _values(self, v: SSAValue, width: SSAValue, decay: SSAValue) -> None:
         """A register tile of the weighted sums of values."""
         builder, nest, zero = self.builder, self.nest, self.builder.index(0)
-        sums = self.softmax.shrunk(nest._get(nest.sums, [self.panel, v], nest.mr), decay)
+        sums = self.softmax.shrunk(nest.get_rows(nest.sums, [self.number, v], nest.mr), decay)
         with builder.loop(zero, width, nest.step, [sums], UNROLL) as loop:
             if nest.pairs:
                 pair = builder.floor_div(loop.index, builder.index(2))
@@ -347,16 +359,16 @@ class _Panel:
                 values = builder.load(self.v, [loop.index, v], [1, 0], (nest.mr, 1), [True, True])
                 # Each key's elements are on another line, for the next register tile too: 0.96 of the product's time.
                 builder.prefetch(self.v, [loop.index, builder.add(v, builder.index(nest.mr))], 1, 1, write=False)
-                weights = nest._get(nest.scores, [loop.index], 1)
+                weights = nest.get_rows(nest.scores, [loop.index], 1)
             loop.yielded = (builder.mma(values, weights, loop.carried[0], *self.shape, nest.step, nest.element),)
-        nest._put(loop.results[0], nest.sums, [self.panel, v])
+        nest.put_rows(loop.results[0], nest.sums, [self.number, v])
 
 
 def _is_bf16(value: Value) -> bool:
     return value.operation == "cast" and value.arguments[0].dtype is bf16
 
 
-def _whole(extent: int, step: int) -> int:
+def round_up(extent: int, step: int) -> int:
     return -(-extent // step) * step
 
 

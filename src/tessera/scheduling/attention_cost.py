@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from tessera.scheduling.attention_parts import PARTS
-from tessera.scheduling.attention_space import AttentionProblem
+from tessera.scheduling.attention_space import UNIT_ROWS, AttentionProblem, in_unit
 from tessera.scheduling.columns import Knobs, Number, divided, larger, smaller, where
 from tessera.scheduling.machine import DRAM, FMA_LATENCY, Machine, Work, largest_share
 
@@ -84,14 +84,15 @@ def _blocked(problem: AttentionProblem, schedule: Knobs, blocks: Number, seen: f
     panels, vectors = divided(max(problem.queries, 1), nr), larger(nr // problem.lanes, 1)
     # Whole register tiles are computed, whatever of them is used.
     keys, values = (divided(max(extent, 1), mr) * mr for extent in (problem.keys, problem.value_head))
-    step = 2 if problem.pairs else 1
+    unit, together = in_unit(schedule, problem), 2 if problem.pairs else 1
+    step = where(unit, UNIT_ROWS, together)  # in which the matrix unit, too, spends a cycle per vector of sums
     tile = larger(mr * vectors, FMA_LATENCY)
     per_score = SCORE_CYCLES + EXPONENTIAL_CYCLES + (ROUNDING_CYCLES if problem.pairs else 0.0)
     steps = keys / mr * problem.head / step + values / mr * keys / step
     edges = keys / mr * TILE_CYCLES + values / mr * keys / bn * (TILE_CYCLES + SUMS_CYCLES * mr * vectors)
     scores = keys * vectors * per_score
     arithmetic = panels * seen * (steps * tile + edges + scores)
-    packed = blocks * seen * keys * (problem.head + values) / (problem.lanes * step)
+    packed = blocks * seen * keys * (problem.head + where(unit, 2, 1) * values) / (problem.lanes * together)
     turned = 2 * problem.queries * (problem.head + values) / problem.lanes
     waits = where(mr * vectors < FMA_LATENCY, steps * FMA_LATENCY, 0.0)
     parts = (panels * seen * cycles for cycles in (steps * mr * vectors, scores, waits, edges))

@@ -6,7 +6,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.scheduling.attention_blocks import BlockedAttention
 from tessera.scheduling.attention_decode import DecodingAttention
+from tessera.scheduling.attention_matrix import MatrixAttention
 from tessera.scheduling.builder import TileBuilder
+from tessera.scheduling.contraction_problem import MATRIX
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import AttentionSpec, kernel_module
 
@@ -21,5 +23,6 @@ def lower_attention(spec: AttentionSpec, schedule: Schedule, vector_bytes: int, 
         lanes = vector_bytes // spec.accumulator.dtype.itemsize
         DecodingAttention(spec, schedule, lanes, builder, arguments).lower()
     else:
-        BlockedAttention(spec, schedule, native_bf16, builder, arguments).lower()
+        nest = MatrixAttention if schedule.get("unit") == MATRIX else BlockedAttention
+        nest(spec, schedule, native_bf16, builder, arguments).lower()
     return module

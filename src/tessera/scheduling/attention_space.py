@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tessera.dtypes import DType, bf16
 from tessera.scheduling.attention_parts import PARTS
-from tessera.scheduling.columns import Knobs, Number, divided, larger, where
+from tessera.scheduling.columns import Knobs, Number, divided, larger, no, where
+from tessera.scheduling.contraction_problem import MATRIX, VECTOR
 from tessera.scheduling.expression import Value
 from tessera.scheduling.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.machine import fma_per_cycle, largest_share
@@ -58,6 +59,11 @@ class AttentionProblem:
         return self.native_bf16 and self.operand is bf16
 
     @property
+    def has_unit(self) -> bool:
+        """Whether the machine has a matrix unit for both products."""
+        return self.pairs and self.target.has_amx_bf16
+
+    @property
     def visible(self) -> float:
         """Pairs of a query and a key that are multiplied, in all heads; about half of them with `causal`."""
         seen = self.queries * self.keys * math.prod(self.batch)
@@ -80,7 +86,7 @@ def attention_problem(
         target=target,
         workers=workers,
         mask=None if spec.mask is None else _stored(spec.mask),
-        native_bf16=target.has_avx512bf16,
+        native_bf16=target.has_avx512bf16 and _stored(spec.q) is _stored(spec.k) is _stored(spec.v),
     )
 
 
@@ -125,11 +131,23 @@ def _heads_fit(schedule: Knobs, problem: AttentionProblem) -> Number:
     return (head >= problem.head) & (value_head >= problem.value_head)
 
 
+def in_unit(schedule: Knobs, problem: AttentionProblem) -> Number:
+    """Whether the matrix unit multiplies; only attention that it can compute has the knob."""
+    return schedule.equals("unit", MATRIX) if problem.has_unit else False
+
+
+def _matrix_unit(schedule: Knobs, problem: AttentionProblem) -> Number:
+    (rows, columns), (head, value_head) = schedule.integers("micro"), schedule.integers("head")
+    tiles = (rows == UNIT_ROWS) & ((columns == UNIT_ROWS) | (2 * columns == UNIT_ROWS))
+    whole = (head % UNIT_ROWS == 0) & (value_head % UNIT_ROWS == 0)
+    return no(in_unit(schedule, problem)) | (tiles & whole & schedule.equals("lanes", "queries"))
+
+
 def _registers(schedule: Knobs, problem: AttentionProblem) -> Number:
     rows, columns = schedule.integers("micro")
     along_queries = (rows + 1) * divided(columns, problem.lanes) + 2
     held = where(schedule.equals("lanes", "head"), (rows + 1) * (columns + 1), along_queries)
-    return held <= problem.target.vector_registers
+    return (held <= problem.target.vector_registers) | in_unit(schedule, problem)
 
 
 def _lanes(schedule: Knobs, problem: AttentionProblem) -> Number:
@@ -172,6 +190,11 @@ def _cut(schedule: Knobs, problem: AttentionProblem) -> Number:
 RULES: tuple[Rule[AttentionProblem], ...] = batched(
     Rule("heads-fit", "scratch memory has a row for each element of a head", _heads_fit),
     Rule("vector-registers", "a register tile, a row and an element must not spill", _registers),
+    Rule(
+        "matrix-unit",
+        "the matrix unit takes 32 keys by 16 or 32 queries at once, and heads of whole tiles, with queries along lanes",
+        _matrix_unit,
+    ),
     Rule("whole-vectors", "queries along lanes fill vectors; those that heads along lanes share are few", _lanes),
     Rule(
         "scratch-in-cache", "keys, values and scores stay in the second cache; with queries and sums twice it", _cache
@@ -183,6 +206,12 @@ RULES: tuple[Rule[AttentionProblem], ...] = batched(
 
 # -- choices ----------------------------------------------------------------------------------------------------------
 
+UNIT_ROWS = 32
+"""Keys of a register tile of the matrix unit, which are in two registers of scores and in one of weights."""
+UNIT_KEYS = 256
+"""Keys of a block then: sums pass between unit and vectors once for each (one thread of a Xeon, 12 heads of 64, 512 to
+1024 keys: 0.94 to 1.0 of the time of blocks of 128; blocks of 512 are as fast; 32 heads of 128: 0.94 and 0.97).
+"""
 MOST_SHARED = 16
 """Queries that keys are multiplied with while they are in registers, where heads lie along lanes."""
 FEW_QUERIES, FEW_PAIRED_QUERIES = 16, 8
@@ -211,18 +240,24 @@ _BLOCKS = tuple(
 
 def space(problem: AttentionProblem) -> Space[AttentionProblem]:
     """All schedules of one attention."""
-    micro = dict.fromkeys((*((rows, problem.lanes * vectors) for rows, vectors in _PANELS), *_SHARED))
+    tiles = ((UNIT_ROWS, UNIT_ROWS), (UNIT_ROWS, UNIT_ROWS // 2)) if problem.has_unit else ()
+    micro = dict.fromkeys((*((rows, problem.lanes * vectors) for rows, vectors in _PANELS), *_SHARED, *tiles))
+    unit = Knob("unit", (VECTOR, MATRIX), "the instructions that multiply: vectors, or the matrix unit's tiles")
     knobs = (
         Knob("tile", _BLOCKS, "queries and keys of a block"),
         Knob("micro", tuple(micro), "keys and queries of a register tile of scores"),
+        *([unit] if problem.has_unit else []),
         Knob("lanes", ("queries", "head"), "what lies along the lanes of vectors: queries, or elements of a head"),
         Knob("head", (_heads(problem),), "elements of scratch memory for a query and for a value"),
         Knob("parallel", ("batch", "heads", "queries"), "the dimension that is cut into one share per worker"),
         Knob(PARTS, (1, 2, 4, 8, 16, 32, 64), "parts of the keys, which workers share and a second kernel joins"),
         Knob("fusion", (True,), "neighbouring maps inside this kernel"),
     )
-    starts = _many_queries(problem), _few_queries(problem)
-    return Space(knobs, RULES, problem, default_schedule(problem), starts)
+    starts = [_many_queries(problem), _few_queries(problem)]
+    if problem.has_unit:
+        starts = [start.replace(unit=VECTOR) for start in starts]
+        starts += [_matrix_schedule(problem)] if _fills_tiles(problem) else []
+    return Space(knobs, RULES, problem, default_schedule(problem), tuple(starts))
 
 
 def default_schedule(problem: AttentionProblem) -> Schedule:
@@ -230,17 +265,41 @@ def default_schedule(problem: AttentionProblem) -> Schedule:
     shares.
     """
     few = FEW_PAIRED_QUERIES if problem.pairs else FEW_QUERIES
-    return _few_queries(problem) if problem.queries <= few else _many_queries(problem)
+    if problem.has_unit and problem.queries > few and _fills_tiles(problem):
+        return _matrix_schedule(problem)
+    schedule = _few_queries(problem) if problem.queries <= few else _many_queries(problem)
+    return schedule.replace(unit=VECTOR) if problem.has_unit else schedule
+
+
+def _fills_tiles(problem: AttentionProblem) -> bool:
+    """Whether heads, padded, are whole tiles of the matrix unit (one thread of a Xeon, 12 heads of 24, 512 queries and
+    keys: 0.4 of the time of vectors; 8 heads of 64, 9 queries and 2000 keys: 0.3).
+    """
+    return min(_heads(problem)) >= UNIT_ROWS
+
+
+def _matrix_schedule(problem: AttentionProblem) -> Schedule:
+    """Products on the matrix unit."""
+    columns = UNIT_ROWS if problem.queries > UNIT_ROWS // 2 else UNIT_ROWS // 2
+    return _blocks_of(problem, UNIT_ROWS, columns, 128 if problem.keys <= 128 else UNIT_KEYS, unit=MATRIX)
 
 
 def _many_queries(problem: AttentionProblem) -> Schedule:
-    """Blocks of many queries, since keys and values are packed for each."""
+    """Register tiles of vectors."""
     lanes, wide = problem.lanes, problem.target.vector_registers >= 32
     columns = lanes * (1 if problem.queries <= lanes or _few_sums(problem) else 2)
+    return _blocks_of(problem, 8 if wide else 4, columns, 128)
+
+
+def _blocks_of(problem: AttentionProblem, rows: int, columns: int, keys: int, **unit: str) -> Schedule:
+    """Blocks of many queries, since keys and values are packed for each, and of `keys` keys; of 64 where there are no
+    more, or scratch memory would be too large.
+    """
     parallel = _parallel(problem, -(-problem.queries // columns))
     schedule = Schedule(
-        tile=(columns, 64 if problem.keys <= 64 else 128),
-        micro=(8 if wide else 4, columns),
+        tile=(columns, 64 if problem.keys <= 64 else keys),
+        micro=(rows, columns),
+        **unit,
         lanes="queries",
         head=_heads(problem),
         parallel=parallel,

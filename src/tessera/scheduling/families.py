@@ -105,7 +105,8 @@ def _reduction_order(schedule: Schedule, problem: MapReduceProblem) -> tuple[Kno
 
 def _attention_order(schedule: Schedule, problem: AttentionProblem) -> tuple[KnobValue, ...]:
     blocks = schedule.integers("tile")[1], schedule.integers("micro")[0]
-    return schedule["fusion"], schedule["lanes"], schedule["parts"], *blocks
+    unit = (MATRIX,) if schedule.get("unit") == MATRIX else ()
+    return schedule["fusion"], schedule["lanes"], schedule["parts"], *blocks, *unit
 
 
 def _tap_order(schedule: Schedule, problem: ConvolutionProblem | WindowProblem) -> tuple[KnobValue, ...]:
