@@ -212,7 +212,10 @@ def note_region(name: str, start_ns: int) -> None:
 
 
 def counter(name: str, value: float, unit: str = "") -> None:
-    """Notes a value of the user's own (a loss, tokens per second) in every active session; nothing when none is on."""
+    """Notes a value of the user's own (a loss, tokens per second) in every active session; nothing when none is on.
+
+    Raises ArgumentError for a name that is no text, and a value that is no number.
+    """
     if not _recording:
         return
     event = (time.monotonic_ns(), text(name), number(value), text(unit))

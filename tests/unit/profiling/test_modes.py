@@ -36,6 +36,11 @@ def test_a_schedule_of_wrong_numbers_is_refused(wrong: dict[str, int]) -> None:
         profile.schedule(**wrong)
 
 
+def test_what_is_no_schedule_is_refused_before_the_session_begins() -> None:
+    with pytest.raises(ArgumentError, match="schedule=3"):
+        profile.session(schedule=3)  # type: ignore[arg-type]
+
+
 def test_windows_hold_what_began_while_they_were_open() -> None:
     windows = Windows()
     before = time.monotonic_ns() - 1
