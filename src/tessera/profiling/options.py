@@ -51,6 +51,9 @@ class Options:
             )
         if self.mode not in ("timeline", "summary"):
             raise ArgumentError(f"mode={self.mode!r}", hints=['"timeline" keeps every event, "summary" sums alone'])
+        every: object = self.sample_interval_ms  # whatever the caller gave
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int | float) or not every > 0):
+            raise ArgumentError(f"sample_interval_ms={every!r}", hints=["milliseconds between samples, for example 10"])
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise ArgumentError(f"schedule={self.schedule!r}", hints=["schedule=profile.schedule(wait=1, active=3)"])
         wrong = [each for each in self.exporters if not hasattr(each, "export")]

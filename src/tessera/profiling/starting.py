@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tessera import forks
-from tessera.errors import ProfileError
+from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.options import Exporter, Mode, Options
 from tessera.profiling.sessions import Session
 from tessera.profiling.steps import Schedule
@@ -53,17 +53,24 @@ def session(
     log = None if tensorboard_dir is None else Path(tensorboard_dir)
     return Session(
         Options(
-            activities=tuple(activities),
+            activities=_several("activities", activities),
             record_shapes=record_shapes,
             with_stack=with_stack,
             sample_interval_ms=sample_interval_ms,
-            exporters=tuple(exporters),
+            exporters=_several("exporters", exporters),
             tensorboard_dir=log,
             mode=mode,
             schedule=schedule,
             spill=spill,
         )
     )
+
+
+def _several(name: str, given: object) -> tuple[Any, ...]:
+    """The values of a list. Raises ArgumentError for one value that is none."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ArgumentError(f"{name}={given!r} is no list", hints=[f"{name}=[{given!r}]"])
+    return tuple(given)
 
 
 def start(**options: Any) -> Session:

@@ -142,6 +142,13 @@ def test_facts_may_be_found_out_when_asked_for() -> None:
 def test_sessions_refuse_what_they_cannot_record() -> None:
     with pytest.raises(ArgumentError, match="no such activity: tpu"):
         profile.session(activities=["tpu"])
+    with pytest.raises(ArgumentError, match="activities='cpu' is no list"):
+        profile.session(activities="cpu")
+    with pytest.raises(ArgumentError, match="is no list"):
+        profile.session(exporters=profile.chrome("trace.json"))  # type: ignore[arg-type]
+    for interval in (0, -1, "a", True):
+        with pytest.raises(ArgumentError, match="sample_interval_ms="):
+            profile.session(sample_interval_ms=interval)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="mode='fast'"):
         profile.session(mode="fast")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no exporter"):
