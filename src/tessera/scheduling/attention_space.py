@@ -256,7 +256,7 @@ def space(problem: AttentionProblem) -> Space[AttentionProblem]:
     starts = [_many_queries(problem), _few_queries(problem)]
     if problem.has_unit:
         starts = [start.replace(unit=VECTOR) for start in starts]
-        starts += [_matrix_schedule(problem)] if _fills_tiles(problem) else []
+        starts += [_matrix_schedule(problem)] if min(_heads(problem)) >= UNIT_ROWS else []
     return Space(knobs, RULES, problem, default_schedule(problem), tuple(starts))
 
 
@@ -265,17 +265,10 @@ def default_schedule(problem: AttentionProblem) -> Schedule:
     shares.
     """
     few = FEW_PAIRED_QUERIES if problem.pairs else FEW_QUERIES
-    if problem.has_unit and problem.queries > few and _fills_tiles(problem):
+    if problem.has_unit and problem.queries > few:
         return _matrix_schedule(problem)
     schedule = _few_queries(problem) if problem.queries <= few else _many_queries(problem)
     return schedule.replace(unit=VECTOR) if problem.has_unit else schedule
-
-
-def _fills_tiles(problem: AttentionProblem) -> bool:
-    """Whether heads, padded, are whole tiles of the matrix unit (one thread of a Xeon, 12 heads of 24, 512 queries and
-    keys: 0.4 of the time of vectors; 8 heads of 64, 9 queries and 2000 keys: 0.3).
-    """
-    return min(_heads(problem)) >= UNIT_ROWS
 
 
 def _matrix_schedule(problem: AttentionProblem) -> Schedule:
@@ -360,7 +353,12 @@ def _parts(problem: AttentionProblem, blocks: int) -> int:
 
 
 def _heads(problem: AttentionProblem) -> tuple[int, int]:
-    return padded_head(problem.head), padded_head(problem.value_head)
+    """Heads as scratch memory holds them; whole tiles where the matrix unit is the default (one thread of a Xeon, 12
+    heads of 16 or 4, 512 queries and keys: 0.5 and 0.94 of the time of vectors), else no more than they need: one query
+    by 2000 keys, heads of 16, takes 1.05 times as long with twice the scratch memory.
+    """
+    least = UNIT_ROWS if problem.has_unit and problem.queries > FEW_PAIRED_QUERIES else 0
+    return padded_head(max(problem.head, least)), padded_head(max(problem.value_head, least))
 
 
 def _parallel(problem: AttentionProblem, blocks: int) -> str:

@@ -102,8 +102,9 @@ def test_defaults_are_legal_and_estimated() -> None:
         (512, 512, 64, "matrix"),
         (9, 5000, 128, "matrix"),
         (700, 3, 300, "matrix"),
-        (512, 512, 24, "matrix"),
-        (512, 512, 16, "vector"),
+        (512, 512, 5, "matrix"),
+        (8, 512, 64, "vector"),
+        (1, 512, 16, "vector"),
         (1, 5000, 128, "vector"),
     ):
         sizes = {"queries": queries, "keys": keys, "head": head, "value_head": head}
@@ -124,6 +125,8 @@ def test_what_the_unit_cannot_take_breaks_its_rule() -> None:
     assert posed.violations(start.replace(micro=(32, 32), unit="vector")) == ("vector-registers",)
     small = space(problem(target=AMX, operand=bf16, native_bf16=True, head=16))
     assert small.violations(start.replace(head=(16, 64))) == ("matrix-unit",)
+    assert small.default["head"] == (32, 64)
+    assert space(replace(small.problem, queries=1)).default["head"] == (16, 64)
 
 
 def test_other_cpus_and_dtypes_have_no_such_knob() -> None:
