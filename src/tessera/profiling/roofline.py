@@ -2,7 +2,8 @@
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures" (CACM
 52, 2009). The memory level is the nearest one that holds all bytes the step touches, since a working set that stays
-in a cache is not bound by DRAM; arithmetic that has no ceiling (integers, comparisons) is left out.
+in a cache is not bound by DRAM, or the next one whose rate is known: data sheets tell few. Arithmetic that has no
+ceiling (integers, comparisons) is left out.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ def bound(facts: StepFacts, workers: int, ceilings: Ceilings, levels: Sequence[M
     peak = ceilings.flop_per_s(_arithmetic(facts.dtype, ceilings, workers), workers)
     if peak is not None and facts.flops:
         terms.append(Bound(facts.flops / peak, "compute"))
-    level = _holding_level(facts.bytes, workers, levels)
-    bandwidths = [ceilings.byte_per_s(level, workers, access) for access in ACCESSES]
-    measured = [bandwidth for bandwidth in bandwidths if bandwidth is not None]
-    if measured and facts.bytes:
-        terms.append(Bound(facts.bytes / max(measured), level))
+    for level in _from_holding_level(facts.bytes, workers, levels) if facts.bytes else ():
+        bandwidths = [ceilings.byte_per_s(level, workers, access) for access in ACCESSES]
+        measured = [bandwidth for bandwidth in bandwidths if bandwidth is not None]
+        if measured:
+            terms.append(Bound(facts.bytes / max(measured), level))
+            break
     return max(terms, key=lambda term: term.seconds, default=None)
 
 
@@ -46,10 +48,10 @@ def _arithmetic(dtype: str, ceilings: Ceilings, workers: int) -> str:
     return dtype
 
 
-def _holding_level(nbytes: float, workers: int, levels: Sequence[MemoryLevel]) -> str:
-    """The nearest level whose instances behind `workers` cores hold `nbytes` together."""
-    for level in levels:
+def _from_holding_level(nbytes: float, workers: int, levels: Sequence[MemoryLevel]) -> list[str]:
+    """The nearest level whose instances behind `workers` cores hold `nbytes` together, and those beyond it."""
+    for place, level in enumerate(levels):
         instances = max(1, -(-workers // level.shared_by))
         if level.size_bytes and nbytes <= level.size_bytes * instances:
-            return level.name
-    return levels[-1].name if levels else "DRAM"
+            return [each.name for each in levels[place:]]
+    return [levels[-1].name if levels else "DRAM"]

@@ -69,3 +69,17 @@ def test_the_picture_has_bytes_and_durations(tmp_path: Path) -> None:
     assert "overlap with kernels" in text
     with pytest.raises(ArgumentError, match="nothing to draw"):
         analyze.collectives(trace()).plot(tmp_path / "none.svg")
+
+
+def test_bandwidth_is_null_where_bytes_are_not_known_or_nothing_is_moved() -> None:
+    (unknown,) = analyze.collectives(trace({**collective(0, 10, 0), "collective_bytes": None}))
+    (alone,) = analyze.collectives(trace(collective(0, 10, 1000, collective_algorithm="identity")))
+    assert unknown.bandwidth_gbps is None
+    assert alone.bandwidth_gbps is None
+
+
+def test_copies_without_bytes_have_no_sum_of_them() -> None:
+    copy = {"kind": "memcpy", "kernel_name": "copy", "memcpy_dir": "HtoD", "start_ns": 0, "dur_ns": 1000}
+    (unknown,) = analyze.memory(trace(copy))
+    (known,) = analyze.memory(trace({**copy, "bytes": 4000.0}))
+    assert (unknown.bytes, known.bytes) == (None, 4000.0)

@@ -15,7 +15,7 @@ from tessera.profiling.report import HEADINGS, significant
 from tessera.profiling.roofline import bound
 from tessera.profiling.schema import StepFacts
 from tessera.profiling.sessions import Session
-from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel
+from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, gpu
 from tests.unit.profiling.support import run, two_step_plan
 
 LEVELS = (
@@ -146,3 +146,14 @@ def test_summary_has_a_line_per_operator(tmp_path: Path, cache_dir: Path) -> Non
 )
 def test_numbers_keep_three_digits(value: float, text: str) -> None:
     assert significant(value) == text
+
+
+def test_a_level_without_a_rate_hands_the_bytes_to_the_next_one() -> None:
+    """Data sheets of GPUs tell the bandwidth of their main memory alone."""
+    h100 = gpu("sm90")
+    assert h100.ceilings is not None
+    softmax = StepFacts("softmax", "softmax", flops=1.3e6, bytes=2.1e6, dtype="fp32")
+    found = bound(softmax, h100.cores, h100.ceilings, h100.memory)
+    assert found is not None
+    assert found.binding == "HBM"
+    assert found.seconds == pytest.approx(2.1e6 / 3.352e12, rel=1e-3)

@@ -56,6 +56,8 @@ def by_kind(events: polars.DataFrame) -> polars.DataFrame:
     """A row per type, bytes and algorithm of what `overlapped` gave, the one that takes most time first."""
     keys = ["collective", "bytes", "algorithm"]
     known = col("covered_ns").null_count() == 0
+    # One process alone moves nothing.
+    moved = (col("bytes").null_count() == 0) & col("algorithm").first().ne_missing("identity")
     return (
         events.group_by(keys)
         .agg(
@@ -63,7 +65,7 @@ def by_kind(events: polars.DataFrame) -> polars.DataFrame:
             polars.len().alias("calls"),
             (col("dur_ns").median() / 1e3).alias("median_us"),
             (col("dur_ns").sum() / 1e6).alias("total_ms"),
-            (col("bytes").sum() / col("dur_ns").sum()).alias("bandwidth_gbps"),
+            polars.when(moved).then(col("bytes").sum() / col("dur_ns").sum()).alias("bandwidth_gbps"),
             polars.when(known).then(100 * col("covered_ns").sum() / col("dur_ns").sum()).alias("overlap_pct"),
             polars.when(known).then((col("dur_ns") - col("covered_ns")).sum() / 1e6).alias("exposed_ms"),
         )

@@ -80,7 +80,7 @@ def _copies(trace: Trace) -> polars.DataFrame:
             polars.lit("copy").alias("kind"),
             polars.len().alias("calls"),
             (col("dur_ns").sum() / 1e6).alias("total_ms"),
-            col("bytes").sum(),
+            polars.when(col("bytes").null_count() == 0).then(col("bytes").sum()).alias("bytes"),
             (100 * col("covered").sum() / col("dur_ns").sum()).alias("overlap_pct"),
         )
         .sort("total_ms", "name", descending=[True, False])
