@@ -141,6 +141,7 @@ def attention(space: Space[Any]) -> Choices:
         "tile": _with_rows(space, "tile", (1, 4, 8, 16, 32, 64, 128, 256)),
         "micro": _with_rows(space, "micro", (1, 2, 4, 8, 16)),
         "lanes": ("queries", "head"),
+        "unit": (VECTOR, MATRIX) if space.problem.has_unit else (),
     }
 
 
