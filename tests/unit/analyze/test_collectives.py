@@ -83,3 +83,11 @@ def test_copies_without_bytes_have_no_sum_of_them() -> None:
     (unknown,) = analyze.memory(trace(copy))
     (known,) = analyze.memory(trace({**copy, "bytes": 4000.0}))
     assert (unknown.bytes, known.bytes) == (None, 4000.0)
+
+
+def test_ranks_of_other_tools_are_not_matched_by_launch_numbers() -> None:
+    ranks = (collective(20, 60, 1e6, rank=0, correlation=1), collective(35, 45, 1e6, rank=1, correlation=1))
+    (ours,), (foreign,) = (
+        analyze.collectives(trace(*ranks, metadata={"source": name})) for name in ("tessera", "nsys")
+    )
+    assert (ours.skew_us, foreign.skew_us) == (15.0, None)

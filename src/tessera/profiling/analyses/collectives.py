@@ -82,6 +82,8 @@ def overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
     `covered_ns`, the time beside kernels, comes from the intervals of the rank's kernels; of a rank without kernels,
     from what the trace itself says, and it is null where that says nothing.
     """
+    # Tessera numbers collectives alike in all ranks; other tools put launch numbers there, each process its own.
+    numbered = trace.metadata.get("source") == "tessera"
     events = (
         trace.events.filter((col("kind") == "collective") & (col("dur_ns") > 0))
         .select(
@@ -92,7 +94,7 @@ def overlapped(trace: Trace) -> tuple[polars.DataFrame, dict[int, Span]]:
             collective=polars.coalesce(col("collective_type").cast(polars.String), kernels.NAME),
             bytes=polars.coalesce("collective_bytes", "bytes"),
             algorithm=col("collective_algorithm").cast(polars.String),
-            sequence="correlation",
+            sequence=col("correlation") if numbered else polars.lit(None, polars.Int64),
             told_pct="collective_overlap_pct",
         )
         .collect(engine="streaming")
