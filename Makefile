@@ -24,7 +24,7 @@ quickstart: setup
 	$(BIN)/tessera quickstart
 
 test: setup check
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --timeout 900 --timeout-method thread
 
 check: setup
 	$(BIN)/ruff check --quiet $(SOURCES)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tessera.profiling.attach import places
+
+ANSWER_S = 120.0
 
 PROGRAM = """
 import os, sys
@@ -31,7 +35,7 @@ class Program:
 
     def __init__(self, **environment: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-X", "faulthandler", "-c", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -41,8 +45,15 @@ class Program:
         assert self.said() == "ready"
 
     def said(self) -> str:
+        """The next line that it prints. One that prints none in time is ended, and tells where its threads were."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        late = threading.Timer(ANSWER_S, self.process.send_signal, [signal.SIGABRT])
+        late.daemon = True
+        late.start()
+        line = self.process.stdout.readline()
+        late.cancel()
+        assert line, "the program has ended, or was ended since it printed nothing for too long"
+        return line.strip()
 
     def tell(self, line: str) -> None:
         assert self.process.stdin is not None

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Final
 
@@ -141,10 +141,30 @@ def _left(begin: float, wait: float, duration_s: float | None) -> float:
     return max(0.0, min(wait, begin + duration_s - time.monotonic()))
 
 
+class Stop:
+    """An event that a signal's handler may set: one of `threading` would wait there for the lock that `wait` holds."""
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[None] = SimpleQueue()  # its put, alone of all, may interrupt its get
+
+    def set(self) -> None:
+        self._asked.put(None)
+
+    def is_set(self) -> bool:
+        return not self._asked.empty()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it was set before that time was over."""
+        with suppress(Empty):
+            self._asked.get(timeout=seconds)
+            self.set()
+        return self.is_set()
+
+
 @contextmanager
-def until_signalled() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets; a second Ctrl-C ends the command at once."""
-    stop = threading.Event()
+def until_signalled() -> Iterator[Stop]:
+    """What Ctrl-C or SIGTERM sets; a second Ctrl-C ends the command at once."""
+    stop = Stop()
 
     def asked(number: int, _: FrameType | None) -> None:
         stop.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import nullcontext
 from typing import Annotated, Final
@@ -14,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tessera.cli.prof_record import until_signalled
+from tessera.cli.prof_record import Stop, until_signalled
 from tessera.errors import ArgumentError
 from tessera.profiling import sampling
 from tessera.profiling.analyses import kernels
@@ -79,7 +78,7 @@ class _Watch:
         self._since = time.monotonic()
         self._latest: dict[str, float] = {}
 
-    def wait(self, stop: threading.Event, interval_s: float) -> None:
+    def wait(self, stop: Stop, interval_s: float) -> None:
         """Waits until the next picture is due, and reads meanwhile."""
         due = self._since + interval_s
         while (left := due - time.monotonic()) > 0 and not stop.wait(min(left, _READ_S)):

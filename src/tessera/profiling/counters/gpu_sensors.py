@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -51,8 +49,8 @@ def load(module: str, extra: str) -> Any:
     those of AMD and Intel do on import.
     """
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # amdsmi prints where it looked
-            return importlib.import_module(module)
+        # Not with stdout redirected, though amdsmi prints where it looked: that would swallow what other threads print.
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module:
             raise LibraryRefusal(f"{module} does not load: {error}", f"python -m pip install '{extra}'") from error
