@@ -266,7 +266,12 @@ def start(interval_ms: float = 10.0, *, activities: Iterable[str] | None = None)
 
     Raises ArgumentError for an interval below 1 ms. Fields that cannot be read are in `Sampling.capability`.
     """
-    return _sampling(Subject(), interval_ms, activities).begin()
+    return prepared(interval_ms, activities).begin()
+
+
+def prepared(interval_ms: float, activities: Iterable[str] | None) -> Sampling:
+    """As `start`, and waiting for `begin()`: finding out what can be read here takes milliseconds."""
+    return _sampling(Subject(), interval_ms, activities)
 
 
 def sample_process(

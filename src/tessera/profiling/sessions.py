@@ -78,9 +78,16 @@ class Session(Recording):
         if self.options.sampling_ms is not None and not self.observer:
             from tessera.profiling import sampling
 
-            self._sampling = sampling.start(self.options.sampling_ms, activities=self.activities)
+            self._sampling = sampling.prepared(self.options.sampling_ms, self.activities)
             self.capability |= self._sampling.capability
-        _begin(self)
+        try:
+            _begin(self)
+        except BaseException:  # of computing what was pending
+            if self._sampling is not None:
+                self._sampling.end()
+            raise
+        if self._sampling is not None:
+            self._sampling.begin()  # no sample is older than the session
         if "torch" in self.activities and not self.observer:
             from tessera.profiling.eager import OperatorMode
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -91,6 +93,18 @@ def test_pairs_are_found_whatever_their_numbers(pairs: list[tuple[int, int]]) ->
     found, codes = distinct(plan, step)
     assert [found[code] for code in codes] == pairs
     assert sorted(set(pairs)) == found
+
+
+def test_finding_pairs_imports_nothing() -> None:
+    code = """
+import sys, numpy
+from tessera.profiling.totals import distinct
+before = set(sys.modules)
+distinct(numpy.array([3, 10**7]), numpy.array([0, 1]))
+print(len(set(sys.modules) - before))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == "0\n"
 
 
 _INTERVALS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20), st.sampled_from("abc")), max_size=8)

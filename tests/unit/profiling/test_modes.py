@@ -109,6 +109,34 @@ def test_samples_stand_beside_kernels(cache_dir: Path) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "tessera-sampling"]
 
 
+def test_no_sample_is_older_than_its_session(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = sessions.flush
+
+    def slowly() -> None:  # as results that were pending before the session
+        computed()
+        time.sleep(0.02)
+
+    monkeypatch.setattr(sessions, "flush", slowly)
+    with profile.session(activities=["cpu"], sample_interval_ms=2) as session:
+        time.sleep(0.02)
+    starts = [record.start_us for record in session.records() if record.kind == "sample"]
+    assert starts
+    assert min(starts) >= 0
+
+
+def test_a_session_that_does_not_begin_samples_nothing(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ValueError("pending")
+
+    monkeypatch.setattr(sessions, "flush", fail)
+    session = profile.session(activities=["cpu"], sample_interval_ms=2)
+    with pytest.raises(ValueError, match="pending"):
+        session.__enter__()
+    assert not session.active
+    assert session._sampling is not None
+    assert all(series.ended is not None for series in session._sampling._series)
+
+
 def test_power_that_cannot_be_read_says_why(cache_dir: Path) -> None:
     with profile.session(activities=["power"]) as session:
         run(two_step_plan())
