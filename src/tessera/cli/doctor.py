@@ -207,8 +207,9 @@ def counters() -> Iterator[Finding]:
             yield Finding(name, "ok", found)
             continue
         first = next(iter(missing.values()))
+        remedy = "none needed" if first.absent else first.remedy
         reasons = f"not {', '.join(missing)}: {first.reason}"
-        yield Finding(name, "ok" if readable else "absent", "; ".join(filter(None, [found, reasons])), first.remedy)
+        yield Finding(name, "ok" if readable else "absent", "; ".join(filter(None, [found, reasons])), remedy)
 
 
 def variables(environment: Mapping[str, str]) -> Iterator[Finding]:

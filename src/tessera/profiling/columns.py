@@ -21,7 +21,7 @@ from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recording import Recording, rank
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.samples import annotated
-from tessera.profiling.schema import CAPABILITIES, RECORD_FIELDS, StepFacts, Traffic
+from tessera.profiling.schema import RECORD_FIELDS, TRACE_CAPABILITIES, StepFacts, Traffic
 from tessera.profiling.table import COLUMNS, Trace, complete, given
 from tessera.profiling.totals import distinct
 from tessera.profiling.tracks import Service
@@ -40,7 +40,7 @@ def trace_of(recording: Recording) -> Trace:
         for name, value in constant.items()
     ]
     held = {*events.columns, *constant}
-    reasons = {**CAPABILITIES, **recording.capability}
+    reasons = {**TRACE_CAPABILITIES, **recording.capability}
     absent = {name: reasons[name] for name in COLUMNS if name in reasons and name not in held}
     return Trace(complete(events.lazy().with_columns(filled), held), recording.metadata(), absent)
 

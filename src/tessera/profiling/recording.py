@@ -251,7 +251,7 @@ class Recording:
         """
         from tessera.profiling import columns, records
 
-        return records.of_events(columns.events_of(self))
+        return records.of_events(columns.events_of(self), self.capability)
 
     @property
     def services(self) -> Mapping[int, Sequence[Service]]:

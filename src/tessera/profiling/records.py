@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any, Final
@@ -22,9 +23,10 @@ _WITHOUT_COUNTERS: Final = ("region", "mark", "counter", "sample", "operator")
 """Kinds of which nobody expects hardware counters."""
 
 
-def of_events(events: polars.DataFrame) -> list[Record]:
-    """A record for each row, in order."""
-    reasons = {kind: _missing(part) for (kind,), part in events.partition_by("kind", as_dict=True).items()}
+def of_events(events: polars.DataFrame, capability: Mapping[str, str]) -> list[Record]:
+    """A record for each row, in order. `capability` says why columns are null, where more is known than the kind."""
+    known = {**CAPABILITIES, **capability}
+    reasons = {kind: _missing(part, known) for (kind,), part in events.partition_by("kind", as_dict=True).items()}
     same = [name for name in _SAME if name in events.columns]
     made = []
     for row in events.iter_rows(named=True):
@@ -39,12 +41,12 @@ def of_events(events: polars.DataFrame) -> list[Record]:
     return made
 
 
-def _missing(events: polars.DataFrame) -> dict[str, str]:
+def _missing(events: polars.DataFrame, reasons: Mapping[str, str]) -> dict[str, str]:
     """Why events of one kind lack portable counters."""
     if events["kind"][0] in _WITHOUT_COUNTERS:
         return {}
     absent = [name for name in CAPABILITIES if name not in events.columns or events[name].null_count() == len(events)]
-    return {name: CAPABILITIES[name] for name in absent}
+    return {name: reasons[name] for name in absent}
 
 
 def _sum(text: str) -> tuple[str, ...]:

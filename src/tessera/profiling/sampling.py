@@ -288,15 +288,18 @@ def sample_process(
 
 
 def _refusals(capabilities: Mapping[str, Mapping[str, Capability]]) -> dict[str, str]:
-    """Why no backend gives a field, by name of the field."""
+    """Why no backend gives a field, by name of the field. Devices that are not here are named where there is no other
+    reason.
+    """
     told = [(backend, *each) for backend, fields in capabilities.items() for each in fields.items()]
     available = {name for _, name, capability in told if capability.available}
-    found: dict[str, str] = {}
+    readable = {name for _, name, capability in told if not capability.absent}
+    reasons: dict[str, list[str]] = {}
     for backend, name, capability in told:
-        if name not in available:
-            before = f"{found[name]} | " if name in found else ""
-            found[name] = f"{before}{backend}: {capability}"
-    return found
+        if name in available or (capability.absent and name in readable):
+            continue
+        reasons.setdefault(name, []).append(str(capability) if capability.absent else f"{backend}: {capability}")
+    return {name: " | ".join(dict.fromkeys(each)) for name, each in reasons.items()}
 
 
 def _sampling(

@@ -30,34 +30,56 @@ FORMAT_VERSION: Final = 1
 
 PCT_NOTE: Final = "fields ending in _pct hold 0 to 100; other ratios hold 0 to 1"
 
-NO_COUNTERS: Final = "counters of single kernels are not read on CPUs, and no sampled ones were fine enough"
-NO_SENSORS: Final = "not sampled (sample_interval_ms), or not readable here: `tessera doctor` says why"
+NOT_OF_CPUS: Final = (
+    "a quantity of GPUs, which CPUs do not have; for kernels of a GPU: "
+    'profile.session(activities=["gpu"], sample_interval_ms=5)'
+)
+NOT_SINGLE: Final = (
+    "CPUs do not count it kernel by kernel; sample_interval_ms=10 samples cycles, stalls and cache misses of the whole "
+    "process, where `tessera doctor` lists them under perf"
+)
+NO_DRAM: Final = (
+    "memory controllers are not read; sample_interval_ms=10 samples them where `tessera doctor` lists "
+    "memory-controller, and kernels longer than that have their figures"
+)
+NO_SENSORS: Final = (
+    'sensors are not read; activities=["power"] or sample_interval_ms=10 samples them where `tessera doctor` lists them'
+)
 NOT_A_COPY: Final = "the record is no copy"
 NOT_COLLECTIVE: Final = "the record is no collective"
+UNTOLD_ALGORITHM: Final = "torch.distributed does not tell what its backend chose"
 
 CAPABILITIES: Final[dict[str, str]] = {
-    "sm_occupancy": NO_COUNTERS,
-    "warp_divergence_pct": NO_COUNTERS,
-    "inst_issue_eff_pct": NO_COUNTERS,
-    "mem_stall_pct": NO_COUNTERS,
-    "dram_read_gbps": NO_COUNTERS,
-    "dram_write_gbps": NO_COUNTERS,
-    "l2_hit_rate": NO_COUNTERS,
-    "smem_bank_conflicts": NO_COUNTERS,
-    "tc_util_pct": NO_COUNTERS,
-    "alu_util_pct": NO_COUNTERS,
-    "cp_async_inflight": NO_COUNTERS,
+    "sm_occupancy": NOT_OF_CPUS,
+    "warp_divergence_pct": NOT_OF_CPUS,
+    "inst_issue_eff_pct": NOT_SINGLE,
+    "mem_stall_pct": NOT_SINGLE,
+    "dram_read_gbps": NO_DRAM,
+    "dram_write_gbps": NO_DRAM,
+    "l2_hit_rate": NOT_SINGLE,
+    "smem_bank_conflicts": NOT_OF_CPUS,
+    "tc_util_pct": NOT_OF_CPUS,
+    "alu_util_pct": NOT_OF_CPUS,
+    "cp_async_inflight": NOT_OF_CPUS,
     "memcpy_dir": NOT_A_COPY,
     "memcpy_gbps": NOT_A_COPY,
     "collective_type": NOT_COLLECTIVE,
     "collective_bytes": NOT_COLLECTIVE,
-    "collective_algorithm": f"{NOT_COLLECTIVE}, or torch.distributed does not tell what its backend chose",
+    "collective_algorithm": f"{NOT_COLLECTIVE}, or {UNTOLD_ALGORITHM}",
     "collective_overlap_pct": NOT_COLLECTIVE,
     "power_w": NO_SENSORS,
     "temp_c": NO_SENSORS,
     "throttle_reason": NO_SENSORS,
 }
 """Why each portable counter is null in a record made on a CPU."""
+
+_NO_COPY: Final = "no copy ran while this was recorded; those of tessera.memcpy are recorded"
+_NO_COLLECTIVE: Final = "no collective ran while this was recorded; those of op.all_reduce are recorded"
+_OF_TRACES: Final = {NOT_A_COPY: _NO_COPY, NOT_COLLECTIVE: _NO_COLLECTIVE}
+TRACE_CAPABILITIES: Final = {name: _OF_TRACES.get(why, why) for name, why in CAPABILITIES.items()} | {
+    "collective_algorithm": f"{_NO_COLLECTIVE}, or {UNTOLD_ALGORITHM}"
+}
+"""Why each is null in all records of a trace made on a CPU."""
 
 
 Traffic: TypeAlias = tuple[tuple[str, float], ...]

@@ -95,9 +95,19 @@ def test_advice_has_place_evidence_and_remedy() -> None:
 def test_rules_that_cannot_be_judged_say_why() -> None:
     bare = trace(kernel("exp", 0, 9), capability={"warp_divergence_pct": "no counters here"})
     shown = str(analyze.advise(bare, target=TARGET))
-    assert "divergent-warps: not judged: warp_divergence_pct: no counters here" in shown
-    assert "below-the-bound, memory-bound: not judged: flops, bytes: no event of this trace has it" in shown
+    assert "divergent-warps (by warp_divergence_pct): not judged: no counters here" in shown
+    (line,) = [line for line in shown.splitlines() if "no kernel of this trace has it" in line]
+    assert "below-the-bound, memory-bound, few-workers (by " in line
     assert "nothing found by" in shown
+
+
+def test_a_reason_of_many_rules_is_told_once() -> None:
+    why = "the administrator does not allow it"
+    needed = {name for rule in RULES for name in rule.needs}
+    shown = str(analyze.advise(trace(capability=dict.fromkeys(needed, why))))
+    (line,) = [line for line in shown.splitlines() if why in line]
+    assert line.startswith("low-occupancy, divergent-warps, uncoalesced-memory, idle-tensor-cores, ")
+    assert "(by sm_occupancy, mem_stall_pct, warp_divergence_pct, dram_read_gbps, " in line
 
 
 def test_rules_on_the_device_need_to_know_it() -> None:

@@ -62,7 +62,14 @@ def test_divergence_lists_kernels_from_the_threshold_on() -> None:
 def test_divergence_without_counters_is_empty_and_says_why() -> None:
     result = analyze.divergence(BARE)
     assert len(result) == 0
-    assert "warp_divergence_pct: not measured: no event of this trace has it" in str(result)
+    assert "warp_divergence_pct: not measured: no kernel of this trace has it" in str(result)
+    assert "achieved_gbps: not measured: the bytes of these kernels are not known" in str(analyze.stalls(BARE))
+
+
+def test_kernels_shorter_than_samples_say_so() -> None:
+    sample = {"kind": "sample", "kernel_name": "dram_read_gbps", "start_ns": 5, "dur_ns": 0, "dram_read_gbps": 3.0}
+    shown = str(analyze.stalls(trace(kernel("exp", 0, 5), sample)))
+    assert "dram_read_gbps: not measured: sampled, but no kernel lasted from one sample to the next" in shown
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])

@@ -196,6 +196,15 @@ def test_a_field_is_refused_where_no_backend_gives_it() -> None:
     assert sampling._refusals(told) == {"temp_c": "a: no sensor; buy one | b: broken"}
 
 
+def test_devices_that_are_not_here_are_no_reason_where_there_is_another() -> None:
+    absent, broken = Capability("W", "no GPU is here", absent=True), Capability("W", "broken", "mend it")
+    told = {
+        "a": {"power_w": absent, "sm_occupancy": absent},
+        "b": {"power_w": broken, "sm_occupancy": absent},
+    }
+    assert sampling._refusals(told) == {"power_w": "b: broken; mend it", "sm_occupancy": "no GPU is here"}
+
+
 def test_a_process_that_is_not_there_is_refused() -> None:
     child = subprocess.Popen(["true"])
     child.wait()

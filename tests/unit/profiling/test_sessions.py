@@ -39,9 +39,20 @@ def test_counters_that_cannot_be_had_are_null_and_say_why() -> None:
         run(two_step_plan())
     (record, _) = kernels(session)
     assert record.sm_occupancy is None
-    assert "not read on CPUs" in record.capability["sm_occupancy"]
+    assert "which CPUs do not have" in record.capability["sm_occupancy"]
     missing = [name for name in record.capability if getattr(record, name) is not None]
     assert missing == []
+    session.capability["power_w"] = "what the session knows"
+    assert kernels(session)[0].capability["power_w"] == "what the session knows"
+
+
+def test_what_did_not_run_is_why_a_trace_lacks_its_columns() -> None:
+    with profile.session() as session:
+        run(two_step_plan())
+    assert kernels(session)[0].capability["memcpy_dir"] == "the record is no copy"
+    told = session.trace().capability
+    assert "no copy ran" in told["memcpy_dir"]
+    assert "no collective ran" in told["collective_type"]
 
 
 def test_nothing_is_recorded_outside_a_session() -> None:

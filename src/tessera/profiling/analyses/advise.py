@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import polars
@@ -10,7 +11,7 @@ from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import collectives, kernels, power, roofline
-from tessera.profiling.analyses.result import Analysis, bars, by_reason
+from tessera.profiling.analyses.result import Analysis, bars
 from tessera.profiling.analyses.rules import RULES, Facts
 from tessera.profiling.analyses.sweep import Span
 from tessera.profiling.table import Trace
@@ -63,7 +64,7 @@ def advise(trace: Trace, target: Target | None) -> Analysis:
     found_rules = set(table["rule"])
     quiet = [rule.name for rule in judged if rule.name not in found_rules]
     notes = [f"nothing found by: {', '.join(quiet)}"] if quiet else []
-    notes += [f"{', '.join(names)}: not judged: {why}" for why, names in by_reason(unjudged).items()]
+    notes += [f"{_of(each)}: not judged: {why}" for why, each in _grouped(unjudged).items()]
     return Analysis("Advice", table, _HEADINGS, tuple(notes), drawing=_draw)
 
 
@@ -107,18 +108,42 @@ def _present(trace: Trace) -> dict[str, bool]:
     return {name: name in asked and bool(found[name].item()) for name in names}
 
 
-def _unjudged(trace: Trace, facts: Facts) -> dict[str, str]:
-    """Why rules cannot be judged, by name: columns that they need are null, or something else is not known."""
+@dataclass(frozen=True)
+class _Lack:
+    """What a rule cannot be judged without, and why that is not there: a column, "" for what is none."""
+
+    column: str
+    why: str
+
+
+def _unjudged(trace: Trace, facts: Facts) -> dict[str, list[_Lack]]:
+    """What rules that cannot be judged lack, by name."""
     present = _present(trace)
-    reasons = {}
+    reasons = kernels.missing_in_trace(trace, (name for name, there in present.items() if not there))
+    found = {}
     for rule in RULES:
-        absent = kernels.missing_in_trace(trace, (name for name in rule.needs if not present[name]))
-        texts = [f"{', '.join(names)}: {why}" for why, names in by_reason(absent).items()]
+        lacks = [_Lack(name, reasons[name]) for name in rule.needs if not present[name]]
         if rule.known and getattr(facts, rule.known) is None:
-            texts.append(_UNKNOWN[rule.known])
-        if texts:
-            reasons[rule.name] = "; ".join(texts)
-    return reasons
+            lacks.append(_Lack("", _UNKNOWN[rule.known]))
+        if lacks:
+            found[rule.name] = lacks
+    return found
+
+
+def _grouped(unjudged: Mapping[str, list[_Lack]]) -> dict[str, tuple[list[str], list[str]]]:
+    """By reason the rules and the columns that have it, each reason once."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for rule, lacks in unjudged.items():
+        for lack in lacks:
+            rules, columns = found.setdefault(lack.why, ([], []))
+            rules += [rule] * (rule not in rules)
+            columns += [lack.column] * (lack.column not in ("", *columns))
+    return found
+
+
+def _of(group: tuple[list[str], list[str]]) -> str:
+    rules, columns = (", ".join(names) for names in group)
+    return f"{rules} (by {columns})" if columns else rules
 
 
 def _draw(figure: Figure, rows: polars.DataFrame) -> None:

@@ -49,6 +49,7 @@ def collectives(trace: Trace, min_bytes: int) -> Analysis:
         notes=_notes(trace, events),
         missing=_missing(trace, table),
         drawing=_draw,
+        optional=("algorithm", "total_ms", "ranks", "bandwidth_gbps", "calls"),
     )
 
 

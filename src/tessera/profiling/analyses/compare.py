@@ -46,6 +46,7 @@ _SCHEMA: Final = {
 }
 _KINDS: Final = ("kernel", "operator", "collective", "memcpy")
 _KEYS: Final = ("name", "dtype", "flops", "bytes")
+_PREFIXES: Final = ("", "k", "M", "G", "T", "P")
 _COLORS: Final = {"slower": "#c8553d", "faster": "#3c8d53"}
 
 
@@ -78,6 +79,7 @@ def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Ana
             "p: Mann-Whitney, of the row alone",
         ),
         drawing=_draw,
+        optional=("p_value", "low", "high", "calls_b", "calls_a", "median_b_us", "median_a_us"),
     )
 
 
@@ -90,9 +92,12 @@ def _row(
     key: tuple[object, ...], a: Histogram | None, b: Histogram | None, confidence: float, min_change_pct: float
 ) -> tuple[Any, ...]:
     name, dtype, flops, nbytes = key
-    work = " ".join(
-        [str(dtype or ""), *(f"{value:.4g} {unit}" for value, unit in ((flops, "FLOP"), (nbytes, "B")) if value)]
-    ).strip()
+    amounts = [
+        _amount(value, unit)
+        for value, unit in ((flops, "FLOP"), (nbytes, "B"))
+        if isinstance(value, int | float) and value
+    ]
+    work = ", ".join(filter(None, [str(dtype or ""), *amounts]))
     if a is None or b is None:
         known, verdict = (b, "only in b") if a is None else (a, "only in a")
         assert known is not None
@@ -105,6 +110,12 @@ def _row(
     medians_us = a.median_ns / 1e3, b.median_ns / 1e3
     verdict = _verdict(ratio, min_change_pct)
     return name, work, a.calls, b.calls, *medians_us, estimate, low, high, rank_test(a, b), lost_ms, verdict
+
+
+def _amount(value: float, unit: str) -> str:
+    """A number with its unit: 33.55 MFLOP."""
+    prefix = next((place for place in range(len(_PREFIXES)) if value < 1000 ** (place + 1)), len(_PREFIXES) - 1)
+    return f"{value / 1000**prefix:.4g} {_PREFIXES[prefix]}{unit}"
 
 
 def _verdict(ratio: Ratio | None, min_change_pct: float) -> str:

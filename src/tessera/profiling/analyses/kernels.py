@@ -9,7 +9,7 @@ import polars
 from polars import col
 
 from tessera.errors import ArgumentError
-from tessera.profiling.table import Trace
+from tessera.profiling.table import COLUMNS, Trace
 
 NAME: Final = polars.coalesce("operator", "kernel_name")
 """What a kernel is called in tables: its operator where the trace knows it."""
@@ -112,6 +112,20 @@ def missing(trace: Trace, table: polars.DataFrame, columns: Iterable[str]) -> di
 
 
 def missing_in_trace(trace: Trace, columns: Iterable[str]) -> dict[str, str]:
-    """Why a trace has no value in these columns."""
-    unknown = f"no event of this trace has it, and {trace.metadata.get('source', 'its source')} does not say why"
-    return {name: trace.capability.get(name, unknown) for name in columns}
+    """Why the kernels of a trace have no value in these columns."""
+    asked = list(columns)
+    untold = [name for name in asked if name not in trace.capability and name in COLUMNS]
+    sampled = trace.events.select(col(name).is_not_null().any() for name in untold).collect(engine="streaming")
+    source = trace.metadata.get("source", "this format")
+    unknown = f"no kernel of this trace has it, and traces of {source} do not say why"
+    reasons = {name: _TOO_SHORT if sampled[name].item() else unknown for name in untold}
+    return {name: trace.capability.get(name) or reasons.get(name) or _MADE.get(name, unknown) for name in asked}
+
+
+_TOO_SHORT: Final = (
+    "sampled, but no kernel lasted from one sample to the next; a smaller sample_interval_ms, or larger kernels"
+)
+_MADE: Final = {
+    "achieved_gbps": "the bytes of these kernels are not known; kernels that Tessera compiled have them",
+}
+"""Why columns that analyses make of others are null."""

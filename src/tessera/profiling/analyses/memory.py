@@ -56,6 +56,17 @@ def memory(trace: Trace) -> Analysis:
         ),
         missing=kernels.missing(trace, moved, (*_COUNTERS, *traffic.COLUMNS)),
         drawing=_draw,
+        optional=(
+            "scratch_mb",
+            "kind",
+            "smem_bank_conflicts",
+            "bytes",
+            "overlap_pct",
+            "l1_mb",
+            "l2_hit_rate",
+            "l2_mb",
+            "calls",
+        ),
     )
 
 

@@ -50,6 +50,7 @@ def power(trace: Trace) -> Analysis:
         headings=_HEADINGS,
         notes=_NOTES if len(table) else ("no sample of power, temperature or throttling in this trace",),
         missing=reasons,
+        optional=("samples", "span_s", "mean_w", "peak_c"),
         drawing=lambda figure, _: _draw(figure, samples(trace)),
     )
 

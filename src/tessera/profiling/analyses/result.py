@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
+import textwrap
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars
 
 from tessera.errors import ArgumentError, ProfileError
+from tessera.profiling.analyses import layout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +36,8 @@ class Analysis:
     """The rows of one analysis. `print(analysis)` shows a table, `for row in analysis` gives named tuples.
 
     `headings` are the printed names of columns, with units; columns without one are not printed. `missing` says why
-    columns are null as a whole. `notes` stand below the printed table.
+    columns are null as a whole. `notes` stand below the printed table. `optional` are the columns that narrow terminals
+    do not show, in the order in which they go.
     """
 
     title: str
@@ -43,6 +46,7 @@ class Analysis:
     notes: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     drawing: Drawing | None = None
+    optional: tuple[str, ...] = ()
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a polars table."""
@@ -93,32 +97,44 @@ def drawn(draw: Callable[[Figure], None], path: str | Path) -> Path:
 
 
 def printed(analysis: Analysis) -> str:
-    """The table as text, as wide as the terminal; wider where words would have to be broken."""
+    """The table as text, as wide as the terminal: columns that have no room are left out, and named below. Lines of
+    text are broken at a terminal only, so that a program finds them whole.
+    """
     from rich.console import Console
-    from rich.measure import Measurement
     from rich.table import Table
 
-    table = Table(title=analysis.title, title_justify="left", title_style="bold")
+    line = shutil.get_terminal_size((0, 0)).columns
     shown = {name: text for name, text in analysis.headings.items() if name not in analysis.missing}
-    for name, text in shown.items():
-        numeric = analysis.table.schema[name].is_numeric()
-        table.add_column(text, justify="right" if numeric else "left", overflow="fold")
-    for row in analysis.table.head(MOST_PRINTED).select(*shown).iter_rows():
-        table.add_row(*(cell(value) for value in row))
+    rows = analysis.table.head(MOST_PRINTED)
+    cells = {name: [text, *map(cell, rows[name])] for name, text in shown.items()}
+    fitted = layout.widths(cells, line or UNLIMITED, analysis.optional)
+    table = Table(title=analysis.title, title_justify="left", title_style="bold")
+    for name, width in fitted.items():
+        numeric = rows.schema[name].is_numeric()
+        table.add_column(shown[name], justify="right" if numeric else "left", overflow="fold", width=width)
+    for row in zip(*(cells[name][1:] for name in fitted), strict=True):
+        table.add_row(*row)
     out = io.StringIO()
-    width = shutil.get_terminal_size((UNLIMITED, 0)).columns
     # No terminal, also where colors are forced: text has no escapes, and is as wide as this says where TERM is dumb.
     console = Console(file=out, width=_WIDEST, force_terminal=False, markup=False, highlight=False, emoji=False)
-    console.width = max(width, Measurement.get(console, console.options, table).minimum)
-    console.print(table if len(analysis.table) else f"{analysis.title}: no rows")
-    for line in [*_left_out(analysis), *analysis.notes, *_reasons(analysis)]:
-        console.print(line, soft_wrap=True)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    console.print(table if len(rows) else f"{analysis.title}: no rows")
+    narrow = [text for name, text in shown.items() if name not in fitted and len(rows)]
+    for told in [*_left_out(analysis, narrow), *analysis.notes, *_reasons(analysis)]:
+        out.write("\n".join(_broken(told, line)) + "\n")
+    return "\n".join(each.rstrip() for each in out.getvalue().splitlines())
 
 
-def _left_out(analysis: Analysis) -> list[str]:
+def _broken(text: str, line: int) -> list[str]:
+    """A line of text in lines that are as wide as `line`, 0 for any width; words are whole."""
+    if not line:
+        return [text]
+    return textwrap.wrap(text, line, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _left_out(analysis: Analysis, narrow: list[str]) -> list[str]:
     more = len(analysis.table) - MOST_PRINTED
-    return [f"{more} more rows: to_polars() has all of them"] if more > 0 else []
+    rows = [f"{more} more rows: to_polars() has all of them"] if more > 0 else []
+    return rows + ([f"no room for: {', '.join(narrow)}; a wider terminal or to_polars() has them"] if narrow else [])
 
 
 def _reasons(analysis: Analysis) -> list[str]:

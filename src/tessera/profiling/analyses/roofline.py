@@ -32,6 +32,7 @@ _HEADINGS: Final = {
     "binding": "Bound by",
     "efficiency_pct": "Of the bound(%)",
 }
+_OPTIONAL: Final = ("workers", "achieved_gbps", "calls", "intensity", "gflop_per_s")
 _SCHEMA: Final = {
     "kernel": polars.String,
     "dtype": polars.String,
@@ -140,7 +141,7 @@ class Roofline:
         missing = {
             name: unknown for name in ("binding", "efficiency_pct") if table[name].null_count() == len(table) > 0
         }
-        return Analysis(f"Roofline, {self.target.name}", table, _HEADINGS, self.notes, missing)
+        return Analysis(f"Roofline, {self.target.name}", table, _HEADINGS, self.notes, missing, optional=_OPTIONAL)
 
     def __len__(self) -> int:
         return len(self.points)

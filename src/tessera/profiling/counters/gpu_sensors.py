@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from tessera.profiling.counters.gpus import Vendor, refused
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 
 UNREADABLE: Final[tuple[type[Exception], ...]] = (ValueError, TypeError, KeyError, AttributeError, OSError)
@@ -91,6 +92,10 @@ class VendorAdapter(Protocol):
     def units(self) -> Mapping[str, str]:
         """Every field that it knows, and its unit."""
 
+    @property
+    def vendor(self) -> Vendor:
+        """Whose devices they are."""
+
     def begin(self, subject: Subject) -> Opened:
         """Starts the library. Raises LibraryRefusal."""
 
@@ -98,17 +103,17 @@ class VendorAdapter(Protocol):
 def working(opened: Opened) -> tuple[list[Reading], dict[str, str]]:
     """The readings that give numbers now, and the reasons of the others by field."""
     works: list[Reading] = []
-    refused: dict[str, str] = {}
+    failed: dict[str, str] = {}
     errors = (*UNREADABLE, *opened.errors)
     for reading in opened.readings:
         try:
             values = reading.call()
         except errors as error:
-            refused |= {each.name: str(error) or type(error).__name__ for each in reading.fields}
+            failed |= {each.name: str(error) or type(error).__name__ for each in reading.fields}
             continue
         if len(values) == len(reading.fields):
             works.append(reading)
-    return works, refused
+    return works, failed
 
 
 def capabilities_of(adapter: VendorAdapter, subject: Subject) -> Mapping[str, Capability]:
@@ -116,9 +121,9 @@ def capabilities_of(adapter: VendorAdapter, subject: Subject) -> Mapping[str, Ca
     try:
         opened = adapter.begin(subject)
     except LibraryRefusal as refusal:
-        return {name: Capability(unit, *refusal.capability) for name, unit in adapter.units.items()}
+        return refused(adapter.units, adapter.vendor, *refusal.capability)
     try:
-        works, refused = working(opened)
+        works, failed = working(opened)
     finally:
         opened.close()
     available = {each.name for reading in works for each in reading.fields}
@@ -127,7 +132,7 @@ def capabilities_of(adapter: VendorAdapter, subject: Subject) -> Mapping[str, Ca
         if name in available:
             found[name] = Capability(unit)
         else:
-            reason = refused.get(name, "the library gives none of this device")
+            reason = failed.get(name, "the library gives none of this device")
             found[name] = opened.refused.get(name, Capability(unit, reason))
     return found
 

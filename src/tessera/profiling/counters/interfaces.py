@@ -30,11 +30,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Whether a quantity can be read here. `reason` says why not and is None where it can; `remedy` is what to do."""
+    """Whether a quantity can be read here. `reason` says why not and is None where it can; `remedy` is what to do.
+    `absent`: the machine has no such device, so that there is nothing to read and nothing to do.
+    """
 
     unit: str
     reason: str | None = None
     remedy: str = ""
+    absent: bool = False
 
     @property
     def available(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tessera.errors import LibraryError
-from tessera.profiling.counters import perfworks
+from tessera.profiling.counters import gpus, perfworks
 from tessera.profiling.counters.backends import pm_sampling
 from tessera.profiling.counters.backends.pm_sampling import PmSampler, PmSamplingBackend
 from tessera.profiling.counters.interfaces import Subject
@@ -96,7 +96,10 @@ def test_without_samples_there_are_no_values(install: Callable[[Cupti], Cupti]) 
     sampler.close()
 
 
-def test_missing_rights_are_a_capability_with_the_remedy(install: Callable[[Cupti], Cupti]) -> None:
+def test_missing_rights_are_a_capability_with_the_remedy(
+    install: Callable[[Cupti], Cupti], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "present", lambda vendor: True)
     install(Cupti([], failing="cuptiPmSamplingGetCounterAvailability"))
     backend = PmSamplingBackend()
     for capability in backend.capabilities(Subject(1)).values():

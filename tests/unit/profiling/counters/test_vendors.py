@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pytest
 
+from tessera.profiling.counters import gpus
 from tessera.profiling.counters.backends.amd import AmdBackend
 from tessera.profiling.counters.backends.gpm import GpmBackend
 from tessera.profiling.counters.backends.intel import IntelBackend
@@ -23,12 +24,14 @@ from tessera.profiling.samples import bit_names
 from tests.unit.profiling.counters.vendors import AmdSmi, Nvml, NVMLError, Zes
 
 SUBJECT = Subject(77)
+PRESENT = gpus.present
 
 
 @pytest.fixture(autouse=True)
 def all_devices_visible(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(gpus, "present", lambda vendor: True)
 
 
 @pytest.fixture
@@ -195,6 +198,31 @@ def test_a_library_that_is_not_installed_names_what_to_install(backend: CounterB
     assert all(each.reason == "no_such is not installed" for each in found.values())
     assert all("pip install" in each.remedy for each in found.values())
     assert backend.open(SUBJECT) == []
+
+
+@pytest.mark.parametrize(
+    "backend", [NvmlBackend("no_such"), GpmBackend("no_such"), AmdBackend("no_such"), IntelBackend("no_such")]
+)
+def test_without_a_gpu_there_is_nothing_to_install(backend: CounterBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "present", lambda vendor: False)
+    for found in backend.capabilities(SUBJECT).values():
+        assert (found.available, found.absent, found.remedy) == (False, True, "")
+        assert "GPU is here" in str(found)
+
+
+def test_gpus_are_known_by_the_bus_or_where_that_is_hidden_by_their_device_files(tmp_path: Path) -> None:
+    sys, dev = tmp_path / "sys", tmp_path / "dev"
+    dev.mkdir()
+    assert not PRESENT("NVIDIA", sys, dev)
+    (dev / "nvidia0").touch()
+    assert PRESENT("NVIDIA", sys, dev)
+    for slot, kind, vendor in (("0", "0x030000", "0x1002"), ("1", "0x060000", "0x8086")):
+        device = sys / "bus/pci/devices" / slot
+        device.mkdir(parents=True)
+        (device / "class").write_text(kind)
+        (device / "vendor").write_text(vendor)
+    assert PRESENT("AMD", sys, dev)
+    assert not PRESENT("Intel", sys, dev)  # a bridge of Intel's
 
 
 def test_a_binding_that_fails_on_import_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

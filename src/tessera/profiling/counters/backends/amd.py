@@ -16,6 +16,7 @@ from tessera.profiling.counters.gpu_sensors import (
     variable_of,
     visible,
 )
+from tessera.profiling.counters.gpus import Vendor
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 
 _UNITS: Final = {
@@ -95,6 +96,7 @@ class AmdBackend:
     module: str = "amdsmi"
     name: str = "amd"
     activities: frozenset[str] = frozenset({"gpu", "power"})
+    vendor: Vendor = "AMD"
     units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))
 
     def begin(self, subject: Subject) -> Opened:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tessera.profiling.counters.backends.nvml import devices, started
 from tessera.profiling.counters.gpu_sensors import UNREADABLE, LibraryRefusal
+from tessera.profiling.counters.gpus import refused
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 
 SHORTEST_MS: Final = 100.0
@@ -80,7 +81,8 @@ class GpmBackend:
         try:
             nvml = started(self.module)
         except LibraryRefusal as refusal:
-            return {name: Capability(unit, *refusal.capability) for name, (_, unit, _) in METRICS.items()}
+            units = {name: unit for name, (_, unit, _) in METRICS.items()}
+            return refused(units, "NVIDIA", *refusal.capability)
         try:
             supported = any(_supports(nvml, handle) for handle, _ in devices(nvml, subject))
         finally:

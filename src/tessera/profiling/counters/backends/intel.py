@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tessera.profiling.counters.gpu_sensors import LibraryRefusal, Opened, Reading, capabilities_of, load, open_of
+from tessera.profiling.counters.gpus import Vendor
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 
 _UNITS: Final = {
@@ -167,6 +168,7 @@ class IntelBackend:
     module: str = "pyzes"
     name: str = "intel"
     activities: frozenset[str] = frozenset({"gpu", "power"})
+    vendor: Vendor = "Intel"
     units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))
 
     def begin(self, subject: Subject) -> Opened:

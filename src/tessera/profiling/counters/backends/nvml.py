@@ -20,6 +20,7 @@ from tessera.profiling.counters.gpu_sensors import (
     variable_of,
     visible,
 )
+from tessera.profiling.counters.gpus import Vendor
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 
 _THROTTLING: Final = {
@@ -118,6 +119,7 @@ class NvmlBackend:
     module: str = "pynvml"
     name: str = "nvml"
     activities: frozenset[str] = frozenset({"gpu", "power"})
+    vendor: Vendor = "NVIDIA"
     units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))
 
     def begin(self, subject: Subject) -> Opened:

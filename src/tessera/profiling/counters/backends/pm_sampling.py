@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from tessera.errors import LibraryError
 from tessera.profiling.counters import perfworks
+from tessera.profiling.counters.gpus import refused
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 from tessera.profiling.counters.nvidia_metrics import SAMPLED
 from tessera.profiling.counters.perfworks import MetricHost, ProfilerType, bytes_array, call, names_array, parameters
@@ -209,8 +210,8 @@ class PmSamplingBackend:
         try:
             self.devices(subject)
         except LibraryError as error:
-            why = error.message, "; ".join(error.hints)
-            return {name: Capability(metric.unit, *why) for name, metric in SAMPLED.items()}
+            units = {name: metric.unit for name, metric in SAMPLED.items()}
+            return refused(units, "NVIDIA", error.message, "; ".join(error.hints))
         return {name: Capability(metric.unit) for name, metric in SAMPLED.items()}
 
     def open(self, subject: Subject) -> Sequence[Sampler]:
