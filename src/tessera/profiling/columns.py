@@ -162,7 +162,7 @@ def kernels(
     known = _facts_table([facts(*pair) for pair in pairs], shapes=shapes)[codes]
     measured = given(
         {
-            "kind": polars.repeat("kernel", len(rows), eager=True),
+            "kind": polars.repeat("kernel", len(rows), dtype=COLUMNS["kind"], eager=True),
             "start_ns": start - zero_ns,
             "dur_ns": rows[:, _PLACE["end"]] - start,
             "thread_id": thread,

@@ -34,6 +34,9 @@ _THREAD: Final = RECORD_FIELDS.index("thread")
 _DEVICE: Final = RECORD_FIELDS.index("device")
 
 
+_CACHED_ROWS: Final = 2048
+"""Records that are turned into columns at once: as many as a processor's nearest caches hold."""
+
 _LISTS: Final = ("_batches", "regions", "marks", "counters", "noted", "samples")
 
 
@@ -151,7 +154,7 @@ class Recording:
         rows = self._rows()
         starts = rows[:, _START]
         if not bool((starts[1:] >= starts[:-1]).all()):
-            rows = rows[numpy.argsort(starts, kind="stable")]
+            rows = numpy.take(rows.T, numpy.argsort(starts, kind="stable"), axis=1).T
         return rows
 
     def totals(self) -> Totals:
@@ -163,18 +166,21 @@ class Recording:
         return totals
 
     def _rows(self) -> NDArray[numpy.int64]:
+        """All native records, column after column in memory: what reads one column is several times as fast then."""
         batches = list(self._batches)
-        rows = numpy.empty((sum(map(len, batches)), RECORD_WORDS), numpy.int64)
+        rows = numpy.empty((sum(map(len, batches)), RECORD_WORDS), numpy.int64, order="F")
         end = 0
         for batch in batches:
-            begin, end = end, end + len(batch)
-            rows[begin:end, -batch.shape[1] :] = batch
-            rows[begin:end, : -batch.shape[1]] = 0
+            for first in range(0, len(batch), _CACHED_ROWS):
+                part = batch[first : first + _CACHED_ROWS]
+                begin, end = end, end + len(part)
+                rows[begin:end, -part.shape[1] :] = part
+                rows[begin:end, : -part.shape[1]] = 0
         return rows
 
     def take_rows(self) -> NDArray[numpy.int64]:
         """The native records since the last call, which are then held no more."""
-        rows = self._rows()
+        rows = numpy.ascontiguousarray(self._rows())
         self._batches.clear()
         return rows
 

@@ -39,15 +39,18 @@ def _column(source: str, field: Field, times: NDArray[numpy.int64], values: NDAr
     present = ~numpy.isnan(values)
     count = int(present.sum())
     value = polars.Series(values[present])
+    same: dict[str, str | int] = {
+        "kind": "sample",
+        "kernel_name": field.name,
+        "dur_ns": 0,
+        "device": field.device,
+        "unit": field.unit,
+        "backend": source,
+    }
     columns: dict[str, object] = {
-        "kind": polars.repeat("sample", count, eager=True),
-        "kernel_name": polars.repeat(field.name, count, eager=True),
         "start_ns": polars.Series(times[present]),
-        "dur_ns": polars.repeat(0, count, eager=True),
-        "device": polars.repeat(field.device, count, eager=True),
         "value": value,
-        "unit": polars.repeat(field.unit, count, eager=True),
-        "backend": polars.repeat(source, count, eager=True),
+        **{name: polars.repeat(told, count, dtype=COLUMNS[name], eager=True) for name, told in same.items()},
     }
     if field.bits:
         columns[field.name] = polars.Series([bit_names(int(mask), field.bits) for mask in value], dtype=polars.String)

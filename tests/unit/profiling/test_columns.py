@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from tessera import profile
 from tessera.profiling import sessions
 from tessera.profiling.issued import region_codes
+from tessera.profiling.recorder import Drained
+from tessera.profiling.recording import Recording
 from tessera.profiling.regions import RegionEvent, innermost
+from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS
 from tessera.profiling.table import COLUMNS
 from tessera.profiling.totals import distinct
 from tests.unit.profiling.support import run, two_step_plan
@@ -77,6 +80,20 @@ def test_records_and_columns_say_the_same() -> None:
     assert [round(record.start_us * 1000) for record in records] == events["start_ns"].to_list()
     (collective,) = [record for record in records if record.kind == "collective"]
     assert (collective.collective_type, collective.collective_bytes, collective.region) == ("all_reduce", 64.0, "r")
+
+
+def test_native_records_of_many_batches_are_whole_rows_by_start_column_after_column_in_memory() -> None:
+    rows = numpy.arange(5000 * RECORD_WORDS).reshape(5000, RECORD_WORDS)
+    rows[:, RECORD_FIELDS.index("device")] = 0
+    rows[:7, RECORD_FIELDS.index("device")] = 1
+    recording = Recording()
+    for batch in (rows[4000:], rows[:7], rows[7:4000]):
+        recording.take(Drained(batch, len(batch), 0, 0))
+    found = recording.kernel_rows()
+    rows[7:, 0] = 0  # the word that records of CPUs do not need any more
+    assert (found == rows).all()
+    assert found.flags.f_contiguous
+    assert recording.take_rows().flags.c_contiguous
 
 
 def test_an_empty_session_is_an_empty_table() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -32,6 +33,32 @@ def test_what_the_exporter_wrote_is_read_back(tmp_path: Path) -> None:
     found = trace.read(path)
     assert found.events.collect().equals(written.events.collect())
     assert (found.metadata, found.capability) == (written.metadata, written.capability)
+
+
+@pytest.mark.parametrize(
+    ("devices", "written"),
+    [
+        (["cpu", "cpu"], polars.Enum(["cpu"])),
+        (["cpu", "cuda:0"], polars.Categorical()),
+        (["cpu", None], polars.Categorical()),
+        (["", ""], polars.Enum([""])),
+    ],
+)
+def test_a_text_that_is_the_same_in_every_row_is_an_enum_of_one(
+    tmp_path: Path, devices: list[str | None], written: polars.DataType
+) -> None:
+    events = frame({"kind": ["kernel"] * 2, "start_ns": [1, 2], "dur_ns": [1, 1], "device": devices})
+    path = parquet.write(Trace(events.lazy(), {}, {}), tmp_path / "x.parquet")
+    assert polars.read_parquet_schema(path)["device"] == written
+    assert trace.read(path).events.collect().equals(events)
+
+
+def test_an_enum_of_one_with_gaps_keeps_its_gaps(tmp_path: Path) -> None:
+    gaps = polars.Series("device", ["cpu", None], polars.Enum(["cpu"]))
+    events = frame({"kind": ["kernel"] * 2, "start_ns": [1, 2], "dur_ns": [1, 1]}).select("kind", "start_ns", "dur_ns")
+    about = {"format": FORMAT_VERSION, "metadata": {}, "capability": {}}
+    events.with_columns(gaps).write_parquet(tmp_path / "x.parquet", metadata={parquet.KEY: json.dumps(about)})
+    assert trace.read(tmp_path / "x.parquet").events.collect()["device"].to_list() == ["cpu", None]
 
 
 def test_any_reader_of_parquet_sees_the_columns(tmp_path: Path) -> None:
