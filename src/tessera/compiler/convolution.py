@@ -10,6 +10,7 @@ other in memory are then one row of pixels, and the convolution is a plain matri
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
@@ -27,7 +28,8 @@ from tessera.lazy.structure import contiguous_strides
 from tessera.ops.record import Operator, bytes_once
 from tessera.runtime.derived import derivation
 from tessera.scheduling.convolution import HALF, multiplies_pairs
-from tessera.scheduling.convolution_space import panel_width
+from tessera.scheduling.convolution_blocks import packed_depth
+from tessera.scheduling.convolution_problem import panel_width
 from tessera.scheduling.spec import Argument, ConvolutionSpec, Spec, Window
 from tessera.target import Target
 
@@ -163,17 +165,23 @@ def _argument(view: View, walked: Mapping[str, int], unit: str | None) -> tuple[
 @dataclass(frozen=True)
 class WeightPanels:
     """A form (`runtime.derived.Form`): of weights [G, O, KH, KW, C] the panels [G, O', KH, KW, C', width], or with
-    `group` 2 [G, O', KH, KW, C' / 2, width, 2], in another dtype; zero where channels lack of whole panels and pairs.
+    `group` 2 [G, O', KH, KW, C' / 2, width, 2], in another dtype; zero where channels lack of whole panels and of
+    whole pairs, or of steps of a matrix unit where there is one (`packed_depth`).
     """
 
     width: int
     group: int
     dtype: DType
+    has_unit: bool = False
+
+    def depth(self, channels: int) -> int:
+        """The channels of a group of weights in the copy."""
+        return packed_depth(channels, self.group, self.has_unit)
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The extents of the copy."""
         groups, outputs, height, width, depth = shape
-        panels, deep = -(-outputs // self.width), -(-depth // self.group)
+        panels, deep = -(-outputs // self.width), self.depth(depth) // self.group
         return (groups, panels, height, width, deep, self.width, self.group)
 
     def rows(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -196,7 +204,7 @@ class WeightPanels:
         groups, outputs, height, width, depth = source.shape
         panels = target.view(self.dtype.torch).view(self.shape(source.shape))
         whole = outputs // self.width * self.width
-        if whole < outputs or depth % self.group:
+        if whole < outputs or depth < self.depth(depth):
             panels.zero_()
         for first, end in ((0, whole), (whole, outputs)):
             for start, stop in ((0, depth // self.group * self.group), (depth // self.group * self.group, depth)):
@@ -270,7 +278,7 @@ def with_packing(
     form = form_of(call, spec, target)
     packed = new(form.rows(shape), form.dtype)
     source = View(view.storage, view.dtype, shape, own, view.offset_bytes)
-    if form.dtype is not view.dtype or shape[-1] % form.group:
+    if form.dtype is not view.dtype or shape[-1] < form.depth(shape[-1]):
         note(LibraryLaunch(PACKING, {"form": form}, (source,), (packed,)))
     else:
         for part, place in _by_panels(source, packed, form):
@@ -314,9 +322,11 @@ def unpacked(call: Call, panels: torch.Tensor) -> torch.Tensor:
     extents = call.shaped.extents
     width, group = panels.shape[1], panels.shape[2] if panels.ndim > 2 else 1
     groups, outputs, depth = extents.get(GROUPS, 1), extents["n"], extents["c"]
-    whole = panels.reshape(groups, -1, extents["kh"], extents["kw"], -(-depth // group), width, group)
-    channels = -(-depth // group) * group
-    weights = whole.permute(0, 1, 5, 4, 6, 2, 3).reshape(groups, -1, channels, extents["kh"], extents["kw"])
+    window, number = (extents["kh"], extents["kw"]), -(-outputs // width)
+    pairs = panels.shape[0] // max(1, groups * number * math.prod(window))
+    whole = panels.reshape(groups, number, *window, pairs, width, group)
+    channels = pairs * group
+    weights = whole.permute(0, 1, 5, 4, 6, 2, 3).reshape(groups, number * width, channels, *window)
     return weights[:, :outputs, :depth].reshape(groups * outputs, depth, extents["kh"], extents["kw"])
 
 
@@ -325,7 +335,8 @@ def form_of(call: Call, spec: ConvolutionSpec, target: Target) -> WeightPanels:
     pairs = multiplies_pairs(spec, target.has_avx512bf16)
     sums = spec.accumulator.dtype
     width = panel_width(call.shaped.extents["n"], sums, target)
-    return WeightPanels(width, 2 if pairs else 1, call.arguments[spec.weights][0].dtype if pairs else sums)
+    dtype = call.arguments[spec.weights][0].dtype if pairs else sums
+    return WeightPanels(width, 2 if pairs else 1, dtype, pairs and target.has_amx_bf16)
 
 
 def weights_layout(call: Call, strides: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -20,7 +20,7 @@ from tessera.ops.pins import KNOBS
 from tessera.scheduling.attention_space import attention_problem
 from tessera.scheduling.contraction_problem import ContractionProblem
 from tessera.scheduling.contraction_rows import row_values
-from tessera.scheduling.convolution_space import convolution_problem
+from tessera.scheduling.convolution_problem import convolution_problem
 from tessera.scheduling.expression import post_order
 from tessera.scheduling.families import Problem
 from tessera.scheduling.keeping import kept_values, made_again, operation_cost

@@ -23,26 +23,26 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bf16, fp32
 from tessera.scheduling.builder import TileBuilder
-from tessera.scheduling.convolution_blocks import BlockSizes, RowTile, ceil_div, over_row, pixel_stride, tails
+from tessera.scheduling.convolution_blocks import (
+    BlockSizes,
+    RowTile,
+    ceil_div,
+    over_row,
+    packed_depth,
+    pixel_stride,
+    tails,
+)
 from tessera.scheduling.convolution_image import Block, PackedPixels, StagedImage
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ConvolutionSpec, kernel_module
+from tessera.scheduling.spec import ConvolutionSpec
 from tessera.scheduling.writer import ArgumentTile, Scope, TileWriter, extent_of
 
 HALF = "half"
 """The axis of packed weights along which the two channels of a pair lie."""
-
-
-def lower_convolution(spec: ConvolutionSpec, schedule: Schedule) -> ModuleOp:
-    """The Tile IR module of `spec` under `schedule` (knobs of `convolution_space`)."""
-    module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
-    _ConvolutionLowering(spec, schedule, TileBuilder(block), arguments).lower()
-    return module
 
 
 def multiplies_pairs(spec: ConvolutionSpec, native_bf16: bool) -> bool:
@@ -56,7 +56,9 @@ def multiplies_pairs(spec: ConvolutionSpec, native_bf16: bool) -> bool:
     return native_bf16 and raw.dtype is bf16 and spec.accumulator.dtype is fp32
 
 
-class _ConvolutionLowering:
+class ConvolutionLowering:
+    """The nest, with register tiles of vectors."""
+
     def __init__(
         self,
         spec: ConvolutionSpec,
@@ -75,7 +77,8 @@ class _ConvolutionLowering:
         self.pixels_outer = schedule["order"] == "rows"
         self.element = bf16 if pairs else spec.accumulator.dtype
         self.step = 2 if pairs else 1
-        self.depth = -(-self.channels // self.step) * self.step
+        self.depth = packed_depth(self.channels, self.step, has_unit="unit" in schedule)
+        self.k_step = self.step
         self.image = spec.image.arguments[0] if pairs and spec.image.operation == "cast" else spec.image
         self.merge = bool(schedule["merge"])
         pixel = pixel_stride(self.depth, self.element.itemsize, self.merge)
@@ -170,42 +173,51 @@ class _ConvolutionLowering:
 
     def _tile(self, block: Block, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, tile: RowTile) -> None:
         """Sums, and stores, a register tile of `rows` rows of results from `row` of the block on."""
-        builder, mr = self.builder, tile.height
+        builder = self.builder
         if self.fetches:
             self._fetch(block, channel, rows, row, tile)
-        sums: Sequence[SSAValue] = [builder.splat(0, self.spec.accumulator.dtype, (mr, self.nr))] * rows
         kw, depth = (1, self.kw * self.depth) if self.merge else (self.kw, self.depth)
-        line = builder.index(kw * depth // self.step)
-        with self._window(self.kh, self._rows_inside(block, row, rows), sums, first, line) as down:
+        line, run = builder.index(kw * depth // self.step), builder.index(depth // self.step)
+        with self._window(self.kh, self._rows_inside(block, row, rows), self._zeros(rows, tile), first, line) as down:
             columns = builder.index(0), builder.index(kw)
-            with self._window(kw, columns, down.sums, down.row, builder.index(depth // self.step)) as across:
-                upper = builder.index(depth // self.step)
-                with builder.loop(builder.index(0), upper, 1, across.sums, self.unroll) as loop:
-                    weights = self._weights(builder.add(across.row, loop.index))
+            with self._window(kw, columns, down.sums, down.row, run) as across:
+                groups = self.k_step // self.step
+                with builder.loop(builder.index(0), run, groups, across.sums, self.unroll) as loop:
                     c = loop.index if self.step == 1 else builder.mul(loop.index, builder.index(self.step))
-                    loop.yielded = tuple(
-                        builder.mma(
-                            self._read(block, row, tile, number, down.index, across.index, c),
-                            weights,
-                            total,
-                            mr,
-                            self.nr,
-                            self.step,
-                            self.element,
-                        )
-                        for number, total in enumerate(loop.carried)
-                    )
+                    weights = builder.add(across.row, loop.index)
+                    at = Step(block, row, tile, down.index, across.index, c, weights)
+                    loop.yielded = tuple(self._products(at, loop.carried))
                 across.sums = loop.results
             down.sums = across.sums
-        for number, total in enumerate(down.sums):
-            y = builder.add(builder.add(block.y, row), builder.index(number))
-            self._epilogue(total, y, builder.add(block.x, tile.x), channel, tile)
+        self._finish(down.sums, block, channel, rows, row, tile)
+
+    def _zeros(self, rows: int, tile: RowTile) -> Sequence[SSAValue]:
+        return [self.builder.splat(0, self.spec.accumulator.dtype, (tile.height, self.nr))] * rows
+
+    def _products(self, at: Step, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        """The sums after a step."""
+        weights, sizes = self._weights(at.weights), (at.tile.height, self.nr, self.step)
+        return [
+            self.builder.mma(self._read(at, number, 0, at.tile.height), weights, total, *sizes, self.element)
+            for number, total in enumerate(sums)
+        ]
+
+    def _finish(
+        self, sums: Sequence[SSAValue], block: Block, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile
+    ) -> None:
+        """Stores the results of `rows` rows from `row` of the block on."""
+        for number, total in enumerate(sums):
+            self._epilogue(total, self._row_of(block, row, number), self.builder.add(block.x, tile.x), channel, tile)
+
+    def _row_of(self, block: Block, row: SSAValue, number: int) -> SSAValue:
+        builder = self.builder
+        return builder.add(builder.add(block.y, row), builder.index(number))
 
     def _fetch(self, block: Block, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile) -> None:
         """Fetches the lines that a register tile will be stored to while it is summed."""
         builder, x = self.builder, self.builder.add(block.x, tile.x)
         for number in range(rows):
-            y = builder.add(builder.add(block.y, row), builder.index(number))
+            y = self._row_of(block, row, number)
             where = {**{axis: self.at[axis] for axis in self.spec.batch}, "y": y, "x": x, "n": channel}
             for output in self.spec.outputs:
                 argument = self.arguments[output.argument]
@@ -252,30 +264,21 @@ class _ConvolutionLowering:
             return self.builder.load(buffer, [row, zero, zero], [2, 1], (2, self.nr), [True, True])
         return self.builder.load(buffer, [row, zero], [-1, 1], (1, self.nr), [True, True])
 
-    def _read(
-        self,
-        block: Block,
-        row: SSAValue,
-        tile: RowTile,
-        number: int,
-        kh: SSAValue,
-        kw: SSAValue,
-        c: SSAValue,
-    ) -> SSAValue:
-        """Pixels of the image that row `number` of the register tile needs at one element of the window."""
+    def _read(self, at: Step, number: int, first: int, height: int) -> SSAValue:
+        """Pixels of the image that `height` results of row `number` of the register tile need, from the `first` on."""
         builder, window = self.builder, self.spec.window
-        row = builder.add(row, builder.index(number))
+        row, x = builder.add(at.row, builder.index(number)), builder.add(at.tile.x, builder.index(first))
         down = builder.add(
-            builder.mul(row, builder.index(window.stride[0])), builder.mul(kh, builder.index(window.dilation[0]))
+            builder.mul(row, builder.index(window.stride[0])), builder.mul(at.kh, builder.index(window.dilation[0]))
         )
-        column = builder.mul(kw, builder.index(window.dilation[1]))
-        shape = (tile.height, self.step)
+        column = builder.mul(at.kw, builder.index(window.dilation[1]))
+        shape = (height, self.k_step)
         if self.staged is not None:
-            first = builder.add(builder.mul(tile.x, builder.index(window.stride[1])), column)
-            return self.staged.read(block, down, first, c, shape)
-        h = builder.add(builder.mul(block.y, builder.index(window.stride[0])), down)
-        at = {"h": h, "x": builder.add(block.x, tile.x), "w": column, "c": c}
-        writer = self._writer({"x": tile.height, "c": self.step}, at, {"x": tile.inside, "c": True})
+            place = builder.add(builder.mul(x, builder.index(window.stride[1])), column)
+            return self.staged.read(at.block, down, place, at.channel, shape)
+        h = builder.add(builder.mul(at.block.y, builder.index(window.stride[0])), down)
+        position = {"h": h, "x": builder.add(at.block.x, x), "w": column, "c": at.channel}
+        writer = self._writer({"x": height, "c": self.k_step}, position, {"x": at.tile.inside, "c": True})
         writer.any_outside = True
         return writer.write(self.image, shape)
 
@@ -293,6 +296,21 @@ class _ConvolutionLowering:
                 [axes.index("x"), axes.index("n")],
                 [tile.inside, False],
             )
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a register tile's sums are: the tile's first row in its block, the element of the window, the first of the
+    channels, and the row of the packed weights.
+    """
+
+    block: Block
+    row: SSAValue
+    tile: RowTile
+    kh: SSAValue
+    kw: SSAValue
+    channel: SSAValue
+    weights: SSAValue
 
 
 @dataclass

@@ -13,10 +13,32 @@ from xdsl.ir import SSAValue
 
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.columns import Knobs, Number, where
+from tessera.scheduling.contraction_problem import UNIT_GROUPS
 from tessera.scheduling.spec import Window
 
 LINE_PADDING = 64
 """Elements between rows of pixels in scratch memory, so that few of them fall into the same cache set."""
+
+UNIT_DEPTH = 2 * UNIT_GROUPS
+"""Channels that a matrix unit multiplies at once, at most."""
+
+
+def unit_step(run: int) -> int:
+    """How many channels of a run of them, which is even, a matrix unit multiplies at once: as many as divide it."""
+    return next((step for step in range(min(run, UNIT_DEPTH), 2, -1) if step % 2 == 0 and run % step == 0), 2)
+
+
+def unit_height(pixels: int) -> int:
+    """Pixels of one of the matrix unit's tiles in a row of so many: the row itself, or half of it."""
+    return pixels if pixels <= UNIT_GROUPS else pixels // 2
+
+
+def packed_depth(channels: int, group: int, has_unit: bool) -> int:
+    """Channels as packed weights and scratch memory have them: whole groups, and where there is a matrix unit, equal
+    steps of it.
+    """
+    steps = max(1, -(-channels // UNIT_DEPTH)) if has_unit and group == 2 else 1
+    return steps * -(-channels // (steps * group)) * group
 
 
 class ScratchRows(NamedTuple):

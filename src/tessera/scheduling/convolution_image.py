@@ -170,7 +170,7 @@ class StagedImage:
         pixels: int,
         channels: int,
     ) -> None:
-        """Tiles of so many pixels and channels; a channel that pairs have too many is zero."""
+        """Tiles of so many pixels and channels; channels that scratch memory has too many are zero."""
         builder = self.builder
         whole = self.channels // channels * channels
         with builder.loop(*columns, pixels) as column:
@@ -180,9 +180,9 @@ class StagedImage:
             for start, lanes in _pieces(whole, self.channels, channels):
                 place = builder.index(start)
                 self._put(block, self._pixels(at, place, pixels, lanes), row, column.index, place)
-            if self.depth > self.channels:
-                zeros = builder.splat(0.0, self.element, (pixels, 1))
-                self._put(block, zeros, row, column.index, builder.index(self.channels))
+            for start, lanes in _pieces(self.channels, self.depth, channels):
+                zeros = builder.splat(0.0, self.element, (pixels, lanes))
+                self._put(block, zeros, row, column.index, builder.index(start))
 
     def _pixels(self, at: Mapping[str, SSAValue], channel: SSAValue, pixels: int, channels: int) -> SSAValue:
         writer = self.writers({"w": pixels, "c": channels}, {**at, "c": channel}, {"w": True, "c": True})

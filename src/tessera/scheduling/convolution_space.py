@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
-from tessera.dtypes import DType
 from tessera.scheduling.columns import Knobs, Number, divided, no
-from tessera.scheduling.convolution import multiplies_pairs
-from tessera.scheduling.convolution_blocks import block_size, pixel_stride, scratch_rows
+from tessera.scheduling.contraction_problem import MATRIX, UNIT_GROUPS, VECTOR
+from tessera.scheduling.convolution_blocks import unit_step
+from tessera.scheduling.convolution_problem import ConvolutionProblem, block_of, in_unit, padded_depth, scratch_bytes
 from tessera.scheduling.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ConvolutionSpec, Window, under_cast, unit_axis
-from tessera.target import Target
 
 SCRATCH_BYTES = 256 << 10
 """A block of the image that leaves most of a second cache of 1 MiB to the weights, which stream past it."""
 LARGEST_SCRATCH = 8 << 20
+MOST_TILES = 4
+"""Tiles of sums in a register tile of a matrix unit: with operands, as many as it has registers."""
+LEAST_SUM, LEAST_PRODUCTS = 8, 100_000
+"""Products of a result, and of all, from which the matrix unit multiplies."""
+UNIT_HEIGHTS, MOST_APART = (16, 14, 8), 128
+"""Pixels of two rows that the matrix unit multiplies together, in rows of so many results at most."""
 FEW_CHANNELS = 32
 """Channels up to which a row of the window is one run in memory: the loop over channels alone would be too short."""
 NEAR_WEIGHTS = 256 << 10
@@ -42,106 +45,18 @@ EVEN = 0.9
 """How even shares have to be: the mean of workers' work over the largest."""
 
 
-@dataclass(frozen=True)
-class ConvolutionProblem:
-    """What legality and cost depend on: extents, dtypes, layouts, machine.
-
-    `images` counts images and groups; `rows`, `columns` and `outputs` are the results of one (pixels of several images
-    may be one row, where they follow each other), `kernel` is the size of the window, `depth` the channels of a group.
-    `element` is the dtype of the packed weights, which come in panels of `panel` channels. `turned`: the image has its
-    channels apart in memory. `mapped`: a prologue is computed on the way.
-    """
-
-    images: int
-    rows: int
-    columns: int
-    outputs: int
-    depth: int
-    kernel: tuple[int, int]
-    window: Window
-    image_dtype: DType
-    out_dtype: DType
-    accumulator: DType
-    element: DType
-    pairs: bool
-    panel: int
-    turned: bool
-    mapped: bool
-    out_turned: bool
-    target: Target
-    workers: int
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The extents that a choice of schedule depends on."""
-        return self.images, self.rows, self.columns, self.outputs, self.depth
-
-    @property
-    def products(self) -> float:
-        """Multiplications."""
-        results = float(self.images) * self.rows * self.columns * self.outputs
-        return results * self.depth * math.prod(self.kernel)
-
-
-def panel_width(outputs: int, accumulator: DType, target: Target) -> int:
-    """Channels of a panel of packed weights: two vectors of sums, one where there are no more channels."""
-    lanes = max(1, target.vector_bits // (8 * accumulator.itemsize))
-    return lanes if outputs <= lanes else 2 * lanes
-
-
-def convolution_problem(
-    spec: ConvolutionSpec, target: Target, extents: Mapping[str, int], workers: int = 1
-) -> ConvolutionProblem:
-    """What the rules of schedules for `spec` need to know, for the extents of its axes."""
-    image = under_cast(spec.image)
-    stored = [argument for argument in spec.arguments if argument.axes][-1]
-    pairs = multiplies_pairs(spec, target.has_avx512bf16)
-    return ConvolutionProblem(
-        images=math.prod([extents[axis] for axis in spec.batch]),
-        rows=extents["y"],
-        columns=extents["x"],
-        outputs=extents["n"],
-        depth=extents["c"],
-        kernel=(extents["kh"], extents["kw"]),
-        window=spec.window,
-        image_dtype=image.dtype,
-        out_dtype=spec.outputs[0].value.dtype,
-        accumulator=spec.accumulator.dtype,
-        element=image.dtype if pairs else spec.accumulator.dtype,
-        pairs=pairs,
-        panel=panel_width(extents["n"], spec.accumulator.dtype, target),
-        turned=unit_axis(spec.image, spec.arguments, "") != "c",
-        mapped=image.operation != "load",
-        out_turned=stored.stride("n") != 1,
-        target=target,
-        workers=workers,
-    )
-
-
-def padded_depth(problem: ConvolutionProblem) -> int:
-    """Channels in scratch memory: pairs come whole."""
-    return problem.depth + problem.depth % 2 if problem.pairs else problem.depth
-
-
-def scratch_bytes(schedule: Knobs, problem: ConvolutionProblem, tile: tuple[Number, Number] | None = None) -> Number:
-    """Bytes of a block of the image in scratch memory: of the schedule's tile, or of another one."""
-    rows, line = scratch_rows(schedule, problem.window, _pixel(schedule, problem), tile)
-    return rows * line * problem.element.itemsize
-
-
-def block_of(schedule: Knobs, problem: ConvolutionProblem) -> tuple[Number, Number]:
-    """Rows and columns of the blocks in which one worker would make all results."""
-    return block_size(schedule, problem.window, _pixel(schedule, problem), problem.rows, problem.columns)
-
-
-def _pixel(schedule: Knobs, problem: ConvolutionProblem) -> Number:
-    return pixel_stride(padded_depth(problem), problem.element.itemsize, schedule.flag("merge"))
-
-
 def _registers(schedule: Knobs, problem: ConvolutionProblem) -> Number:
     rows, pixels, channels = schedule.integers("micro")
     vectors = divided(channels * problem.accumulator.itemsize * 8, problem.target.vector_bits)
-    return rows * pixels * vectors + vectors + 1 <= problem.target.vector_registers
+    fits = rows * pixels * vectors + vectors + 1 <= problem.target.vector_registers
+    return fits | in_unit(schedule, problem)
+
+
+def _matrix_unit(schedule: Knobs, problem: ConvolutionProblem) -> Number:
+    rows, pixels, channels = schedule.integers("micro")
+    tiles = rows * divided(pixels, UNIT_GROUPS) * divided(channels, UNIT_GROUPS)
+    alike = (pixels <= UNIT_GROUPS) | (pixels % 2 == 0)
+    return no(in_unit(schedule, problem)) | ((tiles <= MOST_TILES) & alike & no(schedule.flag("tails")))
 
 
 def _packed(schedule: Knobs, problem: ConvolutionProblem) -> Number:
@@ -158,7 +73,7 @@ def _whole_tiles(schedule: Knobs, problem: ConvolutionProblem) -> Number:
 
 
 def _in_place(schedule: Knobs, problem: ConvolutionProblem) -> Number:
-    apart = problem.turned or problem.mapped or (problem.pairs and problem.depth % 2 != 0)
+    apart = problem.turned or problem.mapped or problem.depth != padded_depth(problem)
     whole = not apart and problem.window.padding == (0, 0)
     return schedule.flag("pack_a") | (no(schedule.flag("merge")) & whole)
 
@@ -179,6 +94,11 @@ def _something_to_cut(schedule: Knobs, problem: ConvolutionProblem) -> Number:
 
 RULES: tuple[Rule[ConvolutionProblem], ...] = batched(
     Rule("vector-registers", "sums, a row of weights and a pixel must fit the vector registers", _registers),
+    Rule(
+        "matrix-unit",
+        "sums fit four tiles of the matrix unit, all as high, and it has no smaller ones for the end of a row",
+        _matrix_unit,
+    ),
     Rule("packed-weights", "a register tile is as wide as the panels that weights are packed in", _packed),
     Rule("window-matches", "the window and its channels are those of the problem", _window),
     Rule("block-of-whole-tiles", "a block of results is a whole number of register tiles", _whole_tiles),
@@ -195,10 +115,11 @@ RULES: tuple[Rule[ConvolutionProblem], ...] = batched(
 
 def _micros(problem: ConvolutionProblem) -> tuple[tuple[int, int, int], ...]:
     heights = (14, 13, 12, 11, 10, 8, 7, 6, 4, 2, 1)
-    return tuple((rows, pixels, problem.panel) for rows in (1, 2, 4) for pixels in heights)
+    high = (32, 28, 24, 16) if problem.has_unit else ()
+    return tuple((rows, pixels, problem.panel) for rows in (1, 2, 4) for pixels in (*high, *heights))
 
 
-def _tiles(problem: ConvolutionProblem, start: tuple[int, int]) -> Iterator[tuple[int, int]]:
+def _tiles(start: tuple[int, int]) -> Iterator[tuple[int, int]]:
     rows, columns = start
     for down in (1, 2, 4):
         for across in (1, 2, 4):
@@ -209,7 +130,9 @@ def _tiles(problem: ConvolutionProblem, start: tuple[int, int]) -> Iterator[tupl
 def space(problem: ConvolutionProblem) -> Space[ConvolutionProblem]:
     """All schedules of one convolution."""
     start = default_schedule(problem)
-    tiles = tuple(sorted(set(_tiles(problem, start.integers("tile")))))  # type: ignore[arg-type]
+    starts = (_vector_schedule(problem), _matrix_schedule(problem)) if problem.has_unit else ()
+    tiles = tuple(sorted({tile for each in (start, *starts) for tile in _tiles(each.integers("tile"))}))
+    unit = Knob("unit", (VECTOR, MATRIX), "the instructions that multiply: vectors, or the matrix unit's tiles")
     knobs = (
         Knob(
             "tile",
@@ -217,6 +140,7 @@ def space(problem: ConvolutionProblem) -> Space[ConvolutionProblem]:
             "rows and columns of a block of results, whose pixels are in scratch memory together; more of shorter rows",
         ),
         Knob("micro", _micros(problem), "register tile: rows, columns and channels of results"),
+        *([unit] if problem.has_unit else []),
         Knob("window", ((*problem.kernel, problem.depth),), "rows and columns of the window, channels"),
         Knob("unroll", (1, 2, 4, 8), "steps of the innermost loop emitted one after another"),
         Knob("tails", (True, False), "smaller register tiles for the end of a row, which take twice the code"),
@@ -227,10 +151,68 @@ def space(problem: ConvolutionProblem) -> Space[ConvolutionProblem]:
         Knob("pipeline_depth", (1, 2), "2: where results go is fetched while they are summed"),
         Knob("fusion", (True, False), "prologues and epilogues inside this kernel"),
     )
-    return Space(knobs, RULES, problem, start)
+    return Space(knobs, RULES, problem, start, starts)
 
 
 def default_schedule(problem: ConvolutionProblem) -> Schedule:
+    """On the matrix unit, where there is one that suits."""
+    return _matrix_schedule(problem) if _suits_unit(problem) else _vector_schedule(problem)
+
+
+def _suits_unit(problem: ConvolutionProblem) -> bool:
+    """Whether products are many, and sums long enough to be worth the way through scratch memory (one thread of a Xeon
+    beside other jobs, the time of vectors over that of the unit: 50 thousand products in sums of 32 0.88, 120 thousand
+    in sums of 25 1.31; 5 million in sums of 2 0.86, 25 thousand in sums of 8 1.08; groups of 4 and 16 channels, in
+    sums of 36 and 144, 2.5 and 4.3).
+    """
+    long = problem.depth * math.prod(problem.kernel) >= LEAST_SUM
+    return problem.has_unit and long and problem.products >= LEAST_PRODUCTS
+
+
+def _matrix_schedule(problem: ConvolutionProblem) -> Schedule:
+    """Register tiles of the unit, as high as rows of results let them be."""
+    merge = _merges(problem)
+    if merge:
+        depth = padded_depth(problem)
+        merge = unit_step(problem.kernel[1] * depth) >= unit_step(depth)
+    schedule = Schedule(
+        tile=(1, 1),
+        micro=(*_unit_tile(problem), problem.panel),
+        unit=MATRIX,
+        window=(*problem.kernel, problem.depth),
+        unroll=1,
+        tails=False,
+        pack_a=True,
+        merge=merge,
+        order="rows" if _weights_bytes(problem) <= NEAR_WEIGHTS else "columns",
+        parallel="columns",
+        pipeline_depth=1,
+        fusion=True,
+    )
+    schedule = schedule.replace(tile=_tile(schedule, problem))
+    schedule = schedule.replace(parallel=_shares(schedule, problem))
+    near = schedule.replace(pack_a=False, merge=False)
+    return near if _in_place(near, problem) and _is_read_in_place(problem) else schedule
+
+
+def _unit_tile(problem: ConvolutionProblem) -> tuple[int, int]:
+    """Rows and pixels of a register tile of the matrix unit: of few heights, so that sizes of images share kernels, the
+    one that computes the fewest pixels past the end of a row.
+    """
+
+    def computed(height: int) -> int:
+        return -(-problem.columns // height) * height
+
+    if problem.rows > 1 and problem.columns <= MOST_APART:
+        return 2, min(UNIT_HEIGHTS, key=computed)
+    return 1, UNIT_GROUPS if problem.columns <= UNIT_GROUPS else 2 * UNIT_GROUPS
+
+
+def _merges(problem: ConvolutionProblem) -> bool:
+    return problem.window.dilation[1] == 1 and problem.kernel[1] > 1 and problem.depth < FEW_CHANNELS
+
+
+def _vector_schedule(problem: ConvolutionProblem) -> Schedule:
     """Register tiles as high as there are registers for, and blocks of which the second cache holds several. Sizes of
     images hardly matter, so that few kernels serve all.
 
@@ -240,11 +222,12 @@ def default_schedule(problem: ConvolutionProblem) -> Schedule:
     schedule = Schedule(
         tile=(1, 1),
         micro=(*_register_tile(problem), problem.panel),
+        **({"unit": VECTOR} if problem.has_unit else {}),
         window=(*problem.kernel, problem.depth),
         unroll=4,
         tails=True,
         pack_a=True,
-        merge=problem.window.dilation[1] == 1 and problem.kernel[1] > 1 and problem.depth < FEW_CHANNELS,
+        merge=_merges(problem),
         order="rows" if _weights_bytes(problem) <= NEAR_WEIGHTS else "columns",
         parallel="columns",
         pipeline_depth=2 if _waits_for_stores(problem) else 1,

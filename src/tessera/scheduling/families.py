@@ -29,9 +29,9 @@ from tessera.scheduling.contraction_cost import contraction_work
 from tessera.scheduling.contraction_parts import REGISTER_BLOCK
 from tessera.scheduling.contraction_problem import MATRIX
 from tessera.scheduling.contraction_space import ContractionProblem
-from tessera.scheduling.convolution import lower_convolution
 from tessera.scheduling.convolution_cost import convolution_work
-from tessera.scheduling.convolution_space import ConvolutionProblem
+from tessera.scheduling.convolution_kernels import lower_convolution
+from tessera.scheduling.convolution_problem import ConvolutionProblem
 from tessera.scheduling.knobs import Rule, Space
 from tessera.scheduling.machine import Machine, Work
 from tessera.scheduling.mapreduce import lower_map_reduce
@@ -109,6 +109,12 @@ def _attention_order(schedule: Schedule, problem: AttentionProblem) -> tuple[Kno
     return schedule["fusion"], schedule["lanes"], schedule["parts"], *blocks, *unit
 
 
+def _pixel_order(schedule: Schedule, problem: ConvolutionProblem) -> tuple[KnobValue, ...]:
+    if schedule.get("unit") == MATRIX:  # which adds up what it multiplies at once before it adds it to a sum
+        return schedule["fusion"], MATRIX, schedule["merge"]
+    return _tap_order(schedule, problem)
+
+
 def _tap_order(schedule: Schedule, problem: ConvolutionProblem | WindowProblem) -> tuple[KnobValue, ...]:
     return (schedule["fusion"],)  # taps, and the channels of each, are always walked in one order
 
@@ -157,7 +163,7 @@ FAMILIES: tuple[Family, ...] = (
         rules=convolution_space.RULES,
         start=convolution_space.default_schedule,
         work=convolution_work,
-        sum_order=_tap_order,
+        sum_order=_pixel_order,
         is_shared=lambda p: 2 * p.products >= PARALLEL_FLOPS,
         accumulation=_dtype_of_sums,
     ),

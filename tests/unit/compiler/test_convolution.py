@@ -19,7 +19,8 @@ from tessera.compiler.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DTypeError, MemoryLimitError, ShapeMismatchError, UnsupportedTargetError
 from tessera.handle import Tensor
 from tessera.ops import oracle
-from tessera.scheduling.convolution_space import ConvolutionProblem, space
+from tessera.scheduling.convolution_problem import ConvolutionProblem
+from tessera.scheduling.convolution_space import space
 from tests.unit.compiler.interpreting import interpreted
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)

@@ -11,7 +11,8 @@ import torch
 from tessera.compiler.convolution import WeightPanels
 from tessera.dtypes import bf16, fp32
 from tessera.scheduling.convolution_blocks import row_tiles, tails
-from tessera.scheduling.convolution_space import ConvolutionProblem, block_of, default_schedule, scratch_bytes, space
+from tessera.scheduling.convolution_problem import ConvolutionProblem, block_of, scratch_bytes
+from tessera.scheduling.convolution_space import default_schedule, space
 from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.spec import Window
 from tests.unit.scheduling.problems import AVX2, AVX512
