@@ -25,6 +25,13 @@ BLOCK_BYTES: Final = 2 << 20
 MOST_BYTES: Final = 16 << 20
 """... and the most that they may, both together."""
 
+FEW_ROWS: Final = 64
+STREAMED: Final = {True: (2048, 128), False: (1024, 256)}
+"""Columns and rows of the pieces of B that few rows pack: up to `FEW_ROWS` of A, which are packed, and more. One thread
+of a Xeon beside other jobs, oneDNN's time over ours, all of K packed and so: K = N = 4096, 2 rows 0.94 and 1.69, 16
+rows 0.82 and 1.47, 64 rows 0.8 and 1.24, 128 rows 0.79 and 1.11; N = 11008, 0.78 and 1.82, 0.63 and 1.39, 0.68 and
+1.03, 0.71 and 1.14; K = 11008 and N = 4096, 16 rows 0.57 and 1.47, 64 rows 0.57 and 1.17, 100 rows 0.57 and 0.98."""
+
 
 def suits_unit(problem: ContractionProblem) -> bool:
     """Whether the matrix unit is the default for a product that it can multiply: K fills a tile, B lies packed or is
@@ -55,6 +62,11 @@ def matrix_schedule(problem: ContractionProblem) -> Schedule:
         nc //= 2
     while mc > rows and packs_a and mc * column_bytes > BLOCK_BYTES:
         mc = max(mc // 2 // rows * rows, rows)
+    sums = "scratch" if in_steps else "registers"
+    if _streams_rows(problem):
+        mc = next(height for height in (UNIT_GROUPS, 32, 64, MOST_ROWS) if height >= problem.m)
+        nc, kc = STREAMED[mc <= FEW_ROWS]
+        packs_a, sums = packs_a or mc <= FEW_ROWS, "scratch"
     schedule = Schedule(
         tile=(mc, nc, kc),
         micro=(rows, columns),
@@ -62,7 +74,7 @@ def matrix_schedule(problem: ContractionProblem) -> Schedule:
         unroll=1,
         pack_a=packs_a,
         pack_b=not problem.b_panels,
-        sums="scratch" if in_steps else "registers",
+        sums=sums,
         order="columns",
         parallel="rows" if problem.m > MOST_ROWS else "columns",
         pipeline_depth=1,
@@ -70,6 +82,14 @@ def matrix_schedule(problem: ContractionProblem) -> Schedule:
         fusion=True,
     )
     return schedule.replace(parallel="batch") if problem.batch >= problem.workers > 1 else schedule
+
+
+def _streams_rows(problem: ContractionProblem) -> bool:
+    """Whether few rows meet so much of B, whose rows are contiguous, that reading it takes the most time: it is packed
+    in long pieces of a few rows, so that it comes in few streams and is used while it lies in the caches.
+    """
+    in_rows = problem.b_contiguous == "n" and not problem.b_panels and not problem.b_mapped and not problem.a_walks
+    return in_rows and 1 < problem.m <= MOST_ROWS and problem.k > L1_DEPTH
 
 
 def _register_tile(problem: ContractionProblem) -> tuple[int, int]:

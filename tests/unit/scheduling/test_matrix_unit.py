@@ -124,6 +124,29 @@ def test_products_of_bytes_are_exact(m: int, n: int, k: int, seed: int) -> None:
     assert torch.equal(out, a.int() @ b.int())
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(9, 40, 600), (20, 33, 515), (50, 2100, 513), (100, 70, 1030)])
+@pytest.mark.parametrize("b_axes", ["kn", "nk"])
+def test_defaults_multiply(m: int, n: int, k: int, b_axes: str) -> None:
+    spec, extents = specs.matmul(bf16, b_axes=b_axes, bias=True), {"m": m, "n": n, "k": k}
+    schedule = default_schedule(posed(spec, m, n, k))
+    spec = replace(spec, one_block=schedule.integers("tile")[2] >= k)
+    a, b = operand("mk", extents, bf16, 1), operand(b_axes, extents, bf16, 2)
+    bias, out = operand("n", extents, bf16, 3), result(m, n, bf16, False)
+    checked(lower_contraction(spec, schedule, native_bf16=True), [a, b, bias, out], 0)
+    assert_close(out, a.double() @ (b.double() if b_axes == "kn" else b.double().mT) + bias.double(), k)
+
+
+@pytest.mark.parametrize("m", [2, 16, 17, 64, 128])
+def test_few_rows_pack_pieces_of_b_that_stay_in_the_caches(m: int) -> None:
+    schedule = default_schedule(posed(specs.matmul(bf16), m, 11008, 4096))
+    mc, nc, kc = schedule.integers("tile")
+    assert schedule["unit"] == "matrix"
+    assert schedule["sums"] == "scratch"
+    assert m <= mc < 2 * max(m, 16)
+    assert 2 * nc * kc <= AMX.memory[1].size_bytes // 2
+    assert nc >= 1024  # long pieces: few streams, which prefetchers follow
+
+
 def assert_close(found: torch.Tensor, exact: torch.Tensor, k: int) -> None:
     """Within half a unit of bf16 and what sums in fp32 lose."""
     bound = torch.finfo(torch.bfloat16).eps * exact.abs() + 16 * torch.finfo(torch.float32).eps * k
