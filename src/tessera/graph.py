@@ -9,12 +9,16 @@ graph.profile(step)
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tessera.compiler.graph_explanation import GraphExplanation, KernelExplanation, PlanExplanation
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.profiling.starting import session
 from tessera.profiling.tile_profile import TileProfile, TileRow
+
+if TYPE_CHECKING:
+    from tessera.compiler.timing import Timing
 
 __all__ = [
     "GraphExplanation",
@@ -31,9 +35,9 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
     """Runs `step_fn` with kernels that time their tiles, prints operators and tiles, and gives the rows.
 
     `step_fn()` is called `warmup` times, which compiles the timed kernels, and then `steps` times, which are measured.
-    What it evaluates, and what it makes and leaves unevaluated, runs on the CPU as builds of their own of the same
-    kernels under the same schedules, which read the clock around each tile; results are the same bit for bit. Its usual
-    kernels stay as they are.
+    What it evaluates, and what it makes and leaves unevaluated, runs as builds of their own of the same kernels under
+    the same schedules, which read the clock around each tile; results are the same bit for bit. Its usual kernels stay
+    as they are. What GPUs compute is waited for after each evaluation.
 
     Raises ArgumentError for what cannot be called, and for less than one step; and what `step_fn` raises.
     """
@@ -55,7 +59,7 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
             for _ in range(steps):
                 step_fn()
     rows = rows_of(measured.records(), timing.tiles, clock, recorder.ns_per_tick())
-    result = TileProfile(rows, clock, (*map(str, timing.rewritten), *_notes(measured.unmeasured)))
+    result = TileProfile(rows, clock, (*map(str, timing.rewritten), *_notes(timing, measured.unmeasured)))
     print(result)
     return result
 
@@ -91,5 +95,7 @@ def _require_callable(step_fn: object, name: str) -> None:
         )
 
 
-def _notes(unmeasured: dict[str, int]) -> tuple[str, ...]:
-    return tuple(f"{kernels} kernels on {device} are not timed" for device, kernels in unmeasured.items())
+def _notes(timing: Timing, unmeasured: dict[str, int]) -> tuple[str, ...]:
+    clocks = (f"the clock of {device} advances by {step_ns} ns" for device, step_ns in timing.clocks().items())
+    untimed = (f"{kernels} kernels on {device} are not timed" for device, kernels in unmeasured.items() if kernels)
+    return (*clocks, *timing.notes, *untimed)

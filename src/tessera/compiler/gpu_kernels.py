@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import settings
+from tessera.backend.modules import find_kernel
 from tessera.backend.triton import TritonBackend
 from tessera.backend.triton.grid import programs_of
 from tessera.backend.triton.kernel import parameters_of
@@ -158,19 +159,23 @@ class GpuKernelCompiler:
 
     # -- kernels --------------------------------------------------------------------------------------------------
 
-    def tile_ir(self, subject: Subject, schedule: Schedule) -> ModuleOp:
-        """The Tile IR of a subject under a schedule."""
-        return gpu_tile_ir(subject.spec, schedule)
+    def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
+        """The Tile IR of a subject under a schedule, marked as a `timed` build if need be."""
+        module = gpu_tile_ir(subject.spec, schedule)
+        if timed:
+            find_kernel(module).attributes["timed"] = UnitAttr()
+        return module
 
-    def lowered(self, choice: Choice) -> Lowered:
-        """A choice lowered, once."""
+    def lowered(self, choice: Choice, timed: bool = False) -> Lowered:
+        """A choice lowered, once; or its `timed` build."""
         subject, schedule = choice.subject, choice.schedule
-        known = subject.item.variants.get((subject, schedule))
+        key = (subject, schedule, "timed") if timed else (subject, schedule)
+        known = subject.item.variants.get(key)
         if not isinstance(known, Lowered):
-            module = self.tile_ir(subject, schedule)
+            module = self.tile_ir(subject, schedule, timed)
             _, parameters, _ = parameters_of(module)
             known = Lowered(module, parameters, programs_of(module, self.target), {})
-            subject.item.variants[subject, schedule] = known
+            subject.item.variants[key] = known
         return known
 
     # -- plans ----------------------------------------------------------------------------------------------------
@@ -184,32 +189,44 @@ class GpuKernelCompiler:
         return self._plan(list(launches), memory, frozenset())
 
     def _plan(self, launches: Sequence[AnyLaunch], memory: Memory, unaligned: frozenset[int]) -> DevicePlan:
+        driver = self.require_driver()
+        launches = self.relying_less(launches, unaligned)
+        sites = [Site(launch, self.lowered(launch.choice), unaligned) for launch in kernel_launches(launches)]
+        self.compile_missing(sites)
+        steps = [site.step() for site in sites]
+        fields = self.plan_fields(launches, memory, sites)
+        fields["realigned"] = lambda slots: self._plan(launches, memory, unaligned | slots)
+        if len(sites) < len(launches):
+            following = iter(steps)
+            pieces = [next(following) if isinstance(launch, Launch) else library_call(launch) for launch in launches]
+            return MixedDevicePlan(driver=driver, pieces=pieces, **fields)
+        kernels = [step.kernel for step in steps]
+        is_shared = bool(kernels) and settings.current().shape_buckets
+        runner = shared_runner(driver, kernels) if is_shared else None
+        return DevicePlan(driver=driver, steps=steps, runner=runner, **fields)
+
+    def require_driver(self) -> Driver:
+        """The driver. Raises UnsupportedTargetError where no device was given."""
         if self.driver is None:
             raise UnsupportedTargetError(f"kernels for {self.target.name} are compiled here, and launched nowhere")
-        if unaligned:
-            launches = [
-                self._rechosen(launch, unaligned) if isinstance(launch, Launch) else launch for launch in launches
-            ]
-        sites = [Site(launch, self.lowered(launch.choice), unaligned) for launch in kernel_launches(launches)]
-        self._compile_missing(sites)
-        steps = [site.step() for site in sites]
-        fields: dict[str, Any] = {
+        return self.driver
+
+    def plan_fields(self, launches: Sequence[AnyLaunch], memory: Memory, sites: Sequence[Site]) -> dict[str, Any]:
+        """What plans of these launches, whose kernels are `sites`, are told beside their steps."""
+        return {
             "slots": memory.slots,
             "results": memory.results,
             "outputs": memory.outputs,
             "arena_bytes": memory.arena_bytes,
             "facts": facts_of(launches),
             "aligned": sorted(set().union(*[site.aligned_slots for site in sites])),
-            "realigned": lambda slots: self._plan(launches, memory, unaligned | slots),
         }
-        if len(sites) < len(launches):
-            following = iter(steps)
-            pieces = [next(following) if isinstance(launch, Launch) else library_call(launch) for launch in launches]
-            return MixedDevicePlan(driver=self.driver, pieces=pieces, **fields)
-        kernels = [step.kernel for step in steps]
-        is_shared = bool(kernels) and settings.current().shape_buckets
-        runner = shared_runner(self.driver, kernels) if is_shared else None
-        return DevicePlan(driver=self.driver, steps=steps, runner=runner, **fields)
+
+    def relying_less(self, launches: Sequence[AnyLaunch], unaligned: frozenset[int]) -> Sequence[AnyLaunch]:
+        """Launches under schedules that do not rely on the addresses of some slots."""
+        if not unaligned:
+            return launches
+        return [self._rechosen(launch, unaligned) if isinstance(launch, Launch) else launch for launch in launches]
 
     def _rechosen(self, launch: Launch, unaligned: frozenset[int]) -> Launch:
         """A launch under a schedule that does not rely on the addresses of some slots."""
@@ -226,19 +243,27 @@ class GpuKernelCompiler:
         """The kernels of launches, compiled in one go or found on disk, or why one does not compile."""
         return self._compile([site.candidate for site in sites], self.target)
 
-    def _compile_missing(self, sites: Sequence[Site]) -> None:
-        """Compiles the kernels that are new, all in one go, and loads them."""
-        assert self.driver is not None
-        missing: dict[tuple[int, frozenset[str]], Site] = {
-            (id(site.lowered), site.promised): site for site in sites if site.promised not in site.lowered.kernels
+    def compile_missing(self, sites: Sequence[Site]) -> None:
+        """Compiles the kernels that are new, all in one go, and loads them. Raises CompileError."""
+        for refusal in self.load_missing(sites):
+            if refusal is not None:
+                raise refusal
+
+    def load_missing(self, sites: Sequence[Site]) -> list[CompileError | None]:
+        """The same; gives, for each site, why its kernel does not compile, None where it does."""
+        driver = self.require_driver()
+        keys = [(id(site.lowered), site.promised) for site in sites]
+        missing = {
+            key: site for key, site in zip(keys, sites, strict=True) if site.promised not in site.lowered.kernels
         }
-        if not missing:
-            return
-        made = self.objects(list(missing.values()))
-        for site, kernel in zip(missing.values(), made, strict=True):
+        refused: dict[tuple[int, frozenset[str]], CompileError] = {}
+        made = self.objects(list(missing.values())) if missing else []
+        for (key, site), kernel in zip(missing.items(), made, strict=True):
             if isinstance(kernel, CompileError):
-                raise kernel
-            site.lowered.kernels[site.promised] = self.driver.load(kernel)
+                refused[key] = kernel
+            else:
+                site.lowered.kernels[site.promised] = driver.load(kernel)
+        return [refused.get(key) for key in keys]
 
 
 def _bucketed(extents: Mapping[str, int]) -> Mapping[str, int]:

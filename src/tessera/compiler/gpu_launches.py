@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backend.triton.grid import Programs
+from tessera.backend.triton.grid import Extents, Programs
 from tessera.backend.triton.kernel import Parameter
 from tessera.backend.triton.static import Candidate
 from tessera.compiler.arrays import View
@@ -67,15 +67,25 @@ class Site:
         """The kernel's name."""
         return self.launch.call.item.name
 
+    @property
+    def extents(self) -> Extents:
+        """The extents of each argument."""
+        return [words[: len(words) // 2] for _, words in self.launch.call.arguments]
+
     @cached_property
     def programs(self) -> int:
         """The size of the grid."""
-        return self.lowered.programs([words[: len(words) // 2] for _, words in self.launch.call.arguments])
+        return self.lowered.programs(self.extents)
 
     @cached_property
     def promised(self) -> frozenset[str]:
         """The parameters that are multiples of `DIVISOR` in every call."""
-        return frozenset([parameter.name for parameter in self.lowered.parameters if self._is_promised(parameter)])
+        return frozenset([parameter.name for parameter in self._of_arguments if self._is_promised(parameter)])
+
+    @property
+    def _of_arguments(self) -> list[Parameter]:
+        """The parameters that say something of an argument."""
+        return [parameter for parameter in self.lowered.parameters if parameter.role != "times"]
 
     @property
     def aligned_slots(self) -> set[int]:
@@ -83,7 +93,7 @@ class Site:
         arguments = self.launch.call.arguments
         return {
             arguments[parameter.argument][0].storage.slot
-            for parameter in self.lowered.parameters
+            for parameter in self._of_arguments
             if parameter.role == "descriptor"
             or (parameter.kind.startswith("*") and (parameter.name in self.promised or (parameter.divisor or 1) > 1))
         }
@@ -104,12 +114,15 @@ class Site:
         """The programs along x, y and z."""
         return (self.programs, 1, 1)
 
-    def arguments(self, operand: Callable[[View, str], T]) -> list[int | T]:
+    def arguments(self, operand: Callable[[View, str], T], times: int = 0) -> list[int | T]:
         """The arguments of the launch in order; `operand` gives that for an address or a scalar: a view, and Triton's
-        name of the parameter's type.
+        name of the parameter's type. `times` is the address of the memory to which a timed kernel's tiles write.
         """
         found: list[int | T] = []
         for parameter in self.lowered.parameters:
+            if parameter.role == "times":
+                found.append(times)
+                continue
             view, _ = self.launch.call.arguments[parameter.argument]
             if parameter.role in ("size", "stride"):
                 found.append(self._word(parameter))
@@ -119,9 +132,9 @@ class Site:
                 found += self._described(parameter)
         return found
 
-    def step(self) -> DeviceStep:
-        """The launch, its kernel loaded."""
-        listed = self.arguments(_hole)
+    def step(self, times: int = 0) -> DeviceStep:
+        """The launch, its kernel loaded; `times` as for `arguments`."""
+        listed = self.arguments(_hole, times)
         holes = tuple([hole._replace(position=at) for at, hole in enumerate(listed) if isinstance(hole, Hole)])
         numbers = tuple([0 if isinstance(each, Hole) else each for each in listed])
         return DeviceStep(self.lowered.kernels[self.promised], self.grid, numbers, holes)

@@ -1,11 +1,13 @@
-"""Timed builds: while a `Timing` is the source of plans, CPUs run plans of kernels that time their tiles.
+"""Timed builds: while a `Timing` is the source of plans, what runs is plans of kernels that time their tiles.
 
 The usual plans and their objects stay as they are, and are used again afterwards.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from functools import cache
 
 import numpy
@@ -14,16 +16,19 @@ from tessera.backend.calling import call
 from tessera.backend.tile_times import HEADER_WORDS
 from tessera.compiler import pipeline
 from tessera.compiler.binding import placed
+from tessera.compiler.gpu_timing import DeviceTiming
 from tessera.compiler.launches import Launch
 from tessera.ir.parsing import parse
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import Policy, current_policy
 from tessera.lazy.structure import Plan, Structure
 from tessera.profiling import recorder
-from tessera.profiling.tiles import ClockCost, TileTimes, collecting
+from tessera.profiling.device_tiles import DeviceTiles
+from tessera.profiling.tiles import ClockCost, Tiles, TileTimes, collecting
 from tessera.rewrite.engine import Firing
 from tessera.runtime import native
-from tessera.runtime.plan import BoundPlan
+from tessera.runtime.gpu_timed_plan import TimedDevicePlan
+from tessera.runtime.plan import BoundPlan, Step
 
 _EMPTY_TILES = """
 "tessera.tile.kernel"() ({
@@ -46,20 +51,22 @@ class Timing:
     """
 
     def __init__(self) -> None:
-        self.tiles: dict[int, list[TileTimes | None]] = {}
+        self.tiles: dict[int, Sequence[Tiles | None]] = {}
         self.rewritten: list[Firing] = []
         """The rewrites that put other operators in the place of those that were written, before there were kernels."""
-        self._plans: dict[tuple[Structure, Policy], BoundPlan] = {}
+        self.notes: list[str] = []
+        """What is not in the tiles."""
+        self._clocks: dict[str, list[DeviceTiles]] = {}
+        self._plans: dict[tuple[Structure, Policy], Plan] = {}
 
     def plan(self, structure: Structure) -> Plan:
-        """The timed plan of a structure under the numerics policy in force, bound if need be; the usual one of GPUs."""
-        if structure.device not in (None, CPU):
-            return pipeline.usual_plan(structure)
+        """The timed plan of a structure under the numerics policy in force, bound if need be."""
         key = structure, current_policy()
         with pipeline.lock:
             plan = self._plans.get(key)
             if plan is None:
-                plan = self._plans[key] = self._bind(structure)
+                bind = self._bind if structure.device in (None, CPU) else self._bind_device
+                plan = self._plans[key] = bind(structure)
             return plan
 
     def forget(self) -> None:
@@ -75,7 +82,8 @@ class Timing:
         order = structure.post_order()
         compiler = pipeline.kernel_compiler()
         launches, memory = placed(pipeline.program_of(structure, order), order, compiler)
-        steps, tiles = [], []
+        steps: list[Step] = []
+        tiles: list[TileTimes | None] = []
         for launch in launches:
             step = compiler.step(launch, compiler.timed)
             times = TileTimes(step.workers) if isinstance(launch, Launch) else None
@@ -87,6 +95,23 @@ class Timing:
         plan = compiler.plan_of(steps, launches, memory, lambda run: collecting(run, written))
         self.tiles[plan.number] = tiles
         return plan
+
+    def _bind_device(self, asked: Structure) -> TimedDevicePlan:
+        structure, log = pipeline.as_planned(asked)
+        self.rewritten += log
+        order = structure.post_order()
+        compiler = pipeline.gpu_compiler(str(structure.device))
+        launches, memory = placed(pipeline.program_of(structure, order), order, compiler)
+        return DeviceTiming(compiler, self._keep, self.notes.append).plan(launches, memory)
+
+    def _keep(self, plan: TimedDevicePlan) -> None:
+        self.tiles[plan.number] = plan.tiles
+        self._clocks.setdefault(plan.driver.name, []).extend(filter(None, plan.tiles))
+
+    def clocks(self) -> dict[str, int]:
+        """In steps of how many nanoseconds the clock of each GPU was seen to advance."""
+        seen = {name: [each.advance_ns for each in tiles if each.advance_ns] for name, tiles in self._clocks.items()}
+        return {name: math.gcd(*steps) for name, steps in seen.items() if steps}
 
 
 @cache

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,7 +26,7 @@ from tessera.profiling import facts, recorder
 from tessera.profiling.callers import Callers, together
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.delivery import deliver
-from tessera.profiling.device_kernels import COLLECTOR, Source
+from tessera.profiling.device_kernels import COLLECTOR, Measured, Source
 from tessera.profiling.draining import Drain
 from tessera.profiling.issued import IssuedWork, Moment
 from tessera.profiling.noted import NotedEvent, number, text
@@ -275,14 +275,15 @@ def await_enqueued() -> None:
         wait()
 
 
-def note_unmeasured(device: str, kernels: int) -> None:
-    """Counts kernels that were launched on a GPU, of which nobody knows how long they took."""
+def note_unmeasured(device: str, kernels: int, measured: Sequence[Measured] = ()) -> None:
+    """Counts kernels that were launched on a GPU. Nobody knows how long they took, but for those `measured`."""
     if not _recording:
         return
     with _lock:
         for each in _recording:
             each.launched += kernels
             each.unmeasured[device] = each.unmeasured.get(device, 0) + kernels
+            each.take_device([run for run in measured if each.keeps(run.run.launched_ns)])
 
 
 def flush() -> None:

@@ -11,7 +11,7 @@ import numpy
 
 from tessera.profiling.labels import kernel_label, operator_name
 from tessera.profiling.schema import Record
-from tessera.profiling.tiles import ClockCost, TileTimes
+from tessera.profiling.tiles import ClockCost, Tiles
 
 if TYPE_CHECKING:
     import polars
@@ -30,7 +30,7 @@ OF_TILES: Final = ("tiles", "occupancy_pct", "clock_pct")
 MOST_CLOCK_PCT: Final = 10.0
 """Where reading clocks makes up more of a tile's time, its line says so."""
 
-StepTiles = Mapping[int, Sequence[TileTimes | None]]
+StepTiles = Mapping[int, Sequence[Tiles | None]]
 """By a plan's number, what the tiles of each of its steps took; None for calls of libraries."""
 
 
@@ -93,7 +93,7 @@ class TileProfile:
 
     def __str__(self) -> str:
         lines = _aligned([[row.label, *_figures(row)] for row in self.rows]) or ["nothing ran"]
-        if any(row.tiles for row in self.rows):
+        if any(row.clock_pct is not None for row in self.rows):
             whole, inside = f"{self.clock.whole_ns:.0f} ns", f"{self.clock.inside_ns:.0f} ns"
             lines += ["", f"reading the clock takes {whole} a tile, of which its latency contains {inside}"]
         return "\n".join([*lines, *_trace(self.rows), *self.notes])
@@ -107,7 +107,8 @@ def rows_of(records: Iterable[Record], tiles: StepTiles, clock: ClockCost, ns_pe
     for record in records:
         if record.kind == "kernel":
             what = record.fused or record.operator, record.dtype, record.shapes, record.backend
-            how = record.schedule, record.workers, record.rewrites
+            # The interpreter, a device of its own, runs on the CPU, too.
+            how = record.schedule, record.workers, record.rewrites, record.device, type(_tiles_of(record, tiles))
             alike.setdefault((what, how), []).append(record)
         elif record.kind == "collective":
             alike.setdefault((record.collective_type, record.collective_bytes, record.stream_name), []).append(record)
@@ -140,8 +141,8 @@ def _collective_row(records: Sequence[Record]) -> TileRow:
 
 
 def _kernel_row(records: Sequence[Record], tiles: StepTiles, clock: ClockCost, ns_per_tick: float) -> TileRow:
-    steps = dict.fromkeys((record.plan_id, record.step_id) for record in records)
-    known = [tiles[plan][step] if plan in tiles and step < len(tiles[plan]) else None for plan, step in steps]
+    steps = {(record.plan_id, record.step_id): record for record in records}
+    known = [_tiles_of(record, tiles) for record in steps.values()]
     times = [each for each in known if each is not None]
     row = _call_row(records)
     if records[0].backend == "library":
@@ -151,8 +152,13 @@ def _kernel_row(records: Sequence[Record], tiles: StepTiles, clock: ClockCost, n
     elif not any(each.count for each in times):
         why = NO_WORK
     else:
-        return _with_tiles(row, times, clock, ns_per_tick / 1000)
+        return _with_tiles(row, times, clock, (times[0].ns_per_tick or ns_per_tick) / 1000)
     return replace(row, unavailable={**row.unavailable, **dict.fromkeys(OF_TILES, why)})
+
+
+def _tiles_of(record: Record, tiles: StepTiles) -> Tiles | None:
+    steps = tiles.get(record.plan_id, ())
+    return steps[record.step_id] if record.step_id < len(steps) else None
 
 
 def _call_row(records: Sequence[Record]) -> TileRow:
@@ -189,20 +195,26 @@ def _rate(count: float | None, taken_us: Sequence[float]) -> float | None:
     return count * len(taken_us) / total_us / 1e3 if count is not None and total_us else None
 
 
-def _with_tiles(row: TileRow, times: Sequence[TileTimes], clock: ClockCost, us_per_tick: float) -> TileRow:
+def _with_tiles(row: TileRow, times: Sequence[Tiles], clock: ClockCost, us_per_tick: float) -> TileRow:
     """The row of calls with what their tiles took."""
     count, calls = sum(each.count for each in times), sum(each.calls for each in times)
     total_us = us_per_tick * sum(each.total for each in times)
-    is_whole = calls == row.calls
+    busy = [each.busy for each in times if each.busy is not None]
+    unavailable = {name: why for each in times for name, why in each.unavailable.items()}
+    if calls != row.calls:
+        unavailable["occupancy_pct"] = LOST_RECORDS
+    in_calls_us = max(row.workers * row.calls * row.call_us, 1e-3)
+    occupancy_pct = 100 * us_per_tick * sum(busy) / in_calls_us
+    clock_pct = min(100.0, 100 * count * clock.inside_ns / 1000 / max(total_us, 1e-3))
     return replace(
         row,
         latency_us=us_per_tick * float(numpy.median(numpy.concatenate([each.durations() for each in times]))),
         fastest_us=us_per_tick * min(each.shortest for each in times if each.shortest is not None),
         slowest_us=us_per_tick * max(each.longest for each in times),
         tiles=round(count / calls),
-        occupancy_pct=100 * total_us / max(row.workers * row.calls * row.call_us, 1e-3) if is_whole else None,
-        clock_pct=min(100.0, 100 * count * clock.inside_ns / 1000 / max(total_us, 1e-3)),
-        unavailable={**row.unavailable, **({} if is_whole else {"occupancy_pct": LOST_RECORDS})},
+        unavailable={**row.unavailable, **unavailable},
+        occupancy_pct=None if "occupancy_pct" in unavailable else occupancy_pct,
+        clock_pct=None if "clock_pct" in unavailable else clock_pct,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy
@@ -27,14 +27,54 @@ all the same.
 """
 
 
-class TileTimes:
-    """The tiles of one step of a plan; durations are in ticks of the clock of records."""
+class Tiles:
+    """The tiles of one step of a plan, over its calls. Durations are in ticks of `ns_per_tick`; where that is None, of
+    the clock of records.
+    """
+
+    ns_per_tick: float | None = None
+
+    def __init__(self) -> None:
+        self._held: deque[NDArray[numpy.int64]] = deque()
+        self.forget()
+
+    @property
+    def busy(self) -> int | None:
+        """The time in calls that workers had a tile; None where that is not known."""
+        return self.total
+
+    @property
+    def unavailable(self) -> Mapping[str, str]:
+        """Why figures of a row are None, by name."""
+        return {}
+
+    def forget(self) -> None:
+        """Begins anew."""
+        self._held.clear()
+        self._holds = 0
+        self.calls = self.count = self.total = self.longest = 0
+        self.shortest: int | None = None
+
+    def _hold(self, fresh: NDArray[numpy.int64]) -> None:
+        while self._held and self._holds + len(fresh) > HELD:
+            self._holds -= len(self._held.popleft())
+        self._held.append(fresh)
+        self._holds += len(fresh)
+
+    def durations(self) -> NDArray[numpy.int64]:
+        """The single durations that are held, in no order: of the last calls, and of CPUs each worker's last
+        `CAPACITY` tiles there.
+        """
+        return numpy.concatenate([numpy.empty(0, numpy.int64), *self._held])
+
+
+class TileTimes(Tiles):
+    """The tiles of a CPU's kernel."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._memory = tile_times.memory(workers)
-        self._held: deque[NDArray[numpy.int64]] = deque()
-        self.forget()
+        super().__init__()
 
     @property
     def address(self) -> int:
@@ -43,11 +83,8 @@ class TileTimes:
 
     def forget(self) -> None:
         """Begins anew."""
+        super().forget()
         tile_times.clear(self._memory)
-        self._held.clear()
-        self._holds = 0
-        self.calls = self.count = self.total = self.longest = 0
-        self.shortest: int | None = None
 
     def collect(self) -> None:
         """Takes what the call of the step that has just ended wrote."""
@@ -64,16 +101,6 @@ class TileTimes:
         fresh = numpy.concatenate([row[HEADER_WORDS : HEADER_WORDS + min(count, CAPACITY)] for row, count in written])
         self._hold(fresh)
         tile_times.clear(self._memory)
-
-    def _hold(self, fresh: NDArray[numpy.int64]) -> None:
-        while self._held and self._holds + len(fresh) > HELD:
-            self._holds -= len(self._held.popleft())
-        self._held.append(fresh)
-        self._holds += len(fresh)
-
-    def durations(self) -> NDArray[numpy.int64]:
-        """The single durations that are held, in no order: of each worker's last `CAPACITY` tiles in the last calls."""
-        return numpy.concatenate([numpy.empty(0, numpy.int64), *self._held])
 
 
 def collecting(run: Callable[[int], None], steps: Sequence[TileTimes]) -> Callable[[int], None]:

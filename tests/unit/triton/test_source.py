@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import target
 from tessera.backend.modules import find_kernel
-from tessera.backend.triton import TritonBackend
+from tessera.backend.triton import TritonBackend, tile_clock
 from tessera.dtypes import DType, bf16, bool_, fp8_e4m3, fp8_e5m2, fp16, fp32, fp64, int32, int64
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module
@@ -253,11 +254,36 @@ def test_an_operation_without_a_printer_is_named() -> None:
         elementwise("f32", "math.atan %a : vector<128xf32>")
 
 
-def test_timed_builds_are_refused() -> None:
-    module = next(iter(KERNELS.values()))()
+def timed(module: ModuleOp) -> ModuleOp:
     find_kernel(module).attributes["timed"] = UnitAttr()
-    with pytest.raises(CompileError, match="do not time their tiles"):
-        source(module)
+    return module
+
+
+CLOCK_LINE = re.compile(r"^ *(tile_(start|end|record) = .*|tl\.store\(tile_record .*|tile_times,)\n", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("gpu", ["h100", "gfx942"])
+def test_a_timed_build_is_the_usual_one_between_two_reads_of_the_clock(name: str, gpu: str) -> None:
+    usual, built = (
+        TritonBackend().emit(module, target.gpu(gpu), "source") for module in (KERNELS[name](), timed(KERNELS[name]()))
+    )
+    assert isinstance(built, str)
+    assert isinstance(usual, str)
+    assert "tile_" not in usual.replace("_tile_", "")
+    functions = tile_clock.functions(target.gpu(gpu))
+    assert built.count(functions) == 1
+    assert built.count("tile_clock()\n") == 2
+    bare = CLOCK_LINE.sub("", built.replace(f"{functions}\n\n\n", ""))
+    assert bare.replace(", tile_times):", "):") == usual
+
+
+def test_programs_that_walk_the_grid_time_each_of_its_steps() -> None:
+    schedule = Schedule(tile=(128, 128, 64), pipeline_depth=3, warps=8, grid="persistent")
+    text = source(timed(lower_contraction_gpu(specs.matmul(bf16), schedule)))
+    loop = text[text.index("in tl.range(tl.program_id(0)") :]
+    assert "        tile_start = tile_clock()\n" in loop
+    assert "        tile_record = tile_times + tl.cast(step, tl.int64) * 3\n" in loop
 
 
 def test_a_kernel_is_one_grid() -> None:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
+from xdsl.dialects.builtin import UnitAttr
 
 from tessera import op, settings, target
+from tessera.backend.modules import find_kernel
 from tessera.backend.triton.kernel import parameters_of
 from tessera.compiler.gpu import gpu_kernels, gpu_sites
 from tessera.dtypes import bf16
@@ -157,3 +159,16 @@ def test_the_default_of_a_product_with_a_dear_epilogue_does_not_spill() -> None:
     assert kernel.schedule["epilogue_parts"] != 1  # whole, gelu takes all registers and spills
     assert isinstance(kernel.facts, StaticFacts)
     assert kernel.facts.spill_bytes == 0
+
+
+@pytest.mark.parametrize("grid", ["flat", "persistent", "fused"])
+def test_only_timed_builds_read_the_clock_and_change_nothing_that_was_asked_for(grid: str) -> None:
+    for name in ("sm90", "gfx942") if grid != "fused" else ("sm90",):
+        schedule = Schedule(tile=(64, 64, 64), pipeline_depth=2, warps=4, grid=grid)
+        usual, timed = (lower_contraction_gpu(specs.matmul(bf16), schedule) for _ in range(2))
+        find_kernel(timed).attributes["timed"] = UnitAttr()
+        found, clocked = map(compiled, static_facts([Candidate(usual), Candidate(timed)], target.gpu(name)))
+        assert "clock" not in found.instructions
+        assert clocked.instructions["clock"] >= 2
+        assert clocked.instructions[MULTIPLIES[name]] == found.instructions[MULTIPLIES[name]]
+        assert (clocked.warps, clocked.stages) == (found.warps, found.stages)

@@ -9,6 +9,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tessera.backend.triton.printer import Handler, Printer, Text
+from tessera.backend.triton.tile_clock import is_timed, reading
 from tessera.ir import tile
 
 
@@ -21,7 +22,9 @@ def parallel(p: Printer, op: tile.ParallelOp) -> None:
     names = [p.name(arguments[2 * dim].name_hint or f"lower_{dim}") for dim in range(len(steps))]
     if op.grid is None:
         # Indices are 64 bits wide: offsets into large tensors need not fit 32.
-        _step(p, op, names, "tl.program_id(0).to(tl.int64)", {})
+        number = "tl.program_id(0).to(tl.int64)"
+        with reading(p, number, is_timed(op)):
+            _step(p, op, names, number, {})
         return
     counts = {dim: _count(p, op, names, dim) for dim in reversed(range(len(steps)))}
     total = " * ".join(counts[dim] for dim in range(len(steps)))
@@ -30,7 +33,9 @@ def parallel(p: Printer, op: tile.ParallelOp) -> None:
         bounds.append("flatten=True")
     number = p.name("step")
     with p.nested(f"for {number} in tl.range({', '.join([*bounds, *_loop_options(op)])}):"):
-        _step(p, op, names, f"tl.cast({number}, tl.int64)", counts)
+        position = f"tl.cast({number}, tl.int64)"
+        with reading(p, position, is_timed(op)):
+            _step(p, op, names, position, counts)
 
 
 def _loop_options(op: tile.ParallelOp | tile.ForOp) -> list[str]:

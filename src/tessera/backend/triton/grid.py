@@ -35,22 +35,29 @@ _INTEGERS: Mapping[type[Operation], Callable[[int, int], int]] = {
 
 def programs_of(module: ModuleOp, target: Target) -> Programs:
     """The function that gives the number of programs of a module's kernel: one for each step of its grid, and on a
-    grid whose programs walk the steps at most one for each multiprocessor of `target`.
+    grid whose programs walk the steps at most one for each multiprocessor of `target`. Raises what `steps_of` raises.
+    """
+    steps = steps_of(module)
+    if "grid" not in _grid(module).attributes:
+        return steps
+    return lambda extents: min(steps(extents), target.cores)
+
+
+def steps_of(module: ModuleOp) -> Programs:
+    """The function that gives the number of steps of a module's grid.
 
     Raises CompileError for a kernel without exactly one grid, and for extents that are no arithmetic of extents.
     """
+    grid = _grid(module)
+    counts = [(_extent(extent), step) for extent, step in zip(grid.extents, tile.integers(grid.steps), strict=True)]
+    return lambda extents: math.prod([-(-extent(extents) // step) for extent, step in counts])
+
+
+def _grid(module: ModuleOp) -> tile.ParallelOp:
     grids = [op for op in module.body.walk() if isinstance(op, tile.ParallelOp)]
     if len(grids) != 1:
         raise CompileError(f"a kernel for a GPU is one tessera.tile.parallel; this one has {len(grids)}")
-    (grid,) = grids
-    counts = [(_extent(extent), step) for extent, step in zip(grid.extents, tile.integers(grid.steps), strict=True)]
-    most = target.cores if "grid" in grid.attributes else None
-
-    def programs(extents: Extents) -> int:
-        steps = math.prod([-(-extent(extents) // step) for extent, step in counts])
-        return steps if most is None else min(steps, most)
-
-    return programs
+    return grids[0]
 
 
 def _extent(value: SSAValue) -> Callable[[Extents], int]:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy
 
 from tessera.backend.triton.float8 import for_interpreter
-from tessera.backend.triton.interpreted_functions import library, widen_products
+from tessera.backend.triton.interpreted_functions import clock_functions, library, widen_products
 from tessera.backend.triton.kernel import generate, parameters_of
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.backend.triton.static import Candidate, gpu_parameters, triton_version
@@ -150,6 +150,7 @@ def _function(kernel: GpuKernelObject) -> Callable[..., Any]:
         namespace: dict[str, Any] = {"__name__": name}
         exec(compile(kernel.source, name, "exec"), namespace)
         namespace["libdevice"] = library(found)
+        namespace.update(clock_functions(found))
         made: Callable[..., Any] = namespace[kernel.entry].rewrite()
     assert isinstance(namespace[kernel.entry], found.InterpretedFunction)
     return made

@@ -1,16 +1,19 @@
-"""What Triton's interpreter lacks or gets wrong (Triton 3.6): functions of libdevice, and products of bf16.
+"""What Triton's interpreter lacks or gets wrong (Triton 3.6): functions of libdevice, products of bf16, clocks.
 
 Each function takes Triton's interpreter module, which is imported once and late.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
 
 import numpy
 from numpy.typing import NDArray
+
+from tessera.backend.triton import tile_clock
 
 Values: TypeAlias = NDArray[Any]
 
@@ -53,6 +56,19 @@ def _elementwise(found: Any, function: Callable[..., Values]) -> Callable[..., A
         return tl.tensor(found.TensorHandle(values, element), kind)
 
     return apply
+
+
+def clock_functions(found: Any) -> dict[str, Callable[[], Any]]:
+    """What stands for the functions of `tile_clock.py`: the CPU's clock, and the one worker that runs all programs."""
+    return {
+        tile_clock.CLOCK: lambda: _integer(found, time.perf_counter_ns()),
+        tile_clock.PLACE: lambda: _integer(found, 0),
+    }
+
+
+def _integer(found: Any, value: int) -> Any:
+    element = found.tl.int64
+    return found.tl.tensor(found.TensorHandle(numpy.array([value], dtype=numpy.int64), element), element)
 
 
 def widen_products(found: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backend.triton import tile_clock
 from tessera.backend.triton.arithmetic import ARITHMETIC
 from tessera.backend.triton.control import CONTROL
 from tessera.backend.triton.descriptors import HOST, made
@@ -26,8 +27,6 @@ def generate(module: ModuleOp, target: Target) -> str:
     """The Triton source of a module's kernel. Raises CompileError for what Triton cannot express."""
     printer = Printer({**TILES, **ARITHMETIC, **CONTROL}, set())
     signature = signature_of(for_target(module, target), printer)
-    if signature.kernel.timed is not None:
-        raise CompileError("kernels of GPUs do not time their tiles")
     grid = _find_grid(signature.kernel)
     memory = Buffers(signature.kernel, signature.buffers, signature.descriptors)
     printer.handlers = {**printer.handlers, **memory.handlers()}
@@ -43,6 +42,7 @@ def generate(module: ModuleOp, target: Target) -> str:
     parts = [
         _preamble(signature, target, "\n".join(printer.lines)),
         *(_helper(helper) for helper in sorted(printer.helpers)),
+        *([tile_clock.functions(target)] if signature.kernel.timed is not None else []),
         _kernel_text(signature, printer.lines),
         launcher(signature, grid, target),
     ]

@@ -30,10 +30,11 @@ def launcher(signature: Signature, grid: tile.ParallelOp, target: Target) -> str
     programs = " * ".join(counts)
     if grid.grid is not None:
         programs = f"min({programs}, {target.cores})"
+    taken = [*labels, *(p.name for p in signature.parameters if p.role == "times")]
     made = [d for d in signature.descriptors.values() if d.access == HOST]
     in_kernel = len(made) < len(signature.descriptors)
     lines = [
-        f"def launch({', '.join(labels)}):",
+        f"def launch({', '.join(taken)}):",
         f'    """Runs the kernel; it writes {" and ".join(labels[i] for i in tile.integers(kernel.outputs))}."""',
         *computed,
         *(["    triton.set_allocator(allocate)"] if in_kernel else []),
@@ -55,7 +56,7 @@ def imports(signature: Signature) -> list[str]:
 
 
 def _passed(signature: Signature, parameter: Parameter) -> str:
-    if parameter.role == "descriptor":
+    if parameter.role in ("descriptor", "times"):
         return parameter.name
     label = signature.labels[parameter.argument]
     return label if parameter.role == "argument" else host(label, parameter.role, parameter.dim)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from tessera.backend import container
 from tessera.errors import CacheFormatError
 
-Role: TypeAlias = Literal["argument", "size", "stride", "descriptor"]
+Role: TypeAlias = Literal["argument", "size", "stride", "descriptor", "times"]
 
 _MAGIC = b"TESSERA-GPU-KERNEL-1\n"
 _DESCRIPTOR = re.compile(r"tensordesc<(?P<element>\w+)\[(?P<block>[\d, ]+)\]>")
@@ -25,7 +25,8 @@ class GpuParameter:
 
     `kind` is Triton's name of its type ("*bf16", "i32", "i64", "fp32", "tensordesc<bf16[128, 64]>"). It is the kernel
     argument of number `argument` itself, the size or stride of its dimension `dim`, or a descriptor of it, which walks
-    its dimensions in `order`. `divisible`: the code relies on its value being a multiple of `divisor`.
+    its dimensions in `order`; or, of a timed kernel, the address of the memory for times ("times", `tile_clock.py`),
+    which is no argument's. `divisible`: the code relies on its value being a multiple of `divisor`.
     """
 
     name: str

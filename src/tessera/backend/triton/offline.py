@@ -32,12 +32,14 @@ NVIDIA_INSTRUCTIONS = {
     "maxnreg": r"\.maxnreg\b",
     "evict_first": r"\bL1::evict_first\b",
     "evict_last": r"\bL1::evict_last\b",
+    "clock": r"%globaltimer\b",
     "ld.global.v4": r"\bld\.global\S*\.v4\b",
 }
 AMD_INSTRUCTIONS = {
     "v_mfma": r"\bv_mfma\w+",
     "fp8 products": r"\bv_mfma\w*_(?:fp8|bf8)\w*",
     "tf32 products": r"\bv_mfma\w*xf32\w*",
+    "clock": r"\bs_memrealtime\b",
     "load 16 bytes": r"\b(?:global|buffer)_load_dwordx4\b",
     "ds_read 16 bytes": r"\bds_read_b128\b",
 }

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backend.modules import find_kernel
+from tessera.backend.triton import tile_clock
 from tessera.backend.triton.descriptors import HOST, Descriptor, Key, find_descriptors
 from tessera.backend.triton.memory import BufferNames, buffer_names
+from tessera.backend.triton.objects import Role
 from tessera.backend.triton.printer import Printer, element_type
 from tessera.backend.triton.tiles import HELPERS
 from tessera.errors import CompileError
@@ -35,6 +37,7 @@ RESERVED = (
     "grid",
     "torch",
     "TensorDescriptor",
+    *tile_clock.NAMES,
 )
 
 
@@ -43,7 +46,8 @@ class Parameter(NamedTuple):
 
     `annotation` is the type in the function's header ("" for none), `kind` Triton's short name of the type at a launch
     ("*bf16", "i32", "tensordesc<bf16[128,64]>"). It is the kernel argument of number `argument` itself, the size or
-    stride of its dimension `dim`, or a descriptor of it, which moves `block` and walks the dimensions in `order`.
+    stride of its dimension `dim`, or a descriptor of it, which moves `block` and walks the dimensions in `order`. One
+    that is no argument's ("times", of timed kernels) is the address of the memory of `tile_clock.py`.
     `divisor` is what the kernel may rely on: a number that divides the parameter (bytes of a pointer), None where
     nothing is promised.
     """
@@ -52,7 +56,7 @@ class Parameter(NamedTuple):
     annotation: str
     kind: str
     argument: int
-    role: Literal["argument", "size", "stride", "descriptor"] = "argument"
+    role: Role = "argument"
     dim: int = 0
     order: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
@@ -114,6 +118,8 @@ class Signature:
                 element = element_type(argument)
                 annotation = "" if isinstance(argument.type, IndexType) else element.triton
                 parameters.append(Parameter(label, annotation, element.short, number))
+        if self.kernel.timed is not None:
+            parameters.append(Parameter(tile_clock.PARAMETER, "", "*i64", len(self.labels), "times", divisor=16))
         return parameters
 
     def _buffer(self, number: int, argument: BlockArgument, divisor: int | None) -> list[Parameter]:

@@ -1,0 +1,165 @@
+"""`graph.profile` of a GPU's kernels, as the interpreter runs them, whose clock counts what it is asked."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tessera import graph, op, profile
+from tessera.backend.triton import interpreted_functions
+from tessera.backend.triton.static import Candidate
+from tessera.compiler import pipeline
+from tessera.compiler.arrays import Call
+from tessera.compiler.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.gpu_schedules import gpu_schedule
+from tessera.errors import CompileError
+from tessera.handle import Tensor
+from tessera.profiling.device_tiles import CLOCK_COST
+from tessera.scheduling.schedule import Schedule
+from tessera.target import Target
+
+TICK_NS = 7
+
+
+@pytest.fixture(autouse=True)
+def counting_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reading of the interpreter's clock is `TICK_NS` later than the one before."""
+    ticks = itertools.count(1000)
+    clock = SimpleNamespace(perf_counter_ns=lambda: TICK_NS * next(ticks))
+    monkeypatch.setattr(interpreted_functions, "time", clock)
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def put(*shape: int) -> Tensor:
+    return op.tensor(drawn(*shape), device="interpreter")
+
+
+def tiles_of(m: int, n: int, schedule: str) -> int:
+    rows, columns, _ = Schedule.parse(schedule).integers("tile")
+    return -(-m // rows) * -(-n // columns)
+
+
+def test_each_program_is_a_tile_between_two_readings() -> None:
+    a, b = put(40, 20), put(20, 70)
+    (row,) = graph.profile(lambda: op.matmul(a, b).eval(), steps=2).rows
+    tiles = tiles_of(40, 70, row.schedule)
+    assert (row.calls, row.tiles) == (2, tiles)
+    assert tiles > 1
+    assert (row.latency_us, row.fastest_us, row.slowest_us) == (TICK_NS / 1e3,) * 3
+    assert row.call_us == pytest.approx(TICK_NS * (2 * tiles - 1) / 1e3)
+    assert row.occupancy_pct == pytest.approx(100 * tiles / (2 * tiles - 1))
+    assert (row.clock_pct, row.unavailable) == (None, {"clock_pct": CLOCK_COST})
+    assert row.label.startswith("MatMul[")
+
+
+def persistent(compiler: GpuKernelCompiler, call: Call) -> Schedule:
+    subject = compiler.subject(call)
+    chosen = gpu_schedule(subject.spec, call.shaped.extents, compiler.target, subject.pins, {})
+    return chosen.replace(tile=(16, 16, 16), grid="persistent")
+
+
+@pytest.fixture
+def walking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    compiler = pipeline.gpu_compiler("interpreter")
+    monkeypatch.setattr(compiler, "source", persistent)
+    compiler.forget_schedules()
+    yield
+    compiler.forget_schedules()
+
+
+@pytest.mark.usefixtures("walking")
+def test_programs_that_walk_the_grid_have_a_record_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = put(33, 16), put(16, 50)
+    (row,) = graph.profile(lambda: op.matmul(a, b)).rows
+    assert Schedule.parse(row.schedule)["grid"] == "persistent"
+    assert row.tiles == 3 * 4
+
+
+def test_it_is_printed_as_other_tiles_are(capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = put(40, 20), put(20, 70)
+    (row,) = graph.profile(lambda: op.matmul(a, b)).rows
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.split() == [row.label, "latency=0.007µs", f"occupancy={row.occupancy_pct:.0f}%", f"tiles={row.tiles}"]
+    assert "the clock of interpreter advances by 7 ns" in rest
+    assert not [line for line in rest if "reading the clock" in line or "not timed" in line]
+
+
+def test_results_are_those_of_the_usual_kernels_which_come_back_afterwards() -> None:
+    a, b = put(33, 20), put(20, 30)
+    usual = op.matmul(a, b).torch().clone()
+    timed: list[torch.Tensor] = []
+    graph.profile(lambda: timed.append(op.softmax(op.matmul(a, b), -1).torch().clone()), warmup=0)
+    assert torch.equal(timed[0], op.softmax(op.tensor(usual, device="interpreter"), -1).torch())
+    assert torch.equal(op.matmul(a, b).torch(), usual)
+
+
+def test_kernels_that_do_not_compile_with_a_clock_run_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = pipeline.gpu_compiler("interpreter")
+    compile = compiler._compile
+
+    def refusing(candidates: Sequence[Candidate], target: Target) -> list[object]:
+        made = compile(candidates, target)
+        return [
+            CompileError("no clock here")
+            if any(parameter.role == "times" for parameter in kernel.parameters)
+            else kernel
+            for kernel in made
+            if not isinstance(kernel, CompileError)
+        ]
+
+    monkeypatch.setattr(compiler, "_compile", refusing)
+    a, b = put(17, 9), put(9, 21)
+    found: list[torch.Tensor] = []
+    result = graph.profile(lambda: found.append(op.matmul(a, b).torch().clone()), warmup=0)
+    assert result.rows == ()
+    assert "does not time its tiles: no clock here" in result.notes[0]
+    assert result.notes[1:] == ("1 kernels on interpreter are not timed",)
+    torch.testing.assert_close(found[0], drawn(17, 9) @ drawn(9, 21))
+
+
+def test_sessions_take_up_every_kernel_that_times_its_tiles() -> None:
+    a, b = put(33, 20), put(20, 30)
+    with profile.session() as outer:
+        graph.profile(lambda: op.relu(op.tensor(op.matmul(a, b).numpy(), device="interpreter")).eval(), steps=2)
+    kernels = [record for record in outer.records() if record.kind == "kernel"]
+    assert outer.launched == outer.recorded == len(kernels) == 6
+    assert outer.unmeasured == {}
+    assert [record.operator for record in kernels] == ["matmul", "relu"] * 3
+    assert all(record.duration_us > 0 for record in kernels)
+
+
+def test_leaves_that_start_anywhere_have_tiles_of_their_own() -> None:
+    base = drawn(64 * 48 + 1)
+    even, odd = base[:-1].view(64, 48), base[1:].view(64, 48)
+
+    def step() -> None:
+        for values in (even, odd):
+            op.relu(op.tensor(values, device="interpreter")).eval()
+
+    rows = graph.profile(step, steps=3).rows
+    assert sum(row.calls for row in rows) == 6
+    assert all(row.tiles for row in rows)
+
+
+def test_calls_of_libraries_between_kernels_leave_each_kernel_its_facts_and_tiles() -> None:
+    x = put(4, 16)
+
+    def step() -> torch.Tensor:
+        return op.relu(op.irfft(op.rfft(op.relu(x)) * 2.0)).torch()
+
+    rows = graph.profile(step).rows
+    assert [(row.operator, row.calls) for row in rows] == [("relu", 2), ("mul", 1)]
+    assert [row.shapes[0] for row in rows] == [(4, 16), (4, 9, 2)]
+    assert all(row.tiles == 1 for row in rows)
+
+
+def test_an_empty_tensor_launches_nothing() -> None:
+    result = graph.profile(lambda: op.relu(op.tensor(torch.empty(0, 5), device="interpreter")))
+    assert result.rows == ()
