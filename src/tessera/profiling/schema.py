@@ -83,8 +83,8 @@ TRACE_CAPABILITIES: Final = {name: _OF_TRACES.get(why, why) for name, why in CAP
 
 
 Traffic: TypeAlias = tuple[tuple[str, float], ...]
-"""Bytes that a kernel moves to and from each memory level, by its name ("L1" to "DRAM"), and `SCRATCH`: the scratch
-memory that its workers use.
+"""Bytes that a kernel finds in and writes to each memory level, by its name ("L1" to "DRAM"), and `SCRATCH`: the
+scratch memory that its workers use. A level that the cost model does not count for a kernel is missing.
 """
 
 SCRATCH: Final = "scratch"

@@ -55,12 +55,15 @@ class RooflineModel:
         return Estimate(float(seconds), binding, MappingProxyType(terms), rates.source)
 
     def traffic(self, problem: Problem, schedule: Schedule) -> dict[str, float]:
-        """Bytes that all workers together move to and from each of `LEVELS`, packing included, if each has as much to
-        do as the one with the most.
+        """Bytes that all workers together find in and write to each of `LEVELS`, packing included, if each has as much
+        to do as the one with the most. Levels that the problem's family does not count are missing.
         """
         work = _work(problem, schedule, self.machine(problem.workers))
         moved = [float(beside + before) for beside, before in zip(work.traffic, work.packing, strict=True)]
-        return {level: problem.workers * nbytes for level, nbytes in zip(LEVELS, moved, strict=True)}
+        counted = kernel_family(problem).counted
+        return {
+            level: problem.workers * nbytes for level, nbytes in zip(LEVELS, moved, strict=True) if level in counted
+        }
 
     def estimates(self, problem: Problem, schedules: Sequence[Schedule]) -> Estimates:
         """What legal schedules of the same knobs cost, in their order; as `estimate`, but a thousand in the time of a

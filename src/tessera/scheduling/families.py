@@ -32,6 +32,7 @@ from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.convolution_cost import convolution_work
 from tessera.scheduling.convolution_kernels import lower_convolution
 from tessera.scheduling.convolution_problem import ConvolutionProblem
+from tessera.scheduling.estimate import LEVELS
 from tessera.scheduling.knobs import Rule, Space
 from tessera.scheduling.machine import Machine, Work
 from tessera.scheduling.mapreduce import lower_map_reduce
@@ -90,6 +91,8 @@ class Family:
     sum_order: Callable[[Schedule, Any], tuple[KnobValue, ...]]
     is_shared: Callable[[Any], bool]
     accumulation: Callable[[Any], str]
+    counted: tuple[str, ...] = LEVELS
+    """The memory levels of which `work` has all traffic; of others it has what can hold a kernel up."""
 
 
 def _product_order(schedule: Schedule, problem: ContractionProblem) -> tuple[KnobValue, ...]:
@@ -153,6 +156,7 @@ FAMILIES: tuple[Family, ...] = (
         sum_order=_attention_order,
         is_shared=lambda p: 2 * p.visible * (p.head + p.value_head) >= PARALLEL_FLOPS,
         accumulation=_dtype_of_sums,
+        counted=("L3", "DRAM"),  # scores and packed blocks, in the nearer caches, are cycles
     ),
     Family(
         name="convolution",
@@ -166,6 +170,7 @@ FAMILIES: tuple[Family, ...] = (
         sum_order=_pixel_order,
         is_shared=lambda p: 2 * p.products >= PARALLEL_FLOPS,
         accumulation=_dtype_of_sums,
+        counted=("L3", "DRAM"),  # of the nearer caches the pixels are not
     ),
     Family(
         name="map-reduce",
@@ -205,6 +210,7 @@ FAMILIES: tuple[Family, ...] = (
         sum_order=_tap_order,
         is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
         accumulation=lambda p: "fp32",
+        counted=("L2", "L3", "DRAM"),  # what neighbouring windows load again from L1 is cycles
     ),
 )
 """All families."""

@@ -125,7 +125,14 @@ def missing_in_trace(trace: Trace, columns: Iterable[str]) -> dict[str, str]:
 _TOO_SHORT: Final = (
     "sampled, but no kernel lasted from one sample to the next; a smaller sample_interval_ms, or larger kernels"
 )
+NO_TRAFFIC: Final = (
+    "the cost model does not count L1 and L2 of attention and convolutions, L1 of windows, and knows nothing of "
+    "libraries and GPUs; counters tell L3 and DRAM of kernels that last from one sample to the next"
+)
+"""Why kernels have no bytes of a memory level."""
 _MADE: Final = {
     "achieved_gbps": "the bytes of these kernels are not known; kernels that Tessera compiled have them",
+    **dict.fromkeys(("l1_mb", "l2_mb", "l3_mb", "dram_mb", "traffic_by"), NO_TRAFFIC),
+    "scratch_mb": "the scratch memory of these kernels is not known; that of CPU kernels that Tessera compiled is",
 }
 """Why columns that analyses make of others are null."""

@@ -27,21 +27,28 @@ _HEADINGS: Final = {
     "dram_write_gbps": "DRAM write(GB/s)",
     "l2_hit_rate": "L2 hits",
     "smem_bank_conflicts": "Bank conflicts",
-    "l1_mb": "est. L1(MB)",
-    "l2_mb": "est. L2(MB)",
-    "l3_mb": "est. L3(MB)",
-    "dram_mb": "est. DRAM(MB)",
+    "l1_mb": "L1(MB)",
+    "l2_mb": "L2(MB)",
+    "l3_mb": "L3(MB)",
+    "dram_mb": "DRAM(MB)",
+    "traffic_by": "Traffic by",
     "scratch_mb": "Scratch(MB)",
 }
+
+_OPTIONAL: Final = (
+    *("scratch_mb", "kind", "smem_bank_conflicts", "bytes", "overlap_pct", "l1_mb", "l2_hit_rate", "l2_mb"),
+    *("dram_read_gbps", "dram_write_gbps", "calls"),
+)
 
 
 def memory(trace: Trace) -> Analysis:
     """A row per kernel, then one per direction of copies. `overlap_pct` is the share of a copy's time in which a kernel
-    of its rank ran. `l1_mb` to `dram_mb` and `scratch_mb` are the compiler's estimates, as `traffic.estimated` has
-    them; the columns before them are measured.
+    of its rank ran. `l1_mb` to `dram_mb` are what all calls find in and write to a memory level, and `traffic_by` says
+    which of these were counted; the others and `scratch_mb` are the compiler's estimates. The columns before them are
+    measured.
     """
     moved = kernels.grouped(trace, "kernel", _COUNTERS).rename({"kernel": "name"})
-    moved = moved.join(traffic.estimated(trace), on="name", how="left", maintain_order="left")
+    moved = moved.join(traffic.breakdown(trace), on="name", how="left", maintain_order="left")
     table = polars.concat(
         [moved.with_columns(kind=polars.lit("kernel"), overlap_pct=polars.lit(None, polars.Float64)), _copies(trace)],
         how="diagonal",
@@ -52,22 +59,20 @@ def memory(trace: Trace) -> Analysis:
         headings=_HEADINGS,
         notes=(
             "bytes: operands read once and results written once, from the compiler's facts; copies: what they copied",
-            "est.: the compiler's estimate of what all calls move to and from a memory level, not measured",
+            "L1 to DRAM: what all calls find there and write there; estimate: by the cost model, which takes what fits "
+            "into a cache to be there; counters: L3 and DRAM as the processor or its memory controllers counted them",
+            *_uncounted(moved),
         ),
-        missing=kernels.missing(trace, moved, (*_COUNTERS, *traffic.COLUMNS)),
+        missing=kernels.missing(trace, moved, (*_COUNTERS, *traffic.COLUMNS, "traffic_by")),
         drawing=_draw,
-        optional=(
-            "scratch_mb",
-            "kind",
-            "smem_bank_conflicts",
-            "bytes",
-            "overlap_pct",
-            "l1_mb",
-            "l2_hit_rate",
-            "l2_mb",
-            "calls",
-        ),
+        optional=_OPTIONAL,
     )
+
+
+def _uncounted(moved: polars.DataFrame) -> list[str]:
+    """What a missing level means, where some kernels have one."""
+    some = [name for name in traffic.LEVELS.values() if 0 < moved[name].null_count() < len(moved)]
+    return [f"-: not known; {kernels.NO_TRAFFIC}"] if some else []
 
 
 def _copies(trace: Trace) -> polars.DataFrame:
