@@ -219,6 +219,22 @@ def test_the_model_counts_many_schedules_as_it_counts_one() -> None:
     assert list(together) == pytest.approx([model.estimate(posed, each).seconds for each in some])
 
 
+def test_pixels_are_copied_where_windows_overlap_or_many_panels_walk_them() -> None:
+    def copies(channels: int, outputs: int, kernel: int = 1, last: bool = True) -> bool:
+        window = THREE if kernel == 3 else Window()
+        return bool(
+            default_schedule(Drawn(channels, outputs, 14, 14, (kernel, kernel), window, last).problem())["pack_a"]
+        )
+
+    assert not copies(1024, 1024)
+    assert not copies(256, 64)
+    assert copies(1024, 2048)
+    assert copies(2048, 64)
+    assert copies(256, 64, kernel=3)
+    assert copies(256, 64, last=False)
+    assert copies(37, 64)
+
+
 def test_what_the_unit_cannot_take_breaks_its_rule() -> None:
     posed = space(Drawn(64, 64, 14, 14, (3, 3), THREE).problem())
     start = posed.default
