@@ -23,6 +23,7 @@ from tessera.profiling.counters import registry
 from tessera.profiling.counters.backends.process import PROCESS
 from tessera.profiling.counters.interfaces import Capability, Sampler, Subject
 from tessera.profiling.owners import refuse_strangers
+from tessera.profiling.schema import CAPABILITIES, NOT_OF_CPUS
 
 if TYPE_CHECKING:
     import polars
@@ -33,6 +34,7 @@ SHORTEST_MS: Final = 1.0
 """Below it the readings themselves would take more than a tenth of a processor."""
 
 
+_NO_GPU: Final = "no GPU that has it is here"
 _SHORT_MS: Final = 20.0
 """How long the thread may outlive its sampling."""
 _ENDED: Final = "the sampling has ended"
@@ -289,17 +291,22 @@ def sample_process(
 
 def _refusals(capabilities: Mapping[str, Mapping[str, Capability]]) -> dict[str, str]:
     """Why no backend gives a field, by name of the field. Devices that are not here are named where there is no other
-    reason.
+    reason, and never for what CPUs could count, too: `schema.CAPABILITIES` says why these do not.
     """
     told = [(backend, *each) for backend, fields in capabilities.items() for each in fields.items()]
     available = {name for _, name, capability in told if capability.available}
     readable = {name for _, name, capability in told if not capability.absent}
+    of_cpus = {name for name, why in CAPABILITIES.items() if why != NOT_OF_CPUS}
     reasons: dict[str, list[str]] = {}
     for backend, name, capability in told:
-        if name in available or (capability.absent and name in readable):
-            continue
-        reasons.setdefault(name, []).append(str(capability) if capability.absent else f"{backend}: {capability}")
-    return {name: " | ".join(dict.fromkeys(each)) for name, each in reasons.items()}
+        if not capability.available and not capability.absent and name not in available:
+            reasons.setdefault(name, []).append(f"{backend}: {capability}")
+    found = {name: " | ".join(each) for name, each in reasons.items()}
+    for _, name, capability in told:
+        if capability.absent and name not in readable | of_cpus:
+            told_before = found.setdefault(name, str(capability))
+            found[name] = told_before if told_before == str(capability) else _NO_GPU
+    return found
 
 
 def _sampling(

@@ -35,12 +35,12 @@ NOT_OF_CPUS: Final = (
     'profile.session(activities=["gpu"], sample_interval_ms=5)'
 )
 NOT_SINGLE: Final = (
-    "CPUs do not count it kernel by kernel; sample_interval_ms=10 samples cycles, stalls and cache misses of the whole "
-    "process, where `tessera doctor` lists them under perf"
+    'CPUs do not count it kernel by kernel; activities=["cpu"] with sample_interval_ms=10 samples cycles, stalls and '
+    "cache misses of the whole process, where `tessera doctor` lists them under perf"
 )
 NO_DRAM: Final = (
-    "memory controllers are not read; sample_interval_ms=10 samples them where `tessera doctor` lists "
-    "memory-controller, and kernels longer than that have their figures"
+    'memory controllers are not read; activities=["cpu"] with sample_interval_ms=10 samples them where '
+    "`tessera doctor` lists memory-controller, and kernels longer than that have their figures"
 )
 NO_SENSORS: Final = (
     'sensors are not read; activities=["power"] or sample_interval_ms=10 samples them where `tessera doctor` lists them'

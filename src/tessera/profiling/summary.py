@@ -25,12 +25,17 @@ class SummaryExporter:
         return write(operator_rows(session), self.path)
 
 
+def _plain(value: object) -> object:
+    """A number without the last digits, which are those of its arithmetic."""
+    return float(f"{value:.12g}") if isinstance(value, float) else value
+
+
 def write(rows: Iterable[OperatorRow], path: Path) -> Path:
     """Writes rows and gives the file's path. Raises ProfileError when it cannot be written."""
     with exported(path, "summary") as file:
         text = io.TextIOWrapper(file, "utf-8", newline="")
         writer = csv.DictWriter(text, [field.name for field in fields(OperatorRow)])
         writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+        writer.writerows({name: _plain(value) for name, value in asdict(row).items()} for row in rows)
         text.detach()  # which flushes, and leaves the file to its owner
     return path

@@ -91,3 +91,12 @@ def test_ranks_of_other_tools_are_not_matched_by_launch_numbers() -> None:
         analyze.collectives(trace(*ranks, metadata={"source": name})) for name in ("tessera", "nsys")
     )
     assert (ours.skew_us, foreign.skew_us) == (15.0, None)
+
+
+def test_collectives_that_are_too_small_are_counted() -> None:
+    one = trace(collective(0, 9, 1e6), collective(20, 9, 4e6))
+    assert "2 of 2 collectives are smaller; the largest collective has 4,000,000 bytes" in str(
+        analyze.collectives(one, min_bytes=64 << 20)
+    )
+    assert "are smaller" not in str(analyze.collectives(one))
+    assert "no collective ran" in str(analyze.collectives(trace(kernel("exp", 0, 5))))

@@ -200,9 +200,14 @@ def test_devices_that_are_not_here_are_no_reason_where_there_is_another() -> Non
     absent, broken = Capability("W", "no GPU is here", absent=True), Capability("W", "broken", "mend it")
     told = {
         "a": {"power_w": absent, "sm_occupancy": absent},
-        "b": {"power_w": broken, "sm_occupancy": absent},
+        "b": {"power_w": broken, "sm_occupancy": absent, "gpu_util_pct": Capability("%", "no other", absent=True)},
     }
-    assert sampling._refusals(told) == {"power_w": "b: broken; mend it", "sm_occupancy": "no GPU is here"}
+    told["a"] |= {"gpu_util_pct": absent, "dram_read_gbps": absent}
+    assert sampling._refusals(told) == {
+        "power_w": "b: broken; mend it",
+        "sm_occupancy": "no GPU is here",
+        "gpu_util_pct": "no GPU that has it is here",
+    }
 
 
 def test_a_process_that_is_not_there_is_refused() -> None:

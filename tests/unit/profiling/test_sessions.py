@@ -12,6 +12,7 @@ from tessera import profile, profiler
 from tessera.errors import ArgumentError, ProfileError
 from tessera.lazy import node as nodes
 from tessera.profiling import facts, recorder, sessions
+from tessera.profiling.counters import gpus
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tests.unit.profiling.support import FACTS, run, two_step_plan
 
@@ -198,6 +199,7 @@ def test_reading_without_a_session_is_an_error(monkeypatch: pytest.MonkeyPatch) 
 
 def test_gpus_that_cannot_be_timed_are_a_capability(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "device_source", lambda: CuptiActivity("no_such_cupti"))
+    monkeypatch.setattr(gpus, "present", lambda vendor: True)
     with profile.session(activities=["gpu"]) as session:
         pass
     assert "counted, not timed: no_such_cupti is not installed" in session.capability["gpu"]

@@ -46,7 +46,7 @@ def collectives(trace: Trace, min_bytes: int) -> Analysis:
         title="Collectives" + (f" of {min_bytes:,} bytes or more" if min_bytes else ""),
         table=table,
         headings=_HEADINGS,
-        notes=_notes(trace, events),
+        notes=(*_smaller(found, events), *_notes(trace, events)),
         missing=_missing(trace, table),
         drawing=_draw,
         optional=("algorithm", "total_ms", "ranks", "bandwidth_gbps", "calls"),
@@ -126,6 +126,17 @@ def _missing(trace: Trace, table: polars.DataFrame) -> dict[str, str]:
     if len(table) and table["skew_us"].null_count() == len(table):
         reasons["skew_us"] = "needs numbered collectives of several ranks: give the folder with the traces of all"
     return reasons
+
+
+def _smaller(found: polars.DataFrame, shown: polars.DataFrame) -> list[str]:
+    """What is left out for its size, or that there is none."""
+    if found.is_empty():
+        return ["no collective ran while this was recorded; those of op.all_reduce are recorded"]
+    if left_out := len(found) - len(shown):
+        largest = max(found["bytes"].fill_null(0).to_list())
+        at_most = f"; the largest collective has {largest:,.0f} bytes" if largest else ""
+        return [f"{left_out:,} of {len(found):,} collectives are smaller{at_most}"]
+    return []
 
 
 def _notes(trace: Trace, events: polars.DataFrame) -> tuple[str, ...]:

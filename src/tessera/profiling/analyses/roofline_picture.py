@@ -21,8 +21,8 @@ _ROOF = "#333333"
 
 
 def draw(axes: Axes, model: Roofline) -> None:
-    ceilings = model.target.ceilings
     """The ceilings for the most workers of any point, and the points."""
+    ceilings = model.target.ceilings
     counts = [model.workers(point) for point in model.points] or list(ceilings.worker_counts() if ceilings else ())
     workers = max(counts, default=1)
     intensities = [point.intensity for point in model.points] or [1.0]

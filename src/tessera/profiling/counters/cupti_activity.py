@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tessera.errors import LibraryError
+from tessera.profiling.counters import gpus
 from tessera.profiling.counters.gpu_sensors import LibraryRefusal, load
 from tessera.profiling.device_kernels import TimedCopy, TimedKernel, Told
 
@@ -28,6 +29,8 @@ class CuptiActivity:
         try:
             self._cupti = load(module, "tessera[nvidia]")
         except LibraryRefusal as refusal:
+            if not gpus.present("NVIDIA"):
+                raise LibraryError("no NVIDIA GPU is here", hints=["none needed for kernels on CPUs"]) from refusal
             reason, remedy = refusal.capability
             raise LibraryError(reason, hints=[remedy]) from refusal
         self._lock = threading.Lock()

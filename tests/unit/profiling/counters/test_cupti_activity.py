@@ -16,6 +16,7 @@ from tessera import dtypes, profile
 from tessera.errors import LibraryError
 from tessera.lazy.leaf import scalar_leaf
 from tessera.profiling import sessions
+from tessera.profiling.counters import gpus
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.device_kernels import Collection, TimedKernel, Told
 from tests.unit.device.fake import FakeDriver
@@ -195,7 +196,14 @@ def test_a_machine_without_a_driver_is_a_capability(cupti: Cupti, monkeypatch: p
     assert "CUDA driver is not found; install the NVIDIA driver" in session.capability["gpu"]
 
 
-def test_without_the_binding_the_reason_says_what_to_install() -> None:
+def test_without_a_gpu_there_is_nothing_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "present", lambda vendor: False)
+    with pytest.raises(LibraryError, match="no NVIDIA GPU is here"):
+        CuptiActivity("no_such_cupti")
+
+
+def test_without_the_binding_the_reason_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "present", lambda vendor: True)
     with pytest.raises(LibraryError, match="not installed") as failure:
         CuptiActivity("no_such_cupti")
     assert "tessera[nvidia]" in str(failure.value)
