@@ -194,7 +194,7 @@ class BlocksLowering:
         builder = self.builder
         panels = -(-self.nc // self.nr)
         transposed = unit_axis(self.spec.b, self.spec.arguments, "n") == "k"
-        rows = TRANSPOSED_ROWS if transposed and self.nr % 16 == 0 else 2 if self.pairs else 1
+        rows = self.group * TRANSPOSED_ROWS if transposed and self.nr % 16 == 0 else self.group
         kc = -(-self.kc // rows) * rows
         if self.pairs:
             layout, shape = "panels_vnni", [panels, kc // 2, self.nr, 2]

@@ -32,6 +32,12 @@ of a Xeon beside other jobs, oneDNN's time over ours, all of K packed and so: K 
 rows 0.82 and 1.47, 64 rows 0.8 and 1.24, 128 rows 0.79 and 1.11; N = 11008, 0.78 and 1.82, 0.63 and 1.39, 0.68 and
 1.03, 0.71 and 1.14; K = 11008 and N = 4096, 16 rows 0.57 and 1.47, 64 rows 0.57 and 1.17, 100 rows 0.57 and 0.98."""
 
+COLUMNS: Final = 64
+"""Columns of a piece of a B whose columns are contiguous; one thread of that Xeon, oneDNN's time over ours, 256 columns
+and so: K = N = 4096, 64 rows 0.88 and 1.35, 128 rows 0.87 and 1.18; K = 11008 and N = 4096, 100 rows 0.72 and 0.94."""
+LONG_ROWS: Final = 4096
+"""The most of K that such a piece has all of."""
+
 
 def suits_unit(problem: ContractionProblem) -> bool:
     """Whether the matrix unit is the default for a product that it can multiply: K fills a tile, B lies packed or is
@@ -63,10 +69,11 @@ def matrix_schedule(problem: ContractionProblem) -> Schedule:
     while mc > rows and packs_a and mc * column_bytes > BLOCK_BYTES:
         mc = max(mc // 2 // rows * rows, rows)
     sums = "scratch" if in_steps else "registers"
-    if _streams_rows(problem):
+    if _packs_pieces(problem):
         mc = next(height for height in (UNIT_GROUPS, 32, 64, MOST_ROWS) if height >= problem.m)
-        nc, kc = STREAMED[mc <= FEW_ROWS]
-        packs_a, sums = packs_a or mc <= FEW_ROWS, "scratch"
+        along_n = problem.b_contiguous == "n"
+        nc, kc = STREAMED[mc <= FEW_ROWS] if along_n else (COLUMNS, kc if kc <= LONG_ROWS else LONG_ROWS // 2)
+        packs_a, sums = packs_a or (along_n and mc <= FEW_ROWS), "scratch"
     schedule = Schedule(
         tile=(mc, nc, kc),
         micro=(rows, columns),
@@ -84,12 +91,12 @@ def matrix_schedule(problem: ContractionProblem) -> Schedule:
     return schedule.replace(parallel="batch") if problem.batch >= problem.workers > 1 else schedule
 
 
-def _streams_rows(problem: ContractionProblem) -> bool:
-    """Whether few rows meet so much of B, whose rows are contiguous, that reading it takes the most time: it is packed
-    in long pieces of a few rows, so that it comes in few streams and is used while it lies in the caches.
+def _packs_pieces(problem: ContractionProblem) -> bool:
+    """Whether few rows meet so much of B that reading it takes the most time: it is packed in pieces that are used
+    while they lie in the caches, each of a few rows or columns as they lie in memory, so that there are few streams.
     """
-    in_rows = problem.b_contiguous == "n" and not problem.b_panels and not problem.b_mapped and not problem.a_walks
-    return in_rows and 1 < problem.m <= MOST_ROWS and problem.k > L1_DEPTH
+    lies = problem.b_contiguous in ("n", "k") and not problem.b_panels and not problem.b_mapped
+    return lies and not problem.a_walks and 1 < problem.m <= MOST_ROWS and problem.k > L1_DEPTH
 
 
 def _register_tile(problem: ContractionProblem) -> tuple[int, int]:

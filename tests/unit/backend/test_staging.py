@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tessera.backend.llvm import LLVMBackend
 from tessera.errors import CompileError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tessera.target import Target, detect
 from tests.unit.backend.harness import Guarded, compile_text, run, targets
+from tests.unit.scheduling.problems import AVX512
 
 TARGETS = pytest.mark.parametrize("target", targets(), ids=lambda target: f"{target.vector_bits}bit")
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "i1": torch.bool}
@@ -84,13 +86,23 @@ def test_layouts(layout: str, dtype: str, tile: tuple[int, int], by_columns: boo
 
 
 @TARGETS
-@pytest.mark.parametrize("tile", [(2, 8), (4, 8), (8, 4), (32, 8)])
+@pytest.mark.parametrize("tile", [(2, 8), (4, 8), (6, 8), (8, 4), (32, 8), (64, 8)])
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_interleaved_pairs(tile: tuple[int, int], by_columns: bool, target: Target) -> None:
     source = "[1, ?]" if by_columns else "[?, 1]"
     text = staged_copy("bf16", "panels_vnni", "memref<?x?x8x2xbf16>", tile, source, "%j8, %i2, %jr, %ip", "3, 2")
     x = torch.randn(33, 41).bfloat16()
     check_copy(text, x.t().contiguous().t() if by_columns else x, target)
+
+
+def test_pairs_of_transposed_tiles_move_as_one_element() -> None:
+    staged, at = "memref<?x?x8x2xbf16>", "%j8, %i2, %jr, %ip"
+    module = parse(staged_copy("bf16", "panels_vnni", staged, (8, 8), "[1, ?]", at, "3, 2"))
+    source = LLVMBackend().emit(module, AVX512, "source")
+    assert isinstance(source, str)
+    shuffles = [line for line in source.splitlines() if "shufflevector" in line]
+    assert len(shuffles) >= 2 * 8  # two blocks of 4 x 4 pairs, two exchanges each of every row
+    assert not [line for line in shuffles if "x i16> %" in line]
 
 
 def test_tiles_wider_than_a_panel_of_whole_vectors() -> None:

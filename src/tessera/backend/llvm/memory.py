@@ -24,6 +24,7 @@ from tessera.backend.llvm.values import (
     MatrixTile,
     PairTile,
     Tile,
+    TurnedTile,
     Value,
     constant_index,
     element_of,
@@ -49,7 +50,21 @@ def _load_op(generator: Generator, op: tile.LoadOp) -> Sequence[Value]:
     fill = zero(element, 1)
     if isinstance(op.fill, (FloatAttr, IntegerAttr)):
         fill = literal(element, op.fill.value.data)
+    if _turns_pairs(op, at):
+        return (TurnedTile(read(generator, at.transposed, fill)),)
     return (read(generator, at, fill),)
+
+
+def _turns_pairs(op: tile.LoadOp, at: Window) -> bool:
+    """Whether a tile of 16-bit elements whose columns are contiguous only goes where pairs of its rows lie together."""
+    contiguous = at.element.size == 2 and at.rows.stride == at.element.size != at.columns.stride
+    count = at.rows.size
+    if not contiguous or count <= 2 or count & (count - 1) or at.columns.size == 1:
+        return False
+    users = [use.operation for use in op.tile.uses]
+    stages = [user.parent_op() for user in users if isinstance(user, tile.YieldOp)]
+    together = all(isinstance(stage, tile.StageOp) and stage.layout.data == "panels_vnni" for stage in stages)
+    return together and len(stages) == len(users) > 0
 
 
 def _read_pairs(generator: Generator, at: Window) -> PairTile:

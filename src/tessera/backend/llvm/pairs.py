@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.values import GROUP_BYTES, PairTile, Tile
+from tessera.backend.llvm.transposition import transpose
+from tessera.backend.llvm.values import GROUP_BYTES, I32, PairTile, Tile, TurnedTile, vector_type
 from tessera.errors import CompileError
 
 
@@ -16,6 +17,34 @@ def pair_tiles(generator: Generator, value: Tile) -> list[PairTile]:
         raise CompileError(f"{len(value.rows)} rows of {value.element.name} do not interleave in groups of 4 bytes")
     rows = [value.rows[first : first + depth] for first in range(0, len(value.rows), depth)]
     return [PairTile(value.element, value.columns, _interleaved(generator, value, group)) for group in rows]
+
+
+def turned_pairs(generator: Generator, value: TurnedTile) -> list[PairTile]:
+    """The same of a tile whose columns lie in rows, of a power of two of 16-bit elements: pairs, which are neighbours
+    there, move as one element.
+    """
+    emitter, source = generator.emitter, value.source
+    kind, count = source.element.llvm, source.columns // 2
+    rows = []
+    for row in source.rows:
+        parts, lanes = row, generator.widths(source.columns)[0]
+        if len(parts) > 1:  # as many as a register holds
+            halves = zip(parts[::2], parts[1::2], strict=True)
+            parts, lanes = tuple([emitter.shuffle(kind, lanes, *both, range(2 * lanes)) for both in halves]), 2 * lanes
+        rows.append(tuple([_recast(generator, part, kind, lanes, "i32", lanes // 2) for part in parts]))
+    turned = transpose(generator, Tile(I32, count, tuple(rows)))
+    widths = generator.widths(turned.columns)
+    result = []
+    for row in turned.rows:
+        whole = zip(row, widths, strict=True)
+        pairs = tuple([_recast(generator, part, "i32", lanes, kind, 2 * lanes) for part, lanes in whole])
+        result.append(PairTile(source.element, turned.columns, pairs))
+    return result
+
+
+def _recast(generator: Generator, operand: str, kind: str, lanes: int, other: str, count: int) -> str:
+    """The same bits as a vector of another type."""
+    return generator.emitter.pure(f"bitcast {vector_type(kind, lanes)} {operand} to {vector_type(other, count)}")
 
 
 def _interleaved(generator: Generator, value: Tile, rows: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

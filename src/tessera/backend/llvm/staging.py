@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Operation
@@ -13,8 +13,8 @@ from tessera.backend.llvm.addressing import advance, window
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.indices import divide
 from tessera.backend.llvm.memory import scratch
-from tessera.backend.llvm.pairs import pair_tiles
-from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, Value, constant_index, shape_of
+from tessera.backend.llvm.pairs import pair_tiles, turned_pairs
+from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, TurnedTile, Value, constant_index, shape_of
 from tessera.errors import CompileError
 from tessera.ir import tile
 
@@ -37,7 +37,7 @@ def _stage(generator: Generator, op: tile.StageOp) -> Sequence[Value]:
     def body(position: list[Index]) -> None:
         generator.define(op.body.block.args, position)
         (value,) = generator.run(op.body.block)
-        assert isinstance(value, (Tile, PairTile))
+        assert isinstance(value, (Tile, PairTile, TurnedTile))
         put(generator, staged, position, value)
 
     _traverse(generator, layout, extents, shape, body)
@@ -104,14 +104,16 @@ def _layout_extents(
     return [panels, rows, constant_index(width)]
 
 
-_Put = Callable[[Generator, Buffer, list[Index], "Tile | PairTile"], None]
+Staged: TypeAlias = Tile | PairTile | TurnedTile
+_Put = Callable[[Generator, Buffer, list[Index], Staged], None]
 
 
-def _as_tile(generator: Generator, value: Tile | PairTile) -> Tile:
+def _as_tile(generator: Generator, value: Staged) -> Tile:
+    assert not isinstance(value, TurnedTile), "only panels of pairs take these"
     return generator.separate(value) if isinstance(value, PairTile) else value
 
 
-def _put_rows(generator: Generator, staged: Buffer, position: list[Index], value: Tile | PairTile) -> None:
+def _put_rows(generator: Generator, staged: Buffer, position: list[Index], value: Staged) -> None:
     rows = _as_tile(generator, value)
     at = window(generator.emitter, staged, position, (0, 1), (1, 1), (len(rows.rows), rows.columns))
     write(generator, at, rows)
@@ -134,7 +136,7 @@ def _panel(generator: Generator, staged: Buffer, column: Index) -> tuple[Index, 
     return panel, emitter.subtract(column, emitter.multiply(panel, constant_index(width)))
 
 
-def _put_panels(generator: Generator, staged: Buffer, position: list[Index], value: Tile | PairTile) -> None:
+def _put_panels(generator: Generator, staged: Buffer, position: list[Index], value: Staged) -> None:
     rows, (i, j) = _as_tile(generator, value), position
     width = cast(int, staged.extents[2].known)
     for first, part, count in _pieces(generator, staged, rows.columns):
@@ -146,7 +148,7 @@ def _put_panels(generator: Generator, staged: Buffer, position: list[Index], val
         write(generator, at, piece)
 
 
-def _put_row_panels(generator: Generator, staged: Buffer, position: list[Index], value: Tile | PairTile) -> None:
+def _put_row_panels(generator: Generator, staged: Buffer, position: list[Index], value: Staged) -> None:
     rows, (i, j) = _as_tile(generator, value), position
     height, width = len(rows.rows), cast(int, staged.extents[2].known)
     if width % height:
@@ -158,16 +160,20 @@ def _put_row_panels(generator: Generator, staged: Buffer, position: list[Index],
     write(generator, at, rows)
 
 
-def _put_pairs(generator: Generator, staged: Buffer, position: list[Index], value: Tile | PairTile) -> None:
+def _put_pairs(generator: Generator, staged: Buffer, position: list[Index], value: Staged) -> None:
     emitter, (i, j) = generator.emitter, position
-    tiles = [value] if isinstance(value, PairTile) else pair_tiles(generator, value)
-    widths = generator.widths(value.columns)
+    if isinstance(value, TurnedTile):
+        tiles = turned_pairs(generator, value)
+    else:
+        tiles = [value] if isinstance(value, PairTile) else pair_tiles(generator, value)
+    total = tiles[0].columns
+    widths = generator.widths(total)
     width = cast(int, staged.extents[2].known)
     for number, pairs in enumerate(tiles):
         row = divide(emitter, i, 2).plus(number)
-        for first, part, count in _pieces(generator, staged, value.columns):
+        for first, part, count in _pieces(generator, staged, total):
             panel, column = _panel(generator, staged, j.plus(first))
-            if value.columns >= width:
+            if total >= width:
                 column = constant_index(0)
             at = window(emitter, staged, [panel, row, column, constant_index(0)], (), (), (1, 1))
             (pointer,) = at.row_pointers(emitter)

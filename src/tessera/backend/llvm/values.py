@@ -189,7 +189,14 @@ class Streamed:
     widths: Sequence[int]
 
 
-Value: TypeAlias = Index | Tile | PairTile | MatrixTile | Buffer
+@dataclass(frozen=True, slots=True)
+class TurnedTile:
+    """A tile that is still to be transposed: `source` has its columns as rows."""
+
+    source: Tile
+
+
+Value: TypeAlias = Index | Tile | PairTile | TurnedTile | MatrixTile | Buffer
 
 
 def split_columns(columns: int, lanes: int) -> tuple[int, ...]:
