@@ -144,6 +144,10 @@ class Settings:
         default=None,
         metadata=_variable("TESSERA_PROFILE_HOME", _path, "socket of the tessera-prof that runs this program"),
     )
+    profile_replay: bool = field(
+        default=False,
+        metadata=_variable("TESSERA_PROFILE_REPLAY", _switch, "whether that one counts kernels of GPUs by replay"),
+    )
 
     profile_ranges: str = field(
         default="auto",

@@ -345,3 +345,43 @@ def test_top_goes_on_until_ctrl_c(prof: Command, program: Program) -> None:
     with meanwhile(attached(program, "step()")):
         out, _ = prof("top", "--pid", program.pid, "--interval", 0.1)
     assert " add " in out
+
+
+COUNTED = """
+from tessera import dtypes, profile
+from tessera.lazy.leaf import scalar_leaf
+from tessera.profiling import replay
+from tests.unit.device.fake import FakeDriver
+from tests.unit.device.test_plan import leaf, plan
+
+TOLD = [{"l2_hit_rate": 0.25, "duration_ns": 3000.0}, {"l2_hit_rate": 0.5, "duration_ns": 1500.0}]
+
+assert replay.current is None
+made = plan(FakeDriver())
+print("counting" if replay.current else "not counting", flush=True)
+if replay.current:
+    replay.current = replay.Replay(lambda launch, kernels, device: (launch(), TOLD)[1])
+made.run([leaf(1 << 20), scalar_leaf(2.5, dtypes.fp32)])
+"""
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_only_a_program_that_is_run_to_be_replayed_has_its_kernels_repeated(
+    asked: bool, prof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, events = tmp_path / "script.py", tmp_path / "trace.parquet"
+    script.write_text(COUNTED)
+    monkeypatch.setenv("TESSERA_PROFILE_REPLAY", "1")  # of somebody else
+    replay = ["--replay"] if asked else []
+    out, said = prof(*replay, "--export", events, "--", sys.executable, script)
+    assert out == ("counting\n" if asked else "not counting\n")
+    assert ("2 of 2 kernels" if asked else "0 of 2 kernels") in said
+    if asked:
+        assert kernels(events)["l2_hit_rate"].to_list() == [0.25, 0.5]
+        assert kernels(events)["dur_ns"].to_list() == [3000, 1500]
+        assert re.search("not measured: .*warp_divergence_pct", said)
+
+
+def test_a_process_at_work_is_not_replayed(prof: Command, program: Program) -> None:
+    _, said = prof("--replay", "--pid", program.pid, status=1)
+    assert "tessera-prof --replay -- python train.py" in said

@@ -85,6 +85,9 @@ def record(
     collectives: Annotated[bool, typer.Option("--collectives", help="Collectives.")] = False,
     shapes: Annotated[bool, typer.Option("--shapes", help="The shapes of operands.")] = False,
     stacks: Annotated[bool, typer.Option("--stacks", help="Python stacks, through py-spy.")] = False,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Every counter of every GPU kernel, by repeating it; only of a program.")
+    ] = False,
     export: Annotated[
         list[Path] | None,
         typer.Option(help="Where to write all events: .json or .json.gz for Perfetto, .parquet, .csv as rocprofv3's."),
@@ -106,6 +109,11 @@ def record(
                 "tessera-prof --export trace.json -- python train.py",
             ],
         )
+    if replay and pid is not None:
+        raise ArgumentError(
+            "--replay repeats every kernel, which a process at work cannot bear",
+            hints=["tessera-prof --replay -- python train.py"],
+        )
     domains = {"gpu": gpu, "mem": mem, "tc": tc, "collectives": collectives}
     order = Order(
         domains=tuple(name for name, asked in domains.items() if asked),
@@ -115,6 +123,7 @@ def record(
         exports=tuple(export or ()),
         summary=summary,
         duration_s=duration,
+        replay=replay,
     )
     order.check()
     status = prof_record.run(command, order) if pid is None else prof_record.attach(pid, order)

@@ -22,6 +22,7 @@ from tessera.cli import prof_export
 from tessera.errors import ArgumentError, AttachError, ProfileError
 from tessera.profiling.attach import client, home
 from tessera.profiling.attach.observation import Observation, Wishes
+from tessera.profiling.counters.nvidia_metrics import RANGES
 from tessera.profiling.table import Trace
 
 READ_S: Final = 0.1
@@ -57,6 +58,7 @@ class Order:
     exports: Sequence[Path]
     summary: Path | None
     duration_s: float | None
+    replay: bool = False
 
     def check(self) -> None:
         """Raises ArgumentError for what cannot be done, before anything runs."""
@@ -70,6 +72,8 @@ class Order:
 
     def wishes(self) -> Wishes:
         """The same as the profiler takes it."""
+        if self.replay:
+            return self._of_replay()
         chosen = self.domains
         return Wishes(
             activities=tuple(dict.fromkeys(("cpu", *(each for name in chosen for each in ACTIVITIES[name]))))
@@ -78,6 +82,16 @@ class Order:
             counters=tuple(dict.fromkeys(("cpu", *(each for name in chosen for each in COUNTERS[name]))))
             if chosen
             else None,
+            sample_interval_ms=self.sample_ms,
+            record_shapes=self.shapes,
+            stacks=self.stacks,
+        )
+
+    def _of_replay(self) -> Wishes:
+        """Without what holds the hardware that replay needs: CUPTI's times of kernels, and sampled counters of GPUs."""
+        return Wishes(
+            activities=("cpu", "memcpy", "collective"),
+            counters=("cpu", "memory", "power"),
             sample_interval_ms=self.sample_ms,
             record_shapes=self.shapes,
             stacks=self.stacks,
@@ -184,7 +198,8 @@ def run(command: Sequence[str], order: Order) -> int:
     begin = time.monotonic()
     with home.Home(observation.join, lambda error: say(error.message)) as place:
         try:
-            program = subprocess.Popen(command, env={**os.environ, home.VARIABLE: str(place.path)})
+            told = {home.VARIABLE: str(place.path), home.REPLAY: str(int(order.replay))}
+            program = subprocess.Popen(command, env={**os.environ, **told})
         except OSError as error:
             say(f"{command[0]} cannot be run: {error.strerror}")
             return _NOT_FOUND
@@ -244,14 +259,15 @@ def _finish(observation: Observation, order: Order, seconds: float) -> int:
         say(f"wrote {path}")
     if not order.exports and order.summary is None:
         prof_export.print_report(trace, Console(stderr=True))
-    for why, names in _missing(trace, order.domains).items():
+    for why, names in _missing(trace, order).items():
         say(f"not measured: {', '.join(names)}: {why}")
     return 0
 
 
-def _missing(trace: Trace, domains: Sequence[str]) -> dict[str, list[str]]:
+def _missing(trace: Trace, order: Order) -> dict[str, list[str]]:
     """Columns that were asked for and are null, by the reason."""
-    asked = [name for domain in domains for name in COLUMNS[domain]]
+    asked = list(dict.fromkeys(name for domain in order.domains for name in COLUMNS[domain]))
+    asked += [name for name in RANGES if order.replay and name not in asked]
     found: dict[str, list[str]] = {}
     if asked:
         nulls = trace.events.select(polars.col(asked).is_null().all()).collect().row(0, named=True)

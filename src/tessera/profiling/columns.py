@@ -18,7 +18,7 @@ from tessera.profiling.analyses.sweep import with_overlap
 from tessera.profiling.callers import Callers
 from tessera.profiling.issued import IssuedWork, asked, region_codes
 from tessera.profiling.noted import NotedEvent
-from tessera.profiling.recording import Recording, rank
+from tessera.profiling.recording import CountedKernel, Recording, rank
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.samples import annotated
 from tessera.profiling.schema import RECORD_FIELDS, TRACE_CAPABILITIES, StepFacts, Traffic
@@ -51,6 +51,8 @@ def events_of(recording: Recording) -> polars.DataFrame:
     zero = recording.start_ns
     rows = recording.kernel_rows()
     measured = kernels(rows, zero, around, recording.step_facts, shapes=recording.record_shapes)
+    if recording.counted:
+        measured = _with_counters(measured, recording.counted, zero)
     others = [
         regions(recording.regions, zero),
         marks(recording.marks, zero),
@@ -67,6 +69,20 @@ def events_of(recording: Recording) -> polars.DataFrame:
     order = ["start_ns", "dur_ns"]
     events = polars.concat([measured, *filled], how="diagonal")
     return with_overlap(events.sort(order, descending=[False, True], maintain_order=True))
+
+
+def _with_counters(kernels: polars.DataFrame, counted: Sequence[CountedKernel], zero_ns: int) -> polars.DataFrame:
+    """Kernels with what was counted of each."""
+    names = list(dict.fromkeys(name for each in counted for name in each.columns))
+    found = given(
+        {
+            "plan_id": [each.plan for each in counted],
+            "step_id": [each.step for each in counted],
+            "start_ns": [each.start_ns - zero_ns for each in counted],
+            **{name: [each.columns.get(name) for each in counted] for name in names},
+        }
+    )
+    return kernels.join(found, on=("plan_id", "step_id", "start_ns"), how="left", maintain_order="left")
 
 
 def _with_conditions(kernels: polars.DataFrame, sampled: polars.DataFrame) -> polars.DataFrame:

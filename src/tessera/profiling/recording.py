@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
@@ -37,7 +37,16 @@ _DEVICE: Final = RECORD_FIELDS.index("device")
 _CACHED_ROWS: Final = 2048
 """Records that are turned into columns at once: as many as a processor's nearest caches hold."""
 
-_LISTS: Final = ("_batches", "regions", "marks", "counters", "noted", "samples")
+_LISTS: Final = ("_batches", "regions", "marks", "counters", "noted", "samples", "counted")
+
+
+class CountedKernel(NamedTuple):
+    """Counters of one kernel, by their columns; its native record has the same plan, step and start."""
+
+    plan: int
+    step: int
+    start_ns: int
+    columns: Mapping[str, float]
 
 
 class Recording:
@@ -63,6 +72,7 @@ class Recording:
         self.regions: list[RegionEvent] = []
         self.marks: list[tuple[int, str, int]] = []  # (time, name, thread)
         self.counters: list[tuple[int, str, float, str]] = []  # (time, name, value, unit)
+        self.counted: list[CountedKernel] = []
         self.noted: list[NotedEvent] = []
         self.issued: list[IssuedWork] = []
         self.thread_names: dict[int, str] = {}
@@ -110,8 +120,10 @@ class Recording:
         self._batches.append(rows if rows[:, _DEVICE].any() else rows[:, 1:].copy())
         self._name_threads(distinct(rows[:, _THREAD]))
 
-    def take_device(self, measured: Sequence[Measured]) -> None:
-        """Adds kernels of GPUs whose times are known now; they were counted when they were launched."""
+    def take_device(self, measured: Sequence[Measured], counted: Sequence[CountedKernel] = ()) -> None:
+        """Adds kernels whose times GPUs have told, and what was `counted` of them; that they were launched is known."""
+        if self._totals is None:
+            self.counted += counted
         for run, rows in measured:
             self.unmeasured[run.device] -= len(rows)
             if not self.unmeasured[run.device]:

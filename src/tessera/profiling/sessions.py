@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -33,7 +33,7 @@ from tessera.profiling.noted import NotedEvent, number, text
 from tessera.profiling.options import Options
 from tessera.profiling.pending import PendingResults
 from tessera.profiling.recorder import Drained
-from tessera.profiling.recording import Recording
+from tessera.profiling.recording import CountedKernel, Recording
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.spill import AFTER_S, Spill
 from tessera.profiling.steps import Phase, Windows
@@ -275,15 +275,27 @@ def await_enqueued() -> None:
         wait()
 
 
-def note_unmeasured(device: str, kernels: int, measured: Sequence[Measured] = ()) -> None:
-    """Counts kernels that were launched on a GPU. Nobody knows how long they took, but for those `measured`."""
+def note_unmeasured(
+    device: str, kernels: int, measured: Sequence[Measured] = (), counted: Sequence[CountedKernel] = ()
+) -> None:
+    """Counts kernels that were launched on a GPU. Nobody knows how long they took, but for those of one run that are
+    `measured`, of which some may have been `counted`, too.
+    """
     if not _recording:
         return
     with _lock:
         for each in _recording:
             each.launched += kernels
             each.unmeasured[device] = each.unmeasured.get(device, 0) + kernels
-            each.take_device([run for run in measured if each.keeps(run.run.launched_ns)])
+            if measured and each.keeps(measured[0].run.launched_ns):
+                each.take_device(measured, counted)
+
+
+def note_refusal(columns: Iterable[str], reason: str) -> None:
+    """Says in every active session why columns have no values."""
+    with _lock:
+        for each in _active:
+            each.capability |= dict.fromkeys(columns, reason)
 
 
 def flush() -> None:

@@ -13,7 +13,7 @@ from tessera.lazy.leaf import Leaf
 from tessera.profiling import sessions
 from tessera.runtime.device import Driver
 from tessera.runtime.gpu_graphs import GraphRunner, Table
-from tessera.runtime.gpu_plan import ALIGNMENT, DevicePlan, DeviceStep
+from tessera.runtime.gpu_plan import DevicePlan, DeviceStep
 from tessera.runtime.library import LibraryFunction, Operand, call, tensor_at
 
 
@@ -55,9 +55,7 @@ class MixedDevicePlan(DevicePlan):
     def _enqueue(self, leaves: Sequence[Leaf], results: Sequence[int]) -> None:
         arena, table = self._table(leaves, results)
         stream = self.driver.stream()
-        unaligned = [slot for slot in self._aligned if table[slot] % ALIGNMENT]
-        plan = self if not unaligned else self._relying_less(frozenset(unaligned))
-        assert isinstance(plan, MixedDevicePlan)
+        plan = self._serving(table)
         for piece in plan._pieces:
             if isinstance(piece, DeviceCall):
                 piece.run(table, self.driver.name)

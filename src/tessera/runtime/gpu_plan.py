@@ -11,11 +11,11 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from tessera.lazy.leaf import Leaf
 from tessera.profiling import facts as step_facts
-from tessera.profiling import sessions
+from tessera.profiling import replay, sessions
 from tessera.profiling.attach import listener
 from tessera.profiling.device_kernels import COLLECTOR
 from tessera.runtime.device import DeviceMemory, Driver, Grid, LaunchOf, Loaded
@@ -89,7 +89,7 @@ class DevicePlan:
         arena_bytes: int = 0,
         facts: FactsSource = (),
         aligned: Sequence[int] = (),
-        realigned: Callable[[frozenset[int]], DevicePlan] | None = None,
+        realigned: Callable[[frozenset[int]], Self] | None = None,
         runner: GraphRunner | None = None,
     ) -> None:
         """`results`: size in bytes of each result. `arena_bytes`: temporaries, taken for each call and given back.
@@ -101,7 +101,7 @@ class DevicePlan:
         self.arena_bytes = arena_bytes
         self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)
         self._aligned, self._realigned = tuple(aligned), realigned
-        self._others: dict[frozenset[int], DevicePlan] = {}
+        self._others: dict[frozenset[int], Self] = {}
         self._runner = runner or GraphRunner(driver)
         step_facts.register_plan(self.number, facts)
         listener.listen()
@@ -143,12 +143,16 @@ class DevicePlan:
             return
         arena, table = self._table(leaves, results)
         stream = self.driver.stream()
+        counting = replay.current
+        if counting is not None and counting.counts(self.driver.name):
+            plan = self._serving(table)
+            counting.run(lambda: plan.launch_each(table, stream), plan.number, len(plan.steps), self.driver.name)
+            return
         timed = COLLECTOR.enter(self.number, len(self.steps), self.driver.name)
         try:
             # The graph as it is, first: addresses that it holds have been looked at.
             if not self._runner.repeat(self.number, table, stream):
-                unaligned = [slot for slot in self._aligned if table[slot] % ALIGNMENT]
-                plan = self if not unaligned else self._relying_less(frozenset(unaligned))
+                plan = self._serving(table)
                 plan._runner.run(plan.number, plan.steps, table, stream)
             sessions.note_unmeasured(self.driver.name, len(self.steps))
         finally:
@@ -167,7 +171,18 @@ class DevicePlan:
             ]
         )
 
-    def _relying_less(self, unaligned: frozenset[int]) -> DevicePlan:
+    def launch_each(self, table: Table, stream: int) -> None:
+        """Launches the steps one by one, not as a graph, and waits for them."""
+        for step in self.steps:
+            self.driver.launch(*step.launch(table), stream)
+        self.driver.synchronize(stream)
+
+    def _serving(self, table: Table) -> Self:
+        """The plan for the memory of one call: this one, or one that relies less on where leaves start."""
+        unaligned = frozenset([slot for slot in self._aligned if table[slot] % ALIGNMENT])
+        return self._relying_less(unaligned) if unaligned else self
+
+    def _relying_less(self, unaligned: frozenset[int]) -> Self:
         """The plan for leaves that start anywhere, made at its first call."""
         other = self._others.get(unaligned)
         if other is None:

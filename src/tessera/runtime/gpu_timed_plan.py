@@ -21,7 +21,7 @@ from tessera.profiling.device_tiles import DeviceTiles
 from tessera.runtime.device import DeviceMemory, Driver
 from tessera.runtime.gpu_graphs import Table
 from tessera.runtime.gpu_library_plan import DeviceCall
-from tessera.runtime.gpu_plan import ALIGNMENT, DevicePlan, DeviceStep
+from tessera.runtime.gpu_plan import DevicePlan, DeviceStep
 from tessera.runtime.library import Operand, tensor_at
 
 WORD_BYTES: Final = 8
@@ -75,9 +75,7 @@ class TimedDevicePlan(DevicePlan):
 
     def _enqueue(self, leaves: Sequence[Leaf], results: Sequence[int]) -> None:
         arena, table = self._table(leaves, results)
-        unaligned = [slot for slot in self._aligned if table[slot] % ALIGNMENT]
-        plan = self if not unaligned else self._relying_less(frozenset(unaligned))
-        assert isinstance(plan, TimedDevicePlan)
+        plan = self._serving(table)
         with plan._turn:
             plan._run(table)
         del arena  # waited for above

@@ -20,6 +20,9 @@ from tessera.profiling.attach.client import Attachment
 VARIABLE: Final = "TESSERA_PROFILE_HOME"
 """The environment variable that tells programs where to call."""
 
+REPLAY: Final = "TESSERA_PROFILE_REPLAY"
+"""The one that tells whether kernels of GPUs are counted by replay: "1" or "0"."""
+
 
 class Home:
     """A socket that takes calls while the `with` block lasts. `joined` gets an attachment for each process that called,

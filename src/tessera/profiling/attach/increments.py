@@ -21,13 +21,13 @@ from tessera.profiling import facts, sessions, tracks
 from tessera.profiling.issued import IssuedWork, Moment
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.options import Options
-from tessera.profiling.recording import distinct
+from tessera.profiling.recording import CountedKernel, distinct
 from tessera.profiling.regions import RegionEvent
 from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS, StepFacts
 from tessera.profiling.sessions import Session
 from tessera.profiling.tracks import Service, Track
 
-_EVENTS: Final = ("regions", "marks", "counters", "noted", "issued")
+_EVENTS: Final = ("regions", "marks", "counters", "noted", "issued", "counted")
 _COUNTS: Final = ("launched", "overwritten", "unfinished")
 _PLAN: Final = RECORD_FIELDS.index("plan")
 _WORD: Final = numpy.dtype("<i8")
@@ -136,6 +136,7 @@ def session_of(
         made.marks += [tuple(event) for event in rest["marks"]]
         made.counters += [tuple(event) for event in rest["counters"]]
         made.noted += [NotedEvent(*event) for event in rest["noted"]]
+        made.counted += [CountedKernel(*event) for event in rest["counted"]]
         made.issued += [
             IssuedWork(thread, begin, end, Moment(*issued)) for thread, begin, end, issued in rest["issued"]
         ]

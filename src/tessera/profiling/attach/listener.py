@@ -18,7 +18,7 @@ from typing import Final
 from tessera import settings
 from tessera.errors import TesseraError
 from tessera.forks import lock
-from tessera.profiling import sessions
+from tessera.profiling import replay, sessions
 from tessera.profiling.attach import credentials, places, wire
 from tessera.profiling.attach.conversation import Conversation
 
@@ -166,6 +166,8 @@ def _begin() -> None:
         if now.profile_home is not None:
             with contextlib.suppress(OSError):  # it has ended, and this process goes on without
                 made.call(now.profile_home)
+                if now.profile_replay:
+                    replay.begin()
         if not now.profile_attach:
             _reason = "TESSERA_PROFILE_ATTACH is off"
         else:

@@ -53,6 +53,9 @@ RANGES: Final[Mapping[str, Metric]] = {
 one.
 """
 
+DURATION: Final = Metric("gpu__time_duration.sum", "ns")
+"""How long a kernel took, which takes no further pass."""
+
 MISSING: Final[Mapping[str, str]] = {
     "cp_async_inflight": "the hardware counts asynchronous copies that were issued, not those in flight"
 }

@@ -173,11 +173,13 @@ def _availability() -> ctypes.Array[c_uint8]:
     return image
 
 
-def counted(run: Callable[[], object], chip: str, kernels: int) -> list[dict[str, float]]:
-    """The columns of each of the `kernels` that `run()` launches, in order. `run` must launch those and no others, and
-    wait for them. Raises LibraryError where another number ran, since nobody knows then which is which.
+def counted(
+    run: Callable[[], object], chip: str, kernels: int, metrics: Mapping[str, Metric] = RANGES
+) -> list[dict[str, float]]:
+    """The columns of `metrics` of each of the `kernels` that `run()` launches, in order. `run` must launch those and no
+    others, and wait for them. Raises LibraryError where another number ran, since nobody knows then which is which.
     """
-    with RangeProfiler(chip, most_kernels=kernels + 64) as profiler:
+    with RangeProfiler(chip, most_kernels=kernels + 64, metrics=metrics) as profiler:
         run()
     values = profiler.values()
     if len(values) != kernels:

@@ -8,7 +8,7 @@ import pytest
 
 from tessera.errors import LibraryError
 from tessera.profiling.counters import perfworks
-from tessera.profiling.counters.nvidia_metrics import CHIPS, MISSING, RANGES, SAMPLED, Metric
+from tessera.profiling.counters.nvidia_metrics import CHIPS, DURATION, MISSING, RANGES, SAMPLED, Metric
 from tessera.profiling.counters.perfworks import MetricHost, ProfilerType, passes_of
 from tessera.profiling.table import COLUMNS
 
@@ -87,3 +87,20 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.
     finally:
         perfworks.library.cache_clear()
     assert "tessera[nvidia]" in str(failure.value)
+
+
+@needs_cupti
+@pytest.mark.parametrize("chip", CHIPS.values())
+def test_the_duration_takes_no_further_pass(chip: str) -> None:
+    metrics = list(RANGES.values())
+    assert passes(chip, ProfilerType.RANGES, [*metrics, DURATION]) == passes(chip, ProfilerType.RANGES, metrics)
+
+
+@needs_cupti
+@pytest.mark.parametrize("chip", ["GA102", "GH100", "GB100"])
+def test_passes_grow_with_metrics_so_that_these_tests_can_fail(chip: str) -> None:
+    stalls = ("barrier", "wait", "math_pipe_throttle", "short_scoreboard")
+    more = [Metric(f"smsp__warp_issue_stalled_{each}_per_warp_active.pct", "%") for each in stalls]
+    more += [Metric("l1tex__t_sector_hit_rate.pct", "%"), Metric("smsp__inst_executed_pipe_xu.sum", "")]
+    assert passes(chip, ProfilerType.RANGES, [*RANGES.values(), *more]) > 3
+    assert passes(chip, ProfilerType.RANGES, [*(RANGES[column] for column in SAMPLED), *more]) > 1
