@@ -264,6 +264,9 @@ ROWS = (16, 48, 96, 144, 192)
 
 MOST_PAIR_ROWS = 32
 """The same for bf16 pairs, which are multiplied twice as fast and interleaved anew for every register tile in place."""
+FAR_ROWS = 4096
+"""Bytes of a row of B from which the pieces of neighbouring ones that a register tile reads fall into few sets of the
+caches, a page for each."""
 
 
 def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
@@ -272,12 +275,19 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
     Two or three heights serve all numbers of rows: sums in scratch memory need no masks for the rows that a register
     tile lacks. One thread of Zen 4, K = N = 4096, oneDNN's time with weights packed beforehand over ours: fp32, 8 rows
     1.00, 12 rows 0.94, 16 rows 1.05, 32 rows 1.01, 128 rows 0.99; bf16, 8 rows 1.00, 12 rows 0.98, 32 rows 0.86.
+
+    Where B's rows are far apart, bf16 walks few of them at once. One thread of a Xeon beside other jobs, by vectors,
+    the time of blocks 16 deep over that of 256 deep ones: K = N = 4096, 2 rows 0.36, 8 rows 0.38, 16 rows 0.31, 32
+    rows 0.48; N = 11,008, K = 1024, 16 rows 0.55; N = 1000, K = 4000, where they are near, 16 rows 1.1.
     """
     wide = problem.target.vector_registers >= 32
     if problem.m <= 1:
         rows, vectors, tile, unroll = 1, 2, (48, 4096, 8), 1
-    elif problem.pairs:
+    elif problem.pairs and problem.n * problem.element_bytes < FAR_ROWS:
         rows, vectors, tile, unroll = 12, 2, (48, 4096, 256), 4
+    elif problem.pairs:
+        rows, vectors = (12, 2) if problem.m <= 12 else (16, 1)
+        tile, unroll = (48, 4096, 16), 4
     elif problem.m <= 12:
         rows, vectors, tile, unroll = 12, 2, (144, 4096, 16), 4
     else:

@@ -11,9 +11,9 @@ from tessera.dtypes import DType, bf16, fp32
 from tessera.errors import ScheduleError, TuneSpaceEmptyError
 from tessera.scheduling import contraction_space, mapreduce_space
 from tessera.scheduling.knobs import Knob
-from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
-from tests.unit.scheduling.problems import AMX, contraction_problem, map_reduce_problem
+from tests.unit.scheduling.problems import AMX, AVX512, contraction_problem, map_reduce_problem
 
 SQUARE = contraction_problem(specs.matmul(fp32), 512, 512, 512)
 PACKED = contraction_space.default_schedule(SQUARE).replace(tile=(144, 512, 256), pack_a=True, pack_b=True)
@@ -98,6 +98,21 @@ def test_defaults_are_legal(problem: contraction_space.ContractionProblem) -> No
 def test_defaults_are_legal_for_few_rows_and_deep_sums(m: int, k: int, dtype: DType) -> None:
     space = contraction_space.space(contraction_problem(specs.matmul(dtype), m, 700, k))
     assert space.violations(space.default) == ()
+
+
+@pytest.mark.parametrize("m", [2, 12, 13, 32])
+def test_pairs_in_place_walk_few_rows_of_b_at_once_where_these_are_far_apart(m: int) -> None:
+    def chosen(n: int) -> Schedule:
+        posed = contraction_problem(specs.matmul(bf16), m, n, 4096, target=AVX512, native_bf16=True)
+        space = contraction_space.space(posed)
+        assert space.violations(space.default) == ()
+        return space.default
+
+    far, near = chosen(2048), chosen(2047)
+    assert not far["pack_b"]
+    assert not near["pack_b"]
+    assert far.integers("tile")[2] == 16
+    assert near.integers("tile")[2] == 256
 
 
 def test_draws_and_neighbours_are_legal() -> None:
