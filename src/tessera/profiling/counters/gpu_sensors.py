@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tessera.profiling.counters.gpus import Vendor, refused
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 
 UNREADABLE: Final[tuple[type[Exception], ...]] = (ValueError, TypeError, KeyError, AttributeError, OSError)
 """What a binding raises, apart from its own errors, where its library or driver is older than it."""
+_RENEWED_MS: Final = 20.0
+"""Drivers renew most of what they tell less often."""
 _UNLOADABLE: Final[tuple[type[Exception], ...]] = (ImportError, RuntimeError, *UNREADABLE)
 
 
@@ -33,8 +36,6 @@ class Opened:
     readings: list[Reading]
     errors: tuple[type[Exception], ...]
     close: Callable[[], None]
-    refused: dict[str, Capability] = field(default_factory=dict)
-    """Fields that the library is known not to give here, such as counters that newer devices have."""
 
 
 class LibraryRefusal(Exception):  # noqa: N818 - it becomes a capability
@@ -85,21 +86,6 @@ class ReadingsSampler:
         self._opened.close()
 
 
-class VendorAdapter(Protocol):
-    """What one vendor's adapter tells."""
-
-    @property
-    def units(self) -> Mapping[str, str]:
-        """Every field that it knows, and its unit."""
-
-    @property
-    def vendor(self) -> Vendor:
-        """Whose devices they are."""
-
-    def begin(self, subject: Subject) -> Opened:
-        """Starts the library. Raises LibraryRefusal."""
-
-
 def working(opened: Opened) -> tuple[list[Reading], dict[str, str]]:
     """The readings that give numbers now, and the reasons of the others by field."""
     works: list[Reading] = []
@@ -116,38 +102,95 @@ def working(opened: Opened) -> tuple[list[Reading], dict[str, str]]:
     return works, failed
 
 
-def capabilities_of(adapter: VendorAdapter, subject: Subject) -> Mapping[str, Capability]:
-    """Capabilities of all the adapter's fields; one that any device has is available."""
-    try:
-        opened = adapter.begin(subject)
-    except LibraryRefusal as refusal:
-        return refused(adapter.units, adapter.vendor, *refusal.capability)
-    try:
-        works, failed = working(opened)
-    finally:
-        opened.close()
-    available = {each.name for reading in works for each in reading.fields}
-    found = {}
-    for name, unit in adapter.units.items():
-        if name in available:
-            found[name] = Capability(unit)
-        else:
-            reason = failed.get(name, "the library gives none of this device")
-            found[name] = opened.refused.get(name, Capability(unit, reason))
-    return found
+@dataclass(frozen=True)
+class SensorBackend(ABC):
+    """The GPUs of one vendor, through its library: a subclass says how this starts, and what it reads.
 
+    `module` is the library's binding, `package` what pip installs for it; `title` and `remedy` stand in refusals: what
+    people call it, and what to do where it does not start. `refused` are fields that no device has.
+    """
 
-def open_of(adapter: VendorAdapter, subject: Subject, min_interval_ms: float) -> Sequence[Sampler]:
-    """A sampler of all readings that work; none, and the library ended, where there is none."""
-    try:
-        opened = adapter.begin(subject)
-    except LibraryRefusal:
-        return []
-    works, _ = working(opened)
-    if not works:
-        opened.close()
-        return []
-    return [ReadingsSampler(opened, works, min_interval_ms)]
+    module: str
+    name: str
+    vendor: Vendor
+    package: str
+    title: str
+    remedy: str
+    units: Mapping[str, str]
+    refused: Mapping[str, Capability] = field(default_factory=dict)
+    activities: frozenset[str] = frozenset({"gpu", "power"})
+
+    @abstractmethod
+    def errors(self, library: Any) -> type[Exception]:
+        """What the library's calls raise."""
+
+    @abstractmethod
+    def start(self, library: Any) -> None:
+        """Starts the library. Raises its errors."""
+
+    @abstractmethod
+    def stop(self, library: Any) -> None:
+        """Ends it."""
+
+    @abstractmethod
+    def readings(self, library: Any, subject: Subject) -> list[Reading]:
+        """All readings of the devices that the subject sees. Raises the library's errors, and LibraryRefusal."""
+
+    def started(self) -> Any:
+        """The library, started; end it with `stop`. Raises LibraryRefusal."""
+        library = load(self.module, self.package)
+        try:
+            self.start(library)
+        except self.errors(library) as error:
+            raise self._refusal(error) from error
+        return library
+
+    def begin(self, subject: Subject) -> Opened:
+        """The library at work. Raises LibraryRefusal, and has ended it then."""
+        library = self.started()
+        try:
+            readings = self.readings(library, subject)
+        except LibraryRefusal:
+            self.stop(library)
+            raise
+        except self.errors(library) as error:
+            self.stop(library)
+            raise self._refusal(error) from error
+        return Opened(readings, (self.errors(library),), lambda: self.stop(library))
+
+    def _refusal(self, error: Exception) -> LibraryRefusal:
+        return LibraryRefusal(f"{self.title}: {error}", self.remedy)
+
+    def capabilities(self, subject: Subject) -> Mapping[str, Capability]:
+        """Of all fields; one that any device has is available."""
+        try:
+            opened = self.begin(subject)
+        except LibraryRefusal as refusal:
+            return refused(self.units, self.vendor, *refusal.capability)
+        try:
+            works, failed = working(opened)
+        finally:
+            opened.close()
+        available = {each.name for reading in works for each in reading.fields}
+        reason = "the library gives none of this device"
+        return {
+            name: Capability(unit)
+            if name in available
+            else self.refused.get(name, Capability(unit, failed.get(name, reason)))
+            for name, unit in self.units.items()
+        }
+
+    def open(self, subject: Subject) -> Sequence[Sampler]:
+        """A sampler of all readings that work; none, and the library ended, where there is none."""
+        try:
+            opened = self.begin(subject)
+        except LibraryRefusal:
+            return []
+        works, _ = working(opened)
+        if not works:
+            opened.close()
+            return []
+        return [ReadingsSampler(opened, works, _RENEWED_MS)]
 
 
 def visible(setting: str | None, identifiers: Sequence[str]) -> dict[int, int]:

@@ -16,7 +16,7 @@ import pytest
 from tessera.profiling.counters import gpus
 from tessera.profiling.counters.backends.amd import AmdBackend
 from tessera.profiling.counters.backends.gpm import GpmBackend
-from tessera.profiling.counters.backends.intel import IntelBackend
+from tessera.profiling.counters.backends.intel import IntelBackend, Sysman
 from tessera.profiling.counters.backends.nvml import NvmlBackend
 from tessera.profiling.counters.gpu_sensors import LibraryRefusal, load, variable_of, visible
 from tessera.profiling.counters.interfaces import CounterBackend, Sampler, Subject
@@ -272,3 +272,21 @@ def test_the_variables_of_another_process() -> None:
         assert variable_of(Subject(child.pid), "CUDA_VISIBLE_DEVICES") == "3"
         assert variable_of(Subject(child.pid), "TESSERA_NO_SUCH") is None
         child.communicate(b"\n")
+
+
+def test_a_library_whose_devices_cannot_be_listed_is_ended(amd: AmdSmi, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> list[int]:
+        raise AmdSmi.AmdSmiException("AMDSMI_STATUS_NO_PERM")
+
+    monkeypatch.setattr(amd, "amdsmi_get_processor_handles", failing)
+    backend = AmdBackend("fake_amdsmi")
+    capability = backend.capabilities(SUBJECT)["power_w"]
+    assert (capability.reason, capability.remedy) == ("AMD SMI: AMDSMI_STATUS_NO_PERM", backend.remedy)
+    assert backend.open(SUBJECT) == []
+    assert amd.started == 0
+
+
+def test_a_machine_whose_library_finds_no_device_needs_no_remedy(zes: Zes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sysman, "handles", lambda self, name, kind, *owner: [])
+    capability = IntelBackend("fake_pyzes").capabilities(SUBJECT)["power_w"]
+    assert (capability.reason, capability.remedy) == ("Level Zero finds no GPU", "none needed without an Intel GPU")

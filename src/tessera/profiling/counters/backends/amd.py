@@ -6,18 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tessera.profiling.counters.gpu_sensors import (
-    LibraryRefusal,
-    Opened,
-    Reading,
-    capabilities_of,
-    load,
-    open_of,
-    variable_of,
-    visible,
-)
+from tessera.profiling.counters.gpu_sensors import Reading, SensorBackend, variable_of, visible
 from tessera.profiling.counters.gpus import Vendor
-from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
+from tessera.profiling.counters.interfaces import Field, Subject
 
 _UNITS: Final = {
     "power_w": "W",
@@ -90,40 +81,34 @@ def _readings(smi: Any, handle: Any, device: str) -> list[Reading]:
 
 
 @dataclass(frozen=True)
-class AmdBackend:
+class AmdBackend(SensorBackend):
     """Power, temperatures, clocks, utilization, memory, throttling and the core's voltage of every GPU."""
 
     module: str = "amdsmi"
     name: str = "amd"
-    activities: frozenset[str] = frozenset({"gpu", "power"})
     vendor: Vendor = "AMD"
+    package: str = "amdsmi"
+    title: str = "AMD SMI"
+    remedy: str = "load the amdgpu driver, and join the group render"
     units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))
 
-    def begin(self, subject: Subject) -> Opened:
-        """Starts AMD SMI."""
-        smi = load(self.module, "amdsmi")
-        remedy = "load the amdgpu driver, and join the group render"
-        try:
-            smi.amdsmi_init()
-        except smi.AmdSmiException as error:
-            raise LibraryRefusal(f"AMD SMI: {error}", remedy) from error
-        try:
-            handles = smi.amdsmi_get_processor_handles()
-            identifiers = [str(smi.amdsmi_get_gpu_device_uuid(handle)) for handle in handles]
-        except smi.AmdSmiException as error:
-            smi.amdsmi_shut_down()
-            raise LibraryRefusal(f"AMD SMI: {error}", remedy) from error
+    def errors(self, library: Any) -> type[Exception]:
+        error: type[Exception] = library.AmdSmiException
+        return error
+
+    def start(self, library: Any) -> None:
+        library.amdsmi_init()
+
+    def stop(self, library: Any) -> None:
+        library.amdsmi_shut_down()
+
+    def readings(self, library: Any, subject: Subject) -> list[Reading]:
+        handles = library.amdsmi_get_processor_handles()
+        identifiers = [str(library.amdsmi_get_gpu_device_uuid(handle)) for handle in handles]
         numbers = visible(variable_of(subject, "HIP_VISIBLE_DEVICES"), identifiers)
-        readings = [
-            each for index, number in numbers.items() for each in _readings(smi, handles[index], f"cuda:{number}")
+        return [
+            each for index, number in numbers.items() for each in _readings(library, handles[index], f"cuda:{number}")
         ]
-        return Opened(readings, (smi.AmdSmiException,), smi.amdsmi_shut_down)
-
-    def capabilities(self, subject: Subject) -> Mapping[str, Capability]:
-        return capabilities_of(self, subject)
-
-    def open(self, subject: Subject) -> Sequence[Sampler]:
-        return open_of(self, subject, 20.0)
 
 
 BACKEND = AmdBackend()

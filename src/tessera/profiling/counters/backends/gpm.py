@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tessera.profiling.counters.backends.nvml import devices, started
+from tessera.profiling.counters.backends.nvml import NvmlBackend, devices
 from tessera.profiling.counters.gpu_sensors import UNREADABLE, LibraryRefusal
 from tessera.profiling.counters.gpus import refused
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
@@ -79,7 +79,7 @@ class GpmBackend:
 
     def capabilities(self, subject: Subject) -> Mapping[str, Capability]:
         try:
-            nvml = started(self.module)
+            nvml = NvmlBackend(self.module).started()
         except LibraryRefusal as refusal:
             units = {name: unit for name, (_, unit, _) in METRICS.items()}
             return refused(units, "NVIDIA", *refusal.capability)
@@ -92,7 +92,7 @@ class GpmBackend:
 
     def open(self, subject: Subject) -> Sequence[Sampler]:
         try:
-            nvml = started(self.module)
+            nvml = NvmlBackend(self.module).started()
         except LibraryRefusal:
             return []
         found: list[Sampler] = []

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tessera.profiling.counters.gpu_sensors import LibraryRefusal, Opened, Reading, capabilities_of, load, open_of
+from tessera.profiling.counters.gpu_sensors import LibraryRefusal, Reading, SensorBackend
 from tessera.profiling.counters.gpus import Vendor
-from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
+from tessera.profiling.counters.interfaces import Field, Subject
 
 _UNITS: Final = {
     "power_w": "W",
@@ -76,124 +76,137 @@ class Sysman:
         return made
 
 
-def _readings(sysman: Sysman, gpu: Any, device: str) -> list[Reading]:
-    def one(name: str, call: Callable[[], float], *, cumulative: bool = False, scale: float = 1.0) -> Reading:
-        return Reading((Field(name, _UNITS[name], device, cumulative, scale),), lambda: (call(),))
+class Gpu:
+    """The sensors of one device."""
 
-    def some(found: list[Any], what: str) -> list[Any]:
+    def __init__(self, sysman: Sysman, handle: Any) -> None:
+        self._sysman, self._handle = sysman, handle
+
+    def _listed(self, name: str, kind: str, what: str) -> list[Any]:
+        """The device's domains of a kind. Raises SysmanError where it has none."""
+        found = self._sysman.handles(name, kind, self._handle)
         if not found:
             raise SysmanError(f"the device has no {what}")
         return found
 
-    def listed(name: str, kind: str) -> list[Any]:
-        return sysman.handles(name, kind, gpu)
+    def energy(self) -> float:
+        """Microjoules: of the first domain, which is the card; others are parts of it."""
+        card, *_ = self._listed("zesDeviceEnumPowerDomains", "zes_pwr_handle_t", "power domains")
+        return float(self._sysman.structure("zesPowerGetEnergyCounter", "zes_power_energy_counter_t", card).energy)
 
-    def energy() -> float:
-        domains = some(listed("zesDeviceEnumPowerDomains", "zes_pwr_handle_t"), "power domains")
-        # The first domain is the card; others are parts of it.
-        return float(sysman.structure("zesPowerGetEnergyCounter", "zes_power_energy_counter_t", domains[0]).energy)
-
-    def temperature(kinds: Sequence[str]) -> float:
-        wanted = {getattr(sysman.library, kind) for kind in kinds}
+    def temperature(self, *kinds: str) -> float:
+        """Of the hottest sensor of these kinds."""
+        wanted = {getattr(self._sysman.library, kind) for kind in kinds}
+        kind, tag = "zes_temp_properties_t", "ZES_STRUCTURE_TYPE_TEMP_PROPERTIES"
         found = []
-        for sensor in listed("zesDeviceEnumTemperatureSensors", "zes_temp_handle_t"):
-            told = sysman.structure(
-                "zesTemperatureGetProperties", "zes_temp_properties_t", sensor, "ZES_STRUCTURE_TYPE_TEMP_PROPERTIES"
-            )
-            if told.type in wanted:
+        for sensor in self._listed("zesDeviceEnumTemperatureSensors", "zes_temp_handle_t", "temperature sensors"):
+            if self._sysman.structure("zesTemperatureGetProperties", kind, sensor, tag).type in wanted:
                 value = ctypes.c_double()
-                sysman.call("zesTemperatureGetState", sensor, ctypes.byref(value))
+                self._sysman.call("zesTemperatureGetState", sensor, ctypes.byref(value))
                 found.append(value.value)
-        return float(max(some(found, "such temperature sensor")))
+        if not found:
+            raise SysmanError("the device has no such temperature sensor")
+        return float(max(found))
 
-    def clocks() -> list[Any]:
-        domains = some(listed("zesDeviceEnumFrequencyDomains", "zes_freq_handle_t"), "frequency domains")
-        return [
-            sysman.structure("zesFrequencyGetState", "zes_freq_state_t", each, "ZES_STRUCTURE_TYPE_FREQ_STATE")
-            for each in domains
-        ]
+    def _clocks(self) -> list[Any]:
+        domains = self._listed("zesDeviceEnumFrequencyDomains", "zes_freq_handle_t", "frequency domains")
+        kind, tag = "zes_freq_state_t", "ZES_STRUCTURE_TYPE_FREQ_STATE"
+        return [self._sysman.structure("zesFrequencyGetState", kind, each, tag) for each in domains]
 
-    def throttling() -> float:
+    def clock(self) -> float:
+        """Megahertz, of the first domain."""
+        return float(self._clocks()[0].actual)
+
+    def throttling(self) -> float:
+        """The reasons of all domains, as bits."""
         mask = 0
-        for state in clocks():
+        for state in self._clocks():
             mask |= int(state.throttleReasons)
         return float(mask)
 
-    def voltage() -> float:
-        value = float(clocks()[0].currentVoltage)
+    def voltage(self) -> float:
+        """Volts, of the first clock's domain."""
+        value = float(self._clocks()[0].currentVoltage)
         if value <= 0:  # the library's word for unknown is negative
             raise SysmanError("the driver gives no voltage")
         return value
 
-    def activity() -> float:
-        for engine in listed("zesDeviceEnumEngineGroups", "zes_engine_handle_t"):
-            told = sysman.structure(
-                "zesEngineGetProperties", "zes_engine_properties_t", engine, "ZES_STRUCTURE_TYPE_ENGINE_PROPERTIES"
-            )
-            if told.type == sysman.library.ZES_ENGINE_GROUP_ALL:
-                return float(sysman.structure("zesEngineGetActivity", "zes_engine_stats_t", engine).activeTime)
+    def activity(self) -> float:
+        """Microseconds that any engine worked."""
+        kind, tag = "zes_engine_properties_t", "ZES_STRUCTURE_TYPE_ENGINE_PROPERTIES"
+        for engine in self._listed("zesDeviceEnumEngineGroups", "zes_engine_handle_t", "engines"):
+            told = self._sysman.structure("zesEngineGetProperties", kind, engine, tag)
+            if told.type == self._sysman.library.ZES_ENGINE_GROUP_ALL:
+                return float(self._sysman.structure("zesEngineGetActivity", "zes_engine_stats_t", engine).activeTime)
         raise SysmanError("the device has no count of all engines")
 
-    def memories() -> list[Any]:
-        return some(listed("zesDeviceEnumMemoryModules", "zes_mem_handle_t"), "memory modules")
+    def _memories(self) -> list[Any]:
+        return self._listed("zesDeviceEnumMemoryModules", "zes_mem_handle_t", "memory modules")
 
-    def moved() -> Sequence[float]:
-        told = [sysman.structure("zesMemoryGetBandwidth", "zes_mem_bandwidth_t", each) for each in memories()]
+    def moved(self) -> Sequence[float]:
+        """Bytes read and written so far."""
+        kind = "zes_mem_bandwidth_t"
+        told = [self._sysman.structure("zesMemoryGetBandwidth", kind, each) for each in self._memories()]
         return float(sum(each.readCounter for each in told)), float(sum(each.writeCounter for each in told))
 
-    def used() -> float:
-        tag = "ZES_STRUCTURE_TYPE_MEM_STATE"
-        told = [sysman.structure("zesMemoryGetState", "zes_mem_state_t", each, tag) for each in memories()]
+    def used(self) -> float:
+        """Bytes of memory in use."""
+        kind, tag = "zes_mem_state_t", "ZES_STRUCTURE_TYPE_MEM_STATE"
+        told = [self._sysman.structure("zesMemoryGetState", kind, each, tag) for each in self._memories()]
         return float(sum(each.size - each.free for each in told))
 
-    traffic = tuple(Field(name, "GB/s", device, True, 1e-9) for name in ("dram_read_gbps", "dram_write_gbps"))
-    throttle = Field("throttle_reason", "", device, bits=_THROTTLING)
-    return [
-        one("power_w", energy, cumulative=True, scale=1e-6),
-        one("temp_c", lambda: temperature(("ZES_TEMP_SENSORS_GPU", "ZES_TEMP_SENSORS_GLOBAL"))),
-        one("memory_temp_c", lambda: temperature(("ZES_TEMP_SENSORS_MEMORY",))),
-        Reading((throttle,), lambda: (throttling(),)),
-        one("gpu_clock_mhz", lambda: float(clocks()[0].actual)),
-        one("gpu_util_pct", activity, cumulative=True, scale=1e-4),  # microseconds in a second, as percent
-        Reading(traffic, moved),
-        one("device_memory_bytes", used),
-        one("rail_voltage_v", voltage),
-    ]
+    def readings(self, device: str) -> list[Reading]:
+        """All of them, of a device of this name."""
+
+        def one(name: str, call: Callable[[], float], *, cumulative: bool = False, scale: float = 1.0) -> Reading:
+            return Reading((Field(name, _UNITS[name], device, cumulative, scale),), lambda: (call(),))
+
+        traffic = tuple(Field(name, "GB/s", device, True, 1e-9) for name in ("dram_read_gbps", "dram_write_gbps"))
+        throttle = Field("throttle_reason", "", device, bits=_THROTTLING)
+        return [
+            one("power_w", self.energy, cumulative=True, scale=1e-6),
+            one("temp_c", lambda: self.temperature("ZES_TEMP_SENSORS_GPU", "ZES_TEMP_SENSORS_GLOBAL")),
+            one("memory_temp_c", lambda: self.temperature("ZES_TEMP_SENSORS_MEMORY")),
+            Reading((throttle,), lambda: (self.throttling(),)),
+            one("gpu_clock_mhz", self.clock),
+            one("gpu_util_pct", self.activity, cumulative=True, scale=1e-4),  # microseconds in a second, as percent
+            Reading(traffic, self.moved),
+            one("device_memory_bytes", self.used),
+            one("rail_voltage_v", self.voltage),
+        ]
 
 
 @dataclass(frozen=True)
-class IntelBackend:
+class IntelBackend(SensorBackend):
     """Power, temperatures, clocks, throttling, utilization and memory traffic of every GPU."""
 
     module: str = "pyzes"
     name: str = "intel"
-    activities: frozenset[str] = frozenset({"gpu", "power"})
     vendor: Vendor = "Intel"
+    package: str = "pyzes"
+    title: str = "Level Zero"
+    remedy: str = "install the Intel GPU driver with Level Zero, and join the group render"
     units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))
 
-    def begin(self, subject: Subject) -> Opened:
-        """Starts Sysman."""
-        sysman = Sysman(load(self.module, "pyzes"))
-        try:
-            sysman.call("zesInit", 0)
-            gpus = [
-                gpu
-                for driver in sysman.handles("zesDriverGet", "zes_driver_handle_t")
-                for gpu in sysman.handles("zesDeviceGet", "zes_device_handle_t", driver)
-            ]
-        except SysmanError as error:
-            remedy = "install the Intel GPU driver with Level Zero, and join the group render"
-            raise LibraryRefusal(f"Level Zero: {error}", remedy) from error
+    def errors(self, library: Any) -> type[Exception]:
+        return SysmanError
+
+    def start(self, library: Any) -> None:
+        Sysman(library).call("zesInit", 0)
+
+    def stop(self, library: Any) -> None:
+        """Level Zero ends with the process."""
+
+    def readings(self, library: Any, subject: Subject) -> list[Reading]:
+        sysman = Sysman(library)
+        gpus = [
+            Gpu(sysman, handle)
+            for driver in sysman.handles("zesDriverGet", "zes_driver_handle_t")
+            for handle in sysman.handles("zesDeviceGet", "zes_device_handle_t", driver)
+        ]
         if not gpus:
             raise LibraryRefusal("Level Zero finds no GPU", "none needed without an Intel GPU")
-        readings = [each for number, gpu in enumerate(gpus) for each in _readings(sysman, gpu, f"xpu:{number}")]
-        return Opened(readings, (SysmanError,), lambda: None)
-
-    def capabilities(self, subject: Subject) -> Mapping[str, Capability]:
-        return capabilities_of(self, subject)
-
-    def open(self, subject: Subject) -> Sequence[Sampler]:
-        return open_of(self, subject, 20.0)
+        return [each for number, gpu in enumerate(gpus) for each in gpu.readings(f"xpu:{number}")]
 
 
 BACKEND = IntelBackend()

@@ -53,10 +53,10 @@ class MemoryControllerBackend:
         return groups
 
     def capabilities(self, subject: Subject) -> Mapping[str, Capability]:
-        why = self._refusal(self._events())
-        return {name: Capability("GB/s", *why) for name in _EVENTS}
+        reason, remedy = self._refusal(self._events()) or (None, "")
+        return {name: Capability("GB/s", reason, remedy) for name in _EVENTS}
 
-    def _refusal(self, groups: list[list[pmu.DeviceEvent]]) -> tuple[str, ...]:
+    def _refusal(self, groups: list[list[pmu.DeviceEvent]]) -> tuple[str, str] | None:
         if not all(groups):
             return (
                 "the kernel shows no counters of memory controllers",
@@ -66,7 +66,7 @@ class MemoryControllerBackend:
             pmu.DeviceEvents(groups).close()
         except OSError as error:
             return explain(error)
-        return ()
+        return None
 
     def open(self, subject: Subject) -> Sequence[Sampler]:
         groups = self._events()

@@ -10,18 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tessera.profiling.counters.gpu_sensors import (
-    LibraryRefusal,
-    Opened,
-    Reading,
-    capabilities_of,
-    load,
-    open_of,
-    variable_of,
-    visible,
-)
+from tessera.profiling.counters.gpu_sensors import Reading, SensorBackend, variable_of, visible
 from tessera.profiling.counters.gpus import Vendor
-from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
+from tessera.profiling.counters.interfaces import Capability, Field, Subject
 
 _THROTTLING: Final = {
     1: "user clocks",
@@ -113,49 +104,38 @@ def _process(nvml: Any, handle: Any, device: str, pid: int) -> Reading:
 
 
 @dataclass(frozen=True)
-class NvmlBackend:
+class NvmlBackend(SensorBackend):
     """Power, temperature, clocks, throttle reasons, utilization, memory and links of the GPUs that the subject sees."""
 
     module: str = "pynvml"
     name: str = "nvml"
-    activities: frozenset[str] = frozenset({"gpu", "power"})
     vendor: Vendor = "NVIDIA"
+    package: str = "tessera[nvidia]"
+    title: str = "NVML"
+    remedy: str = "install the NVIDIA driver; in a container, run it with --gpus and the utility capability"
     units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))
+    refused: Mapping[str, Capability] = field(default_factory=lambda: {"rail_voltage_v": _RAILS})
 
-    def begin(self, subject: Subject) -> Opened:
-        """Starts NVML."""
-        nvml = started(self.module)
-        try:
-            readings = [
-                reading
-                for handle, device in devices(nvml, subject)
-                for reading in (
-                    *_simple(nvml, handle, device),
-                    *(_counter(nvml, handle, device, name) for name in _COUNTERS),
-                    _process(nvml, handle, device, subject.pid),
-                )
-            ]
-        except nvml.NVMLError as error:
-            nvml.nvmlShutdown()
-            raise LibraryRefusal(f"NVML: {error}") from error
-        return Opened(readings, (nvml.NVMLError,), nvml.nvmlShutdown, {"rail_voltage_v": _RAILS})
+    def errors(self, library: Any) -> type[Exception]:
+        error: type[Exception] = library.NVMLError
+        return error
 
-    def capabilities(self, subject: Subject) -> Mapping[str, Capability]:
-        return capabilities_of(self, subject)
+    def start(self, library: Any) -> None:
+        library.nvmlInit()
 
-    def open(self, subject: Subject) -> Sequence[Sampler]:
-        return open_of(self, subject, 20.0)  # the driver renews most of it less often
+    def stop(self, library: Any) -> None:
+        library.nvmlShutdown()
 
-
-def started(module: str) -> Any:
-    """NVML, initialized; end it with `nvmlShutdown`. Raises LibraryRefusal."""
-    nvml = load(module, "tessera[nvidia]")
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        remedy = "install the NVIDIA driver; in a container, run it with --gpus and the utility capability"
-        raise LibraryRefusal(f"NVML: {error}", remedy) from error
-    return nvml
+    def readings(self, library: Any, subject: Subject) -> list[Reading]:
+        return [
+            reading
+            for handle, device in devices(library, subject)
+            for reading in (
+                *_simple(library, handle, device),
+                *(_counter(library, handle, device, name) for name in _COUNTERS),
+                _process(library, handle, device, subject.pid),
+            )
+        ]
 
 
 def devices(nvml: Any, subject: Subject) -> list[tuple[Any, str]]:
