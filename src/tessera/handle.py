@@ -87,6 +87,9 @@ class Tensor(Methods):
         for leaf in leaves:
             if leaf.version is not None and leaf.owner._version != leaf.version:
                 check_versions(leaves)
+        before_run = evaluation.before_run
+        if before_run is not None:
+            before_run()
         (result,) = plan.run(leaves)
         self.state = (result.structure, (result,))
         return self

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tessera.profiling.noting import counter
 from tessera.profiling.options import Exporter
 from tessera.profiling.schema import Record
 from tessera.profiling.scopes import region
-from tessera.profiling.sessions import Session, counter, current
+from tessera.profiling.sessions import Session, current
 from tessera.profiling.starting import session, start, stop
 from tessera.profiling.steps import Schedule
 

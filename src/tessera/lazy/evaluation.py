@@ -38,6 +38,10 @@ def set_evaluator(evaluator: Evaluator) -> Evaluator:
     return previous
 
 
+before_run: Callable[[], None] | None = None
+"""Called, where there is one, before plans run, by the thread that runs them. Profiles look there who runs them."""
+
+
 def evaluate(nodes: Iterable[Node]) -> None:
     """Evaluates pending nodes together, those of each device in turn; each then holds its result. Waits for queued work
     that they depend on.
@@ -74,6 +78,8 @@ def _by_device(nodes: Sequence[Node]) -> Iterable[Sequence[Node]]:
 def _evaluate_together(nodes: Sequence[Node]) -> None:
     structure, leaves = nodes[0].state if len(nodes) == 1 else joined(nodes)
     settle(leaves)
+    if before_run is not None:
+        before_run()
     plan = structure.plan
     if plan is None or not is_fast():
         _evaluator(nodes)
@@ -119,6 +125,8 @@ def evaluate_into(node: Node, target: Leaf) -> None:
     plan = structure.plan if is_fast() else None
     check_versions(leaves)
     settle(leaves, (target,))
+    if before_run is not None:
+        before_run()
     if plan is None or target.overlaps(leaves) or not plan.run_into(leaves, (target,)):
         result = Node((structure, leaves))
         evaluate([result])

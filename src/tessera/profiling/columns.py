@@ -19,7 +19,7 @@ from tessera.profiling.callers import Callers
 from tessera.profiling.issued import IssuedWork, asked, region_codes
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recording import CountedKernel, Recording, rank
-from tessera.profiling.regions import RegionEvent
+from tessera.profiling.regions import Presence, RegionEvent
 from tessera.profiling.samples import annotated
 from tessera.profiling.schema import RECORD_FIELDS, TRACE_CAPABILITIES, StepFacts, Traffic
 from tessera.profiling.table import COLUMNS, Trace, complete, given
@@ -47,7 +47,7 @@ def trace_of(recording: Recording) -> Trace:
 
 def events_of(recording: Recording) -> polars.DataFrame:
     """All events by start, the outer before the inner, with those columns that have values."""
-    around = Surroundings(recording.regions, recording.issued, recording.services, recording.callers)
+    around = Surroundings(recording.presences, recording.issued, recording.services, recording.callers)
     zero = recording.start_ns
     rows = recording.kernel_rows()
     measured = kernels(rows, zero, around, recording.step_facts, shapes=recording.record_shapes)
@@ -99,18 +99,19 @@ class Surroundings:
 
     def __init__(
         self,
-        regions: Sequence[RegionEvent],
+        presences: Sequence[Presence],
         issued: Iterable[IssuedWork],
         services: Mapping[int, Sequence[Service]],
         callers: Callers | None = None,
     ) -> None:
-        self._regions, self._issued, self._services, self._callers = regions, list(issued), services, callers
+        self._issued, self._services, self._callers = list(issued), services, callers
+        self._presences = list(presences)
 
     def columns(self, threads: Integers, starts: Integers) -> dict[str, Any]:
         """`region`, `stream_id`, `stream_name` and `stack` of events that began on these threads at these instants."""
         found = self._streams(threads, starts)
         askers, instants = asked(self._issued, threads, starts)
-        codes, names = region_codes(self._regions, askers, instants)
+        codes, names = region_codes(self._presences, askers, instants)
         if len(names) > 1:
             found["region"] = labels(names, codes)
         if self._callers is not None:

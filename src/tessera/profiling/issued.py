@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy
 from numpy.typing import NDArray
 
-from tessera.profiling.regions import RegionEvent, innermost
+from tessera.profiling.regions import Presence
 
 SLACK_NS: Final = 2_000
 """Kernels are timed by another clock than the work around them: what begins so little earlier is still part of it."""
@@ -33,22 +33,22 @@ class IssuedWork(NamedTuple):
 
 
 def region_codes(
-    regions: Sequence[RegionEvent], threads: Instants, instants: Instants
+    presences: Iterable[Presence], threads: Instants, instants: Instants
 ) -> tuple[NDArray[numpy.uint32], list[str | None]]:
-    """For each event, by the thread and instant at which it was asked for: the place of its innermost region in the
-    list of names; the last name, None, is that of events in no region.
+    """For each event, by the thread and instant at which it was asked for: the place of its region in the list of
+    names; the last name, None, is that of events in no region.
     """
-    names = list(dict.fromkeys(each.name for each in regions))
-    code = {name: place for place, name in enumerate(names)}
+    by_thread: dict[int, list[Presence]] = {}
+    for each in presences:
+        by_thread.setdefault(each.thread, []).append(each)
+    names = list(dict.fromkeys(each.name for own in by_thread.values() for each in own if each.name is not None))
+    code: dict[str | None, int] = {name: place for place, name in enumerate(names)}
     codes = numpy.full(len(instants), len(names), numpy.uint32)
-    for thread in {each.thread for each in regions}:
-        own = [each for each in regions if each.thread == thread]
-        # The innermost region changes only where one begins or has ended.
-        changes = sorted({each.start_ns for each in own} | {each.end_ns + 1 for each in own})
-        found = [code.get(name, len(names)) for name in innermost(own, thread, changes)]
+    for thread, own in by_thread.items():
         mine = threads == thread
-        steps = numpy.array([len(names), *found], numpy.uint32)
-        codes[mine] = steps[numpy.searchsorted(numpy.array(changes), instants[mine], side="right")]
+        steps = numpy.array([len(names), *[code.get(each.name, len(names)) for each in own]], numpy.uint32)
+        begins = numpy.array([each.instant_ns for each in own])
+        codes[mine] = steps[numpy.searchsorted(begins, instants[mine], side="right")]
     return codes, [*names, None]
 
 

@@ -4,6 +4,9 @@ A program that is profiled often drops results unread (`y = op.matmul(A, B)` alo
 their cost. While a session is on, new nodes are therefore noted with the expression they were made with; `flush`
 evaluates those that are still pending and that no later expression contains.
 
+A result belongs to the thread and to the region in which it was made (of asyncio tasks, several take turns on one
+thread): that is where `flush` evaluates it.
+
 Noting is on the path of every operator. So a node takes the place of the one before it where that one needs no
 evaluation any more, because it has been evaluated or is a part of the new one; only what may be needed is kept.
 """
@@ -12,8 +15,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
-from itertools import chain
 from typing import Final
 
 from tessera import forks
@@ -24,6 +27,8 @@ from tessera.lazy.evaluation import check_versions, evaluate
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, State
 from tessera.lazy.structure import Position, Structure, scalar
+from tessera.profiling import regions
+from tessera.profiling.regions import Place, Scope, open_of, parts_of, place_of
 
 PRUNE_FROM: Final = 128
 """Kept notes of a thread from which on those that need no evaluation any more are dropped."""
@@ -36,18 +41,23 @@ _NO_NODE: Final = Node((scalar(fp32), ()))
 """No note: a node that is in another state than the one it was noted with, of which nothing can be a part."""
 
 
-def _none_taken() -> tuple[Note, int]:
+def _none_taken() -> tuple[Note, Place]:
     return (_NO_STATE, _NO_NODE), 0
 
 
 class PendingResults:
-    """The notes of all threads. Each thread flushes its own; the end of a session flushes everybody's."""
+    """The notes of all threads. Each thread flushes its own, of the region it is in; the end of a session flushes
+    everybody's.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[int, list[Note]] = {}
-        self._prune_from: dict[int, int] = {}
+        self._kept: dict[Place, list[Note]] = {}
+        self._prune_from: dict[Place, int] = {}
         self._lock = forks.lock()
         self._take_latest = _none_taken
+        self._here: Callable[[], Place] = threading.get_ident
+        self.follows_contexts = False
+        """Whether the contexts of one thread are told apart, by the region that each is in."""
         self.skipped = 0  # results left unevaluated because an input was written to meanwhile
 
     @property
@@ -55,9 +65,11 @@ class PendingResults:
         """Whether nodes are noted."""
         return self._take_latest is not _none_taken
 
-    def watch(self, also: Callable[[], None] | None = None) -> None:
+    def watch(self, also: Callable[[], None] | None = None, *, follow_contexts: bool = False) -> None:
         """Notes every node that operators make from now on, and calls `also` at each."""
         self._settle_latest()
+        self.follows_contexts = follow_contexts
+        self._here = regions.place if follow_contexts else threading.get_ident
         nodes.use_maker(self._maker if also is None else partial(self._calling_maker, also))
 
     def unwatch(self) -> None:
@@ -70,33 +82,35 @@ class PendingResults:
     def notes(self, thread: int) -> list[Note]:
         """What a thread made and may have to be evaluated, the oldest first."""
         self._settle_latest()
-        return self._kept.get(thread, [])
+        return [note for place, notes in self._kept.items() if parts_of(place)[0] == thread for note in notes]
 
     def _maker(self, node_class: type[Node]) -> Callable[[State], Node]:
         """The function that makes nodes and keeps the latest in cells: nothing that Python has is faster."""
-        new, get_thread, kept, keep = object.__new__, threading.get_ident, self._kept, self._keep
-        latest, latest_state, latest_thread = _NO_NODE, _NO_STATE, 0
+        new, kept, keep = object.__new__, self._kept, self._keep
+        get_place = self._here
+        latest, latest_state = _NO_NODE, _NO_STATE
+        latest_place: Place = 0
 
         def made(state: State) -> Node:
-            nonlocal latest, latest_state, latest_thread
+            nonlocal latest, latest_state, latest_place
             node = new(node_class)  # without `__init__`, whose frame would cost as much as all the rest
             node.state = state
-            thread = get_thread()
+            place = get_place()
             # From here to the stores nothing is called, so that no other thread comes in between.
-            last, last_state, last_thread = latest, latest_state, latest_thread
-            latest, latest_state, latest_thread = node, state, thread
+            last, last_state, last_place = latest, latest_state, latest_place
+            latest, latest_state, latest_place = node, state, place
             if last.state is last_state:
                 # The common chain: one operator more over the same leaves. Other parts are found by `outstanding`.
-                if last_state[1] is not state[1] or last_state[0] not in state[0].operands or last_thread != thread:
-                    keep((last_state, last), last_thread)
+                if last_state[1] is not state[1] or last_state[0] not in state[0].operands or last_place != place:
+                    keep((last_state, last), last_place)
             elif kept and last_state[0].size > 1:  # what is kept may be a part of it
-                keep((last_state, last), last_thread)
+                keep((last_state, last), last_place)
             return node
 
-        def take_latest() -> tuple[Note, int]:
-            nonlocal latest, latest_state, latest_thread
-            taken = (latest_state, latest), latest_thread
-            latest, latest_state, latest_thread = _NO_NODE, _NO_STATE, 0
+        def take_latest() -> tuple[Note, Place]:
+            nonlocal latest, latest_state, latest_place
+            taken = (latest_state, latest), latest_place
+            latest, latest_state, latest_place = _NO_NODE, _NO_STATE, 0
             return taken
 
         self._take_latest = take_latest
@@ -111,41 +125,61 @@ class PendingResults:
 
         return made
 
-    def _keep(self, note: Note, thread: int) -> None:
-        own = self._kept.setdefault(thread, [])
+    def _keep(self, note: Note, place: Place) -> None:
+        own = self._kept.setdefault(place, [])
         own.append(note)
-        if len(own) >= self._prune_from.get(thread, PRUNE_FROM):
+        if len(own) >= self._prune_from.get(place, PRUNE_FROM):
             with self._lock:  # the thread itself may be flushing
                 count = len(own)
                 own[:count] = outstanding(own[:count])
-                self._prune_from[thread] = max(PRUNE_FROM, 2 * len(own))
+                self._prune_from[place] = max(PRUNE_FROM, 2 * len(own))
 
     def _settle_latest(self) -> None:
         """Keeps the latest note, whichever thread it is of, if it may be needed."""
-        (state, node), thread = self._take_latest()
+        (state, node), place = self._take_latest()
         if node.state is state or (self._kept and state[0].size > 1):
-            self._keep((state, node), thread)
+            self._keep((state, node), place)
+
+    def hand_out(self, scope: Scope) -> None:
+        """A region ends: what the calling thread made in it and has not evaluated is the outer region's from now on."""
+        self._settle_latest()
+        thread = threading.get_ident()
+        with self._lock:
+            notes = self._forget(place_of(thread, scope))
+        outer = place_of(thread, open_of(scope.outer))
+        for note in notes:
+            self._keep(note, outer)
 
     def flush(self, *, all_threads: bool = False) -> None:
-        """Evaluates the outstanding results of the calling thread, or of all, together, so that what they share runs
-        once.
+        """Evaluates the outstanding results of the calling thread and region, or all, those of a region together, so
+        that what they share runs once.
 
         Results with an input that was written to meanwhile cannot be computed any more; they are counted in `skipped`.
         """
         self._settle_latest()
-        threads = list(self._kept) if all_threads else [threading.get_ident()]
+        places = list(self._kept) if all_threads else [self._here()]
         with self._lock:
-            notes = [self._kept.pop(thread, []) for thread in threads]
-        computable = []
-        for _, node in outstanding(list(chain.from_iterable(notes))):
+            taken = [(parts_of(place)[1], self._forget(place)) for place in places]
+        made_in = {id(node): region for region, notes in taken for _, node in notes}
+        computable: dict[Scope | None, list[Node]] = {}
+        for _, node in outstanding([note for _, notes in taken for note in notes]):
             try:
                 check_versions(node.leaves)
             except InputMutatedError:
                 self.skipped += 1
                 continue
-            computable.append(node)
-        if computable:
-            evaluate(computable)
+            computable.setdefault(made_in[id(node)], []).append(node)
+        for region, wanted in computable.items():
+            copy_context().run(_evaluate_in, region, wanted)
+
+    def _forget(self, place: Place) -> list[Note]:
+        self._prune_from.pop(place, None)
+        return self._kept.pop(place, [])
+
+
+def _evaluate_in(region: Scope | None, results: Sequence[Node]) -> None:
+    regions.current.set(region)
+    evaluate(results)
 
 
 def outstanding(notes: Sequence[Note]) -> list[Note]:

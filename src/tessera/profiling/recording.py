@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy
@@ -17,7 +18,7 @@ from tessera.profiling.device_kernels import Measured
 from tessera.profiling.issued import IssuedWork
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recorder import Drained
-from tessera.profiling.regions import RegionEvent
+from tessera.profiling.regions import Presence, RegionEvent
 from tessera.profiling.schema import FORMAT_VERSION, RECORD_FIELDS, RECORD_WORDS, Record, StepFacts
 from tessera.profiling.totals import Total, Totals
 from tessera.profiling.tracks import Service
@@ -49,6 +50,27 @@ class CountedKernel(NamedTuple):
     columns: Mapping[str, float]
 
 
+@dataclass
+class Told:
+    """How much of a recording went into its parts so far."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    _places: dict[int, Presence] = field(default_factory=dict)
+    _latest: list[Presence] = field(default_factory=list)
+    _presences: int = 0
+
+    def presences_with(self, presences: Sequence[Presence]) -> list[Presence]:
+        """Those that the next part needs: what came since the last part; what came in that part, as a kernel that ran
+        then may be drained now; and where each thread was before.
+        """
+        news = list(presences[self._presences :])
+        self._presences += len(news)
+        made = [*self._places.values(), *self._latest, *news]
+        self._places |= {each.thread: each for each in self._latest}
+        self._latest = news
+        return made
+
+
 class Recording:
     """The events of one session. Instants are nanoseconds of `time.monotonic_ns`."""
 
@@ -70,6 +92,8 @@ class Recording:
         self.capability: dict[str, str] = {}
         """Why activities, and columns of the trace, are not recorded."""
         self.regions: list[RegionEvent] = []
+        self.presences: list[Presence] = []
+        """In which regions threads were."""
         self.marks: list[tuple[int, str, int]] = []  # (time, name, thread)
         self.counters: list[tuple[int, str, float, str]] = []  # (time, name, value, unit)
         self.counted: list[CountedKernel] = []
@@ -212,16 +236,16 @@ class Recording:
         self.plans.update(plans)
         self._services = dict(services)
 
-    def part(self, counts: dict[str, int]) -> Recording:
-        """What came since the last call with the same `counts`, which say how much of each list was told; with the sums
-        of everything so far.
-        """
+    def part(self, told: Told) -> Recording:
+        """What came since the last call with the same `told`; with the sums of everything so far."""
         made = Recording(record_shapes=self.record_shapes)
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name in made.__dict__})
         for name in _LISTS:
-            told = list(getattr(self, name)[counts.get(name, 0) :])
-            setattr(made, name, told)
-            counts[name] = counts.get(name, 0) + len(told)
+            news = list(getattr(self, name)[told.counts.get(name, 0) :])
+            setattr(made, name, news)
+            told.counts[name] = told.counts.get(name, 0) + len(news)
+        # After the records, so that nothing ran before its thread was seen.
+        made.presences = told.presences_with(self.presences)
         return made
 
     @property

@@ -1,14 +1,25 @@
-"""Which region a record belongs to: work on intervals of one thread."""
+"""Regions: which ones are open in a context, and to which one belongs what a thread does.
+
+A region belongs to the context that entered it (`contextvars`): a thread's, or an asyncio task's and that of whatever
+the task starts. As several contexts take turns on one thread, a region's beginning and end do not say what ran in it;
+so a session notes whenever a thread is seen to go on in another region (`Presence`): at the edges of regions and, once
+contexts take turns anywhere in the process, before plans run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final, NamedTuple, TypeAlias
 
 
-@dataclass(frozen=True, slots=True)
-class RegionEvent:
-    """A region that has ended: its name, its thread, and its times in nanoseconds of `time.monotonic_ns`."""
+class RegionEvent(NamedTuple):
+    """A region that has ended: its name, the thread that left it, and its times in nanoseconds of
+    `time.monotonic_ns`.
+    """
 
     name: str
     thread: int
@@ -16,17 +27,122 @@ class RegionEvent:
     end_ns: int
 
 
-def innermost(regions: Sequence[RegionEvent], thread: int, instants_ns: Sequence[int]) -> list[str]:
-    """For each instant (ascending), the name of the innermost region of `thread` around it, "" where there is none."""
-    waiting = sorted(
-        (each for each in regions if each.thread == thread), key=lambda each: (-each.start_ns, each.end_ns)
-    )
-    opened: list[RegionEvent] = []
-    names = []
-    for instant in instants_ns:
-        while waiting and waiting[-1].start_ns <= instant:
-            opened.append(waiting.pop())
-        while opened and opened[-1].end_ns < instant:
-            opened.pop()
-        names.append(opened[-1].name if opened else "")
-    return names
+class Presence(NamedTuple):
+    """From this instant of `time.monotonic_ns` on, what a thread does belongs to the region `name`, or to none."""
+
+    thread: int
+    instant_ns: int
+    name: str | None
+
+
+class Scope:
+    """A region that was entered once."""
+
+    __slots__ = ("is_open", "name", "outer", "start_ns", "thread")
+
+    def __init__(self, name: str, outer: Scope | None) -> None:
+        self.name, self.outer, self.is_open = name, outer, True
+        self.thread = threading.get_ident()
+        self.start_ns = time.monotonic_ns()
+
+
+current: Final[ContextVar[Scope | None]] = ContextVar("tessera_region", default=None)
+"""The innermost region that the context has entered; one that ended elsewhere may still stand here."""
+
+
+def open_of(scope: Scope | None) -> Scope | None:
+    """The innermost region around, this one included, that has not ended: a task may outlive where it was started."""
+    while scope is not None and not scope.is_open:
+        scope = scope.outer
+    return scope
+
+
+_tops: Final[dict[int, Scope]] = {}
+"""By thread, what it entered last, whichever context that was."""
+
+
+def enter(name: str) -> Scope:
+    """The calling context enters a region."""
+    scope = Scope(name, open_of(current.get()))
+    current.set(scope)
+    _tops[scope.thread] = scope
+    return scope
+
+
+def leave(scope: Scope) -> None:
+    """A region ends. The calling context need not be the one that entered it."""
+    scope.is_open = False
+    around = open_of(current.get())
+    current.set(around)
+    if around is None:
+        _tops.pop(threading.get_ident(), None)
+    else:
+        _tops[threading.get_ident()] = around
+
+
+def contexts_take_turns() -> bool:
+    """Whether the calling thread shows that a region is not all that runs between its beginning and its end: asyncio
+    runs here, or the thread is not in the region that it entered last.
+    """
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        return True
+    return open_of(current.get()) is not _tops.get(threading.get_ident())
+
+
+Place: TypeAlias = int | Scope | tuple[int, Scope]
+"""Where something is done: in a thread outside of regions, in a region by the thread that entered it, or by another."""
+
+
+def place_of(thread: int, scope: Scope | None) -> Place:
+    """The place of a thread that is in a region, or in none."""
+    if scope is None:
+        return thread
+    return scope if scope.thread == thread else (thread, scope)
+
+
+def place() -> Place:
+    """Where the caller is."""
+    scope, thread = current.get(), threading.get_ident()
+    if scope is None:  # as `place_of`, which would cost another call for every operator
+        return thread
+    return scope if scope.thread == thread else (thread, scope)
+
+
+def parts_of(place: Place) -> tuple[int, Scope | None]:
+    """The thread and the region of a place."""
+    if isinstance(place, int):
+        return place, None
+    return (place.thread, place) if isinstance(place, Scope) else place
+
+
+_UNSEEN: Final = object()
+
+Look = Callable[..., None]
+"""Notes, if the calling thread is in another region than it was seen in last, that it is since an instant (None:
+now).
+"""
+
+
+def watcher(note: Callable[[Presence], None]) -> Look:
+    """Makes the function that looks where threads are; at its first look at a thread it notes in any case."""
+    get_scope, get_thread = current.get, threading.get_ident
+    seen: dict[int, Scope | object | None] = {}
+    last_scope: Scope | object | None = _UNSEEN
+    last_thread = 0
+
+    def look(instant_ns: int | None = None) -> None:
+        nonlocal last_scope, last_thread
+        scope = get_scope()
+        if scope is not None and not scope.is_open:
+            scope = open_of(scope)
+        thread = get_thread()
+        if scope is last_scope and thread == last_thread:  # the common case, as this precedes every run of a plan
+            return
+        last_scope, last_thread = scope, thread
+        if scope is not seen.get(thread, _UNSEEN):
+            seen[thread] = scope
+            since = time.monotonic_ns() if instant_ns is None else instant_ns
+            note(Presence(thread, since, None if scope is None else scope.name))
+
+    return look

@@ -22,19 +22,18 @@ from numpy.typing import NDArray
 
 from tessera import forks
 from tessera.errors import LibraryError, ProfileError, TesseraError
-from tessera.profiling import facts, recorder
+from tessera.profiling import facts, noting, recorder
 from tessera.profiling.callers import Callers, together
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.delivery import deliver
 from tessera.profiling.device_kernels import COLLECTOR, Measured, Source
 from tessera.profiling.draining import Drain
-from tessera.profiling.issued import IssuedWork, Moment
-from tessera.profiling.noted import NotedEvent, number, text
+from tessera.profiling.noted import text
 from tessera.profiling.options import Options
 from tessera.profiling.pending import PendingResults
 from tessera.profiling.recorder import Drained
 from tessera.profiling.recording import CountedKernel, Recording
-from tessera.profiling.regions import RegionEvent
+from tessera.profiling.regions import Scope
 from tessera.profiling.spill import AFTER_S, Spill
 from tessera.profiling.steps import Phase, Windows
 
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
 
 _lock = forks.recursive_lock()
 _active: list[Session] = []
-_recording: list[Session] = []
-"""Those of the active ones of which the schedule says that they keep what runs now."""
 _pending = PendingResults()
 _last: Session | None = None
 
@@ -91,7 +88,7 @@ class Session(Recording):
         if "torch" in self.activities and not self.observer:
             from tessera.profiling.eager import OperatorMode
 
-            self._operators = OperatorMode(note, record_shapes=self.record_shapes)
+            self._operators = OperatorMode(noting.note, record_shapes=self.record_shapes)
             self._operators.__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -210,54 +207,6 @@ class Session(Recording):
         print_report(self)
 
 
-def note_region(name: str, start_ns: int) -> None:
-    """Notes, in every active session, a region that the calling thread entered at `start_ns` and leaves now."""
-    if _recording:
-        end_ns, thread = time.monotonic_ns(), threading.get_ident()
-        for each in list(_recording):
-            each.regions.append(RegionEvent(name, thread, max(start_ns, each.start_ns), end_ns))
-
-
-def counter(name: str, value: float, unit: str = "") -> None:
-    """Notes a value of the user's own (a loss, tokens per second) in every active session; nothing when none is on.
-
-    Raises ArgumentError for a name that is no text, and a value that is no number.
-    """
-    if not _recording:
-        return
-    event = (time.monotonic_ns(), text(name), number(value), text(unit))
-    for each in list(_recording):
-        each.counters.append(event)
-
-
-def note(kind: str, name: str, start_ns: int, **columns: Any) -> None:
-    """Notes, in every active session, an event that the calling thread began at `start_ns` and has just finished, with
-    further columns of `table.COLUMNS`.
-    """
-    if _recording:
-        event = NotedEvent(kind, name, start_ns, time.monotonic_ns(), threading.get_ident(), columns)
-        for each in list(_recording):
-            each.noted.append(event._replace(start_ns=max(start_ns, each.start_ns)))
-
-
-def copied(nbytes: int, direction: str, start_ns: int) -> None:
-    """Notes a copy, as `note` does."""
-    if _recording:
-        gbps = nbytes / max(time.monotonic_ns() - start_ns, 1)
-        note("memcpy", f"memcpy {direction}", start_ns, bytes=nbytes, memcpy_dir=direction, memcpy_gbps=gbps)
-
-
-def moment() -> Moment | None:
-    """This moment of the calling thread, which enqueues something; None when no session is on."""
-    return Moment(threading.get_ident(), time.monotonic_ns()) if _recording else None
-
-
-def worked(start_ns: int, issued: Moment) -> None:
-    """Notes, in every active session, that the calling thread has done from `start_ns` on what was enqueued then."""
-    for each in list(_recording):
-        each.issued.append(IssuedWork(threading.get_ident(), start_ns, time.monotonic_ns(), issued))
-
-
 device_source: Callable[[], Source] = CuptiActivity
 """Makes what GPUs tell their times by."""
 
@@ -281,10 +230,10 @@ def note_unmeasured(
     """Counts kernels that were launched on a GPU. Nobody knows how long they took, but for those of one run that are
     `measured`, of which some may have been `counted`, too.
     """
-    if not _recording:
+    if not noting.recording:
         return
     with _lock:
-        for each in _recording:
+        for each in noting.recording:
             each.launched += kernels
             each.unmeasured[device] = each.unmeasured.get(device, 0) + kernels
             if measured and each.keeps(measured[0].run.launched_ns):
@@ -304,18 +253,33 @@ def flush() -> None:
         _pending.flush()
 
 
+def follow_contexts() -> None:
+    """Contexts take turns on threads: from now on sessions look which region runs a plan, and which made a result."""
+    flush()
+    with _lock:
+        noting.follows_contexts = True
+        if _active:
+            _update()
+
+
+def hand_out(scope: Scope) -> None:
+    """A region ends: what the calling thread made in it, and an error kept from evaluation, is the outer region's."""
+    if _pending.watching:
+        _pending.hand_out(scope)
+
+
 def collect() -> None:
     """Moves what the ring holds into the active sessions."""
     with _lock:
         drained = recorder.drain()
-        for each in _recording:
+        for each in noting.recording:
             each.take(drained)
 
 
 def _tend() -> None:
     """What the draining thread does."""
     collect()
-    for each in list(_recording):
+    for each in list(_active):
         if each.spill is not None:
             each.spill.write_if_due()
 
@@ -393,13 +357,13 @@ def _take_devices() -> None:
 def _update() -> None:
     """Turns on and off what the sessions that are on, and their schedules, ask for. Called with the lock held."""
     recorded = [each for each in _active if each.phase in ("warmup", "active")]
-    _recording[:] = [each for each in recorded if each.phase == "active"]
+    noting.record_into([each for each in recorded if each.phase == "active"])
     owners = [each for each in recorded if not each.observer]
     callers = [each.callers.note for each in owners if each.callers is not None]
     if not owners:
         _pending.unwatch()
-    elif callers or not _pending.watching:
-        _pending.watch(together(callers))
+    elif callers or not _pending.watching or _pending.follows_contexts != noting.follows_contexts:
+        _pending.watch(together(callers), follow_contexts=noting.follows_contexts)
     if bool(recorded) == recorder.recording():
         return
     if recorded:
@@ -418,7 +382,7 @@ def count() -> int:
 def _after_fork() -> None:
     """A fork starts without the sessions of its parent, and without what they turned on."""
     _active.clear()
-    _recording.clear()
+    noting.record_into([])
     _pending.unwatch()
     recorder.stop()
     _drain.stop()

@@ -15,7 +15,7 @@ from typing import Final
 from tessera import settings
 from tessera.errors import ProfileError
 from tessera.profiling.delivery import file_name
-from tessera.profiling.recording import Recording
+from tessera.profiling.recording import Recording, Told
 
 AFTER_S: Final = 10.0
 """Age from which on sessions spill where nobody says otherwise: a shorter run is soon repeated."""
@@ -30,13 +30,13 @@ _numbers = itertools.count()  # of the sessions of this process: two may begin i
 
 
 class Spill:
-    """The parts of one session. Kernels have the region that had ended by the time of their part."""
+    """The parts of one session."""
 
     def __init__(self, recording: Recording, after_s: float) -> None:
         self._recording = recording
         self._due_ns = recording.start_ns + int(after_s * 1e9)
-        self._counts: dict[str, int] = {}
-        self._told: frozenset[int] = frozenset()
+        self._told = Told()
+        self._told_plans: frozenset[int] = frozenset()
         self._parts = 0
         self.folder: Path = settings.current().profiles_dir / f"{file_name()}-{next(_numbers)}.spill"
         self.failed: str | None = None
@@ -50,10 +50,10 @@ class Spill:
         self._due_ns = now + int((_OFTEN_S if young else _SELDOM_S) * 1e9)
         from tessera.profiling import parquet
 
-        part = self._recording.part(self._counts)
+        part = self._recording.part(self._told)
         if not part.anything:
             return
-        part.told_plans, self._told = self._told, self._told | part.ran()
+        part.told_plans, self._told_plans = self._told_plans, self._told_plans | part.ran()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             trace = part.trace()

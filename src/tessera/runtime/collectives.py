@@ -23,7 +23,7 @@ from tessera.lazy.promise import KEPT, Promise
 from tessera.lazy.sources import from_torch
 from tessera.lazy.transfer import on_device
 from tessera.lazy.writes import Watch
-from tessera.profiling import clock_sync, sessions
+from tessera.profiling import clock_sync, noting, sessions
 from tessera.runtime.operations import Operation
 from tessera.runtime.streams import core_of
 
@@ -167,7 +167,7 @@ def _identity(source: Leaf) -> None:
 
 
 def _note(nbytes: int, start_ns: int, number: int | None, algorithm: str | None) -> None:
-    sessions.note(
+    noting.note(
         "collective",
         "all_reduce",
         start_ns,

@@ -17,7 +17,7 @@ from tessera.errors import StreamError, TesseraError
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.promise import Promise
 from tessera.lazy.structure import Structure
-from tessera.profiling import sessions
+from tessera.profiling import noting
 from tessera.profiling.issued import Moment
 
 Clock: TypeAlias = dict[int, int]
@@ -274,7 +274,7 @@ class HostOperation(Operation):
             try:
                 self.run()
                 if self.issued is not None:
-                    sessions.worked(start_ns, self.issued)
+                    noting.worked(start_ns, self.issued)
             except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who read the value
                 failure = Failure.of(error, self)
         self.finish(failure)

@@ -20,7 +20,7 @@ from tessera.errors import ArgumentError, StreamError, user_location
 from tessera.lazy import promise
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
-from tessera.profiling import sessions
+from tessera.profiling import noting, sessions
 from tessera.profiling.tracks import Track
 from tessera.runtime import queues
 from tessera.runtime.cores import Cores
@@ -72,7 +72,7 @@ class StreamCore:
         """
         operation = self.queue.operation(self, name, place or user_location(), run)
         operation.after = list(after)
-        operation.issued = sessions.moment()
+        operation.issued = noting.moment()
         made = results(operation) if results is not None else ()
         operation.touches = [leaf.owner for leaf in (*reads, *writes, *made)]
         with tracker.lock:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 from tessera.profiling.recorder import Ring
 from tessera.profiling.schema import RECORD_WORDS, RING_HEADER_WORDS, StepFacts
@@ -45,3 +50,10 @@ def write(ring: Ring, count: int, *, start: int = 100, finished: bool = True) ->
         words[at : at + RECORD_WORDS] = [0, start + 10 * index, start + 10 * index + 5, 1, 0, 1, 7, 0]
         if finished:
             words[at] = position + 1
+
+
+def script(text: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a program with caches of its own."""
+    environment = {**os.environ, "TESSERA_CACHE_DIR": str(cache)}
+    program = [sys.executable, "-c", textwrap.dedent(text)]
+    return subprocess.run(program, capture_output=True, text=True, check=False, env=environment, timeout=120)

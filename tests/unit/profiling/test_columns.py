@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera import profile
-from tessera.profiling import sessions
+from tessera.profiling import noting, sessions
 from tessera.profiling.issued import region_codes
 from tessera.profiling.recorder import Drained
 from tessera.profiling.recording import Recording
-from tessera.profiling.regions import RegionEvent, innermost
+from tessera.profiling.regions import Presence
 from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS
 from tessera.profiling.table import COLUMNS
 from tessera.profiling.totals import distinct
@@ -73,7 +73,7 @@ def test_records_and_columns_say_the_same() -> None:
     with profile.session() as session, profile.region("r"):
         run(two_step_plan(), 2)
         start = time.monotonic_ns()
-        sessions.note("collective", "all_reduce", start, collective_type="all_reduce", collective_bytes=64.0)
+        noting.note("collective", "all_reduce", start, collective_type="all_reduce", collective_bytes=64.0)
     events = session.trace().events.collect()
     records = session.records()
     assert [record.kind for record in records] == events["kind"].to_list()
@@ -124,14 +124,16 @@ print(len(set(sys.modules) - before))
     assert ended.stdout == "0\n"
 
 
-_INTERVALS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20), st.sampled_from("abc")), max_size=8)
+_PRESENCES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 50), st.sampled_from(["a", "b", None])), max_size=12)
 
 
-@given(_INTERVALS, st.lists(st.integers(0, 80), max_size=20))
-def test_regions_of_many_instants_at_once_are_those_of_each(
-    intervals: list[tuple[int, int, str]], instants: list[int]
+@given(_PRESENCES, st.lists(st.tuples(st.integers(1, 3), st.integers(-1, 60)), max_size=20))
+def test_regions_are_those_that_threads_were_seen_in_last(
+    seen: list[tuple[int, int, str | None]], asked: list[tuple[int, int]]
 ) -> None:
-    regions = [RegionEvent(name, 1, start, start + length) for start, length, name in intervals]
-    starts = numpy.array(sorted(instants), numpy.int64)
-    codes, names = region_codes(regions, numpy.full(len(starts), 1, numpy.int64), starts)
-    assert [names[code] or "" for code in codes] == innermost(regions, 1, sorted(instants))
+    presences = [Presence(*each) for each in sorted(seen, key=lambda each: each[1])]
+    threads, instants = (numpy.array([each[place] for each in asked], numpy.int64) for place in (0, 1))
+    codes, names = region_codes(presences, threads, instants)
+    for (thread, instant), code in zip(asked, codes, strict=True):
+        names_so_far = [each.name for each in presences if each.thread == thread and each.instant_ns <= instant]
+        assert names[code] == (names_so_far[-1] if names_so_far else None)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -20,7 +17,7 @@ from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling import recorder, sessions
 from tessera.profiling.aggregate import by_operator
 from tessera.profiling.steps import Schedule, Windows
-from tests.unit.profiling.support import run, two_step_plan
+from tests.unit.profiling.support import run, script, two_step_plan
 
 
 def test_a_schedule_says_what_happens_in_each_step() -> None:
@@ -318,13 +315,6 @@ def test_conservation_over_sessions_with_threads_and_bursts(monkeypatch: pytest.
     assert dropped > 0
 
 
-def script(text: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    """Runs a program with caches of its own."""
-    environment = {**os.environ, "TESSERA_CACHE_DIR": str(cache)}
-    program = [sys.executable, "-c", textwrap.dedent(text)]
-    return subprocess.run(program, capture_output=True, text=True, check=False, env=environment, timeout=120)
-
-
 def test_a_session_left_open_is_exported_at_exit(tmp_path: Path, cache_dir: Path) -> None:
     done = script(
         f"""
@@ -362,63 +352,3 @@ def test_a_fork_starts_without_the_session(tmp_path: Path) -> None:
     os.close(reading)
     os.close(writing)
     assert len(profile.read(path).events.collect()) == 4
-
-
-@pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_what_was_spilled_can_be_read_after_the_process_was_killed(end: str, cache_dir: Path) -> None:
-    done = script(
-        f"""
-        import os, signal, time
-        import torch
-        from tessera import op, profile
-        with profile.session(spill=True) as session:
-            op.exp(torch.ones(3)).eval()
-            while not (session.spill.folder / "part-000000.parquet").exists():
-                time.sleep(0.05)
-            {end}
-        """,
-        cache_dir,
-    )
-    assert done.returncode in (3, -9), done.stderr
-    (folder,) = (cache_dir / "profiles").iterdir()
-    trace = profile.read(folder)
-    assert trace.events.collect()["operator"].to_list() == ["exp"]
-    assert (trace.metadata["launched"], trace.metadata["recorded"]) == (1, 1)
-
-
-def test_parts_hold_every_event_once(cache_dir: Path) -> None:
-    plan = two_step_plan()
-    with profile.session(spill=True, record_shapes=True) as session:
-        assert session.spill is not None
-        for number in range(3):
-            with profile.region(f"step {number}"):
-                run(plan)
-            profile.counter("loss", number)
-            session.spill._due_ns = 0
-            sessions._tend()
-        found = profile.read(session.spill.folder)
-        events = found.events.collect()
-        assert len(list(session.spill.folder.iterdir())) == 3
-    assert events.equals(session.trace().events.collect())
-    assert (found.metadata["launched"], found.metadata["ranks"]) == (6, session.metadata()["ranks"])
-
-
-def test_a_spill_is_removed_when_the_session_has_ended(cache_dir: Path) -> None:
-    with profile.session(spill=True) as session:
-        run(two_step_plan())
-        assert session.spill is not None
-        sessions._tend()
-        assert len(list(session.spill.folder.iterdir())) == 1
-    assert not session.spill.folder.exists()
-    assert session.recorded == len(session.records()) == 2
-
-
-def test_a_spill_that_the_disk_refuses_leaves_the_session_alone(cache_dir: Path) -> None:
-    (cache_dir).mkdir()
-    (cache_dir / "profiles").write_text("a file where the folder should be")
-    with profile.session(spill=True) as session:
-        run(two_step_plan())
-        sessions._tend()
-        assert session.spill is not None
-        assert session.spill.failed
-    assert session.recorded == 2

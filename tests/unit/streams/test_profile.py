@@ -13,7 +13,7 @@ import torch
 from tessera import memcpy, op, profiler, stream
 from tessera.profiling import tracks
 from tessera.profiling.issued import IssuedWork, Moment, asked, region_codes
-from tessera.profiling.regions import RegionEvent
+from tessera.profiling.regions import Presence
 from tessera.profiling.tracks import PROGRAM, Service, Track
 
 
@@ -102,10 +102,10 @@ def test_work_belongs_to_the_region_that_enqueued_it() -> None:
 
 
 def test_what_began_just_before_its_work_by_another_clock_is_part_of_it() -> None:
-    regions = [RegionEvent("r", 1, 0, 100)]
+    presences = [Presence(1, 0, "r"), Presence(1, 100, None)]
     issued = [IssuedWork(7, 5_000, 9_000, Moment(1, 50)), IssuedWork(7, 20_000, 30_000, Moment(1, 500))]
     threads, starts = numpy.array([7, 7, 7, 7, 1, 2]), numpy.array([4_500, 8_000, 15_000, 25_000, 60, 60])
-    codes, names = region_codes(regions, *asked(issued, threads, starts))
+    codes, names = region_codes(presences, *asked(issued, threads, starts))
     assert [names[code] for code in codes] == ["r", "r", None, None, "r", None]
 
 

@@ -22,12 +22,12 @@ from tessera.profiling.issued import IssuedWork, Moment
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.options import Options
 from tessera.profiling.recording import CountedKernel, distinct
-from tessera.profiling.regions import RegionEvent
+from tessera.profiling.regions import Presence, RegionEvent
 from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS, StepFacts
 from tessera.profiling.sessions import Session
 from tessera.profiling.tracks import Service, Track
 
-_EVENTS: Final = ("regions", "marks", "counters", "noted", "issued", "counted")
+_EVENTS: Final = ("regions", "presences", "marks", "counters", "noted", "issued", "counted")
 _COUNTS: Final = ("launched", "overwritten", "unfinished")
 _PLAN: Final = RECORD_FIELDS.index("plan")
 _WORD: Final = numpy.dtype("<i8")
@@ -69,7 +69,6 @@ class Taker:
             sessions.collect()
         rows = session.take_rows()
         rest: dict[str, Any] = {name: _take(getattr(session, name)) for name in _EVENTS}
-        rest["regions"] = [(each.name, each.thread, each.start_ns, each.end_ns) for each in rest["regions"]]
         for name in _COUNTS:
             now = getattr(session, name)
             rest[name], self._counted[name] = now - self._counted[name], now
@@ -133,6 +132,7 @@ def session_of(
             if not made.unmeasured[device]:
                 del made.unmeasured[device]
         made.regions += [RegionEvent(*event) for event in rest["regions"]]
+        made.presences += [Presence(*event) for event in rest["presences"]]
         made.marks += [tuple(event) for event in rest["marks"]]
         made.counters += [tuple(event) for event in rest["counters"]]
         made.noted += [NotedEvent(*event) for event in rest["noted"]]
