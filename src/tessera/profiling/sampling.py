@@ -10,12 +10,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from array import array
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
-
-import numpy
-from numpy.typing import NDArray
 
 from tessera import forks
 from tessera.errors import ArgumentError, ProfileError
@@ -23,6 +19,8 @@ from tessera.profiling.counters import registry
 from tessera.profiling.counters.backends.process import PROCESS
 from tessera.profiling.counters.interfaces import Capability, Sampler, Subject
 from tessera.profiling.owners import refuse_strangers
+from tessera.profiling.polling import Outcome, Polling
+from tessera.profiling.sampled import Series
 from tessera.profiling.schema import CAPABILITIES, NOT_OF_CPUS
 
 if TYPE_CHECKING:
@@ -38,75 +36,9 @@ _NO_GPU: Final = "no GPU that has it is here"
 _SHORT_MS: Final = 20.0
 """How long the thread may outlive its sampling."""
 _ENDED: Final = "the sampling has ended"
+_NEVER: Final = 2**63 - 1
 _IDLE_SHARE: Final = 200
 """How much longer than a spaced reading took the next one is away at least."""
-
-
-class Series:
-    """What one sampler has read and nobody has taken: instants, and values row by row. The sampling thread appends."""
-
-    def __init__(self, source: str, sampler: Sampler) -> None:
-        self.source = source
-        self.fields = tuple(sampler.fields)
-        self.spacing_ns = int(sampler.min_interval_ms * 1e6)
-        self.grows = any(field.cumulative for field in self.fields)
-        self.due_ns = 0
-        self.ended: str | None = None
-        self._sampler = sampler
-        self._times = array("q")
-        self._values = array("d")
-        self._tail: tuple[NDArray[numpy.int64], NDArray[numpy.float64]] | None = None
-
-    def read(self, now_ns: int) -> None:
-        """Reads once; after a failure, never again."""
-        try:
-            values = self._sampler.read()
-        except OSError as error:
-            self.close(str(error) or type(error).__name__)
-            return
-        self._times.append(time.monotonic_ns())
-        self._values.extend(values)
-        self.due_ns = now_ns + self.spacing_ns
-
-    def close(self, reason: str) -> None:
-        """Ends it. What was read stays."""
-        if self.ended is None:
-            self.ended = reason
-            self._sampler.close()
-
-    def take(self) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64]]:
-        """Instants, and a column of samples for each field, in its unit; NaN where there is none. Cumulative fields
-        have none at the first instant of all.
-        """
-        times, flat = numpy.frombuffer(self._times, numpy.int64), numpy.frombuffer(self._values, numpy.float64)
-        # A fork may have caught the thread between an instant and its values.
-        times = times[: len(flat) // len(self.fields)]
-        values = flat.reshape(-1, len(self.fields))[: len(times)]
-        self._times, self._values = array("q"), array("d")
-        if not len(times):
-            return times, values
-        before = self._tail
-        self._tail = times[-1:], values[-1:]
-        cumulative = numpy.array([each.cumulative for each in self.fields])
-        samples = values * numpy.array([each.scale for each in self.fields])
-        if cumulative.any():
-            scales = numpy.array([each.scale for each in self.fields])[cumulative]
-            samples[:, cumulative] = _rates(times, values[:, cumulative], before, cumulative) * scales
-        return times, samples
-
-
-def _rates(
-    times: NDArray[numpy.int64],
-    values: NDArray[numpy.float64],
-    before: tuple[NDArray[numpy.int64], NDArray[numpy.float64]] | None,
-    columns: NDArray[numpy.bool_],
-) -> NDArray[numpy.float64]:
-    """Growth per second since the instant before; NaN where there was none, or a count began anew."""
-    first_time = before[0] if before else times[:1]
-    first_value = before[1][:, columns] if before else numpy.full((1, values.shape[1]), numpy.nan)
-    seconds = numpy.maximum(numpy.diff(times, prepend=first_time), 1) / 1e9
-    growth = numpy.diff(values, axis=0, prepend=first_value)
-    return numpy.where(growth >= 0, growth, numpy.nan) / seconds[:, None]
 
 
 class Sampling:
@@ -130,8 +62,8 @@ class Sampling:
                 hints=["5 to 10 ms costs next to nothing"],
             )
         self.interval_ms = interval_ms
-        self.missed = 0
-        self.ticks = 0
+        self._missed = 0
+        self._ticks = 0
         self.cpu_s: float | None = None
         """Processor time of the thread in seconds, once the sampling has ended."""
         self.capability = dict(capability or {})
@@ -141,6 +73,11 @@ class Sampling:
         self._lock = forks.lock()
         self._pause = threading.Lock()  # held while the thread runs; wakes it at less cost than an event
         self._ending = False
+        self._interval_ns = round(interval_ms * 1e6)
+        self._polled = [series for series in self._series if series.polled and self._is_steady(series)]
+        self._polling: Polling | None = None
+        if self._polled and interval_ms <= _SHORT_MS:
+            self._polling = Polling([each for series in self._polled for each in series.polled], self._interval_ns)
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
 
@@ -171,6 +108,9 @@ class Sampling:
             running = self._thread is not None and self._thread.is_alive() and self._pid == os.getpid()
             if running and self._thread is not None and self._thread.ident is not None:
                 self.cpu_s = time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
+            if self._polling is not None and self._pid == os.getpid():  # a fork has no thread that could be reading
+                self._polling.end()
+            self._take_polled()
             for series in self._series:
                 if series.ended is None:
                     if running and series.grows:
@@ -198,11 +138,60 @@ class Sampling:
             found["stack"] = self._stacks.failure
         return found
 
+    @property
+    def ticks(self) -> int:
+        """Instants at which something was read."""
+        return self._ticks + (self._polling.ticks if self._polling is not None else 0)
+
+    @property
+    def missed(self) -> int:
+        """Instants that passed while the thread could not run."""
+        return self._missed + (self._polling.missed if self._polling is not None else 0)
+
+    def _is_steady(self, series: Series) -> bool:
+        """Whether it is read at every instant."""
+        return series.spacing_ns <= self._interval_ns
+
+    def _take_polled(self) -> None:
+        """Hands to the series what native code has read."""
+        if self._polling is None:
+            return
+        times, values = self._polling.take()
+        for series in self._polled:
+            mine, values = values[:, : len(series.polled)], values[:, len(series.polled) :]
+            series.extend(times, mine)
+
     def _run(self) -> None:
-        interval = round(self.interval_ms * 1e6)
         deadline = time.monotonic_ns()
-        steady = [series for series in self._series if series.spacing_ns <= interval]
-        spaced = [series for series in self._series if series.spacing_ns > interval]
+        if self._polling is not None:
+            deadline = self._run_natively(self._polling, deadline)
+        self._run_in_python(deadline)
+
+    def _run_natively(self, polling: Polling, first_ns: int) -> int:
+        """Has native code read what it can and reads the rest at its time, until the sampling ends, or until something
+        that was polled is not there any more. Gives the instant to go on from.
+        """
+        steady = [series for series in self._series if self._is_steady(series) and series not in self._polled]
+        spaced = [series for series in self._series if not self._is_steady(series)]
+        polling.begin(first_ns)
+        until = spaced_due = first_ns
+        while True:
+            outcome = polling.run(until)
+            with self._lock:
+                if self._ending:
+                    break
+                if outcome in (Outcome.FULL, Outcome.FAILED):
+                    self._take_polled()
+                if outcome == Outcome.FAILED:
+                    break
+                if outcome == Outcome.TURN:
+                    spaced_due = self._read(steady, spaced, polling.tick_ns, spaced_due)
+                    until = polling.deadline_ns if any(series.ended is None for series in steady) else spaced_due
+        return polling.deadline_ns
+
+    def _run_in_python(self, deadline: int) -> None:
+        steady = [series for series in self._series if self._is_steady(series)]
+        spaced = [series for series in self._series if not self._is_steady(series)]
         spaced_due = deadline
         # Sleeping wakes cheaper than a lock does, but cannot be cut short.
         wait = time.sleep if self.interval_ms <= _SHORT_MS else self._wait
@@ -210,33 +199,34 @@ class Sampling:
             with self._lock:
                 if self._ending:
                     return
-                for series in steady:
-                    if series.ended is None:
-                        series.read(deadline)
-                if deadline >= spaced_due:
-                    spaced_due = self._read_spaced(spaced, deadline)
-                self.ticks += 1
-            deadline += interval
+                spaced_due = self._read(steady, spaced, deadline, spaced_due)
+                self._ticks += 1
+            deadline += self._interval_ns
             late = time.monotonic_ns() - deadline
             if late > 0:
-                passed = late // interval + 1
-                self.missed += passed
-                deadline += passed * interval
+                passed = late // self._interval_ns + 1
+                self._missed += passed
+                deadline += passed * self._interval_ns
             wait(max(deadline - time.monotonic_ns(), 0) / 1e9)
 
     def _wait(self, seconds: float) -> None:
         self._pause.acquire(timeout=seconds)
 
     @staticmethod
-    def _read_spaced(spaced: list[Series], now_ns: int) -> int:
-        """Reads those whose time has come, and gives when that of the next one comes."""
+    def _read(steady: list[Series], spaced: list[Series], now_ns: int, spaced_due_ns: int) -> int:
+        """Reads those whose time has come, and gives when that of the next spaced one comes."""
+        for series in steady:
+            if series.ended is None:
+                series.read(now_ns)
+        if now_ns < spaced_due_ns:
+            return spaced_due_ns
         for series in spaced:
             if series.ended is None and now_ns >= series.due_ns:
                 before = time.monotonic_ns()
                 series.read(now_ns)
                 # Some cost more the larger the process is: its page tables, its threads.
                 series.due_ns = max(series.due_ns, now_ns + (time.monotonic_ns() - before) * _IDLE_SHARE)
-        return min((series.due_ns for series in spaced if series.ended is None), default=2**63)
+        return min((series.due_ns for series in spaced if series.ended is None), default=_NEVER)
 
     def take(self, zero_ns: int = 0) -> polars.DataFrame:
         """The samples since the last call as rows of a trace (`table.COLUMNS`), by instant. `start_ns` counts from
@@ -248,6 +238,7 @@ class Sampling:
         from tessera.profiling import samples
 
         with self._lock:
+            self._take_polled()
             taken = [(series.source, series.fields, *series.take()) for series in self._series]
         found = samples.frame_of(taken, zero_ns)
         return found if self._stacks is None else samples.joined([found, self._stacks.take(zero_ns)])
@@ -256,6 +247,12 @@ class Sampling:
         """What a file says of the sampling, as plain JSON."""
         return {
             "interval_ms": self.interval_ms,
+            "spacing_ms": {
+                field.name: series.spacing_ns / 1e6
+                for series in self._series
+                if not self._is_steady(series)
+                for field in series.fields
+            },
             "ticks": self.ticks,
             "missed": self.missed,
             "cpu_s": self.cpu_s,

@@ -18,9 +18,10 @@ import pytest
 
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling import owners, sampling
-from tessera.profiling.counters.interfaces import Capability, Field
+from tessera.profiling.counters.interfaces import Capability, Field, Polled
+from tessera.profiling.sampled import Series
 from tessera.profiling.samples import annotated, bit_names
-from tessera.profiling.sampling import Sampling, Series
+from tessera.profiling.sampling import Sampling
 from tessera.profiling.stacks import folded
 from tessera.profiling.table import COLUMNS, frame
 
@@ -123,6 +124,64 @@ def test_slow_samplers_are_read_less_often() -> None:
     counts = dict(sampled.take().group_by("kernel_name").len().iter_rows())
     assert counts["temp_c"] == 1
     assert counts["quick"] >= 5
+
+
+class InFile(Scripted):
+    """A sampler of the first number of a file, which native code may read; Python would read something else."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__([Field("quick", "")], [])
+        self.file = path.open("rb")
+        self.polled = [Polled(self.file.fileno())]
+
+
+def test_what_native_code_can_read_python_reads_no_more(tmp_path: Path) -> None:
+    (tmp_path / "number").write_text("7\n")
+    slow = Scripted([GAUGE], [(1.0,)] * 1000)
+    slow.min_interval_ms = 60_000.0
+    sampled = Sampling([("test", slow), ("test", InFile(tmp_path / "number"))], 1).begin()
+    limit = time.monotonic() + 10
+    while sampled.ticks < 5 and time.monotonic() < limit:
+        time.sleep(0.001)
+    before = sampled.take()
+    sampled.end()
+    rows = polars.concat([before, sampled.take()]).filter(kernel_name="quick")
+    assert sampled.ended == {}
+    assert len(rows) == sampled.ticks >= 5
+    assert set(rows["value"]) == {7}
+    assert rows["start_ns"].is_sorted()
+    assert sampled.metadata()["spacing_ms"] == {"temp_c": 60_000.0}
+
+
+def test_python_goes_on_where_native_code_finds_no_number(tmp_path: Path) -> None:
+    (tmp_path / "number").write_text("7\n")
+    other = Scripted([GAUGE], [(1.0,)] * 100_000)
+    sampled = Sampling([("test", InFile(tmp_path / "number")), ("test", other)], 1).begin()
+    limit = time.monotonic() + 10
+    while sampled.ticks < 3 and time.monotonic() < limit:
+        time.sleep(0.001)
+    (tmp_path / "number").write_text("\n")
+    wait_until("the number is gone", sampled)
+    read = sampled.ticks
+    while sampled.ticks < read + 3 and time.monotonic() < limit:
+        time.sleep(0.001)
+    sampled.end()
+    assert sampled.ended == {"quick": "the script has ended"}
+    counts = dict(sampled.take().group_by("kernel_name").len().iter_rows())
+    assert counts["quick"] >= 3
+    assert counts["temp_c"] >= counts["quick"] + 3
+
+
+def test_long_intervals_are_left_to_python(tmp_path: Path) -> None:
+    (tmp_path / "number").write_text("7\n")
+    with Sampling([("test", InFile(tmp_path / "number"))], 50) as sampled:
+        wait_until("Python reads the script", sampled)
+    assert sampled.ended == {"quick": "the script has ended"}
+
+
+def test_a_program_may_end_while_it_is_sampled() -> None:
+    program = "from tessera.profiling import sampling; sampled = sampling.start(1)\nwhile sampled.ticks < 3: pass"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
 
 
 def test_deadlines_that_pass_are_counted_not_made_up_for() -> None:
@@ -297,6 +356,22 @@ def test_a_fork_ends_the_sampling_and_reads_no_more() -> None:
     sampled.end()
     assert os.waitpid(child, 0)[1] == 0
     assert sampled.cpu_s is not None
+    assert len(sampled.take()) >= 3
+
+
+def test_a_fork_does_not_wait_for_native_code_that_was_reading() -> None:
+    sampled = sampling.start(1, activities=["cpu"])
+    assert sampled._polling is not None
+    while sampled.ticks < 3:
+        time.sleep(0.001)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        sampled._polling._plan[0] = 1  # as where the fork catches the loop between two files
+        sampled.end()
+        os._exit(0 if len(sampled._polled[0].take()[0]) >= 3 else 1)
+    sampled.end()
+    assert os.waitpid(child, 0)[1] == 0
     assert len(sampled.take()) >= 3
 
 

@@ -2,13 +2,14 @@
 (docs/adding-a-counter-backend.md).
 """
 
-from tessera.profiling.counters.interfaces import Capability, CounterBackend, Field, Sampler, Subject
+from tessera.profiling.counters.interfaces import Capability, CounterBackend, Field, Polled, Sampler, Subject
 from tessera.profiling.counters.registry import capabilities, open_samplers, register, unregister
 
 __all__ = [
     "Capability",
     "CounterBackend",
     "Field",
+    "Polled",
     "Sampler",
     "Subject",
     "capabilities",

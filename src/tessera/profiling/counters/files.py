@@ -11,10 +11,10 @@ from typing import Self
 class PolledFile:
     """One file; `read()` gives what it holds now, without opening it anew (a few microseconds saved each time)."""
 
-    __slots__ = ("_descriptor", "_size")
+    __slots__ = ("_size", "descriptor")
 
     def __init__(self, path: Path | str, size: int = 4096) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._size = size
 
     @classmethod
@@ -26,18 +26,18 @@ class PolledFile:
 
     def read(self) -> bytes:
         """All that the file holds, up to its size. Raises OSError (ESRCH) when the process is gone."""
-        return os.pread(self._descriptor, self._size, 0)
+        return os.pread(self.descriptor, self._size, 0)
 
     def number(self) -> float:
         """The first number in the file; NaN where there is none, as of a sensor that is switched off."""
         try:
-            return float(os.pread(self._descriptor, 64, 0).split(None, 1)[0])
+            return float(os.pread(self.descriptor, 64, 0).split(None, 1)[0])
         except (OSError, ValueError, IndexError):
             return float("nan")
 
     def close(self) -> None:
         """Closes the descriptor."""
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def text(path: Path) -> str | None:

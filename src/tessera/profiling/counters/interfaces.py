@@ -62,10 +62,25 @@ class Subject:
         return self.pid == os.getpid()
 
 
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """A whole number that native code can read without Python: what a clock shows, in nanoseconds, or one of the
+    numbers at the head of a file.
+
+    `handle` is the number of the clock, or an open descriptor; `place` counts the file's numbers from 0. These are not
+    negative, and one character stands between two of them.
+    """
+
+    handle: int
+    place: int = 0
+    is_clock: bool = False
+
+
 class Sampler(Protocol):
     """Reads some fields again and again, from one thread.
 
-    `fields` never change; `min_interval_ms` is how often reading makes sense or stays cheap, 0 for always.
+    `fields` never change; `min_interval_ms` is how often reading makes sense or stays cheap, 0 for always. One that has
+    an attribute `polled`, a `Polled` for each field, may be read by native code instead of by `read()`.
     """
 
     fields: Sequence[Field]

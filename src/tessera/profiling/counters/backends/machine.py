@@ -29,7 +29,7 @@ _VIRTUAL: Final = "virtual machines rarely have it; look at the host"
 class UtilizationSampler:
     """Share of all processors' time that was busy, waited for disks, and was taken by the hypervisor."""
 
-    min_interval_ms = 250.0  # the kernel counts in hundredths of a second
+    min_interval_ms = 500.0  # the kernel counts in hundredths of a second
 
     def __init__(self, path: Path, processors: int) -> None:
         share = 100 / _TICKS / processors

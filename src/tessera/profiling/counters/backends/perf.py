@@ -19,7 +19,7 @@ from tessera.profiling.counters.perf_event import (
 class EventSampler:
     """Rates of events, user mode only except for those that happen in the kernel."""
 
-    min_interval_ms = 100.0  # a system call for each event and thread
+    min_interval_ms = 250.0  # a system call for each event and thread
 
     def __init__(self, events: Sequence[Event], pid: int) -> None:
         self.fields: Sequence[Field] = [_field(event) for event in events]

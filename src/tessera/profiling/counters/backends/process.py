@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from tessera.profiling.counters.files import PolledFile, labelled, readable, why_unreadable
-from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
+from tessera.profiling.counters.interfaces import Capability, Field, Polled, Sampler, Subject
 
 PROCESS: Final = "process"
-_SLOW_MS: Final = 250.0
+_SLOW_MS: Final = 500.0
 """Between readings of what costs some microseconds and says little of a shorter time."""
 
 _USE: Final = (
@@ -42,6 +42,9 @@ class UseSampler:
     def __init__(self, pid: int, folder: Path) -> None:
         self._file = PolledFile(folder / "statm", 64)
         self._clock = ~pid << 3 | 2  # what clock_getcpuclockid(3) gives
+        own = Polled(self._clock, is_clock=True), Polled(self._file.descriptor, place=1)
+        # Of another process, no number says that it has ended while nobody has asked how.
+        self.polled: Sequence[Polled] = own if pid == os.getpid() else ()
 
     def read(self) -> Sequence[float]:
         pages = int(self._file.read().split(None, 2)[1])

@@ -1,0 +1,85 @@
+"""What was sampled and nobody has taken yet: instants and values of one sampler, growth as rates."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+
+import numpy
+from numpy.typing import NDArray
+
+from tessera.profiling.counters.interfaces import Polled, Sampler
+
+
+class Series:
+    """What one sampler has read and nobody has taken: instants, and values row by row. The sampling thread appends."""
+
+    def __init__(self, source: str, sampler: Sampler) -> None:
+        self.source = source
+        self.fields = tuple(sampler.fields)
+        self.spacing_ns = int(sampler.min_interval_ms * 1e6)
+        self.grows = any(field.cumulative for field in self.fields)
+        self.polled: Sequence[Polled] = getattr(sampler, "polled", ())
+        self.due_ns = 0
+        self.ended: str | None = None
+        self._sampler = sampler
+        self._times = array("q")
+        self._values = array("d")
+        self._tail: tuple[NDArray[numpy.int64], NDArray[numpy.float64]] | None = None
+
+    def read(self, now_ns: int) -> None:
+        """Reads once; after a failure, never again."""
+        try:
+            values = self._sampler.read()
+        except OSError as error:
+            self.close(str(error) or type(error).__name__)
+            return
+        self._times.append(time.monotonic_ns())
+        self._values.extend(values)
+        self.due_ns = now_ns + self.spacing_ns
+
+    def extend(self, times: NDArray[numpy.int64], values: NDArray[numpy.float64]) -> None:
+        """Adds what native code has read: instants, and a column of values for each field."""
+        self._times.frombytes(times.tobytes())
+        self._values.frombytes(values.tobytes())
+
+    def close(self, reason: str) -> None:
+        """Ends it. What was read stays."""
+        if self.ended is None:
+            self.ended = reason
+            self._sampler.close()
+
+    def take(self) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64]]:
+        """Instants, and a column of samples for each field, in its unit; NaN where there is none. Cumulative fields
+        have none at the first instant of all.
+        """
+        times, flat = numpy.frombuffer(self._times, numpy.int64), numpy.frombuffer(self._values, numpy.float64)
+        # A fork may have caught the thread between an instant and its values.
+        times = times[: len(flat) // len(self.fields)]
+        values = flat.reshape(-1, len(self.fields))[: len(times)]
+        self._times, self._values = array("q"), array("d")
+        if not len(times):
+            return times, values
+        before = self._tail
+        self._tail = times[-1:], values[-1:]
+        cumulative = numpy.array([each.cumulative for each in self.fields])
+        samples = values * numpy.array([each.scale for each in self.fields])
+        if cumulative.any():
+            scales = numpy.array([each.scale for each in self.fields])[cumulative]
+            samples[:, cumulative] = _rates(times, values[:, cumulative], before, cumulative) * scales
+        return times, samples
+
+
+def _rates(
+    times: NDArray[numpy.int64],
+    values: NDArray[numpy.float64],
+    before: tuple[NDArray[numpy.int64], NDArray[numpy.float64]] | None,
+    columns: NDArray[numpy.bool_],
+) -> NDArray[numpy.float64]:
+    """Growth per second since the instant before; NaN where there was none, or a count began anew."""
+    first_time = before[0] if before else times[:1]
+    first_value = before[1][:, columns] if before else numpy.full((1, values.shape[1]), numpy.nan)
+    seconds = numpy.maximum(numpy.diff(times, prepend=first_time), 1) / 1e9
+    growth = numpy.diff(values, axis=0, prepend=first_value)
+    return numpy.where(growth >= 0, growth, numpy.nan) / seconds[:, None]
