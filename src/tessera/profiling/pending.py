@@ -87,7 +87,7 @@ class PendingResults:
     def _maker(self, node_class: type[Node]) -> Callable[[State], Node]:
         """The function that makes nodes and keeps the latest in cells: nothing that Python has is faster."""
         new, kept, keep = object.__new__, self._kept, self._keep
-        get_place = self._here
+        get_place, no_node = self._here, _NO_NODE
         latest, latest_state = _NO_NODE, _NO_STATE
         latest_place: Place = 0
 
@@ -103,8 +103,8 @@ class PendingResults:
                 # The common chain: one operator more over the same leaves. Other parts are found by `outstanding`.
                 if last_state[1] is not state[1] or last_state[0] not in state[0].operands or last_place != place:
                     keep((last_state, last), last_place)
-            elif kept and last_state[0].size > 1:  # what is kept may be a part of it
-                keep((last_state, last), last_place)
+            elif kept and last_state[0].size > 1:  # what is kept may be a part of it; its result is not held
+                keep((last_state, no_node), last_place)
             return node
 
         def take_latest() -> tuple[Note, Place]:
@@ -137,8 +137,10 @@ class PendingResults:
     def _settle_latest(self) -> None:
         """Keeps the latest note, whichever thread it is of, if it may be needed."""
         (state, node), place = self._take_latest()
-        if node.state is state or (self._kept and state[0].size > 1):
+        if node.state is state:
             self._keep((state, node), place)
+        elif self._kept and state[0].size > 1:
+            self._keep((state, _NO_NODE), place)
 
     def hand_out(self, scope: Scope) -> None:
         """A region ends: what the calling thread made in it and has not evaluated is the outer region's from now on."""

@@ -102,6 +102,8 @@ def test_the_picture_is_written_where_asked(tmp_path: Path) -> None:
 
 def test_the_picture_names_kernels_ceilings_and_efficiency(tmp_path: Path) -> None:
     text = Roofline((PRODUCT, COPY), TARGET).plot(tmp_path / "roofline.svg").read_text()
+    assert "mathdefault" not in text
+    assert "<!-- 100 -->" in text
     for label in (
         "matmul fp32, 80 %",
         "softmax fp32, 50 %",

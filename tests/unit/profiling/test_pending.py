@@ -17,6 +17,7 @@ from tessera.lazy.node import Node, State
 from tessera.ops import oracle
 from tessera.profiling import sessions
 from tessera.profiling.pending import PRUNE_FROM, _add_parts
+from tessera.runtime.buffers import memory_stats
 
 
 @pytest.fixture
@@ -120,6 +121,16 @@ def test_evaluated_results_and_parts_of_later_ones_are_not_kept(evaluated: list[
             op.exp(op.relu(op.neg(x))).eval()
             assert noted() == 0
     assert len(evaluated) == 5
+
+
+def test_results_that_are_evaluated_and_dropped_give_their_memory_back() -> None:
+    x = torch.randn(256, 1024)
+    allocated = []
+    with profile.session():
+        for _ in range(12):
+            op.gelu(op.add(op.mul(x, x), x)).eval()
+            allocated.append(memory_stats()["allocated_bytes"])
+    assert allocated[-1] - allocated[1] < x.nbytes
 
 
 def test_a_result_that_is_needed_late_is_a_part_then(evaluated: list[list[str]]) -> None:

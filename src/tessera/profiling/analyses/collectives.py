@@ -9,7 +9,7 @@ from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels, sweep
-from tessera.profiling.analyses.result import Analysis
+from tessera.profiling.analyses.result import Analysis, log_scales
 from tessera.profiling.analyses.sweep import Span
 from tessera.profiling.table import Trace
 
@@ -164,8 +164,7 @@ def _draw(figure: Figure, rows: polars.DataFrame) -> None:
     dots = axes.scatter(
         known["bytes"].to_list(), known["median_us"].to_list(), c=overlap, vmin=0, vmax=100, cmap="viridis", s=60
     )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    log_scales(axes)
     axes.set_xlabel("bytes")
     axes.set_ylabel("median duration, us")
     axes.set_title("Collectives", fontsize=11, loc="left")

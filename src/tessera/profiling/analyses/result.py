@@ -17,6 +17,7 @@ from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.analyses import layout
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_PRINTED: Final = 30
@@ -94,6 +95,17 @@ def drawn(draw: Callable[[Figure], None], path: str | Path) -> Path:
     except OSError as error:
         raise ProfileError(f"the picture could not be written to {target}: {error.strerror or error}") from error
     return target
+
+
+def log_scales(axes: Axes) -> None:
+    """Makes both axes logarithmic, with plain numbers: matplotlib's own are formulas, which `drawn` turns off."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def printed(analysis: Analysis) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tessera.profiling.analyses.result import cell
+from tessera.profiling.analyses.result import cell, log_scales
 from tessera.profiling.analyses.roofline import bandwidth
 from tessera.target import Ceilings
 
@@ -30,8 +30,7 @@ def draw(axes: Axes, model: Roofline) -> None:
     if ceilings is not None:
         _draw_roofs(axes, ceilings, workers, span)
     _draw_points(axes, model)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    log_scales(axes)
     axes.set_xlim(*span)
     axes.set_xlabel("operational intensity, FLOP per byte")
     axes.set_ylabel("GFLOP/s")
