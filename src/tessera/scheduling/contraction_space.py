@@ -264,9 +264,11 @@ ROWS = (16, 48, 96, 144, 192)
 
 MOST_PAIR_ROWS = 32
 """The same for bf16 pairs, which are multiplied twice as fast and interleaved anew for every register tile in place."""
+SHORT_BLOCK = 32
+"""Rows of which 4096 sums each fit the L2 cache beside what streams past them."""
 FAR_ROWS = 4096
-"""Bytes of a row of B from which the pieces of neighbouring ones that a register tile reads fall into few sets of the
-caches, a page for each."""
+"""Bytes of a row of B, a page, from which a register tile had better read pieces of few rows at a time: what fetches
+ahead into the L2 cache follows 32 pages at once (Intel, Optimization Reference Manual, on the streamer)."""
 
 
 def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
@@ -276,9 +278,10 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
     tile lacks. One thread of Zen 4, K = N = 4096, oneDNN's time with weights packed beforehand over ours: fp32, 8 rows
     1.00, 12 rows 0.94, 16 rows 1.05, 32 rows 1.01, 128 rows 0.99; bf16, 8 rows 1.00, 12 rows 0.98, 32 rows 0.86.
 
-    Where B's rows are far apart, bf16 walks few of them at once. One thread of a Xeon beside other jobs, by vectors,
-    the time of blocks 16 deep over that of 256 deep ones: K = N = 4096, 2 rows 0.36, 8 rows 0.38, 16 rows 0.31, 32
-    rows 0.48; N = 11,008, K = 1024, 16 rows 0.55; N = 1000, K = 4000, where they are near, 16 rows 1.1.
+    Where B's rows are far apart, few of them are walked at once. One thread of a Xeon beside other jobs, by vectors,
+    the time of blocks 16 deep over that of 256 deep ones: bf16, K = N = 4096, 2 rows 0.36, 8 rows 0.38, 16 rows 0.31,
+    32 rows 0.48; N = 11,008, K = 1024, 16 rows 0.55; N = 1000, K = 4000, where they are near, 16 rows 1.1. fp32, K = N
+    = 4096, 16 rows 0.27, 32 rows 0.30, 64 rows 0.46, 128 rows 0.53; N = 11,008, 0.30, 0.40, 0.60, 0.66.
     """
     wide = problem.target.vector_registers >= 32
     if problem.m <= 1:
@@ -290,8 +293,10 @@ def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
         tile, unroll = (48, 4096, 16), 4
     elif problem.m <= 12:
         rows, vectors, tile, unroll = 12, 2, (144, 4096, 16), 4
-    else:
+    elif problem.n * problem.element_bytes < FAR_ROWS:
         rows, vectors, tile, unroll = 16, 1, (144, 1024, 256), 4
+    else:
+        rows, vectors, tile, unroll = 16, 1, (144, 4096 if problem.m <= SHORT_BLOCK else 1024, 16), 4
     if not wide:
         rows, vectors = min(rows, 6), 2
     elif problem.accumulator.itemsize == 8:

@@ -100,19 +100,28 @@ def test_defaults_are_legal_for_few_rows_and_deep_sums(m: int, k: int, dtype: DT
     assert space.violations(space.default) == ()
 
 
-@pytest.mark.parametrize("m", [2, 12, 13, 32])
-def test_pairs_in_place_walk_few_rows_of_b_at_once_where_these_are_far_apart(m: int) -> None:
+@pytest.mark.parametrize("m", [13, 32, 33, 128])
+@pytest.mark.parametrize("dtype", [fp32, bf16])
+def test_few_rows_walk_few_rows_of_b_at_once_where_these_are_far_apart(m: int, dtype: DType) -> None:
     def chosen(n: int) -> Schedule:
-        posed = contraction_problem(specs.matmul(bf16), m, n, 4096, target=AVX512, native_bf16=True)
+        posed = contraction_problem(specs.matmul(dtype), m, n, 4096, target=AVX512, native_bf16=dtype is bf16)
         space = contraction_space.space(posed)
         assert space.violations(space.default) == ()
         return space.default
 
-    far, near = chosen(2048), chosen(2047)
-    assert not far["pack_b"]
-    assert not near["pack_b"]
-    assert far.integers("tile")[2] == 16
+    far, near = chosen(4096 // dtype.itemsize), chosen(4096 // dtype.itemsize - 1)
+    in_place = dtype is fp32 or m <= 32
+    assert far["pack_b"] is near["pack_b"] is not in_place
+    assert far.integers("tile")[2] == (16 if in_place else 256)
     assert near.integers("tile")[2] == 256
+
+
+@pytest.mark.parametrize("m", [2, 12])
+def test_so_do_fewest_rows_of_pairs(m: int) -> None:
+    posed = contraction_problem(specs.matmul(bf16), m, 2048, 4096, target=AVX512, native_bf16=True)
+    assert contraction_space.default_schedule(posed).integers("tile") == (48, 4096, 16)
+    nearer = replace(posed, n=2047)
+    assert contraction_space.default_schedule(nearer).integers("tile") == (48, 4096, 256)
 
 
 def test_draws_and_neighbours_are_legal() -> None:
