@@ -20,7 +20,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy
 import polars
@@ -42,6 +42,7 @@ class ChromeExporter:
     """Writes a session as a Chrome trace."""
 
     path: Path
+    needs_kernels: ClassVar[bool] = True
 
     def export(self, session: Session) -> Path:
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""

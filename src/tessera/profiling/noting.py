@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tessera import forks
 from tessera.lazy import evaluation
 from tessera.profiling import regions
 from tessera.profiling.issued import IssuedWork, Moment
@@ -14,7 +15,12 @@ from tessera.profiling.noted import NotedEvent, number, text
 from tessera.profiling.regions import Look, Presence, RegionEvent, Scope
 
 if TYPE_CHECKING:
+    from tessera.profiling.device_kernels import Measured
+    from tessera.profiling.recording import CountedKernel
     from tessera.profiling.sessions import Session
+
+lock = forks.recursive_lock()
+"""Held while sessions begin and end, and while they count."""
 
 recording: list[Session] = []
 """The sessions that keep what is noted now."""
@@ -97,3 +103,19 @@ def worked(start_ns: int, issued: Moment) -> None:
     """Notes, in every active session, that the calling thread has done from `start_ns` on what was enqueued then."""
     for each in list(recording):
         each.issued.append(IssuedWork(threading.get_ident(), start_ns, time.monotonic_ns(), issued))
+
+
+def note_unmeasured(
+    device: str, kernels: int, measured: Sequence[Measured] = (), counted: Sequence[CountedKernel] = ()
+) -> None:
+    """Counts kernels that were launched on a GPU. Nobody knows how long they took, but for those of one run that are
+    `measured`, of which some may have been `counted`, too.
+    """
+    if not recording:
+        return
+    with lock:
+        for each in recording:
+            each.launched += kernels
+            each.unmeasured[device] = each.unmeasured.get(device, 0) + kernels
+            if measured and each.keeps(measured[0].run.launched_ns):
+                each.take_device(measured, counted)

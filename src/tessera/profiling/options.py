@@ -19,11 +19,16 @@ ACTIVITIES: Final = ("cpu", "gpu", "memcpy", "collective", "power", "torch")
 SAMPLE_INTERVAL_MS: Final = 10.0
 """How often power is read where nobody says how often: what sampling costs is below 0.5 % then."""
 
+SUMS_ALONE: Final = 'mode="summary" keeps no kernels, only their sums'
+"""Why a trace of that mode has no kernels among its events."""
+
 Mode = Literal["timeline", "summary"]
 
 
 class Exporter(Protocol):
-    """Writes a session to a file, or sends it away; `profile.chrome(...)` and its like make them."""
+    """Writes a session to a file, or sends it away; `profile.chrome(...)` and its like make them. One whose attribute
+    `needs_kernels` is true is warned of in a session that keeps none.
+    """
 
     def export(self, session: Session) -> Path | str:
         """Writes the session and says where it is. Raises ProfileError when it cannot be written."""
@@ -61,6 +66,14 @@ class Options:
             raise ArgumentError(
                 f"exporters=[{wrong[0]!r}]: that is no exporter", hints=['exporters=[profile.chrome("trace.json")]']
             )
+
+    @property
+    def left_empty(self) -> Sequence[str]:
+        """What would write kernels, and gets none in this mode."""
+        if self.mode != "summary":
+            return ()
+        log = [] if self.tensorboard_dir is None else ["tensorboard_dir"]
+        return [type(each).__name__ for each in self.exporters if getattr(each, "needs_kernels", False)] + log
 
     @property
     def sampling_ms(self) -> float | None:

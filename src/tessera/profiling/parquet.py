@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import polars
 from polars.exceptions import PolarsError
@@ -35,6 +35,7 @@ class ParquetExporter:
     """Writes a session as Parquet."""
 
     path: Path
+    needs_kernels: ClassVar[bool] = True
 
     def export(self, session: Session) -> Path:
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""

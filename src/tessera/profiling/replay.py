@@ -14,7 +14,7 @@ import numpy
 
 from tessera import forks
 from tessera.errors import LibraryError
-from tessera.profiling import sessions
+from tessera.profiling import noting, sessions
 from tessera.profiling.counters.backends.pm_sampling import chip_of
 from tessera.profiling.counters.nvidia_metrics import DURATION, RANGES
 from tessera.profiling.counters.range_profiling import counted
@@ -57,10 +57,10 @@ class Replay:
             run = Run(plan, kernels, device, threading.get_ident(), time.monotonic_ns())
             told = self._counted(launch, kernels, int(device.rpartition(":")[2]))
             if told is None:
-                sessions.note_unmeasured(device, kernels)
+                noting.note_unmeasured(device, kernels)
                 return
             found = _laid_out(run, told)
-            sessions.note_unmeasured(device, kernels, [found], _counters(run, found, told))
+            noting.note_unmeasured(device, kernels, [found], _counters(run, found, told))
 
     def _counted(self, launch: Callable[[], object], kernels: int, device: int) -> Sequence[Mapping[str, float]] | None:
         ran = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import polars
 from polars import col
@@ -32,6 +32,7 @@ class RocprofCsvExporter:
     """Writes the kernels of a session."""
 
     path: Path
+    needs_kernels: ClassVar[bool] = True
 
     def export(self, session: Session) -> Path:
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -20,19 +20,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy
 from numpy.typing import NDArray
 
-from tessera import forks
 from tessera.errors import LibraryError, ProfileError, TesseraError
-from tessera.profiling import facts, noting, recorder
+from tessera.profiling import enqueued, facts, noting, recorder
 from tessera.profiling.callers import Callers, together
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.delivery import deliver
-from tessera.profiling.device_kernels import COLLECTOR, Measured, Source
+from tessera.profiling.device_kernels import COLLECTOR, Source
 from tessera.profiling.draining import Drain
 from tessera.profiling.noted import text
-from tessera.profiling.options import Options
+from tessera.profiling.options import SUMS_ALONE, Options
 from tessera.profiling.pending import PendingResults
 from tessera.profiling.recorder import Drained
-from tessera.profiling.recording import CountedKernel, Recording
+from tessera.profiling.recording import Recording
 from tessera.profiling.regions import Scope
 from tessera.profiling.spill import AFTER_S, Spill
 from tessera.profiling.steps import Phase, Windows
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from tessera.profiling.eager import OperatorMode
     from tessera.profiling.sampling import Sampling
 
-_lock = forks.recursive_lock()
+_lock = noting.lock
 _active: list[Session] = []
 _pending = PendingResults()
 _last: Session | None = None
@@ -79,17 +78,20 @@ class Session(Recording):
             self.capability |= self._sampling.capability
         try:
             _begin(self)
-        except BaseException:  # of computing what was pending
+            if self._sampling is not None:
+                self._sampling.begin()  # no sample is older than the session
+            if "torch" in self.activities and not self.observer:
+                from tessera.profiling.eager import OperatorMode
+
+                operators = OperatorMode(noting.note, record_shapes=self.record_shapes)
+                operators.__enter__()  # type: ignore[no-untyped-call]
+                self._operators = operators
+        except BaseException:  # of computing what was pending, of a thread that cannot start
             if self._sampling is not None:
                 self._sampling.end()
+            if self.active:
+                _abandon(self)
             raise
-        if self._sampling is not None:
-            self._sampling.begin()  # no sample is older than the session
-        if "torch" in self.activities and not self.observer:
-            from tessera.profiling.eager import OperatorMode
-
-            self._operators = OperatorMode(noting.note, record_shapes=self.record_shapes)
-            self._operators.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
@@ -194,6 +196,8 @@ class Session(Recording):
     def metadata(self) -> dict[str, Any]:
         """What a trace says of the session, as plain JSON."""
         told: dict[str, Any] = {"activities": list(self.activities), "mode": self.options.mode}
+        if self.options.mode == "summary":
+            told["no_kernels"] = SUMS_ALONE
         if self.options.schedule is not None:
             told["schedule"] = asdict(self.options.schedule)
         if self._sampling is not None:
@@ -209,35 +213,6 @@ class Session(Recording):
 
 device_source: Callable[[], Source] = CuptiActivity
 """Makes what GPUs tell their times by."""
-
-_waiting: list[Callable[[], None]] = []
-
-
-def before_end(wait: Callable[[], None]) -> None:
-    """Has the end of every session call `wait`, which returns when what was enqueued inside it has run."""
-    _waiting.append(wait)
-
-
-def await_enqueued() -> None:
-    """Returns when what was enqueued has run. Raises what that raised."""
-    for wait in _waiting:
-        wait()
-
-
-def note_unmeasured(
-    device: str, kernels: int, measured: Sequence[Measured] = (), counted: Sequence[CountedKernel] = ()
-) -> None:
-    """Counts kernels that were launched on a GPU. Nobody knows how long they took, but for those of one run that are
-    `measured`, of which some may have been `counted`, too.
-    """
-    if not noting.recording:
-        return
-    with _lock:
-        for each in noting.recording:
-            each.launched += kernels
-            each.unmeasured[device] = each.unmeasured.get(device, 0) + kernels
-            if measured and each.keeps(measured[0].run.launched_ns):
-                each.take_device(measured, counted)
 
 
 def note_refusal(columns: Iterable[str], reason: str) -> None:
@@ -302,15 +277,27 @@ def _begin(starting: Session) -> None:
     flush()
     with _lock:
         collect()
+        starting.start_ns = time.monotonic_ns()
+        starting.start_unix_ns = time.time_ns()
         facts.keep()
         if "gpu" in starting.activities:
             _time_devices(starting)
-        starting.start_ns = time.monotonic_ns()
-        starting.start_unix_ns = time.time_ns()
         starting.enter_phase()
         if starting.options.spill is not False and starting.options.mode == "timeline" and not starting.observer:
             starting.spill = Spill(starting, 0.0 if starting.options.spill else AFTER_S)
         _active.append(starting)
+        _update()
+
+
+def _abandon(failed: Session) -> None:
+    """Turns off what a session has turned on that could not begin."""
+    with _lock:
+        failed.end_ns = failed.start_ns
+        if failed.times_devices:
+            COLLECTOR.end()
+        if failed in _active:
+            _active.remove(failed)
+        facts.release()
         _update()
 
 
@@ -319,7 +306,7 @@ def _end(ending: Session, *, flush_results: bool) -> None:
     try:
         if flush_results:
             _pending.flush(all_threads=True)
-            await_enqueued()
+            enqueued.wait()
     finally:
         with _lock:
             ending.end_ns = time.monotonic_ns()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tessera import forks
 from tessera.errors import ArgumentError, ProfileError
-from tessera.profiling.options import Exporter, Mode, Options
+from tessera.profiling.options import SUMS_ALONE, Exporter, Mode, Options
 from tessera.profiling.sessions import Session
 from tessera.profiling.steps import Schedule
 
@@ -43,7 +44,8 @@ def session(
         exporters: what writes files at the end, also after an error. Where one cannot, all records are kept in the
             cache folder.
         tensorboard_dir: where the session's log goes, as Parquet and as a Chrome trace.
-        mode: "timeline" keeps every event, "summary" only sums over kernels, in bounded memory.
+        mode: "timeline" keeps every event, "summary" only sums over kernels, in bounded memory; exporters that write
+            kernels are warned of, and their files say why they have none.
         schedule: which steps are recorded; the program calls `Session.step()` after each.
         spill: whether what is recorded goes to the cache folder too, every second, so that it can be read after the
             process was killed. By default after 10 s.
@@ -51,7 +53,7 @@ def session(
     Raises ArgumentError for what cannot be fulfilled.
     """
     log = None if tensorboard_dir is None else Path(tensorboard_dir)
-    return Session(
+    made = Session(
         Options(
             activities=_several("activities", activities),
             record_shapes=record_shapes,
@@ -64,6 +66,11 @@ def session(
             spill=spill,
         )
     )
+    if empty := made.options.left_empty:
+        warnings.warn(
+            f"{', '.join(empty)}: {SUMS_ALONE}; profile.summary(path) and session.report() show these", stacklevel=2
+        )
+    return made
 
 
 def _several(name: str, given: object) -> tuple[Any, ...]:

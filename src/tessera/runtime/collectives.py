@@ -23,7 +23,7 @@ from tessera.lazy.promise import KEPT, Promise
 from tessera.lazy.sources import from_torch
 from tessera.lazy.transfer import on_device
 from tessera.lazy.writes import Watch
-from tessera.profiling import clock_sync, noting, sessions
+from tessera.profiling import clock_sync, noting
 from tessera.runtime.operations import Operation
 from tessera.runtime.streams import core_of
 
@@ -133,7 +133,7 @@ def _reducer(memory: torch.Tensor, reduction: str, number: int) -> Callable[[], 
         if memory.is_cpu:
             _note(memory.nbytes, start_ns, number, None)
         else:
-            sessions.note_unmeasured(str(memory.device), 1)
+            noting.note_unmeasured(str(memory.device), 1)
         if reduction == "avg":
             memory.div_(size)
 

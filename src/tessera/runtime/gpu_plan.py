@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Self
 
 from tessera.lazy.leaf import Leaf
 from tessera.profiling import facts as step_facts
-from tessera.profiling import replay, sessions
+from tessera.profiling import noting, replay
 from tessera.profiling.attach import listener
 from tessera.profiling.device_kernels import COLLECTOR
 from tessera.runtime.device import DeviceMemory, Driver, Grid, LaunchOf, Loaded
@@ -154,7 +154,7 @@ class DevicePlan:
             if not self._runner.repeat(self.number, table, stream):
                 plan = self._serving(table)
                 plan._runner.run(plan.number, plan.steps, table, stream)
-            sessions.note_unmeasured(self.driver.name, len(self.steps))
+            noting.note_unmeasured(self.driver.name, len(self.steps))
         finally:
             if timed is not None:
                 timed.leave()

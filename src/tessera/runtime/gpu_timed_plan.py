@@ -15,7 +15,7 @@ from tessera import forks
 from tessera.backend.triton.tile_clock import RECORD_WORDS
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
-from tessera.profiling import sessions
+from tessera.profiling import noting
 from tessera.profiling.device_kernels import Measured, Run
 from tessera.profiling.device_tiles import DeviceTiles
 from tessera.runtime.device import DeviceMemory, Driver
@@ -89,7 +89,7 @@ class TimedDevicePlan(DevicePlan):
                 self.driver.launch(*piece.step.launch(table), stream)
         self.driver.synchronize(stream)
         run = Run(self.number, len(self.steps), self.driver.name, threading.get_ident(), launched_ns)
-        sessions.note_unmeasured(self.driver.name, len(self.steps), [Measured(run, self._collect(run))])
+        noting.note_unmeasured(self.driver.name, len(self.steps), [Measured(run, self._collect(run))])
 
     def _collect(self, run: Run) -> NDArray[numpy.int64]:
         """What the tiles of a call say of its kernels, as native records."""

@@ -20,7 +20,7 @@ from tessera.errors import ArgumentError, StreamError, user_location
 from tessera.lazy import promise
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
-from tessera.profiling import noting, sessions
+from tessera.profiling import enqueued, noting
 from tessera.profiling.tracks import Track
 from tessera.runtime import queues
 from tessera.runtime.cores import Cores
@@ -108,7 +108,7 @@ def _wait_for_all() -> None:
         tracker.awaited(operation)
 
 
-sessions.before_end(_wait_for_all)
+enqueued.before_end(_wait_for_all)
 
 
 class Stream:

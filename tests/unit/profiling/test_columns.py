@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera import profile
-from tessera.profiling import noting, sessions
+from tessera.profiling import noting
 from tessera.profiling.issued import region_codes
 from tessera.profiling.recorder import Drained
 from tessera.profiling.recording import Recording
@@ -59,7 +59,7 @@ def test_a_session_is_a_table_of_all_columns_by_start() -> None:
 def test_the_trace_says_what_was_dropped_and_why_columns_are_null() -> None:
     with profile.session() as session:
         run(two_step_plan())
-        sessions.note_unmeasured("cuda:0", 3)
+        noting.note_unmeasured("cuda:0", 3)
     trace = session.trace()
     assert (trace.metadata["launched"], trace.metadata["recorded"]) == (5, 2)
     assert trace.metadata["dropped_reasons"]["not measured on cuda:0"] == 3

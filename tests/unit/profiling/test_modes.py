@@ -6,6 +6,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import polars
@@ -92,6 +93,27 @@ def test_a_summary_keeps_sums_alone() -> None:
         assert one.total_ms == pytest.approx(other.total_ms, rel=1e-6)
     told = summary.trace().metadata["totals"]
     assert [(each["operator"], each["calls"]) for each in told] == [("add", 50), ("double", 50)]
+
+
+@pytest.mark.parametrize("maker", [profile.chrome, profile.parquet, profile.rocprof_csv])
+def test_an_exporter_that_gets_no_kernels_is_warned_of_and_its_file_says_why(
+    maker: Callable[[Path], profile.Exporter], tmp_path: Path
+) -> None:
+    path = tmp_path / "trace"
+    with pytest.warns(UserWarning, match='Exporter: mode="summary" keeps no kernels'):
+        summary = profile.session(mode="summary", exporters=[profile.summary(tmp_path / "sums.csv"), maker(path)])
+    with summary:
+        run(two_step_plan(), 3)
+    if maker is not profile.rocprof_csv:  # which has no place for words
+        found = profile.read(path)
+        assert "keeps no kernels" in found.metadata["no_kernels"]
+        assert sum(total["calls"] for total in found.metadata["totals"]) == 6
+
+
+def test_no_warning_where_sums_are_all_that_is_written(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    profile.session(mode="summary", exporters=[profile.summary(tmp_path / "sums.csv")])
+    profile.session(exporters=[profile.chrome(tmp_path / "trace.json")])
+    assert [each for each in recwarn if "keeps no kernels" in str(each.message)] == []
 
 
 def test_samples_stand_beside_kernels(cache_dir: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 from tessera import settings
 from tessera.errors import TesseraError
 from tessera.forks import lock
-from tessera.profiling import replay, sessions
+from tessera.profiling import enqueued, replay
 from tessera.profiling.attach import credentials, places, wire
 from tessera.profiling.attach.conversation import Conversation
 
@@ -123,7 +123,7 @@ class Listener:
             recording = [each for each in self._conversations if each.recording]
         if recording:
             with contextlib.suppress(TesseraError):  # which the program is told of by whom it concerns
-                sessions.await_enqueued()
+                enqueued.wait()
         for each in recording:
             each.leaving = True
         deadline = time.monotonic() + _FAREWELL_S

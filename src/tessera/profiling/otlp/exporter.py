@@ -18,6 +18,8 @@ class OtlpExporter:
     `sent` and `dropped` count spans and points of metrics: each is in one of them when it is no longer waiting.
     """
 
+    needs_kernels = True
+
     def __init__(
         self, endpoint: str, service: str, headers: Mapping[str, str], give_up_s: float, waiting_profiles: int
     ) -> None:
