@@ -82,7 +82,7 @@ def test_file_accounts_for_every_kernel(tmp_path: Path) -> None:
     assert other["launched"] == other["recorded"] + other["dropped"] == 32
     assert sum(other["dropped_reasons"].values()) == other["dropped"]
     assert "0 to 100" in other["percentages"]
-    assert "not read on CPUs" in other["unavailable"]["sm_occupancy"]
+    assert "which CPUs do not have" in other["unavailable"]["sm_occupancy"]
     assert other["largest_edge_shift_us"] < 50
 
 
