@@ -64,6 +64,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cupti], Cupti]:
     def set_library(fake: Cupti) -> Cupti:
         monkeypatch.setattr(perfworks, "library", lambda: fake)
         monkeypatch.setattr(pm_sampling, "device_count", lambda subject: 1)
+        monkeypatch.setattr(pm_sampling, "variable_of", lambda subject, name: None)
         return fake
 
     return set_library
@@ -87,6 +88,29 @@ def test_readings_are_means_in_the_columns_units(install: Callable[[Cupti], Cupt
     assert cupti.config.triggerMode == 1
     sampler.close()
     assert cupti.called[-3:] == ["PmSamplingStop", "PmSamplingDisable", "ProfilerHostDeinitialize"]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "remedy"),
+    [("3", None, "CUDA_VISIBLE_DEVICES=3 tessera-prof"), (None, "1", "unset CUDA_VISIBLE_DEVICES")],
+)
+def test_a_program_that_numbers_gpus_differently_gets_no_counters_of_another_device(
+    theirs: str | None,
+    ours: str | None,
+    remedy: str,
+    install: Callable[[Cupti], Cupti],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(Cupti([[60, 40, 80, 1e12, 5e11]]))
+    monkeypatch.setattr(gpus, "present", lambda vendor: True)
+    monkeypatch.setattr(pm_sampling, "variable_of", lambda subject, name: ours if subject.own else theirs)
+    backend, other = PmSamplingBackend(), Subject(1)
+    for capability in backend.capabilities(other).values():
+        assert "the program numbers GPUs by CUDA_VISIBLE_DEVICES=" in str(capability.reason)
+        assert remedy in capability.remedy
+    assert backend.open(other) == []
+    (sampler,) = backend.open(Subject())
+    sampler.close()
 
 
 def test_without_samples_there_are_no_values(install: Callable[[Cupti], Cupti]) -> None:

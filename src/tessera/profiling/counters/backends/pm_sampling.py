@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from tessera.errors import LibraryError
 from tessera.profiling.counters import perfworks
+from tessera.profiling.counters.gpu_sensors import variable_of
 from tessera.profiling.counters.gpus import refused
 from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Subject
 from tessera.profiling.counters.nvidia_metrics import SAMPLED
@@ -26,6 +27,7 @@ _BY_CLOCK: Final = ("GA100",)
 _BUFFER_BYTES: Final = 16 * 2**20
 _MOST_SAMPLES: Final = 4096  # in one decoding; readings are at most seconds apart
 _KEEP_LATEST: Final = 1
+_VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 GetChipName = parameters("CUpti_Device_GetChipName_Params", ("deviceIndex", c_size_t), ("pChipName", c_char_p))
 GetCounterAvailability = parameters(
@@ -189,6 +191,19 @@ def device_count(subject: Subject) -> int:
     return count.value
 
 
+def require_same_numbers(subject: Subject) -> None:
+    """Raises LibraryError where another process counts GPUs differently: kernels on its "cuda:0" would get the counters
+    of another device.
+    """
+    seen, own = variable_of(subject, _VISIBLE), variable_of(Subject(), _VISIBLE)
+    if seen != own:
+        remedy = f"unset {_VISIBLE}" if seen is None else f"{_VISIBLE}={seen} tessera-prof ..."
+        raise LibraryError(
+            f"the program numbers GPUs by {_VISIBLE}={seen or ''}, this process by {_VISIBLE}={own or ''}",
+            hints=[remedy],
+        )
+
+
 @dataclass(frozen=True)
 class PmSamplingBackend:
     """What the SMs and the memory of each GPU do, for all programs on it together."""
@@ -197,8 +212,11 @@ class PmSamplingBackend:
     activities: frozenset[str] = frozenset({"gpu"})
 
     def devices(self, subject: Subject) -> list[int]:
-        """Devices that can be sampled, by this process' CUDA numbers. Raises LibraryError with the first reason."""
+        """Devices that can be sampled, by this process' CUDA numbers, which are the subject's, too. Raises LibraryError
+        with the first reason.
+        """
         perfworks.library()
+        require_same_numbers(subject)
         found = list(range(device_count(subject)))
         if not found:
             raise LibraryError("CUDA sees no GPU", hints=["set CUDA_VISIBLE_DEVICES, or unset it"])
