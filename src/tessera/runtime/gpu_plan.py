@@ -144,7 +144,7 @@ class DevicePlan:
         arena, table = self._table(leaves, results)
         stream = self.driver.stream()
         counting = replay.current
-        if counting is not None and counting.counts(self.driver.name):
+        if counting is not None and counting.counts(self.driver.name) and not self.driver.is_capturing():
             plan = self._serving(table)
             counting.run(lambda: plan.launch_each(table, stream), plan.number, len(plan.steps), self.driver.name)
             return

@@ -121,6 +121,14 @@ def test_what_no_gpu_runs_is_launched_as_always(monkeypatch: pytest.MonkeyPatch,
     assert "synchronize" not in launches(driver)
 
 
+def test_what_a_program_captures_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver) -> None:
+    counting = counted_by(monkeypatch, Counting())
+    driver.capturing = True
+    run(plan(driver))
+    assert counting.asked == []
+    assert launches(driver) == ["first", "second"]
+
+
 def test_an_error_of_the_launch_reaches_the_program(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver) -> None:
     counted_by(monkeypatch, Counting())
 

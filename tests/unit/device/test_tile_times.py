@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tessera import graph, op, profile
+from tessera import dtypes, graph, op, profile
 from tessera.backend.triton import interpreted_functions
 from tessera.backend.triton.static import Candidate
 from tessera.compiler import pipeline
@@ -18,9 +18,14 @@ from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_schedules import gpu_schedule
 from tessera.errors import CompileError
 from tessera.handle import Tensor
-from tessera.profiling.device_tiles import CLOCK_COST
+from tessera.lazy.leaf import scalar_leaf
+from tessera.profiling.device_tiles import CLOCK_COST, DeviceTiles
+from tessera.runtime.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
+from tessera.runtime.plan import Output
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
+from tests.unit.device.fake import FakeDriver
+from tests.unit.device.test_plan import RESULT, SLOTS, leaf, plan
 
 TICK_NS = 7
 
@@ -158,6 +163,24 @@ def test_calls_of_libraries_between_kernels_leave_each_kernel_its_facts_and_tile
     assert [(row.operator, row.calls) for row in rows] == [("relu", 2), ("mul", 1)]
     assert [row.shapes[0] for row in rows] == [(4, 16), (4, 9, 2)]
     assert all(row.tiles == 1 for row in rows)
+
+
+def test_what_a_program_captures_is_launched_and_not_waited_for() -> None:
+    driver, steps = FakeDriver(), plan(FakeDriver()).steps
+    made = TimedDevicePlan(
+        driver=driver,
+        pieces=[TimedStep(step, DeviceTiles(1.0, 1), tile_memory(driver, 3)) for step in steps],
+        slots=SLOTS,
+        results=[128],
+        outputs=[Output(0, RESULT)],
+        arena_bytes=256,
+    )
+    driver.capturing = True
+    with profile.session() as session:
+        made.run([leaf(1 << 20), scalar_leaf(2.5, dtypes.fp32)])
+    assert [entry[:2] for entry in driver.log] == [("launch", "first"), ("launch", "second")]
+    assert session.unmeasured == {"cuda:0": 2}
+    assert [each.calls for each in made.tiles if each is not None] == [0, 0]
 
 
 def test_an_empty_tensor_launches_nothing() -> None:
