@@ -88,7 +88,7 @@ class TimedDevicePlan(DevicePlan):
             else:
                 self.driver.launch(*piece.step.launch(table), stream)
         if self.driver.is_capturing():  # what runs later, in a graph of the program's, nobody waits for here
-            sessions.note_unmeasured(self.driver.name, len(self.steps))
+            noting.note_unmeasured(self.driver.name, len(self.steps))
             return
         self.driver.synchronize(stream)
         run = Run(self.number, len(self.steps), self.driver.name, threading.get_ident(), launched_ns)
