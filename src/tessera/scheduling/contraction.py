@@ -8,9 +8,12 @@ from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.contraction_blocks import BlocksLowering
 from tessera.scheduling.contraction_dots import DotsLowering
 from tessera.scheduling.contraction_matrix import MatrixLowering
+from tessera.scheduling.contraction_packed import packed_operands
 from tessera.scheduling.contraction_problem import MATRIX
+from tessera.scheduling.contraction_turned import turned_schedule, turned_spec
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ContractionSpec, kernel_module
+from tessera.scheduling.writer import ArgumentTile
 
 
 def lower_contraction(
@@ -21,6 +24,9 @@ def lower_contraction(
     if schedule["order"] == "dots":
         DotsLowering(spec, schedule, TileBuilder(block), arguments).lower()
         return module
+    if schedule.get("unit") == MATRIX and not schedule["pack_b"] and not packed_operands(spec, arguments, 0):
+        spec, schedule = turned_spec(spec), turned_schedule(schedule)
+        arguments = {index: ArgumentTile(each.value, spec.arguments[index].axes) for index, each in arguments.items()}
     lowering = MatrixLowering if schedule.get("unit") == MATRIX else BlocksLowering
     lowering(spec, schedule, (native_bf16, native_int8), TileBuilder(block), arguments).lower()
     return module

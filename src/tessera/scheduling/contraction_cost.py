@@ -11,6 +11,7 @@ from tessera.scheduling.columns import Columns, Knobs, Number, divided, larger, 
 from tessera.scheduling.contraction_matrix_cost import unit_arithmetic, unit_nest
 from tessera.scheduling.contraction_nest import Nest, nest_of
 from tessera.scheduling.contraction_problem import MATRIX, SHARED, UNIT_GROUPS, ContractionProblem
+from tessera.scheduling.contraction_turned import stays_in_place, turned_problem, turned_schedule
 from tessera.scheduling.estimate import PARTS
 from tessera.scheduling.machine import (
     FMA_LATENCY,
@@ -85,10 +86,18 @@ def contraction_work(problem: ContractionProblem, schedule: Knobs, rates: Machin
     def alone(schedule: Knobs) -> Work:
         return Work.piecewise(schedule, schedule.equals("order", "dots"), dots, tiles)
 
+    def straight(schedule: Any) -> Work:
+        if not problem.turns:
+            return alone(schedule)
+        return Work.piecewise(schedule, stays_in_place(schedule, problem), turned, alone)
+
+    def turned(schedule: Any) -> Work:
+        return _unit_work(turned_problem(problem), turned_schedule(schedule), rates)
+
     def shared(schedule: Any) -> Work:
         return _shared_work(problem, schedule, rates)
 
-    return Work.piecewise(schedule, schedule.equals("pack_b", SHARED), shared, alone)
+    return Work.piecewise(schedule, schedule.equals("pack_b", SHARED), shared, straight)
 
 
 def _tiles_work(problem: ContractionProblem, schedule: Knobs, rates: Machine) -> Work:
@@ -257,6 +266,8 @@ class _Operands:
         self._fetch(home_b, all_b * where(outside, nest.row_tile_count * missed, nest.ic_blocks))
         again_b = where(outside, 0, nest.row_tile_count - nest.ic_blocks) * missed
         self._fetch(where(crowded, L2, where(stays_b, L1, rates.home(panel_b))), all_b * again_b)
+        if tile_bytes is not None:  # whole lines, each of which is read once
+            return
         # Rows that push each other out of L1 cost a line for each element, at L2's latency and not its bandwidth.
         elements = batch * nest.m * nest.k * nest.column_tiles
         self._fetch(L2, elements * self._crowded_a() * MISS_LOSS * LINE)

@@ -50,7 +50,9 @@ class MatrixLowering(BlocksLowering):
         self.fetches_panels = schedule.integer("fetch_ahead") > 0 and not self.rows_outer
         self.height = min(self.mr, UNIT_GROUPS)
         self.grid = self.mr // self.height, self.width // UNIT_GROUPS
-        self.stores_sums = len(spec.outputs) == 1 and spec.outputs[0].value is spec.accumulator
+        self.along_rows = all(spec.arguments[output.argument].stride("n") == 1 for output in spec.outputs)
+        alone = len(spec.outputs) == 1 and spec.outputs[0].value is spec.accumulator
+        self.stores_sums = alone and self.along_rows
         if not self.stores_sums:
             shape = [self.mr, self.width]
             self.sums = builder.alloc(buffer_type(self.accumulator_dtype, contiguous(shape), shape), "L1")
@@ -199,7 +201,8 @@ class MatrixLowering(BlocksLowering):
     def _through_scratch(self, sums: Sequence[SSAValue], height: SSAValue, m: SSAValue, n: SSAValue) -> None:
         builder, zero = self.builder, self.builder.index(0)
         self._store(sums, Place(self.sums, (zero, zero), (0, 1), (True, True)))
-        rows = next(rows for rows in EPILOGUE_ROWS if self.mr % rows == 0)
+        heights = EPILOGUE_ROWS if self.along_rows else (UNIT_GROUPS, *EPILOGUE_ROWS)  # rows are stored as columns
+        rows = next(rows for rows in heights if self.mr % rows == 0)
         with builder.loop(zero, height, rows) as loop:
             some = builder.load(self.sums, [loop.index, zero], [0, 1], (rows, self.width), [True, True])
             self._epilogue(some, builder.add(m, loop.index), n, rows)

@@ -32,21 +32,17 @@ of a Xeon beside other jobs, oneDNN's time over ours, all of K packed and so: K 
 rows 0.82 and 1.47, 64 rows 0.8 and 1.24, 128 rows 0.79 and 1.11; N = 11008, 0.78 and 1.82, 0.63 and 1.39, 0.68 and
 1.03, 0.71 and 1.14; K = 11008 and N = 4096, 16 rows 0.57 and 1.47, 64 rows 0.57 and 1.17, 100 rows 0.57 and 0.98."""
 
-COLUMNS: Final = 64
-"""Columns of a piece of a B whose columns are contiguous; one thread of that Xeon, oneDNN's time over ours, 256 columns
-and so: K = N = 4096, 64 rows 0.88 and 1.35, 128 rows 0.87 and 1.18; K = 11008 and N = 4096, 100 rows 0.72 and 0.94."""
-LONG_ROWS: Final = 4096
-"""The most of K that such a piece has all of."""
-
 
 def suits_unit(problem: ContractionProblem) -> bool:
-    """Whether the matrix unit is the default for a product that it can multiply: K fills a tile, B lies packed or is
-    worth packing, and blocks of all of K can be packed.
+    """Whether the matrix unit is the default for a product that it can multiply: K fills a tile, B lies as the unit
+    reads it or is worth packing, and blocks of all of K can be packed.
 
     One thread of a Xeon with AMX beside other jobs, K = N = 4096, oneDNN's time over ours by vectors, B in place, and
     on the unit, B packed for each call: [K, N], 1 row 2.7 and 0.4, 2 rows 0.6 and 1.1, 8 rows 0.3 and 1.0, 32 rows 0.15
-    and 1.05; [N, K], 1 row 2.5 and 0.45, 16 rows 0.2 and 0.3.
+    and 1.05; [N, K], 1 row 2.5 and 0.45.
     """
+    if _leaves_weights(problem):
+        return True
     in_place = problem.m <= 1 or (problem.m <= MOST_DOTS and dots_fit(problem))
     if problem.k < problem.unit_depth or (in_place and not problem.b_panels and not problem.shared_quads):
         return False
@@ -69,18 +65,21 @@ def matrix_schedule(problem: ContractionProblem) -> Schedule:
     while mc > rows and packs_a and mc * column_bytes > BLOCK_BYTES:
         mc = max(mc // 2 // rows * rows, rows)
     sums = "scratch" if in_steps else "registers"
-    if _packs_pieces(problem):
-        mc = next(height for height in (UNIT_GROUPS, 32, 64, MOST_ROWS) if height >= problem.m)
-        along_n = problem.b_contiguous == "n"
-        nc, kc = STREAMED[mc <= FEW_ROWS] if along_n else (COLUMNS, kc if kc <= LONG_ROWS else LONG_ROWS // 2)
-        packs_a, sums = packs_a or (along_n and mc <= FEW_ROWS), "scratch"
+    packs_b = not problem.b_panels
+    if _leaves_weights(problem):
+        mc, nc = _block_height(problem), 1024
+        packs_a, packs_b, sums = True, False, "registers"
+    elif _packs_pieces(problem):
+        mc = _block_height(problem)
+        nc, kc = STREAMED[mc <= FEW_ROWS]
+        packs_a, sums = packs_a or mc <= FEW_ROWS, "scratch"
     schedule = Schedule(
         tile=(mc, nc, kc),
         micro=(rows, columns),
         unit=MATRIX,
         unroll=1,
         pack_a=packs_a,
-        pack_b=not problem.b_panels,
+        pack_b=packs_b,
         sums=sums,
         order="columns",
         parallel="rows" if problem.m > MOST_ROWS else "columns",
@@ -93,10 +92,27 @@ def matrix_schedule(problem: ContractionProblem) -> Schedule:
 
 def _packs_pieces(problem: ContractionProblem) -> bool:
     """Whether few rows meet so much of B that reading it takes the most time: it is packed in pieces that are used
-    while they lie in the caches, each of a few rows or columns as they lie in memory, so that there are few streams.
+    while they lie in the caches, each of a few long rows, so that there are few streams.
     """
-    lies = problem.b_contiguous in ("n", "k") and not problem.b_panels and not problem.b_mapped
-    return lies and not problem.a_walks and 1 < problem.m <= MOST_ROWS and problem.k > L1_DEPTH
+    in_rows = problem.b_contiguous == "n" and not problem.b_panels and not problem.b_mapped and not problem.a_walks
+    return in_rows and 1 < problem.m <= MOST_ROWS and problem.k > L1_DEPTH
+
+
+def _leaves_weights(problem: ContractionProblem) -> bool:
+    """Whether few rows, which fit the caches packed, meet weights [N, K]: the unit reads these where they lie.
+
+    One thread of a Xeon beside other jobs, oneDNN's time over ours, B packed and so: K = N = 4096, 16 rows 0.94 and
+    1.73, 64 rows 1.12 and 1.79, 128 rows 1.05 and 1.54, 256 rows 1.00 and 0.97. By dot products on vectors and so:
+    N = 11008, 4 rows 0.89 and 1.40; K = N = 768, 8 rows 0.35 and 2.9; K = N = 64, 2 rows 1.7 and 2.2.
+    """
+    if not problem.turns or not 1 < problem.m <= MOST_ROWS or problem.k < problem.unit_depth:
+        return False
+    return _block_height(problem) * _depth(problem) * problem.element_bytes <= MOST_BYTES
+
+
+def _block_height(problem: ContractionProblem) -> int:
+    """The least of some heights that has all of few rows."""
+    return next(height for height in (UNIT_GROUPS, 2 * UNIT_GROUPS, FEW_ROWS, MOST_ROWS) if height >= problem.m)
 
 
 def _register_tile(problem: ContractionProblem) -> tuple[int, int]:

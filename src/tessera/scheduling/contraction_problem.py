@@ -78,6 +78,12 @@ class ContractionProblem:
         return UNIT_GROUPS * (2 if self.pairs else 4)
 
     @property
+    def turns(self) -> bool:
+        """Whether a matrix unit can read B where it lies, as the first operand of C^T (`contraction_turned.py`)."""
+        along_k = self.b_contiguous == "k" and not self.b_mapped and not self.b_panels
+        return self.has_unit and self.pairs and along_k and self.products == 1 and not self.a_walks
+
+    @property
     def apart(self) -> ContractionProblem:
         """The products one after the other, as one product by all of their panels: what they read lies where it does
         for the kernel that forms them together.

@@ -14,20 +14,33 @@ from tessera.scheduling.contraction_problem import (
     dot_vectors,
     dots_fit,
 )
+from tessera.scheduling.contraction_turned import stays_in_place, turned_problem, turned_schedule
 from tessera.scheduling.knobs import Rule, batched
 
 
 def _rule(name: str, reason: str, holds: Callable[[Knobs, ContractionProblem], Number]) -> Rule[ContractionProblem]:
-    """A rule about the product itself, of the operands as it finds them once B is packed."""
+    """A rule about the product itself, of the operands as the kernel finds them: B packed by all, or its rows in place
+    as the first operand.
+    """
+
+    def alone(schedule: Knobs, problem: ContractionProblem) -> Number:
+        if not problem.turns:
+            return holds(schedule, problem)
+        return piecewise(
+            schedule,
+            stays_in_place(schedule, problem),
+            lambda turned: holds(turned_schedule(turned), turned_problem(problem)),
+            lambda straight: holds(straight, problem),
+        )
 
     def as_run(schedule: Knobs, problem: ContractionProblem) -> Number:
         if not problem.shared_panels:
-            return holds(schedule, problem)
+            return alone(schedule, problem)
         return piecewise(
             schedule,
             schedule.equals("pack_b", SHARED),
             lambda packed: holds(packed.replace(pack_b=False), problem.over_panels),
-            lambda alone: holds(alone, problem),
+            lambda others: alone(others, problem),
         )
 
     return Rule(name, reason, as_run)
@@ -40,6 +53,10 @@ def _in_unit(schedule: Knobs, problem: ContractionProblem) -> Number:
 
 def _packed_by_all(schedule: Knobs, problem: ContractionProblem) -> Number:
     return no(schedule.equals("pack_b", SHARED))
+
+
+def _turned_sums(schedule: Knobs, problem: ContractionProblem) -> Number:
+    return no(stays_in_place(schedule, problem)) | no(schedule.equals("sums", "output"))
 
 
 def _matrix_unit(schedule: Knobs, problem: ContractionProblem) -> Number:
@@ -138,9 +155,11 @@ RULES: tuple[Rule[ContractionProblem], ...] = batched(
     ),
     _rule(
         "matrix-unit",
-        "sums and both operands fit the eight registers of the matrix unit, in whole steps of K, and B is packed",
+        "sums and both operands fit the eight registers of the matrix unit, in whole steps of K, and B is packed, or A "
+        "where B's columns are read where they lie",
         _matrix_unit,
     ),
+    Rule("turned-sums", "where the unit reads columns of B in place, sums do not wait in the output", _turned_sums),
     _rule("full-lanes", "the register tile's width is a whole number of vectors", _full_lanes),
     _rule("block-holds-tile", "cache blocks hold at least one register tile, and K blocks are even", _blocks),
     _rule("scratch-memory", "packed blocks take at most 16 MiB per worker", _scratch),

@@ -51,7 +51,8 @@ def knobs(problem: ContractionProblem) -> tuple[Knob, ...]:
         Knob(
             "pack_b",
             (False, True, *[SHARED] * bool(problem.shared_panels)),
-            "copy blocks of B into panels as wide as the register tile; shared: all of it, by all workers together",
+            "copy blocks of B into panels as wide as the register tile; shared: all of it, by all workers together; "
+            "off: read B where it lies, on the matrix unit as the first operand of the transposed product",
         ),
         Knob("sums", ("output", "scratch", "registers"), "where sums wait for the next block of K"),
         Knob(

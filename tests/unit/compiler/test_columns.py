@@ -15,8 +15,9 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int
 
 
 def is_turned(product: Tensor) -> bool:
-    """Whether the columns of the product are rows of dot products."""
-    return 'order = "dots"' in product.inspect("schedule")
+    """Whether the columns of the product are rows: of dot products, or a tile of few rows on a matrix unit."""
+    text = product.inspect("schedule")
+    return 'order = "dots"' in text or 'micro = [16 : i64, 32 : i64], unit = "matrix"' in text
 
 
 def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:

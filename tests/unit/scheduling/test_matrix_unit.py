@@ -21,8 +21,11 @@ from tessera.dtypes import DType, bf16, int8, int32
 from tessera.errors import CompileError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
+from tessera.scheduling.columns import Columns
 from tessera.scheduling.contraction import lower_contraction
 from tessera.scheduling.contraction_space import ContractionProblem, default_schedule, space
+from tessera.scheduling.contraction_turned import turned_schedule
+from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.machine import machine
 from tessera.scheduling.schedule import KnobValue
 from tessera.scheduling.spec import ContractionSpec, Output, Panels
@@ -47,13 +50,14 @@ def posed(spec: ContractionSpec, m: int, n: int, k: int, panels: Panels | None =
     return replace(problem, b_panels=panels.width, quads=panels.group == 4, b_contiguous="")
 
 
-def drawn(spec: ContractionSpec, problem: ContractionProblem, seed: int) -> ModuleOp:
-    """The kernel of a random legal schedule on the unit."""
+def drawn(spec: ContractionSpec, problem: ContractionProblem, seed: int, **knobs: list[KnobValue]) -> ModuleOp:
+    """The kernel of a random legal schedule on the unit, of those with the given choices of `knobs`."""
     step = problem.unit_depth
     wanted: dict[str, list[KnobValue]] = {
         "unit": ["matrix"],
         "tile": [(48, 32, step), (64, 64, 1024), (32, 128, 2048)],
         "unroll": [1, 2],
+        **knobs,
     }
     schedule = space(problem).restricted(wanted).draw(random.Random(seed), 10_000)
     spec = replace(spec, one_block=schedule.integers("tile")[2] >= problem.k)
@@ -99,6 +103,27 @@ def test_any_schedule_multiplies(m: int, n: int, k: int, a_axes: str, b_axes: st
 
 
 @settings(max_examples=6)
+@given(
+    st.integers(1, 70),
+    st.integers(1, 70),
+    st.one_of(st.integers(1, 100), st.integers(500, 1100)),
+    st.sampled_from(("mk", "km")),
+    st.booleans(),
+    SEEDS,
+)
+def test_any_schedule_leaves_weights_in_place(m: int, n: int, k: int, a_axes: str, batched: bool, seed: int) -> None:
+    batch = ("b0",) if batched else ()
+    spec = specs.matmul(bf16, a_axes=a_axes, b_axes="nk", batch=batch, bias=True)
+    extents = {"m": m, "n": n, "k": k}
+    a, b = operand(a_axes, extents, bf16, 1, batched), operand("nk", extents, bf16, 2, batched)
+    bias, out = operand("n", extents, bf16, 3), result(m, n, bf16, batched)
+    module = drawn(spec, posed(spec, m, n, k), seed, pack_b=[False], pack_a=[True])
+    checked(module, [a, b, bias, out], seed)
+    left = a.double() if a_axes == "mk" else a.double().mT
+    assert_close(out, left @ b.double().mT + bias.double(), k)
+
+
+@settings(max_examples=6)
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 1100), st.sampled_from((16, 32)), SEEDS)
 def test_any_schedule_reads_panels(m: int, n: int, k: int, width: int, seed: int) -> None:
     panels = Panels(width, 2, 16)
@@ -124,7 +149,7 @@ def test_products_of_bytes_are_exact(m: int, n: int, k: int, seed: int) -> None:
     assert torch.equal(out, a.int() @ b.int())
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(9, 40, 600), (20, 33, 515), (50, 2100, 513), (100, 70, 1030)])
+@pytest.mark.parametrize(("m", "n", "k"), [(9, 40, 600), (20, 33, 515), (50, 100, 513), (100, 70, 1030)])
 @pytest.mark.parametrize("b_axes", ["kn", "nk"])
 def test_defaults_multiply(m: int, n: int, k: int, b_axes: str) -> None:
     spec, extents = specs.matmul(bf16, b_axes=b_axes, bias=True), {"m": m, "n": n, "k": k}
@@ -136,15 +161,41 @@ def test_defaults_multiply(m: int, n: int, k: int, b_axes: str) -> None:
     assert_close(out, a.double() @ (b.double() if b_axes == "kn" else b.double().mT) + bias.double(), k)
 
 
-@pytest.mark.parametrize(("m", "b_axes"), [*[(m, "kn") for m in (2, 16, 17, 64, 128)], (65, "nk"), (128, "nk")])
-def test_few_rows_pack_pieces_of_b_that_stay_in_the_caches(m: int, b_axes: str) -> None:
-    schedule = default_schedule(posed(specs.matmul(bf16, b_axes=b_axes), m, 11008, 4096))
+@pytest.mark.parametrize("m", [2, 16, 17, 64, 128])
+def test_few_rows_pack_pieces_of_b_that_stay_in_the_caches(m: int) -> None:
+    schedule = default_schedule(posed(specs.matmul(bf16), m, 11008, 4096))
     mc, nc, kc = schedule.integers("tile")
     assert schedule["unit"] == "matrix"
     assert schedule["sums"] == "scratch"
     assert m <= mc < 2 * max(m, 16)
     assert 2 * nc * kc <= AMX.memory[1].size_bytes // 2
-    assert (nc if b_axes == "kn" else kc) >= 1024  # long pieces: few streams, which prefetchers follow
+    assert nc >= 1024  # long pieces: few streams, which prefetchers follow
+
+
+@pytest.mark.parametrize("m", [2, 8, 16, 17, 64, 128])
+def test_few_rows_leave_weights_where_they_lie(m: int) -> None:
+    schedule = default_schedule(posed(specs.matmul(bf16, b_axes="nk"), m, 11008, 4096))
+    assert (schedule["unit"], schedule["pack_a"], schedule["pack_b"]) == ("matrix", True, False)
+    assert default_schedule(posed(specs.matmul(bf16, b_axes="nk"), 512, 11008, 4096))["pack_b"] is True
+
+
+def test_the_model_prefers_weights_in_place_where_rows_are_few() -> None:
+    problem = posed(specs.matmul(bf16, b_axes="nk"), 16, 4096, 4096)
+    in_place = default_schedule(problem)
+    packed = in_place.replace(pack_b=True, tile=(16, 256, 4096))
+    model = RooflineModel(None, AMX)
+    assert space(problem).violations(packed) == ()
+    assert model.estimate(problem, in_place).seconds < model.estimate(problem, packed).seconds
+
+
+def test_one_schedule_and_many_are_turned_alike() -> None:
+    problem = posed(specs.matmul(bf16, b_axes="nk"), 40, 70, 600)
+    generator = random.Random(0)
+    choices = space(problem).restricted({"unit": ["matrix"], "pack_b": [False], "pack_a": [True]})
+    schedules = [choices.draw(generator, 10_000) for _ in range(8)]
+    assert list(turned_schedule(Columns.of(schedules))) == [turned_schedule(each) for each in schedules]
+    assert all(turned_schedule(each)["tile"] == (n, m, k) for each in schedules for m, n, k in [each.integers("tile")])
+    assert list(choices.legal(Columns.of(schedules))) == schedules
 
 
 def assert_close(found: torch.Tensor, exact: torch.Tensor, k: int) -> None:
@@ -191,12 +242,28 @@ def test_the_model_tells_the_unit_from_vectors() -> None:
 
 @needs_unit
 @pytest.mark.parametrize("constant", [False, True])
-def test_nan_and_infinities_come_through(constant: bool) -> None:
+@pytest.mark.parametrize("along_k", [False, True])
+def test_nan_and_infinities_come_through(constant: bool, along_k: bool) -> None:
     x, w = torch.ones(40, 70).bfloat16(), torch.ones(70, 40).bfloat16()
+    w = w.mT.contiguous().mT if along_k else w
     x[3, 69], w[5, 2], w[5, 3], w[6, 3] = float("nan"), float("inf"), float("inf"), float("-inf")
     product = op.matmul(x, op.constant(w) if constant else w)
     assert 'unit = "matrix"' in product.inspect("schedule")
     torch.testing.assert_close(evaluated(product), x @ w, equal_nan=True)
+
+
+@needs_unit
+@pytest.mark.parametrize(("m", "n", "k"), [(2, 1, 33), (17, 70, 515), (128, 33, 64), (9, 0, 64), (0, 9, 64)])
+def test_weights_in_place_meet_strided_rows_and_epilogues_of_both_axes(m: int, n: int, k: int) -> None:
+    x, w = torch.randn(k, 2 * m).bfloat16().mT[::2], torch.randn(n, k + 5).bfloat16()[:, 3:-2]
+    residual, bias = torch.randn(m, n).bfloat16(), torch.randn(n).bfloat16()
+    product = op.relu(op.matmul(x, w.T) + bias) + residual
+    if (m, n) == (17, 70):  # few columns are rows of the transposed product
+        assert "pack_b = false" in product.inspect("schedule")
+    exact = (x.double() @ w.double().T + bias.double()).relu() + residual.double()
+    found = evaluated(product).double()
+    assert found.shape == exact.shape
+    assert bool(((found - exact).abs() <= 2**-6 * (exact.abs() + residual.abs() + 1)).all())
 
 
 @needs_unit

@@ -21,6 +21,7 @@ COLUMNS_OF_B = contraction_problem(specs.matmul(fp32, b_axes="nk"), 512, 512, 51
 MAPPED = contraction_problem(specs.matmul(fp32, prologue="relu"), 512, 512, 512)
 NARROW = contraction_problem(specs.matmul(bf16), 512, 512, 512)
 UNIT = contraction_problem(specs.matmul(bf16), 512, 512, 512, target=AMX, native_bf16=True)
+WEIGHTS = contraction_problem(specs.matmul(bf16, b_axes="nk"), 32, 512, 512, target=AMX, native_bf16=True)
 
 BROKEN: dict[str, tuple[contraction_space.ContractionProblem, dict[str, KnobValue]]] = {
     "vector-registers": (SQUARE, {"micro": (14, 64)}),
@@ -35,6 +36,7 @@ BROKEN: dict[str, tuple[contraction_space.ContractionProblem, dict[str, KnobValu
     "packed-panels": (replace(SQUARE, b_panels=32), {"pack_b": True}),
     "siblings-in-registers": (replace(SQUARE, b_panels=16, products=2), {"pack_b": False, "sums": "scratch"}),
     "matrix-unit": (UNIT, {"unit": "matrix", "micro": (64, 32), "tile": (128, 128, 512)}),
+    "turned-sums": (WEIGHTS, {"unit": "matrix", "pack_b": False, "micro": (32, 32), "tile": (32, 64, 512)}),
     "packed-by-all": (SQUARE, {"pack_b": "shared"}),
     "strided-needs-packing": (COLUMNS_OF_B, {"pack_b": False}),
 }
