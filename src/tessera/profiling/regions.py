@@ -61,17 +61,27 @@ _tops: Final[dict[int, Scope]] = {}
 """By thread, what it entered last, whichever context that was."""
 
 
+_open: Final[dict[Scope, None]] = {}
+
+
+def still_open() -> list[Scope]:
+    """The regions of all contexts that have not ended, in the order in which they were entered."""
+    return list(_open)
+
+
 def enter(name: str) -> Scope:
     """The calling context enters a region."""
     scope = Scope(name, open_of(current.get()))
     current.set(scope)
     _tops[scope.thread] = scope
+    _open[scope] = None
     return scope
 
 
 def leave(scope: Scope) -> None:
     """A region ends. The calling context need not be the one that entered it."""
     scope.is_open = False
+    _open.pop(scope, None)
     around = open_of(current.get())
     current.set(around)
     if around is None:

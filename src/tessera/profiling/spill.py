@@ -10,10 +10,11 @@ import itertools
 import shutil
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tessera import settings
 from tessera.errors import ProfileError
+from tessera.profiling import regions
 from tessera.profiling.delivery import file_name
 from tessera.profiling.recording import Recording, Told
 
@@ -58,11 +59,22 @@ class Spill:
             self.folder.mkdir(parents=True, exist_ok=True)
             trace = part.trace()
             trace.metadata["part"] = self._parts
+            trace.metadata["open_regions"] = self._open_regions(now)
             parquet.write(trace, self.folder / f"part-{self._parts:06}.parquet")
         except (ProfileError, OSError) as error:
             self.failed = str(error)
             return
         self._parts += 1
+
+    def _open_regions(self, now_ns: int) -> list[dict[str, Any]]:
+        """Those that have not ended: whoever reads takes those of the last part for events."""
+        zero = self._recording.start_ns
+        begins = [(each, max(each.start_ns, zero)) for each in regions.still_open()]
+        return [
+            {"name": each.name, "thread": each.thread, "start_ns": begin - zero, "end_ns": now_ns - zero}
+            for each, begin in begins
+            if begin <= now_ns
+        ]
 
     def remove(self) -> None:
         """The session has ended: it holds everything itself."""

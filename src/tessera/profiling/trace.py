@@ -18,7 +18,7 @@ import polars
 
 from tessera.errors import ProfileError
 from tessera.profiling import readers
-from tessera.profiling.table import Trace
+from tessera.profiling.table import Trace, frame
 
 _BROKEN: Final = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
 
@@ -133,8 +133,28 @@ def _parts_joined(traces: Sequence[Trace]) -> Trace:
     """The parts that one session spilled. Each tells the sums of all that went before."""
     latest = max(traces, key=lambda trace: trace.metadata["part"])
     plans = {number: plan for trace in traces for number, plan in trace.metadata["plans"].items()}
-    events = polars.concat([trace.events for trace in traces]).sort("start_ns", maintain_order=True)
-    return Trace(events, {**latest.metadata, "plans": plans}, latest.capability)
+    events = polars.concat([*[trace.events for trace in traces], _still_open(latest)])
+    events = events.sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
+    metadata = {name: value for name, value in latest.metadata.items() if name != "open_regions"}
+    return Trace(events, {**metadata, "plans": plans}, latest.capability)
+
+
+def _still_open(part: Trace) -> polars.LazyFrame:
+    """The regions that had not ended when a part was written, as if they had ended then."""
+    told = part.metadata.get("open_regions", [])
+    ((rank, own),) = part.metadata["ranks"].items()
+    return frame(
+        {
+            "kind": ["region" for _ in told],
+            "kernel_name": [each["name"] for each in told],
+            "start_ns": [each["start_ns"] for each in told],
+            "dur_ns": [each["end_ns"] - each["start_ns"] for each in told],
+            "thread_id": [each["thread"] for each in told],
+            "device": ["cpu" for _ in told],
+            "rank": [int(rank) for _ in told],
+            "pid": [own["pid"] for _ in told],
+        }
+    ).lazy()
 
 
 def _renumbered(traces: Sequence[Trace]) -> list[dict[str, dict[str, Any]]]:

@@ -68,6 +68,11 @@ def test_kernels_of_a_region_that_is_open_are_named_in_what_was_spilled(cache_di
         ("cos", None),
         ("sin", "last"),
     ]
+    regions = events.filter(events["kind"] == "region")
+    assert regions["kernel_name"].to_list() == ["epoch", "step 0", "step 1", "last"]
+    (last_kernel,) = events.filter(events["operator"] == "sin")["start_ns"].to_list()
+    (last,) = regions.filter(regions["kernel_name"] == "last").iter_rows(named=True)
+    assert last["start_ns"] <= last_kernel <= last["start_ns"] + last["dur_ns"]
 
 
 def test_parts_hold_every_event_once(cache_dir: Path) -> None:
