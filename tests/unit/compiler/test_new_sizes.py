@@ -22,6 +22,8 @@ from tessera.target import Target
 SIZES = (8, 9, 10, 11, 13, 16, 17, 20, 23, 31)
 """Ten: primes, powers of two, and neighbours of either."""
 
+# The most kernels are those of a case alone in its process: kernels that pack operands are shared by many cases.
+
 F = torch.nn.functional
 
 
@@ -69,7 +71,7 @@ CONVOLUTIONS: dict[str, tuple[int, Case]] = {
     "wide images": (3, lambda n: convolution(9, 5 * n, padding=2, dilation=2)),
     "one row": (3, lambda n: convolution(1, n, padding=1)),
     "pixels by channels": (3, lambda n: convolution(n, n + 1, side=1)),
-    "batches": (3, lambda n: convolution(9, n, images=n - 7, padding=1)),
+    "batches": (4, lambda n: convolution(9, n, images=n - 7, padding=1)),
     "strides": (3, lambda n: convolution(n, n, stride=2, padding=3, side=7, depth=3)),
 }
 
@@ -94,11 +96,11 @@ W, V = normal(64, 48), op.constant(normal(64, 48))
 
 FAMILIES: dict[str, tuple[int, Callable[[int], Operands], Callable[..., Any]]] = {
     "products": (2, lambda n: (normal(n, n + 1), normal(n + 1, n + 3)), op.matmul),
-    "rows by weights": (1, lambda n: (normal(n, 64), W), op.matmul),
+    "rows by weights": (2, lambda n: (normal(n, 64), W), op.matmul),
     "rows by packed weights": (4, lambda n: (normal(n, 64),), lambda x: op.matmul(x, V)),
     "rows by weights with outputs first": (2, lambda n: (normal(n, 48), W), lambda x, w: op.matmul(x, op.transpose(w))),
     "large products": (2, lambda n: (normal(20 * n, 9 * n), normal(9 * n, 70)), op.matmul),
-    "batches of products": (2, lambda n: (normal(n - 7, n, 8), normal(n - 7, 8, n)), op.matmul),
+    "batches of products": (3, lambda n: (normal(n - 7, n, 8), normal(n - 7, 8, n)), op.matmul),
     "products of bf16": (1, lambda n: (normal(n, n).bfloat16(), normal(n, n).bfloat16()), op.matmul),
     "a row by a matrix": (2, lambda n: (normal(1, n), normal(n, 33)), op.matmul),
     "a matrix by a column": (2, lambda n: (normal(n, n), normal(n, 1)), op.matmul),

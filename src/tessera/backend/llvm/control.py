@@ -20,6 +20,7 @@ from tessera.backend.llvm.values import (
     MatrixTile,
     PairTile,
     Tile,
+    TurnedTile,
     Value,
     constant_index,
     element_of,
@@ -39,6 +40,8 @@ def flatten(generator: Generator, values: Sequence[Value]) -> list[tuple[str, st
             continue
         if isinstance(value, Buffer):
             raise CompileError("buffers cannot be carried through loops or conditionals")
+        if isinstance(value, TurnedTile):
+            raise CompileError("tiles that are still to be transposed cannot be carried through loops or conditionals")
         if isinstance(value, MatrixTile):
             flat.extend([(TILE, register) for row in value.registers for register in row])
             continue
