@@ -268,8 +268,8 @@ MOST_PAIR_ROWS = 32
 SHORT_BLOCK = 32
 """Rows of which 4096 sums each fit the L2 cache beside what streams past them."""
 FAR_ROWS = 4096
-"""Bytes of a row of B, a page, from which a register tile had better read pieces of few rows at a time: what fetches
-ahead into the L2 cache follows 32 pages at once (Intel, Optimization Reference Manual, on the streamer)."""
+"""Bytes of a row of B, a page, from which a register tile had better read pieces of few rows at a time. Measured (2 to
+4 times as fast on a Xeon), the cause is not known: huge pages and row lengths that fall into other sets change nothing."""
 
 
 def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
