@@ -269,7 +269,7 @@ SHORT_BLOCK = 32
 """Rows of which 4096 sums each fit the L2 cache beside what streams past them."""
 FAR_ROWS = 4096
 """Bytes of a row of B, a page, from which a register tile had better read pieces of few rows at a time. Measured (2 to
-4 times as fast on a Xeon), the cause is not known: huge pages and row lengths that fall into other sets change nothing."""
+4 times as fast on a Xeon), the cause not known: huge pages and rows that fall into other sets change nothing."""
 
 
 def _few_rows(problem: ContractionProblem, schedule: Schedule) -> Schedule:
