@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Before anything reads the settings, and inherited by the processes that tests start.
     for name in [name for name in os.environ if name.startswith("TESSERA_")]:
         del os.environ[name]
+    os.environ.pop("COLUMNS", None)  # tables are printed for no terminal, also in workers of xdist, which sets this
     folder = tempfile.TemporaryDirectory(prefix="tessera-tests-")
     config.add_cleanup(folder.cleanup)
     os.environ["TESSERA_CACHE_DIR"] = folder.name

@@ -371,6 +371,8 @@ def test_only_a_program_that_is_run_to_be_replayed_has_its_kernels_repeated(
 ) -> None:
     script, events = tmp_path / "script.py", tmp_path / "trace.parquet"
     script.write_text(COUNTED)
+    root = Path(__file__).parents[2]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(root / "src"), str(root)]))
     monkeypatch.setenv("TESSERA_PROFILE_REPLAY", "1")  # of somebody else
     replay = ["--replay"] if asked else []
     out, said = prof(*replay, "--export", events, "--", sys.executable, script)

@@ -59,7 +59,8 @@ def test_few_rows_by_weights_as_torch_has_them(m: int, k: int, n: int, dtype: to
     x, w = torch.randn(m, k).to(dtype), torch.randn(n, k + 3).to(dtype)[:, :k]
     product = op.matmul(x, op.tensor(w).T)
     if k > 1 and n > 1 and m < 9:
-        assert 'order = "dots"' in product.inspect("schedule")
+        chosen = product.inspect("schedule")
+        assert 'order = "dots"' in chosen or (dtype is torch.bfloat16 and 'unit = "matrix"' in chosen)
     exact = x.double() @ w.double().T
     bound = torch.finfo(dtype).eps * exact.abs() + 1e-6 * (x.double().abs() @ w.double().abs().T) + 1e-30
     assert bool(((evaluated(product).double() - exact).abs() <= bound).all())
