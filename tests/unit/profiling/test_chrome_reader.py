@@ -209,7 +209,7 @@ def test_kernels_copies_and_collectives_of_a_gpu_are_told_apart(tmp_path: Path) 
         "ring",
     )
     assert (reduced["collective_bytes"], gathered["collective_type"]) == (2048.0, "all_gather")
-    assert found.metadata["unread_phases"] == {"B": 1}
+    assert found.metadata["unmatched"] == {"begin without end": 1}
 
 
 def test_the_example_of_the_specification_is_read(tmp_path: Path) -> None:

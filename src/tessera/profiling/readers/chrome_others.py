@@ -2,7 +2,8 @@
 
 Kineto's categories become kinds, as `kineto.py` says. A slice of a category that nobody knows is a region; one without
 a category that tells its FLOPs is a kernel. Events whose begin and end stand apart (phases `B` and `E`, `b` and `e`)
-are counted in `metadata["unread_phases"]`, not read.
+are joined (`pairs.py`); those of no pair are counted by reason in `metadata["unmatched"]`, and events of
+phases that are not read in `metadata["unread_phases"]`.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from polars import col
 from tessera.profiling.chrome_lines import COUNTERS, FACTS
 from tessera.profiling.readers import kineto
 from tessera.profiling.readers.json_events import EventFile, nanoseconds
+from tessera.profiling.readers.pairs import Pairs
 from tessera.profiling.readers.series import with_values
 from tessera.profiling.readers.spool import Spool
 from tessera.profiling.table import COLUMNS, KINDS, Trace
 
-_READ: Final = ("X", "i", "I", "C")
+_READ: Final = ("X", "i", "I", "n", "C")
 """Phases that become rows."""
 
 _SILENT: Final = ("M", "s", "t", "f")
 """Phases that tell of others: names, and arrows, which `correlation` stands for."""
 
 _EVENT: Final[dict[str, Any]] = {
-    **dict.fromkeys(("name", "ph", "cat", "pid", "tid"), polars.String()),
+    **dict.fromkeys(("name", "ph", "cat", "pid", "tid", "id", "scope"), polars.String()),
     **dict.fromkeys(("ts", "dur"), polars.Float64()),
 }
 _OF_ANY: Final[dict[str, Any]] = {
@@ -48,15 +50,20 @@ def trace(file: EventFile, first: polars.DataFrame | None, others: Iterator[pola
     """The trace in a file whose first events were read."""
     spool, names = Spool(), dict[str, str]()
     unread: Counter[str] = Counter()
-    for table in (first, *others) if first is not None else ():
-        names |= _thread_names(table)
+    pairs = Pairs()
+    for read in (first, *others) if first is not None else ():
+        names |= _thread_names(read)
+        table = pairs.joined(read)
         phases = table.filter(~col("ph").is_in((*_READ, *_SILENT)))["ph"].value_counts()
         unread.update(dict(phases.iter_rows()))
         spool.add(_rows(table))
+    pairs.close()
     metadata = kineto.metadata(file.others)
     metadata["thread_names"] = names
     if unread:
         metadata["unread_phases"] = dict(unread)
+    if pairs.unmatched:
+        metadata["unmatched"] = dict(pairs.unmatched)
     ((rank, about),) = metadata["ranks"].items()
     placed = polars.lit(int(rank), COLUMNS["rank"]).alias("rank")
     made = spool.trace(metadata, {}, lambda events: events.with_columns(placed), from_first=True)
