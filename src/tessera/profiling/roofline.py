@@ -2,8 +2,9 @@
 
 Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore architectures" (CACM
 52, 2009). The memory level is the nearest one that holds all bytes the step touches, since a working set that stays
-in a cache is not bound by DRAM, or the next one whose rate is known: data sheets tell few. Arithmetic that has no
-ceiling (integers, comparisons) is left out.
+in a cache is not bound by DRAM, or the next one whose rate is known: data sheets tell few. One further away that was
+measured to be faster takes its place: what it delivers comes through the nearer ones, and a virtual machine may get
+next to nothing of a large L3. Arithmetic that has no ceiling (integers, comparisons) is left out.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ def bound(facts: StepFacts, workers: int, ceilings: Ceilings, levels: Sequence[M
     peak = ceilings.flop_per_s(_arithmetic(facts.dtype, ceilings, workers), workers)
     if peak is not None and facts.flops:
         terms.append(Bound(facts.flops / peak, "compute"))
-    for level in _from_holding_level(facts.bytes, workers, levels) if facts.bytes else ():
-        bandwidths = [ceilings.byte_per_s(level, workers, access) for access in ACCESSES]
-        measured = [bandwidth for bandwidth in bandwidths if bandwidth is not None]
-        if measured:
-            terms.append(Bound(facts.bytes / max(measured), level))
-            break
+    rates = [
+        (rate, level)
+        for level in (_from_holding_level(facts.bytes, workers, levels) if facts.bytes else ())
+        for rate in (ceilings.byte_per_s(level, workers, access) for access in ACCESSES)
+        if rate is not None
+    ]
+    if rates:
+        fastest, level = max(rates, key=lambda each: each[0])
+        terms.append(Bound(facts.bytes / fastest, level))
     return max(terms, key=lambda term: term.seconds, default=None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -90,6 +91,14 @@ def test_memory_bound_uses_the_nearest_level_that_holds_the_operands() -> None:
     assert least(facts(0.0, 90_000.0)) == ("L2", 1.8)
     # Main memory at the better of reads and copies; pure writes are no kernel's traffic.
     assert least(facts(0.0, 1.2e6)) == ("DRAM", 100.0)
+
+
+def test_a_level_that_is_slower_than_what_lies_behind_it_does_not_bind() -> None:
+    slow = replace(CEILINGS, memory=(MemoryCeiling("L2", 1, 9e9), *CEILINGS.memory[2:]))
+    found = bound(facts(0.0, 90_000.0), 1, slow, LEVELS)
+    assert found is not None
+    assert found.binding == "DRAM"
+    assert found.seconds == pytest.approx(90_000.0 / 12e9)
 
 
 def test_half_precision_without_arithmetic_of_its_own_is_bound_by_single() -> None:
