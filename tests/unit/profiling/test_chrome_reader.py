@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -140,11 +141,39 @@ def test_a_packed_file_is_smaller_and_reads_the_same(tmp_path: Path) -> None:
 def test_long_traces_wait_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = made(5000, flops=[float(index % 3) for index in range(5000)])
     path = chrome.write(given, tmp_path / "trace.json")
-    monkeypatch.setattr(json_events, "PIECE", 1 << 16)
+    monkeypatch.setattr(EventFile.__init__, "__defaults__", (1 << 16,))
     monkeypatch.setattr(spool.Spool.__init__, "__defaults__", (700,))
     read = trace.read(path).events
     assert "PARQUET" in read.explain().upper()
     assert_frame_equal(texts(read.collect()), texts(given.events.collect()))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_no_more_than_one_piece_of_a_file_is_held(own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trace.json"
+    if own:
+        chrome.write(made(5000), path)
+    else:
+        lines = ",\n".join(f'{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{start},"dur":1}}' for start in range(5000))
+        path.write_text(f'{{"traceEvents": [\n{lines}\n]}}')
+    happened: list[str] = []
+    tables, add = EventFile.tables, spool.Spool.add
+
+    def read(self: EventFile) -> Iterator[polars.DataFrame]:
+        for table in tables(self):
+            happened.append("read")
+            yield table
+
+    def taken(self: spool.Spool, events: polars.DataFrame) -> None:
+        happened.append("taken")
+        add(self, events)
+
+    monkeypatch.setattr(EventFile, "tables", read)
+    monkeypatch.setattr(spool.Spool, "add", taken)
+    monkeypatch.setattr(EventFile.__init__, "__defaults__", (1 << 14,))
+    trace.read(path)
+    assert len(happened) > 8
+    assert happened == ["read", "taken"] * (len(happened) // 2)
 
 
 def test_a_trace_of_torch_profiler_is_read(tmp_path: Path) -> None:

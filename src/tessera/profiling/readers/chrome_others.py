@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import polars
@@ -51,7 +52,7 @@ def trace(file: EventFile, first: polars.DataFrame | None, others: Iterator[pola
     spool, names = Spool(), dict[str, str]()
     unread: Counter[str] = Counter()
     pairs = Pairs()
-    for read in (first, *others) if first is not None else ():
+    for read in chain([first], others) if first is not None else ():
         names |= _thread_names(read)
         table = pairs.joined(read)
         phases = table.filter(~col("ph").is_in((*_READ, *_SILENT)))["ph"].value_counts()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import polars
@@ -51,7 +52,7 @@ def trace(file: EventFile, first: polars.DataFrame | None, others: Iterator[pola
     spool = Spool()
     names = {argument: name for name, argument in ARGUMENTS.items()}
     own = [names.get(field.name, field.name) for field in file.schema["args"].fields if field.name != "k"]
-    for table in (first, *others) if first is not None else ():
+    for table in chain([first], others) if first is not None else ():
         spool.add(_rows(table, own))
     try:
         kernels = _table(
