@@ -18,6 +18,7 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.ops import oracle
 from tessera.ops.attention import visible_pairs
 from tessera.scheduling.attention_space import AttentionProblem, space
+from tests.threads import torch_threads
 
 INFINITY = math.inf
 
@@ -196,12 +197,8 @@ def test_a_fixed_order_of_sums_gives_the_same_bits_with_any_number_of_workers() 
     results = []
     with numerics.policy("deterministic"):
         for threads in (1, 2):
-            before = torch.get_num_threads()
-            torch.set_num_threads(threads)
-            try:
+            with torch_threads(threads):
                 results.append(op.flash_attention(q, k, v, causal=True).torch())
-            finally:
-                torch.set_num_threads(before)
     assert torch.equal(*results)
 
 

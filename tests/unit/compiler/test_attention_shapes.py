@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tessera import op, profile
 from tessera.compiler.inspection import choices_of, schedules_of
 from tessera.ops import oracle
+from tests.threads import torch_threads
 
 HEADS = st.sampled_from(((1, 1), (3, 1), (4, 2), (6, 6)))
 LENGTHS = st.tuples(st.sampled_from((1, 2, 7, 33, 70)), st.sampled_from((1, 3, 40, 129, 300)))
@@ -163,16 +164,11 @@ def test_a_result_with_heads_inside_is_written_by_the_kernel_that_joins() -> Non
 
 def test_keys_are_cut_for_workers_that_would_have_nothing_to_do() -> None:
     q, k = normal(1, 1, 64), normal(1, 40_000, 64)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with profile.session() as session:
-            result = op.flash_attention(q, k, k)
-            expected = oracle.reference(result)
-            kernels = choices_of(result.structure)
-            values = result.torch()
-    finally:
-        torch.set_num_threads(before)
+    with torch_threads(2), profile.session() as session:
+        result = op.flash_attention(q, k, k)
+        expected = oracle.reference(result)
+        kernels = choices_of(result.structure)
+        values = result.torch()
     assert [kernel.schedule.get("lanes") for kernel in kernels] == ["head", None]
     torch.testing.assert_close(values.double(), expected, atol=1e-5, rtol=1e-5)
     records = [record for record in session.records() if record.operator == "flash_attention"]

@@ -21,6 +21,7 @@ from tessera.handle import Tensor
 from tessera.ops import oracle
 from tessera.scheduling.convolution_problem import ConvolutionProblem
 from tessera.scheduling.convolution_space import space
+from tests.threads import torch_threads
 from tests.unit.compiler.interpreting import interpreted
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -315,12 +316,8 @@ def test_a_fixed_order_of_sums_gives_the_same_bits_with_any_number_of_workers() 
     results = []
     with numerics.policy("deterministic"):
         for threads in (1, 2):
-            before = torch.get_num_threads()
-            torch.set_num_threads(threads)
-            try:
+            with torch_threads(threads):
                 results.append(op.conv2d(x, w, padding=1).torch())
-            finally:
-                torch.set_num_threads(before)
     assert torch.equal(*results)
 
 

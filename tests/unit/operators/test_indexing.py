@@ -11,6 +11,7 @@ from tessera import grad, op, stream
 from tessera.errors import ArgumentError, DTypeError, IndexRangeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops.algebra import call
+from tests.threads import torch_threads
 
 X = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
 
@@ -76,10 +77,8 @@ def test_sums_have_one_order() -> None:
         one_by_one[index[row], torch.arange(4)] += source[row]
     assert torch.equal(op.scatter_add(start, 0, index[:2000], source[:2000]).torch(), one_by_one)
     for threads in (1, 2, 3):
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        again = op.scatter_add(start, 0, index, source).torch()
-        torch.set_num_threads(before)
+        with torch_threads(threads):
+            again = op.scatter_add(start, 0, index, source).torch()
         assert torch.equal(again, expected)
 
 

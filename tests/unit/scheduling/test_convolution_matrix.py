@@ -32,6 +32,7 @@ from tessera.scheduling.cost import RooflineModel
 from tessera.scheduling.families import kernel_family
 from tessera.scheduling.spec import Argument, ConvolutionSpec, Output, Window
 from tests.property.checking import evaluated
+from tests.threads import torch_threads
 from tests.unit.backend.harness import Guarded, compile_module, run
 from tests.unit.scheduling.problems import AMX, AVX512
 from tests.unit.scheduling.specs import ContractionRecorder, apply
@@ -324,10 +325,6 @@ def test_workers_agree_bit_for_bit() -> None:
     results = []
     with numerics.policy("deterministic"):
         for threads in (1, 2):
-            before = torch.get_num_threads()
-            torch.set_num_threads(threads)
-            try:
+            with torch_threads(threads):
                 results.append(evaluated(op.conv2d(x, w, padding=1)))
-            finally:
-                torch.set_num_threads(before)
     assert torch.equal(*results)
