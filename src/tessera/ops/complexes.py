@@ -23,6 +23,7 @@ from tessera.lazy.promotion import broadcast_shape, common_dtype
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
 from tessera.lazy.views import as_real
 from tessera.ops.algebra import call, sum_to
+from tessera.ops.applications import transforms
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.extension import flops_per_element
 from tessera.ops.library import define
@@ -126,9 +127,9 @@ def _complex_gradient(g: N, operands: tuple[N], out: N) -> tuple[N]:
     return (call("view_as_real", g),)
 
 
-for _name, _result, _reference, _gradient in (
-    ("view_as_real", _real_shape, _real_reference, _real_gradient),
-    ("view_as_complex", _complex_shape, _complex_reference, _complex_gradient),
+for _name, _result, _reference, _gradient, _application in (
+    ("view_as_real", _real_shape, _real_reference, _real_gradient, transforms.of_complex_maps(1)),
+    ("view_as_complex", _complex_shape, _complex_reference, _complex_gradient, transforms.of_parts),
 ):
     register(
         Operator(
@@ -143,6 +144,7 @@ for _name, _result, _reference, _gradient in (
             gradient=_gradient,
             body=_copy_body,
             attributes={},
+            application=_application,
         )
     )
 
@@ -245,6 +247,7 @@ define(
     flops=flops_per_element(6),
     reference=torch.mul,
     gradient=_mul_gradient,
+    application=transforms.of_complex_maps(2),
     **_PAIR,
 )
 define(
@@ -255,6 +258,7 @@ define(
     flops=flops_per_element(11),
     reference=torch.div,
     gradient=_div_gradient,
+    application=transforms.of_complex_maps(2),
     **_PAIR,
 )
 define(
@@ -265,6 +269,7 @@ define(
     flops=_product_flops,
     reference=torch.matmul,
     gradient=_matmul_gradient,
+    application=transforms.of_complex_products,
     **_PAIR,
 )
 define(
@@ -276,6 +281,7 @@ define(
     flops=flops_per_element(4),
     reference=torch.abs,
     gradient=_abs_gradient,
+    application=transforms.of_complex_maps(1),
 )
 define(
     "to_complex",
@@ -286,6 +292,7 @@ define(
     flops=_no_flops,
     reference=lambda x, *, dtype: x.to(torch.complex128),
     gradient=_to_complex_gradient,
+    application=transforms.of_widening,
 )
 
 

@@ -17,6 +17,7 @@ from tessera.dtypes import DType, int8, int32
 from tessera.lazy.promotion import broadcast_shape, product_dtype
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, sum_to
+from tessera.ops.applications import products
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
 
@@ -160,5 +161,6 @@ GEMM = register(
         gradient=_gemm_gradient,
         body=_gemm_body,
         attributes={"alpha": 1.0, "beta": 1.0, **SETTINGS},
+        application=products.of_scaled_products,
     )
 )

@@ -18,6 +18,8 @@ from tessera.lazy.promotion import broadcast_shape, common_dtype
 from tessera.lazy.structure import Shape
 from tessera.ops import elementwise_bodies as bodies
 from tessera.ops import elementwise_gradients as gradients
+from tessera.ops.applications import maps
+from tessera.ops.applications.rule import Rule
 from tessera.ops.extension import flops_per_element, only_float
 from tessera.ops.record import (
     Named,
@@ -121,6 +123,7 @@ def _define(
     result: Any = _same,
     attributes: Named | None = None,
     cheap: bool = False,
+    application: Rule | None = None,
 ) -> Operator:
     return register(
         Operator(
@@ -136,6 +139,7 @@ def _define(
             body=body,
             attributes=attributes or {},
             cheap=cheap,
+            application=application,
         )
     )
 
@@ -158,7 +162,7 @@ def _define_arithmetic() -> None:
     _define("sub", 2, _no_bool, torch.sub, gradients.sub, bodies.sub, cheap=True)
     _define("mul", 2, _common, torch.mul, gradients.mul, bodies.mul, cheap=True)
     _define("div", 2, _to_float, torch.div, gradients.div, bodies.div)
-    _define("pow", 2, _no_bool, torch.pow, gradients.pow, bodies.pow)
+    _define("pow", 2, _no_bool, torch.pow, gradients.pow, bodies.pow, application=maps.of_powers)
     _define("maximum", 2, _common, torch.maximum, gradients.maximum, bodies.maximum, cheap=True)
     _define("minimum", 2, _common, torch.minimum, gradients.minimum, bodies.minimum, cheap=True)
     _define("neg", 1, _no_bool, torch.neg, gradients.neg, bodies.neg, cheap=True)
@@ -169,7 +173,16 @@ def _define_arithmetic() -> None:
     _define("round", 1, _no_bool, torch.round, gradients.none, bodies.round, cheap=True)
     bounds = {"minimum": None, "maximum": None}
     _define(
-        "clamp", 1, _clamped, _clamp_reference, gradients.clamp, bodies.clamp, flops=2, attributes=bounds, cheap=True
+        "clamp",
+        1,
+        _clamped,
+        _clamp_reference,
+        gradients.clamp,
+        bodies.clamp,
+        flops=2,
+        attributes=bounds,
+        cheap=True,
+        application=maps.of_maps(1, maps.bounds),
     )
 
 
@@ -188,7 +201,17 @@ def _define_functions() -> None:
     _define("sigmoid", 1, _to_float, torch.sigmoid, gradients.sigmoid, bodies.sigmoid, flops=4)
     _define("silu", 1, only_float, functional.silu, gradients.silu, bodies.silu, flops=4)
     approximate = {"approximate": "none"}
-    _define("gelu", 1, only_float, _gelu_reference, gradients.gelu, bodies.gelu, flops=5, attributes=approximate)
+    _define(
+        "gelu",
+        1,
+        only_float,
+        _gelu_reference,
+        gradients.gelu,
+        bodies.gelu,
+        flops=5,
+        attributes=approximate,
+        application=maps.of_maps(1, maps.approximations),
+    )
 
 
 def _define_logic() -> None:
@@ -198,7 +221,17 @@ def _define_logic() -> None:
     _define("logical_and", 2, _to_bool, torch.logical_and, gradients.none, bodies.logical_and, result=_bool_result)
     _define("logical_or", 2, _to_bool, torch.logical_or, gradients.none, bodies.logical_or, result=_bool_result)
     _define("logical_not", 1, _to_bool, torch.logical_not, gradients.none, bodies.logical_not, result=_bool_result)
-    _define("where", 3, _choice, torch.where, gradients.where, bodies.where, flops=0, cheap=True)
+    _define(
+        "where",
+        3,
+        _choice,
+        torch.where,
+        gradients.where,
+        bodies.where,
+        flops=0,
+        cheap=True,
+        application=maps.of_choices,
+    )
     _define(
         "cast",
         1,
@@ -210,6 +243,7 @@ def _define_logic() -> None:
         result=_cast_result,
         attributes={"dtype": dtypes.fp32},
         cheap=True,
+        application=maps.of_maps(1, maps.real_dtypes),
     )
 
 

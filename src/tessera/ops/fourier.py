@@ -23,6 +23,7 @@ from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
 from tessera.errors import ArgumentError
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call
+from tessera.ops.applications import places, transforms
 from tessera.ops.library import define
 from tessera.ops.record import Named, Typed, dtype_error, elements
 
@@ -240,11 +241,11 @@ def _no_second(g: N, operands: tuple[N], out: N, **attributes: Any) -> tuple[N]:
 
 _TRANSFORM: Named = {"axes": (0,), "sizes": (None,), "norm": "backward"}
 
-for _name, _call, _dtypes, _shape, _reference, _gradient in (
-    ("fft", _fft, _to_complex, _full, _fft_reference, _adjoint_by("ifft")),
-    ("ifft", _ifft, _to_complex, _full, _ifft_reference, _adjoint_by("fft")),
-    ("rfft", _rfft, _to_real, _half, _rfft_reference, _half_adjoint("rfft_adjoint")),
-    ("irfft", _irfft, _to_complex, _real, _irfft_reference, _half_adjoint("irfft_adjoint")),
+for _name, _call, _dtypes, _shape, _reference, _gradient, _application in (
+    ("fft", _fft, _to_complex, _full, _fft_reference, _adjoint_by("ifft"), transforms.of_spectra),
+    ("ifft", _ifft, _to_complex, _full, _ifft_reference, _adjoint_by("fft"), transforms.of_spectra),
+    ("rfft", _rfft, _to_real, _half, _rfft_reference, _half_adjoint("rfft_adjoint"), transforms.of_signals),
+    ("irfft", _irfft, _to_complex, _real, _irfft_reference, _half_adjoint("irfft_adjoint"), transforms.of_halves),
 ):
     define(
         _name,
@@ -255,6 +256,7 @@ for _name, _call, _dtypes, _shape, _reference, _gradient in (
         flops=_flops,
         reference=_reference,
         gradient=_gradient,
+        application=_application,
         symbolic=_without_sizes,
     )
 
@@ -301,6 +303,7 @@ define(
     operand_dtypes=_to_complex,
     result=_given_real,
     reference=_rfft_adjoint_reference,
+    application=transforms.of_adjoints(real=True),
     **_ADJOINT,
 )
 define(
@@ -310,6 +313,7 @@ define(
     operand_dtypes=_to_real,
     result=_given_complex,
     reference=_irfft_adjoint_reference,
+    application=transforms.of_adjoints(real=False),
     **_ADJOINT,
 )
 define(
@@ -321,5 +325,6 @@ define(
     flops=lambda operands, result, attributes: 0,
     reference=_refit_reference,
     gradient=_refit_gradient,
+    application=places.of_refitting,
     symbolic=_without_extents,
 )

@@ -13,6 +13,7 @@ import torch
 
 from tessera.dtypes import DType, int64
 from tessera.lazy.structure import Shape
+from tessera.ops.applications import layouts, places
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
 
@@ -64,6 +65,7 @@ IOTA = register(
         body=_iota_body,
         attributes={"shape": ()},
         symbolic=_without_shape,
+        application=layouts.of_numbering,
     )
 )
 """The row-major numbers of the elements of a shape: along one axis of extent n, where all others are 1, 0 to n - 1."""
@@ -151,6 +153,7 @@ PHILOX = register(
         gradient=_no_cotangents,
         body=_philox_body,
         attributes={},
+        application=places.of_counters,
     )
 )
 """32 random bits, in int64: the first word of Philox-4x32-10 of the counter (n, 0), n of 64 bits, under a key of 64."""

@@ -16,6 +16,7 @@ from tessera.dtypes import DType, int64
 from tessera.errors import IndexRangeError
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal
+from tessera.ops.applications import places
 from tessera.ops.extension import same_shape_result
 from tessera.ops.library import define
 from tessera.ops.record import Named, Typed, dtype_error, elements, shape_error
@@ -106,6 +107,7 @@ define(
     flops=_no_flops,
     reference=_checked_reference,
     gradient=_none,
+    application=places.of_checks,
     symbolic=_without_extent,
 )
 
@@ -156,6 +158,7 @@ define(
     bytes_moved=_taken_bytes,
     reference=_take_reference,
     gradient=_take_gradient,
+    application=places.of_takes,
 )
 
 
@@ -203,6 +206,7 @@ define(
     flops=_each_added,
     reference=_put_reference,
     gradient=_put_gradient,
+    application=places.of_sums_at_places,
     symbolic=_without_extent,
 )
 
@@ -252,6 +256,7 @@ define(
     bytes_moved=_taken_bytes,
     reference=_gather_reference,
     gradient=_gather_gradient,
+    application=places.of_gathers,
 )
 
 
@@ -294,4 +299,5 @@ define(
     flops=_each_added,
     reference=_scatter_reference,
     gradient=_scatter_gradient,
+    application=places.of_scattered_sums,
 )

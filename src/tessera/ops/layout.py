@@ -15,6 +15,7 @@ from tessera.errors import ArgumentError
 from tessera.lazy.promotion import common_dtype
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal, sum_to
+from tessera.ops.applications import layouts
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, Operator, Typed, bytes_once, elements, register, shape_error
 
@@ -297,11 +298,50 @@ _SHAPE: Named = {"shape": ()}
 _SLICE: Named = {"starts": (), "sizes": (), "steps": ()}
 _MANY: dict[str, Any] = {"arity": (1, 1 << 30), "operand_dtypes": _common, "bytes_moved": bytes_once}
 
-_define("reshape", _target_shape, _reshape_reference, _reshape_gradient, _SHAPE, symbolic=_without_shape)
-_define("broadcast_to", _target_shape, _broadcast_reference, _broadcast_gradient, _SHAPE, symbolic=_without_shape)
-_define("transpose", _transpose_result, _transpose_reference, _transpose_gradient, {"permutation": ()})
-_define("slice", _slice_result, _slice_reference, _slice_gradient, _SLICE, symbolic=_slice_symbolic)
-_define("concat", _concat_result, _concat_reference, _concat_gradient, {"axis": 0}, **_MANY)
+_define(
+    "reshape",
+    _target_shape,
+    _reshape_reference,
+    _reshape_gradient,
+    _SHAPE,
+    symbolic=_without_shape,
+    application=layouts.of_reshapes,
+)
+_define(
+    "broadcast_to",
+    _target_shape,
+    _broadcast_reference,
+    _broadcast_gradient,
+    _SHAPE,
+    symbolic=_without_shape,
+    application=layouts.of_broadcasts,
+)
+_define(
+    "transpose",
+    _transpose_result,
+    _transpose_reference,
+    _transpose_gradient,
+    {"permutation": ()},
+    application=layouts.of_transposes,
+)
+_define(
+    "slice",
+    _slice_result,
+    _slice_reference,
+    _slice_gradient,
+    _SLICE,
+    symbolic=_slice_symbolic,
+    application=layouts.of_slices,
+)
+_define(
+    "concat",
+    _concat_result,
+    _concat_reference,
+    _concat_gradient,
+    {"axis": 0},
+    application=layouts.of_concatenations,
+    **_MANY,
+)
 _define(
     "pad",
     _pad_result,
@@ -309,6 +349,7 @@ _define(
     _pad_gradient,
     {"before": (), "after": (), "mode": "constant"},
     symbolic=_pad_symbolic,
+    application=layouts.of_padding,
     arity=(1, 2),
     operand_dtypes=_common,
 )

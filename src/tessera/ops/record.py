@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,6 +16,8 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.lazy import structure as structures
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
+from tessera.ops.applications.families import family_rule
+from tessera.ops.applications.rule import Application, Rule, Value
 
 Family: TypeAlias = Literal[
     "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library", "window"
@@ -100,6 +103,8 @@ class Operator:
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
     kept: bool = False
+    application: Rule | None = None
+    """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
 
     @property
     def attribute_names(self) -> tuple[str, ...]:
@@ -145,6 +150,11 @@ class Operator:
         if rule is None:
             raise dtype_error(self.name, operands, "not defined on complex numbers", _PARTS)
         return rule(attributes, operands, positions)
+
+    def apply_to(self, value: Value, chance: random.Random) -> Application | None:
+        """Operands and attributes of a drawn application to a value; None where the operator takes no such value."""
+        rule = self.application or family_rule(self.family, self.arity)
+        return rule(chance, value)
 
     def symbolic_attributes(self, attributes: Attributes, operands: tuple[Structure, ...], shape: Shape) -> Attributes:
         """The attributes as far as they decide code; see `lazy.symbolic`."""

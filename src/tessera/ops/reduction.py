@@ -17,6 +17,8 @@ from tessera.dtypes import DType
 from tessera.errors import ArgumentError
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal
+from tessera.ops.applications import maps
+from tessera.ops.applications.rule import Rule
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, OperandDTypes, Operator, Typed, bytes_once, dtype_error, elements, register
 
@@ -235,6 +237,7 @@ def _define(
     *,
     result: Any = _result,
     flops: Callable[[Sequence[Typed], Typed, Named], int] = _flops,
+    application: Rule | None = None,
 ) -> Operator:
     return register(
         Operator(
@@ -249,6 +252,7 @@ def _define(
             gradient=gradient,
             body=body,
             attributes={"axes": (), "keepdims": False},
+            application=application,
         )
     )
 
@@ -258,5 +262,5 @@ _define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body)
 _define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=_mean_flops)
 _define("max", _ordered, _max_reference, _extreme_gradient, _max_body, result=_extreme)
 _define("min", _ordered, _min_reference, _extreme_gradient, _min_body, result=_extreme)
-_define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, result=_place)
+_define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, result=_place, application=maps.of_places)
 _define("logsumexp", _only_float, _logsumexp_reference, _logsumexp_gradient, _logsumexp_body, flops=_logsumexp_flops)

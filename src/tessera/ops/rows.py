@@ -14,6 +14,8 @@ import torch
 from tessera.dtypes import DType
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, sum_to
+from tessera.ops.applications import maps
+from tessera.ops.applications.rule import Rule
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.extension import same_shape_result
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
@@ -160,6 +162,7 @@ def _define(
     body: Callable[..., Any],
     attributes: Named,
     cheap: bool = False,
+    application: Rule | None = None,
 ) -> Operator:
     return register(
         Operator(
@@ -175,13 +178,17 @@ def _define(
             body=body,
             attributes=attributes,
             cheap=cheap,
+            application=application,
         )
     )
 
 
 _AXIS: Named = {"axis": -1}
-_define("softmax", 1, same_shape_result, 5, _softmax_reference, _softmax_gradient, _softmax_body, _AXIS)
-_define("log_softmax", 1, same_shape_result, 5, _log_softmax_reference, _log_softmax_gradient, _log_softmax_body, _AXIS)
+for _name, _reference, _gradient, _body in (
+    ("softmax", _softmax_reference, _softmax_gradient, _softmax_body),
+    ("log_softmax", _log_softmax_reference, _log_softmax_gradient, _log_softmax_body),
+):
+    _define(_name, 1, same_shape_result, 5, _reference, _gradient, _body, _AXIS, application=maps.along_axis())
 _define(
     "layer_norm", 3, _norm_result, 5, _layer_norm_reference, _layer_norm_gradient, _layer_norm_body, {"eps": 1e-5}, True
 )

@@ -16,6 +16,7 @@ from tessera.dtypes import DType, int64
 from tessera.errors import ArgumentError
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call
+from tessera.ops.applications import places
 from tessera.ops.library import define
 from tessera.ops.record import Named, Typed, dtype_error, elements
 
@@ -73,6 +74,7 @@ define(
     flops=_one_per_element,
     reference=_cumsum_reference,
     gradient=_cumsum_gradient,
+    application=places.of_running_sums,
 )
 
 # -- topk -------------------------------------------------------------------------------------------------------------
@@ -140,6 +142,7 @@ for _name, _reference, _gradient in (
         flops=_comparisons,
         reference=_reference,
         gradient=_gradient,
+        application=places.of_ranks,
         symbolic=_without_k,
         joint=_RESULTS,
     )
@@ -184,5 +187,6 @@ define(
     flops=_no_flops,
     reference=_scatter_reference,
     gradient=_scatter_gradient,
+    application=places.of_scattering,
     symbolic=_without_extent,
 )

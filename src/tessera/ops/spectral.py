@@ -24,6 +24,7 @@ from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
 from tessera.errors import ArgumentError
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call
+from tessera.ops.applications import places, transforms
 from tessera.ops.library import define
 from tessera.ops.record import Named, Typed, elements, shape_error
 
@@ -158,6 +159,7 @@ define(
     flops=_transform_flops,
     reference=_spectrum_reference,
     gradient=_spectrum_gradient,
+    application=transforms.of_kernel_spectra,
     symbolic=_without_extents,
     kept=True,
 )
@@ -170,6 +172,7 @@ define(
     flops=_transform_flops,
     reference=_adjoint_reference,
     gradient=_no_second,
+    application=transforms.of_spectrum_adjoints,
     symbolic=_without_extents,
 )
 
@@ -239,6 +242,7 @@ define(
     flops=_mul_flops,
     reference=_mul_reference,
     gradient=_mul_gradient,
+    application=transforms.of_spectral_products,
 )
 
 # -- the convolution --------------------------------------------------------------------------------------------------
@@ -327,6 +331,7 @@ define(
     flops=_conv_flops,
     reference=_conv_reference,
     gradient=_conv_gradient,
+    application=transforms.of_spectral_convolutions,
     symbolic=_without_geometry,
 )
 
@@ -370,5 +375,6 @@ define(
     flops=lambda operands, result, attributes: 0,
     reference=_spread_reference,
     gradient=_spread_gradient,
+    application=places.of_spreading,
     symbolic=lambda attributes, operands, shape: {**attributes, "shape": None},
 )
