@@ -42,7 +42,7 @@ def of_attention(chance: random.Random, x: Value) -> Application | None:
     keys, values = chance.choice((1, 3, 17, queries)), chance.choice((1, 5, 16, head))
     dtype = floating(x.dtype)
     operands = [Operand(x.shape, dtype), Operand((*shared, keys, head), dtype), Operand((*shared, keys, values), dtype)]
-    operands.append(Operand((), fp32 if dtype.itemsize < 4 else dtype))
+    operands.append(Operand((), fp32 if dtype.itemsize < 4 else dtype, below=3))  # a scale, which is not negative
     if chance.random() < 0.4:
         mask = chance.choice(((*lead, queries, keys), (keys,), (queries, keys), (queries, 1)))
         operands.append(Operand(mask, chance.choice((bool_, dtype))))

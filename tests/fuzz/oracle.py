@@ -1,0 +1,198 @@
+"""What a program computes, by the records' references on torch tensors in float64, and how far rounding may move it.
+
+How far: the references run again with every operand and every result of every operator moved at random by a few units
+in the last place of its dtype (Monte Carlo arithmetic; Parker, "Monte Carlo arithmetic", UCLA 1997). What rounding can
+do to a result, the spread of these runs shows, whatever the operators: cancellation, bad conditioning, sums of many
+terms. An element whose decision hangs on rounding (an argmax of near equals, an overflow of fp16) differs between the
+runs, and is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+
+from tessera.dtypes import DType, dtype_of
+from tessera.ops import OPERATORS
+from tests.fuzz.program import Input, Number, Program, Step
+
+RUNS = 5
+UNITS = 4.0
+"""Each run moves numbers by up to so many units in the last place."""
+SPREADS = 4.0
+"""A result may be so many spreads of the runs away."""
+
+_WIDEST = {"float": torch.float64, "complex": torch.complex128}
+
+
+def widened(tensor: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """A tensor in the dtype that references compute in."""
+    return tensor.to(_WIDEST.get(dtype.kind, dtype.torch))
+
+
+class Noise:
+    """Moves numbers at random, as roundings would."""
+
+    def __init__(self, seed: int, rounding: bool) -> None:
+        self.chance = torch.Generator().manual_seed(seed)
+        self.rounding = rounding
+
+    def moved(self, value: torch.Tensor, dtype: DType) -> torch.Tensor:
+        """The value within some units of its dtype."""
+        if dtype.kind not in _WIDEST or not value.numel():
+            return value
+        if dtype.kind == "complex":
+            parts = torch.view_as_real(value)
+            moved: torch.Tensor = torch.view_as_complex(
+                self.moved(parts, dtype_of("fp32" if dtype.itemsize == 8 else "fp64"))
+            )
+            return moved
+        info = torch.finfo(dtype.torch)
+        units = torch.rand(value.shape, generator=self.chance, dtype=torch.float64) * 2 - 1
+        least = info.smallest_normal * info.eps
+        moved = value + units * UNITS * (value.abs() * info.eps + least * (value != 0))
+        moved = torch.where(value.isfinite(), moved, value)
+        return moved.to(dtype.torch).to(torch.float64) if self.rounding else moved
+
+    def in_order(self, value: torch.Tensor) -> torch.Tensor:
+        """The value with ties between its elements broken."""
+        wide = value.to(torch.float64)
+        units = torch.rand(value.shape, generator=self.chance, dtype=torch.float64) - 0.5
+        return wide + units * torch.where(wide == 0, 1e-30, wide.abs() * 1e-12)
+
+
+def values_of(
+    program: Program,
+    memories: Sequence[torch.Tensor],
+    noise: Noise | None = None,
+    given: Mapping[int, torch.Tensor] = MappingProxyType({}),
+) -> list[torch.Tensor]:
+    """The value of each entry, over the contents of memories in the widest dtypes, or of inputs as they are `given`."""
+    values: list[torch.Tensor] = []
+    dtypes = dtypes_of(program)
+    for index, entry in enumerate(program.entries):
+        if index in given:
+            values.append(given[index])
+        elif isinstance(entry, Input):
+            values.append(memories[entry.memory].as_strided(entry.shape, entry.strides, entry.offset))
+        elif isinstance(entry, Number):
+            dtype = dtype_of(entry.dtype)
+            values.append(torch.tensor(entry.value, dtype=_WIDEST.get(dtype.kind, dtype.torch)))
+        else:
+            operands = [values[place] for place in entry.operands]
+            kinds = [dtypes[place] for place in entry.operands]
+            values.append(_computed(entry, operands, kinds, dtypes[index], noise))
+    return values
+
+
+def _computed(
+    step: Step, operands: list[torch.Tensor], kinds: list[DType], dtype: DType, noise: Noise | None
+) -> torch.Tensor:
+    record = OPERATORS[step.operator]
+    named = dict(zip(record.attributes, step.attributes, strict=True))
+    exact = record.family == "layout" or step.operator in ("where", "take", "gather")
+    if noise is not None and record.family in _ONLY_FINITE and noise.rounding:
+        operands = [torch.nan_to_num(x, 0.0, 0.0, 0.0) if x.is_floating_point() else x for x in operands]
+    if noise is not None and not exact:
+        operands = [noise.moved(value, kind) for value, kind in zip(operands, kinds, strict=True)]
+        if record.joint:  # which of equal elements comes first is nobody's promise
+            if kinds[0].kind != "float" and step.operator == record.joint[0]:
+                noise = None
+            else:
+                operands = [noise.in_order(operands[0]), *operands[1:]]
+    if kinds and kinds[0].kind == "float" and dtype.kind == "int" and step.operator == "cast":
+        return _whole(operands[0], dtype, noise)
+    result: torch.Tensor = record.reference(*operands, **named)
+    result = widened(result, dtype)
+    return result if noise is None or exact else noise.moved(result, dtype)
+
+
+def _whole(value: torch.Tensor, dtype: DType, noise: Noise | None) -> torch.Tensor:
+    """A conversion to integers: what has none becomes anything."""
+    limits = torch.iinfo(dtype.torch)
+    fits = (value > float(limits.min) - 1) & (value < float(limits.max))
+    seed = 0 if noise is None else int(torch.randint(1 << 30, (1,), generator=noise.chance))
+    anything = torch.randint(-100, 100, value.shape, generator=torch.Generator().manual_seed(seed))
+    return torch.where(fits, torch.where(fits, value, 0.0).to(torch.int64), anything).to(dtype.torch)
+
+
+def dtypes_of(program: Program) -> list[DType]:
+    """The dtype of each entry, by the records' rules."""
+    from tests.fuzz.ways import nodes_of  # building nodes runs the rules
+
+    return [node.dtype for node in nodes_of(program)]
+
+
+_ONLY_FINITE = frozenset(("attention", "convolution", "window"))
+"""Families of which it is undefined whether operands that are not finite show where they meet padding or a hidden key:
+some runs have them finite, so that what depends on them is not judged.
+"""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The value of one result: what it is, how far it may be off, and which of its elements are judged at all."""
+
+    value: torch.Tensor
+    bound: torch.Tensor
+    judged: torch.Tensor
+    dtype: DType
+
+    def wrong(self, result: torch.Tensor) -> str | None:
+        """What is wrong with a result; None where nothing is."""
+        if result.dtype != self.dtype.torch or tuple(result.shape) != tuple(self.value.shape):
+            wanted = f"{self.dtype.torch} {tuple(self.value.shape)}"
+            return f"a result of {result.dtype} {tuple(result.shape)} where {wanted} is due"
+        got = widened(result, self.dtype)
+        if self.dtype.kind in _WIDEST:
+            same = (got == self.value) | (got.isnan() & self.value.isnan())
+            near = (got - self.value).abs() <= self.bound
+            fine = same | (near & self.value.isfinite())
+        else:
+            fine = got == self.value
+        bad = ~fine & self.judged
+        if not bool(bad.any()):
+            return None
+        place = tuple(int(i) for i in bad.nonzero()[0])
+        bound = f" +- {float(self.bound[place]):.3g}" if self.dtype.kind in _WIDEST else ""
+        return (
+            f"{int(bad.sum())} of {bad.numel()} elements are wrong, the first at {place}: "
+            f"{got[place].item()!r} instead of {self.value[place].item()!r}{bound}"
+        )
+
+
+def spread_of(value: torch.Tensor, others: Sequence[torch.Tensor], dtype: DType) -> Expected:
+    """What is expected where the exact run gave `value`, and the moved ones `others`."""
+    judged = torch.ones(value.shape, dtype=torch.bool)
+    if dtype.kind not in _WIDEST:
+        for other in others:
+            judged &= other == value
+        return Expected(value, torch.zeros(()).expand(value.shape), judged, dtype)
+    info = torch.finfo(dtype.torch)
+    rounded = widened(value.to(dtype.torch), dtype)
+    spread = (rounded - value).abs()
+    for other in others:
+        same = (other == value) | (other.isnan() & value.isnan())
+        known = other.isfinite() & value.isfinite()
+        judged &= known | same
+        spread = torch.maximum(spread, torch.where(known, (other - value).abs(), 0.0))
+    judged &= (rounded.isfinite() == value.isfinite()) | value.isnan()
+    judged &= ~(value.isfinite() & (value.abs() > info.max / 8))
+    size = torch.where(value.isfinite(), value.abs(), torch.zeros((), dtype=torch.float64))
+    bound = SPREADS * spread + 4 * info.eps * size + 4 * info.smallest_normal * info.eps
+    return Expected(value, bound, judged, dtype)
+
+
+def expectations(program: Program, memories: Sequence[torch.Tensor]) -> list[Expected]:
+    """What each entry of a program is to be, over the contents of its memories."""
+    wide = [widened(memory, dtype_of(each.dtype)) for memory, each in zip(memories, program.memories, strict=True)]
+    exact = values_of(program, wide)
+    moved = [values_of(program, wide, Noise(seed, rounding=bool(seed % 2))) for seed in range(RUNS)]
+    dtypes = dtypes_of(program)
+    return [
+        spread_of(value, [run[index] for run in moved], dtype)
+        for index, (value, dtype) in enumerate(zip(exact, dtypes, strict=True))
+    ]

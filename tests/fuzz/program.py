@@ -1,0 +1,176 @@
+"""Programs as plain data: memory, inputs over it, and steps. They are drawn, computed, made smaller and printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
+
+from tessera.dtypes import DType, dtype_of
+from tessera.lazy.building import apply
+from tessera.lazy.leaf import Leaf, scalar_leaf
+from tessera.lazy.node import Node, leaf_node
+from tessera.lazy.structure import Structure
+from tessera.ops import OPERATORS
+from tessera.ops.algebra import literal
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """So many elements of a dtype, poison but for those of one view, which hold drawn values (`contents.py`).
+
+    `values` says which: "ordinary", "special", "unbounded"; whole numbers `below` a limit where there is one.
+    """
+
+    dtype: str
+    elements: int
+    offset: int
+    shape: Shape
+    strides: Shape
+    values: str = "ordinary"
+    below: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Input:
+    """A view of a memory, in elements; of a `constant`, kernels may keep copies."""
+
+    memory: int
+    offset: int
+    shape: Shape
+    strides: Shape
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class Number:
+    """A Python number, an argument of the program; a `literal` is part of it."""
+
+    value: bool | int | float
+    dtype: str
+    literal: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator applied to earlier entries, with all its attributes in the order of its record."""
+
+    operator: str
+    attributes: tuple[Any, ...]
+    operands: tuple[int, ...]
+
+
+Entry: TypeAlias = Input | Number | Step
+
+
+@dataclass(frozen=True)
+class Program:
+    """Entries in an order in which they can be computed, and those that are results."""
+
+    memories: tuple[Memory, ...]
+    entries: tuple[Entry, ...]
+    roots: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        """How many operators are applied."""
+        return sum(isinstance(entry, Step) for entry in self.entries)
+
+    @property
+    def operators(self) -> set[str]:
+        """The names of the operators."""
+        return {entry.operator for entry in self.entries if isinstance(entry, Step)}
+
+    def with_roots(self, roots: Iterable[int]) -> Program:
+        """The same entries with other results."""
+        return replace(self, roots=tuple(roots))
+
+    def to_json(self) -> str:
+        """The program as one line of text."""
+        return json.dumps(_plain(self))
+
+    @staticmethod
+    def from_json(text: str) -> Program:
+        """The program of such a line."""
+        made = _made(json.loads(text))
+        assert isinstance(made, Program)
+        return made
+
+
+_CLASSES = {known.__name__: known for known in (Memory, Input, Number, Step, Program)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, DType):
+        return {"dtype": value.name}
+    if type(value).__name__ in _CLASSES:
+        return {type(value).__name__: [_plain(getattr(value, each.name)) for each in fields(value)]}
+    if isinstance(value, (tuple, list)):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {"items": [[name, _plain(each)] for name, each in value.items()]}
+    return value
+
+
+def _made(plain: Any) -> Any:
+    if isinstance(plain, list):
+        return tuple(_made(each) for each in plain)
+    if not isinstance(plain, dict):
+        return plain
+    ((name, parts),) = plain.items()
+    if name == "dtype":
+        return dtype_of(parts)
+    if name == "items":
+        return {key: _made(each) for key, each in parts}
+    return _CLASSES[name](*[_made(part) for part in parts])
+
+
+# -- from structures --------------------------------------------------------------------------------------------------
+
+
+def harvested(state: tuple[Structure, tuple[Leaf, ...]], places: Sequence[tuple[int, Memory]]) -> Program:
+    """The program of expressions that were `lazy.node.joined`; `places` are the addresses of memories, and those."""
+    structure, leaves = state
+    *order, last = structure.post_order()
+    entries: list[Entry] = []
+    for occurrence in order:
+        made = occurrence.structure
+        if occurrence.leaf is not None:
+            entries.append(_entry(leaves[occurrence.leaf], places))
+        elif made.operator is None:
+            assert made.value is not None
+            entries.append(Number(made.value, made.dtype.name, literal=True))
+        else:
+            entries.append(Step(made.operator.name, made.attributes, occurrence.operands))
+    return Program(tuple(memory for _, memory in places), tuple(entries), tuple(dict.fromkeys(last.operands)))
+
+
+def _entry(leaf: Leaf, places: Sequence[tuple[int, Memory]]) -> Entry:
+    if leaf.structure.kind == "scalar":
+        return Number(leaf.owner, leaf.dtype.name)
+    for index, (address, memory) in enumerate(places):
+        if 0 in leaf.shape and memory.dtype == leaf.dtype.name:
+            return Input(index, 0, leaf.shape, leaf.strides, leaf.structure.frozen)
+        offset, rest = divmod(leaf.address - address, dtype_of(memory.dtype).itemsize)
+        if memory.dtype == leaf.dtype.name and 0 <= offset <= memory.elements and not rest:
+            return Input(index, offset, leaf.shape, leaf.strides, leaf.structure.frozen)
+    raise AssertionError(f"{leaf} lies in no memory that the program was drawn with")
+
+
+# -- to nodes ---------------------------------------------------------------------------------------------------------
+
+
+def number(entry: Number) -> Node:
+    """The node of a number."""
+    dtype = dtype_of(entry.dtype)
+    node: Node = literal(entry.value, dtype) if entry.literal else leaf_node(scalar_leaf(entry.value, dtype))
+    return node
+
+
+def stepped(entry: Step, nodes: Sequence[Any]) -> Any:
+    """The node of a step over the nodes of the entries before it."""
+    return apply(OPERATORS[entry.operator], entry.attributes, [nodes[index] for index in entry.operands])
