@@ -44,7 +44,7 @@ def fill(tensor: torch.Tensor, memory: Memory) -> torch.Tensor:
 
 
 def placed(memory: Memory, at_end: bool) -> torch.Tensor:
-    """A memory as one dimension of elements, its last byte before a page without access, or its first one behind one."""
+    """A memory as one dimension of elements, its last byte before a page without access, or its first one after."""
     dtype = dtype_of(memory.dtype)
     nbytes = memory.elements * dtype.itemsize
     whole = _between_guards(nbytes, at_end) if nbytes else torch.empty(0, dtype=torch.uint8)

@@ -138,10 +138,10 @@ def _added(terms: Sequence[Any]) -> Any:
 
 
 def _slopes(value: torch.Tensor, inputs: Sequence[torch.Tensor], create_graph: bool) -> list[torch.Tensor]:
-    if value.grad_fn is None:
+    if not value.requires_grad:
         return [torch.zeros_like(each) for each in inputs]
-    found = torch.autograd.grad(value, list(inputs), create_graph=create_graph, allow_unused=True)
-    return [torch.zeros_like(each) if own is None else own for own, each in zip(found, inputs, strict=True)]
+    found = torch.autograd.grad(value, list(inputs), create_graph=create_graph, materialize_grads=True)
+    return list(found)
 
 
 def _expected(function: _Scalar | _Slope, inputs: Sequence[torch.Tensor]) -> list[Expected]:

@@ -56,7 +56,7 @@ class Checker:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tessera-fuzz-")
         self._process: subprocess.Popen[str] | None = None
-        self._said = tempfile.TemporaryFile(mode="w+", errors="replace")
+        self._said = Path(self._folder.name) / "stacks"
         self._answered = 0
 
     def __enter__(self) -> Checker:
@@ -66,7 +66,6 @@ class Checker:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
-        self._said.close()
         self._folder.cleanup()
 
     def seed(self, seed: int, gradients: bool = False) -> Outcome:
@@ -110,8 +109,7 @@ class Checker:
 
     def _last_words(self) -> str:
         """The stacks that the process wrote down, the innermost frames of each."""
-        self._said.seek(0)
-        return "".join(self._said.readlines()[:25])
+        return "".join(self._said.read_text(errors="replace").splitlines(keepends=True)[:25])
 
     def _begin(self) -> subprocess.Popen[str]:
         cache = Path(self._folder.name) / "cache"
@@ -119,17 +117,16 @@ class Checker:
             shutil.rmtree(cache)
         environment = {**os.environ, "TESSERA_CACHE_DIR": str(cache), "TESSERA_TUNE_SHIPPED": "0"}
         self._answered = 0
-        self._said.seek(0)
-        self._said.truncate()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.worker", str(LIMIT_S - 5)],
-            cwd=_ROOT,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-        )
+        with self._said.open("w") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.worker", str(LIMIT_S - 5)],
+                cwd=_ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+            )
         return self._process
 
     def _end(self) -> None:
