@@ -52,7 +52,7 @@ def _print(checker: Checker, seed: int, gradients: bool, outcome: Outcome, small
     print(f"seed {seed}, {'gradients' if gradients else 'results'}: {outcome.verdict}: {outcome.text}\n{again}")
     if small:
         program = outcome.program or _drawn(seed, gradients)
-        least = shrink(program, lambda each: checker.program(each, seed, gradients).resembles(outcome))
+        least = shrink(program, lambda each: checker.program(each, seed, gradients, outcome.way).resembles(outcome))
         print(f"\n{snippet(least)}\n\n{checker.program(least, seed, gradients).text}")
     sys.stdout.flush()
 

@@ -255,11 +255,11 @@ def draw(seed: int) -> Program:
     """The program of a seed: 1 to 30 operators."""
     growth = Growth(seed)
     growth.grow(growth.chance.choice((1, 2, 3, 4, 6, 8, 12, 16, 24, 30)))
-    return growth.program()
+    return growth.program() if growth.steps() else draw(seed + (1 << 32))
 
 
 def draw_smooth(seed: int) -> Program:
     """The program of a seed whose operators have gradients: 1 to 8 of them, over fp64."""
     growth = Growth(seed, smooth=True)
     growth.grow(growth.chance.choice((1, 2, 3, 4, 5, 6, 8)))
-    return growth.program()
+    return growth.program() if growth.steps() else draw_smooth(seed + (1 << 32))

@@ -40,8 +40,8 @@ class Noise:
         self.chance = torch.Generator().manual_seed(seed)
         self.rounding = rounding
 
-    def moved(self, value: torch.Tensor, dtype: DType) -> torch.Tensor:
-        """The value within some units of its dtype."""
+    def moved(self, value: torch.Tensor, dtype: DType, terms: torch.Tensor | float = 0.0) -> torch.Tensor:
+        """The value within some units of its dtype, of itself or of what it is the sum of."""
         if dtype.kind not in _WIDEST or not value.numel():
             return value
         if dtype.kind == "complex":
@@ -53,7 +53,8 @@ class Noise:
         info = torch.finfo(dtype.torch)
         units = torch.rand(value.shape, generator=self.chance, dtype=torch.float64) * 2 - 1
         least = info.smallest_normal * info.eps
-        moved = value + units * UNITS * (value.abs() * info.eps + least * (value != 0))
+        size = torch.maximum(value.abs(), torch.as_tensor(terms, dtype=torch.float64)) * (value != 0)
+        moved = value + units * UNITS * (size * info.eps + least * (value != 0))
         moved = torch.where(value.isfinite(), moved, value)
         return moved.to(dtype.torch).to(torch.float64) if self.rounding else moved
 
@@ -96,6 +97,8 @@ def _computed(
     exact = record.family == "layout" or step.operator in ("where", "take", "gather")
     if noise is not None and record.family in _ONLY_FINITE and noise.rounding:
         operands = [torch.nan_to_num(x, 0.0, 0.0, 0.0) if x.is_floating_point() else x for x in operands]
+    if noise is not None and noise.rounding and record.family not in ("elementwise", "layout"):
+        operands = [_without_overflow(value, kind) for value, kind in zip(operands, kinds, strict=True)]
     if noise is not None and not exact:
         operands = [noise.moved(value, kind) for value, kind in zip(operands, kinds, strict=True)]
         if record.joint:  # which of equal elements comes first is nobody's promise
@@ -107,7 +110,19 @@ def _computed(
         return _whole(operands[0], dtype, noise)
     result: torch.Tensor = record.reference(*operands, **named)
     result = widened(result, dtype)
-    return result if noise is None or exact else noise.moved(result, dtype)
+    if noise is None or exact:
+        return result
+    return noise.moved(result, dtype, 0.0 if record.terms is None else record.terms(*operands, **named))
+
+
+def _without_overflow(value: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """The value with smaller numbers in place of those whose squares and sums leave the dtype: some runs have them so,
+    and what depends on them is not judged.
+    """
+    if dtype.kind != "float":
+        return value
+    limit = torch.finfo(dtype.torch).max ** 0.5 / 64
+    return torch.where(value.isfinite() & (value.abs() > limit), limit, value)
 
 
 def _whole(value: torch.Tensor, dtype: DType, noise: Noise | None) -> torch.Tensor:

@@ -37,6 +37,7 @@ class Outcome:
     name: str = ""
     program: Program | None = None
     operators: tuple[str, ...] = ()
+    way: str = ""
     judged: int = 0
     elements: int = 0
 
@@ -72,9 +73,10 @@ class Checker:
         """Checks the program of a seed."""
         return self._ask({"seed": seed, "gradients": gradients})
 
-    def program(self, program: Program, seed: int, gradients: bool = False) -> Outcome:
-        """Checks a program, as that of the seed was."""
-        return self._ask({"seed": seed, "gradients": gradients, "program": program.to_json()})
+    def program(self, program: Program, seed: int, gradients: bool = False, way: str = "") -> Outcome:
+        """Checks a program, as that of the seed was; in one way alone, where one is named."""
+        ways = [way] if way else []
+        return self._ask({"seed": seed, "gradients": gradients, "program": program.to_json(), "ways": ways})
 
     def _ask(self, request: dict[str, Any]) -> Outcome:
         if self._answered >= PROGRAMS_PER_PROCESS:
@@ -147,6 +149,7 @@ def _outcome(told: dict[str, Any]) -> Outcome:
         told.get("name", ""),
         Program.from_json(told["program"]),
         tuple(told["operators"]),
+        told.get("way", ""),
         told.get("judged", 0),
         told.get("elements", 0),
     )

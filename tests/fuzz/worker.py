@@ -11,7 +11,7 @@ from typing import Any
 from tests.fuzz.drawing import draw, draw_smooth
 from tests.fuzz.gradients import NotDifferentiableError, check_gradients
 from tests.fuzz.program import Program
-from tests.fuzz.ways import WrongResultError, check
+from tests.fuzz.ways import WAYS, WrongResultError, check
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -25,9 +25,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         program = draw_smooth(seed) if gradients else draw(seed)
     told: dict[str, Any] = {"program": program.to_json(), "operators": sorted(program.operators)}
     try:
-        checked = check_gradients(program, seed) if gradients else check(program, seed)
+        ways = request.get("ways") or tuple(WAYS)
+        checked = check_gradients(program, seed) if gradients else check(program, seed, ways)
     except WrongResultError as error:
-        return told | {"verdict": "wrong", "text": str(error)}
+        return told | {"verdict": "wrong", "text": str(error), "way": error.way}
     except NotDifferentiableError as error:
         return told | {"verdict": "none", "text": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for

@@ -124,6 +124,7 @@ def _define(
     attributes: Named | None = None,
     cheap: bool = False,
     application: Rule | None = None,
+    terms: Callable[..., torch.Tensor] | None = None,
 ) -> Operator:
     return register(
         Operator(
@@ -140,12 +141,17 @@ def _define(
             attributes=attributes or {},
             cheap=cheap,
             application=application,
+            terms=terms,
         )
     )
 
 
 def _gelu_reference(x: torch.Tensor, *, approximate: str) -> torch.Tensor:
     return torch.nn.functional.gelu(x, approximate=approximate)
+
+
+def _size(x: torch.Tensor, **attributes: object) -> torch.Tensor:
+    return x.abs()
 
 
 def _clamp_reference(x: torch.Tensor, *, minimum: float | None, maximum: float | None) -> torch.Tensor:
@@ -211,6 +217,7 @@ def _define_functions() -> None:
         flops=5,
         attributes=approximate,
         application=maps.of_maps(1, maps.approximations),
+        terms=_size,
     )
 
 

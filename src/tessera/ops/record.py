@@ -105,6 +105,10 @@ class Operator:
     kept: bool = False
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
+    terms: Callable[..., torch.Tensor | float] | None = None
+    """(operands, attributes as keywords) -> the size of what cancels inside the operator, whose rounding a result may
+    show: |x| of gelu(x), which is x times what is left of 1 - erf. None where operands alone cancel.
+    """
 
     @property
     def attribute_names(self) -> tuple[str, ...]:

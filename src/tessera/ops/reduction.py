@@ -238,6 +238,7 @@ def _define(
     result: Any = _result,
     flops: Callable[[Sequence[Typed], Typed, Named], int] = _flops,
     application: Rule | None = None,
+    terms: Callable[..., float] | None = None,
 ) -> Operator:
     return register(
         Operator(
@@ -253,6 +254,7 @@ def _define(
             body=body,
             attributes={"axes": (), "keepdims": False},
             application=application,
+            terms=terms,
         )
     )
 
@@ -263,4 +265,12 @@ _define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=
 _define("max", _ordered, _max_reference, _extreme_gradient, _max_body, result=_extreme)
 _define("min", _ordered, _min_reference, _extreme_gradient, _min_body, result=_extreme)
 _define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, result=_place, application=maps.of_places)
-_define("logsumexp", _only_float, _logsumexp_reference, _logsumexp_gradient, _logsumexp_body, flops=_logsumexp_flops)
+_define(
+    "logsumexp",
+    _only_float,
+    _logsumexp_reference,
+    _logsumexp_gradient,
+    _logsumexp_body,
+    flops=_logsumexp_flops,
+    terms=lambda x, **attributes: 1.0,  # the logarithm of a sum of exponentials, of which the largest is 1
+)

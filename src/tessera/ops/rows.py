@@ -163,6 +163,7 @@ def _define(
     attributes: Named,
     cheap: bool = False,
     application: Rule | None = None,
+    terms: Callable[..., float] | None = None,
 ) -> Operator:
     return register(
         Operator(
@@ -179,16 +180,25 @@ def _define(
             attributes=attributes,
             cheap=cheap,
             application=application,
+            terms=terms,
         )
     )
 
 
 _AXIS: Named = {"axis": -1}
-for _name, _reference, _gradient, _body in (
-    ("softmax", _softmax_reference, _softmax_gradient, _softmax_body),
-    ("log_softmax", _log_softmax_reference, _log_softmax_gradient, _log_softmax_body),
+
+
+def _one(x: torch.Tensor, *, axis: int) -> float:
+    """The logarithm of a sum of exponentials, of which the largest is 1."""
+    return 1.0
+
+
+for _name, _reference, _gradient, _body, _terms in (
+    ("softmax", _softmax_reference, _softmax_gradient, _softmax_body, None),
+    ("log_softmax", _log_softmax_reference, _log_softmax_gradient, _log_softmax_body, _one),
 ):
-    _define(_name, 1, same_shape_result, 5, _reference, _gradient, _body, _AXIS, application=maps.along_axis())
+    _rule = maps.along_axis()
+    _define(_name, 1, same_shape_result, 5, _reference, _gradient, _body, _AXIS, application=_rule, terms=_terms)
 _define(
     "layer_norm", 3, _norm_result, 5, _layer_norm_reference, _layer_norm_gradient, _layer_norm_body, {"eps": 1e-5}, True
 )
