@@ -16,7 +16,10 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tessera.files import write_atomically
+from tessera.private import PrivateFolder
+
+_OBJECT_BYTES = 1 << 26
+"""Most bytes of one object."""
 
 _init_lock = threading.Lock()
 _initialized = False
@@ -88,21 +91,14 @@ def cached_library(name: str, text: str, directory: Path) -> NativeLibrary:
     """`text` loaded, its object taken from `directory` when there is a sound one, else compiled and put there.
 
     A file that is cut short or altered (its digest does not match) is compiled again; a directory that cannot be
-    written only costs the time to compile. Neither is an error: the object can always be made anew.
+    written only costs the time to compile. Neither is an error: the object can always be made anew. One that somebody
+    else can have written is refused with a warning.
     """
-    path = directory / f"{name}-{identity(text)}.o"
-    data = _read_sound(path)
-    if data is None:
+    folder, file_name = PrivateFolder(directory), f"{name}-{identity(text)}.o"
+    stored = folder.find(file_name, _OBJECT_BYTES) or b""
+    data = stored[32:]
+    if hashlib.sha256(data).digest() != stored[:32]:
         data = compile_text(text)
         with contextlib.suppress(OSError):
-            write_atomically(path, hashlib.sha256(data).digest() + data, durable=False)
+            folder.write(file_name, hashlib.sha256(data).digest() + data)
     return load_object(data)
-
-
-def _read_sound(path: Path) -> bytes | None:
-    try:
-        stored = path.read_bytes()
-    except OSError:
-        return None
-    digest, data = stored[:32], stored[32:]
-    return data if hashlib.sha256(data).digest() == digest else None
