@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from tessera.backend.llvm import engine
 from tessera.private import PrivateFolder
 
 _OBJECT_BYTES = 1 << 26
 """Most bytes of one object."""
-
-_init_lock = threading.Lock()
-_initialized = False
 
 
 class NativeLibrary:
@@ -49,12 +46,7 @@ def _host() -> tuple[str, str]:
 
 
 def _target_machine() -> Any:
-    global _initialized  # noqa: PLW0603 - the process has one
-    with _init_lock:
-        if not _initialized:
-            llvm.initialize_native_target()
-            llvm.initialize_native_asmprinter()
-            _initialized = True
+    engine.initialize()
     name, features = _host()
     return llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features, opt=2, jit=True)
 
@@ -64,26 +56,30 @@ def compile_text(text: str) -> bytes:
 
     Raises RuntimeError (from LLVM) when the text does not parse or verify.
     """
-    machine = _target_machine()
-    module = llvm.parse_assembly(text)
-    module.triple = llvm.get_process_triple()
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    return bytes(machine.emit_object(module))
+    with engine.lock:
+        machine = _target_machine()
+        module = llvm.parse_assembly(text)
+        module.triple = llvm.get_process_triple()
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        return bytes(machine.emit_object(module))
 
 
 def load_object(data: bytes) -> NativeLibrary:
     """Links an object made by `compile_text` into this process."""
-    machine = _target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-    engine.finalize_object()
-    return NativeLibrary(engine, machine)
+    with engine.lock:
+        machine = _target_machine()
+        linked = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        linked.add_object_file(llvm.ObjectFileRef.from_data(data))
+        linked.finalize_object()
+        return NativeLibrary(linked, machine)
 
 
 def identity(text: str) -> str:
     """A hash over everything that the object of `text` depends on."""
-    parts = (text, *_host(), repr(llvm.llvm_version_info))
+    with engine.lock:
+        host = _host()
+    parts = (text, *host, repr(llvm.llvm_version_info))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
