@@ -153,6 +153,14 @@ class CacheFormatError(TesseraError, ValueError):
     code = "E_CACHE_FORMAT"
 
 
+class CacheUntrustedError(TesseraError, PermissionError):
+    """A file or folder of a cache that somebody else can write, or a link, pipe or device in its place: what lies there
+    would run, and is not loaded.
+    """
+
+    code = "E_CACHE_UNTRUSTED"
+
+
 class UnsupportedTargetError(TesseraError, RuntimeError):
     """The device, or the code generator for it, lacks what kernels need; the message names what is missing."""
 

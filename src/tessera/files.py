@@ -1,4 +1,5 @@
-"""Writing cache files so that no reader sees half a file and nothing that was there is lost.
+"""Cache files: written so that no reader sees half a file and nothing that was there is lost, and read as regular files
+of a bounded size.
 
 No locks: they are unreliable on network file systems and a killed process leaves them behind. `os.replace` is atomic
 within a directory on every file system that homes live on, and a process appends only to a log of its own host,
@@ -8,6 +9,7 @@ because NFS has no atomic append between clients.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -16,6 +18,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from tessera.errors import CacheFormatError
 
 
 def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
@@ -29,12 +33,12 @@ def write_atomically(path: Path, data: bytes, durable: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, durable: bool = True) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` when the block ends, and leaves `path` as it was when the block
-    raises. OSError when it cannot, as where the folder does not exist.
+def replacing(path: Path, durable: bool = True, mode: int = 0o644) -> Iterator[BinaryIO]:
+    """A file to write, which the umask and `mode` let be read, that takes the place of `path` when the block ends, and
+    leaves `path` as it was when the block raises. OSError when it cannot, as where the folder does not exist.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(descriptor, "wb") as file:
             yield file
@@ -71,6 +75,9 @@ def append_lines(path: Path, lines: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, _APPENDING, 0o644)
     try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise OSError(errno.EPERM, f"{path} is no file, or has another name: nothing is appended to it")
         if os.write(descriptor, lines) != len(lines):
             os.write(descriptor, b"\n")  # a full disk cut the line: the next one must start afresh
             raise OSError(f"only a part of {len(lines)} bytes could be appended to {path}")
@@ -79,14 +86,15 @@ def append_lines(path: Path, lines: bytes) -> None:
 
 
 def keep_aside(path: Path) -> Path:
-    """Gives what stands at `path` a second name, so that replacing it loses nothing; the name. OSError when it cannot.
+    """Gives what stands at `path` a second name, so that replacing it loses nothing; the name. OSError when it cannot,
+    as where something else takes its place meanwhile.
 
     A link is kept as the link that it is. The same bytes get the same name, so that repeated damage does not fill the
     disk; what is longer than a cache file is known by its number and time.
     """
     status = os.lstat(path)
     small = stat.S_ISREG(status.st_mode) and status.st_size <= _READ_BYTES
-    data = path.read_bytes() if small else f"{status.st_ino} {status.st_mtime_ns}".encode()
+    data = _still_regular(path) if small else f"{status.st_ino} {status.st_mtime_ns}".encode()
     aside = path.with_name(f"{path.name}.kept-{hashlib.sha256(data).hexdigest()[:12]}")
     try:
         os.link(path, aside, follow_symlinks=False)
@@ -97,6 +105,45 @@ def keep_aside(path: Path) -> Path:
             raise
         write_atomically(aside, data)  # a file system without hard links
     return aside
+
+
+def _still_regular(path: Path) -> bytes:
+    try:
+        return read_regular(path, _READ_BYTES)
+    except CacheFormatError as error:
+        raise OSError(errno.EAGAIN, error.message) from error
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Opens a regular file for reading. Neither follows a link nor waits for a pipe.
+
+    Raises E_CACHE_FORMAT for anything else that stands there, and OSError as `open`.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        if os.path.islink(path):
+            raise CacheFormatError(f"{path} is a link, which is not followed") from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CacheFormatError(f"{path} is no regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: str | Path, limit: int) -> bytes:
+    """The bytes of a regular file; raises as `open_regular`, and E_CACHE_FORMAT for more than `limit` bytes."""
+    with open_regular(path) as stream:
+        return limited(stream, path, limit)
+
+
+def limited(stream: BinaryIO, path: str | Path, limit: int) -> bytes:
+    """All bytes of an open file, which `path` names in messages. Raises E_CACHE_FORMAT for more than `limit`."""
+    # Sparse files claim terabytes: nothing is read of what is too large, and of what has no size no more than allowed.
+    data = b"" if (size := os.fstat(stream.fileno()).st_size) > limit else stream.read(limit + 1)
+    if max(size, len(data)) > limit:
+        raise CacheFormatError(f"{path} has more than {limit} bytes, which no such file has")
+    return data
 
 
 def host_name() -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.errors import ArgumentError
+from tessera.private import own_folder
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
@@ -165,8 +166,10 @@ class Settings:
 
     @property
     def objects_dir(self) -> Path:
-        """The compiled objects: TESSERA_CACHE_DIR/objects, else $HOME/.tessera/objects. It need not exist yet."""
-        return (self.cache_dir or _home()) / "objects"
+        """The compiled objects: TESSERA_CACHE_DIR/objects, else $HOME/.tessera/objects; where somebody else can write
+        that one, objects-UID beside it. It need not exist yet.
+        """
+        return own_folder((self.cache_dir or _home()) / "objects")
 
     @property
     def ceilings_dir(self) -> Path:
@@ -181,16 +184,16 @@ class Settings:
     @property
     def profiles_dir(self) -> Path:
         """Records of sessions that could not be written where they should: TESSERA_CACHE_DIR/profiles, else
-        $HOME/.tessera/profiles. It need not exist yet.
+        $HOME/.tessera/profiles; chosen as `objects_dir` is. It need not exist yet.
         """
-        return (self.cache_dir or _home()) / "profiles"
+        return own_folder((self.cache_dir or _home()) / "profiles")
 
     @property
     def triton_dir(self) -> Path:
-        """Printed GPU kernels and what they compile to: TESSERA_CACHE_DIR/triton, else $HOME/.tessera/triton. It need
-        not exist yet.
+        """Printed GPU kernels and what they compile to: TESSERA_CACHE_DIR/triton, else $HOME/.tessera/triton; chosen as
+        `objects_dir` is. It need not exist yet.
         """
-        return (self.cache_dir or _home()) / "triton"
+        return own_folder((self.cache_dir or _home()) / "triton")
 
     def variables(self) -> list[tuple[str, Any, str]]:
         """(environment variable, value in force, meaning) of every setting."""

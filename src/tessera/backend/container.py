@@ -27,5 +27,29 @@ def unpack(magic: bytes, data: bytes) -> tuple[dict[str, Any], bytes]:
     if hashlib.sha256(body).digest() != digest:
         raise CacheFormatError("the kernel object is cut short or altered: its digest does not match")
     size = int.from_bytes(body[:8], "little")
-    header: dict[str, Any] = json.loads(body[8 : 8 + size])
+    try:
+        header = json.loads(body[8 : 8 + size])
+    except (ValueError, RecursionError) as error:
+        raise damaged(error) from error
+    if not isinstance(header, dict):
+        raise damaged(TypeError(f"{str(header)[:40]} is no header"))
     return header, body[8 + size :]
+
+
+def damaged(error: Exception) -> CacheFormatError:
+    """The failure that stands for one while a header is read: anybody can make a digest that matches."""
+    return CacheFormatError(f"the kernel object's header is damaged: {type(error).__name__} {error}")
+
+
+def text(value: object) -> str:
+    """A text of a header; TypeError for anything else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:40]!r} is no text")
+    return value
+
+
+def whole(value: object) -> int:
+    """A count of a header; TypeError for anything but a whole number from 0 up that fits into 63 bits."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise TypeError(f"{str(value)[:40]!r} is no count")
+    return value

@@ -5,11 +5,12 @@ This module loads neither xDSL nor LLVM: kernels are loaded and run by processes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from tessera.backend import container
+from tessera.backend.container import text, whole
 from tessera.target import Target
 
 if TYPE_CHECKING:
@@ -71,24 +72,33 @@ class KernelObject:
     @staticmethod
     def from_bytes(data: bytes) -> KernelObject:
         """The kernel in a container. Raises CacheFormatError when it is cut short, altered or of another format."""
-        return _from_header(*container.unpack(_MAGIC, data))
+        header, code = container.unpack(_MAGIC, data)
+        try:
+            return _from_header(header, code)
+        except (KeyError, TypeError) as error:
+            raise container.damaged(error) from error
 
 
 def _from_header(header: Mapping[str, Any], code: bytes) -> KernelObject:
-    def parameter(fields: Mapping[str, Any]) -> Parameter:
-        extents = fields["extents"]
-        return Parameter(fields["dtype"], None if extents is None else tuple(extents), tuple(fields["strides"]))
-
+    """Raises KeyError or TypeError for what is no header of a kernel."""
     return KernelObject(
         code=code,
-        entry=header["entry"],
-        workspace_bytes=header["workspace_bytes"],
-        parameters=tuple(parameter(fields) for fields in header["parameters"]),
-        outputs=tuple(header["outputs"]),
-        arch=header["arch"],
-        features=tuple(header["features"]),
-        timed=header.get("timed", False),
+        entry=text(header["entry"]),
+        workspace_bytes=whole(header["workspace_bytes"]),
+        parameters=tuple(map(_parameter, header["parameters"])),
+        outputs=tuple(map(whole, header["outputs"])),
+        arch=text(header["arch"]),
+        features=tuple(map(text, header["features"])),
+        timed=header.get("timed", False) is True,
     )
+
+
+def _parameter(fields: Mapping[str, Any]) -> Parameter:
+    def extents(values: Iterable[object]) -> tuple[int | None, ...]:
+        return tuple(None if value is None else whole(value) for value in values)
+
+    stated = fields["extents"]
+    return Parameter(text(fields["dtype"]), None if stated is None else extents(stated), extents(fields["strides"]))
 
 
 class LoadedKernel(Protocol):

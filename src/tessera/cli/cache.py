@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from tessera.cli import cache_tables as tables
+from tessera.cli.keeping import require_kept
 from tessera.compiler.entry import autotune
 from tessera.errors import ArgumentError, CacheIOError
 from tessera.tuning import exchange, packs, pruning
@@ -102,6 +103,7 @@ def import_entries(
     done = autotune.load_cache(file)
     record = {"applied": done.applied, "declined": done.declined, "refused": done.refused}
     _print(as_json, record, lambda: print(done))
+    require_kept()
 
 
 @cache.command()

@@ -20,6 +20,8 @@ from rich.text import Text
 
 from tessera import settings, target
 from tessera.cli.doctor_gpu import Finding, State, gpus
+from tessera.errors import CacheUntrustedError
+from tessera.private import PrivateFolder
 
 _REQUIRED = ("torch", "numpy", "xdsl", "llvmlite", "polars", "rich", "typer", "matplotlib")
 _OPTIONAL = {
@@ -154,7 +156,7 @@ def caches() -> Iterator[Finding]:
     """The folders that Tessera writes to: how much they hold, and whether they can be written."""
     now = settings.current()
     yield cache("tuning cache", now.autotune_dir)
-    yield cache("object cache", now.objects_dir)
+    yield own(cache("object cache", now.objects_dir), now.objects_dir)
     yield ceilings()
 
 
@@ -185,6 +187,17 @@ def cache(subject: str, folder: Path) -> Finding:
     if free < 2**26:
         return Finding(subject, "absent", found, "free some space: what does not fit is compiled and tuned again")
     return Finding(subject, "ok", found)
+
+
+def own(found: Finding, folder: Path) -> Finding:
+    """A folder's finding, or why what lies there is not used: machine code comes from folders of this user's alone."""
+    try:
+        PrivateFolder(folder).require()
+    except CacheUntrustedError as error:
+        return Finding(found.subject, "absent", error.message, error.hints[0])
+    except OSError:
+        pass
+    return found
 
 
 def file_sizes(folder: Path) -> Iterator[int]:

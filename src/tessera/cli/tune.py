@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tessera import autotune, profile, settings
 from tessera import op as operators
+from tessera.cli.keeping import require_kept
 from tessera.cli.tune_progress import TuningBar
 from tessera.compiler.tuning import CompilerBackend
 from tessera.compiler.usage import require, usage_of_session, usage_of_trace
@@ -110,9 +111,10 @@ def tune(
             configs = _tune_one(subject, how, console, leads)
         else:
             configs = _tune_all(in_common(_used(from_trace or model, session)), how, console)
-        console.print(f"kept in {autotune.status().folder}", soft_wrap=True)
-        if plot and leads:
+        if plot and leads and configs:
             console.print(f"wrote {save_plot([(label, each.trials) for label, each in configs], picture)}")
+        folder = require_kept()
+        console.print(f"kept in {folder}" if configs else "nothing was tuned, and nothing is kept", soft_wrap=True)
 
 
 _Subject = tuple[Callable[..., Any], Any, str, str | None]

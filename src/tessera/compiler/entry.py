@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import TypeVar
 
+from tessera import forks
 from tessera.errors import ArgumentError
 from tessera.lazy import evaluation
 from tessera.lazy.leaf import Leaf
@@ -19,7 +21,16 @@ from tessera.tuning.interfaces import TuningBackend
 N = TypeVar("N", bound=Node)
 
 
+@cache
+def _load() -> None:
+    """Imports all that a first evaluation needs, which a fork of the program then has, too."""
+    with forks.importing:
+        from tessera.backend.llvm import engine, kernel  # noqa: F401
+        from tessera.compiler import issuing, pipeline, tuning  # noqa: F401
+
+
 def _tuning_backend() -> TuningBackend:
+    _load()
     from tessera.compiler import tuning
 
     return tuning.CompilerBackend()
@@ -37,6 +48,7 @@ autotune = Autotune(_tuning_backend, changed=_schedules_changed)
 
 def evaluate(nodes: Sequence[Node]) -> None:
     """Evaluates nodes that have no plan yet."""
+    _load()
     from tessera.compiler import pipeline
 
     pipeline.evaluate(nodes)
@@ -44,6 +56,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
 
 def issue(nodes: Sequence[Node], stream: object) -> None:
     """Enqueues the computation of nodes on a stream."""
+    _load()
     from tessera.compiler import issuing
 
     issuing.issue(nodes, stream)
@@ -51,6 +64,7 @@ def issue(nodes: Sequence[Node], stream: object) -> None:
 
 def issue_into(node: Node, target: Leaf, stream: object) -> None:
     """Enqueues the computation of a node into memory of the user."""
+    _load()
     from tessera.compiler import issuing
 
     issuing.issue_into(node, target, stream)
@@ -73,6 +87,7 @@ def evaluate_together(*tensors: N) -> tuple[N, ...]:
 
 def inspect(node: Node, level: str) -> str:
     """The text of a level of the compiler for a node's expression."""
-    from tessera.compiler import inspection
+    with forks.importing:
+        from tessera.compiler import inspection
 
     return inspection.inspect_structure(node.structure, level)

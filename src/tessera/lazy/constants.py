@@ -11,7 +11,6 @@ is marked, in memory of its own unless the array cannot be written to.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -36,7 +35,7 @@ class Copies:
     __slots__ = ("lock", "made")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.made: dict[Any, Copy] = {}
 
 

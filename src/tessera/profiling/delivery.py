@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tessera import files, settings
 from tessera.errors import ProfileError
+from tessera.private import PrivateFolder
 
 if TYPE_CHECKING:
     from tessera.profiling.options import Exporter
@@ -68,7 +69,7 @@ def kept(trace: Callable[[], Trace]) -> str:
 
     path = settings.current().profiles_dir / f"{file_name()}.parquet"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        PrivateFolder(path.parent).make()
         write(trace(), path)
     except (ProfileError, OSError) as error:
         return f"The records could not be kept in {path} either ({error}); they are in the session as long as it lives"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -11,6 +13,8 @@ from typing import BinaryIO, cast
 from tessera.errors import ProfileError
 from tessera.files import replacing
 
+_MOST_LINKS = 40
+"""Linux's own limit (path_resolution(7))."""
 _FAST = 1
 """Of gzip's levels: a trace shrinks tenfold with it; the best level takes ten times as long for a third less."""
 
@@ -39,5 +43,18 @@ def exported(path: Path, what: str) -> Iterator[BinaryIO]:
 def _opened(path: Path) -> contextlib.AbstractContextManager[BinaryIO]:
     if path.exists() and not path.is_file():
         return path.open("wb")
-    # What a link points to is replaced, not the link. Waiting for the disk would take longer than all the rest.
-    return replacing(path.resolve(), durable=False)
+    # Waiting for the disk would take longer than all the rest.
+    return replacing(_followed(path), durable=False)
+
+
+def _followed(path: Path) -> Path:
+    """What is replaced: not a link, but what it points to. Raises PermissionError for a link that another user made: it
+    would choose one of this user's files.
+    """
+    for _ in range(_MOST_LINKS):
+        if not path.is_symlink():
+            return path.resolve()
+        if os.lstat(path).st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EPERM, f"{path} is a link of another user's, which is not followed")
+        path = path.parent / os.readlink(path)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import Final
 import numpy
 from numpy.typing import NDArray
 
-from tessera import settings
+from tessera import forks, settings
 from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS, RING_HEADER_WORDS
 
 TIMES: Final = slice(RECORD_FIELDS.index("start"), RECORD_FIELDS.index("end") + 1)
@@ -153,7 +152,7 @@ class Clock:
         return result
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _cell = ctypes.c_int64(0)
 _ring: Ring | None = None
 _clock: Clock | None = None

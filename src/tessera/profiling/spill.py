@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tessera import settings
 from tessera.errors import ProfileError
+from tessera.private import PrivateFolder
 from tessera.profiling import regions
 from tessera.profiling.delivery import file_name
 from tessera.profiling.recording import Recording, Told
@@ -56,7 +57,8 @@ class Spill:
             return
         part.told_plans, self._told_plans = self._told_plans, self._told_plans | part.ran()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            PrivateFolder(self.folder.parent).make()
+            self.folder.mkdir(mode=0o700, exist_ok=True)
             trace = part.trace()
             trace.metadata["part"] = self._parts
             trace.metadata["open_regions"] = self._open_regions(now)

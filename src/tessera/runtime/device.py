@@ -6,11 +6,11 @@ straight lines of launches as graphs. Plans (`runtime/gpu_plan.py`) know this pr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
+from tessera import forks
 from tessera.target import Target
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ OPENERS: Final[dict[str, tuple[str, str]]] = {
 """Kind of device -> module and function that makes the driver of device number n, or raises why there is none."""
 
 _drivers: dict[str, Driver] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def driver_of(name: str) -> Driver:

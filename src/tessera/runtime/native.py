@@ -34,11 +34,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable
 from functools import cache
 
-from tessera import settings
+from tessera import forks, settings
 from tessera.backend.llvm import openmp
 from tessera.backend.llvm.driver_ir import driver_text
 from tessera.backend.llvm.library import NativeLibrary, cached_library
@@ -91,7 +90,7 @@ def cancel(table: int) -> None:
         ctypes.c_int64.from_address(first + (step * STEP_WORDS + _WORKERS) * _WORD).value = 0
 
 
-_driver_lock = threading.Lock()
+_driver_lock = forks.lock()
 
 
 @cache

@@ -6,12 +6,15 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tessera.errors import CacheFormatError
+from tessera.files import read_regular
 
 _FORMAT = 1
 """Version of the JSON form; a file of another version is refused."""
+_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Ceilings:
         return json.dumps({"version": _FORMAT, **asdict(self)}, indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Ceilings:
+    def from_json(cls, text: str | bytes) -> Ceilings:
         """The ceilings that `to_json` wrote. Raises CacheFormatError for any other text, and for another version of the
         format.
         """
@@ -86,10 +89,18 @@ class Ceilings:
             return cls(
                 **texts, compute=_rows(ComputeCeiling, record["compute"]), memory=_rows(MemoryCeiling, record["memory"])
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, CacheFormatError):
                 raise
             raise CacheFormatError(f"no text of ceilings: {type(error).__name__} {error}") from error
+
+
+def read_ceilings(path: Path) -> Ceilings | None:
+    """The ceilings in a file of the cache; None where it is missing, none that can be read, or no regular file."""
+    try:
+        return Ceilings.from_json(read_regular(path, _FILE_BYTES))
+    except (OSError, CacheFormatError):
+        return None
 
 
 def _text(value: Any) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from tessera import forks
 from tessera.target.facts import MemoryLevel, Target, vector_facts
 
 _DEFAULT_LINE_BYTES = 64
@@ -24,13 +25,15 @@ def detect() -> Target:
 
     The first call imports llvmlite. The set of processors is the one this process may use at that call.
     """
-    import llvmlite.binding as llvm
+    with forks.importing:  # and LLVM, which locks itself as well
+        import llvmlite.binding as llvm
 
-    features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+        features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+        arch = llvm.get_host_cpu_name()
     if "amx-tile" in features and amx_refusal() is not None:
         features = frozenset(name for name in features if not name.startswith("amx-"))
     return describe(
-        arch=llvm.get_host_cpu_name(),
+        arch=arch,
         features=features,
         processors=_usable_processors(),
         cpuinfo=_read(Path("/proc/cpuinfo")),

@@ -18,14 +18,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tessera import forks
 from tessera.errors import CacheFormatError, CacheIOError
-from tessera.files import append_lines, host_name, keep_aside, write_atomically
+from tessera.files import append_lines, host_name, keep_aside, read_regular, write_atomically
 from tessera.tuning.entry import Entry, Origin, dump, parse
 from tessera.tuning.family import Family, closest
 from tessera.tuning.identity import Identity
 from tessera.tuning.layer import Layer
 from tessera.tuning.logs import read_lines
 from tessera.tuning.trial import Trial
-from tessera.tuning.untrusted import ENTRY_BYTES, read_regular
+from tessera.tuning.untrusted import ENTRY_BYTES
 
 SHIPPED = Path(__file__).parent / "shipped"
 NEAR = 2.0

@@ -18,11 +18,12 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera.errors import CacheFormatError, CacheIOError
+from tessera.files import read_regular
 from tessera.tuning import packs
 from tessera.tuning.entry import Entry, Origin, parse
 from tessera.tuning.identity import Identity, log_shape
 from tessera.tuning.packs import Pack, read_pack
-from tessera.tuning.untrusted import ENTRY_BYTES, read_regular
+from tessera.tuning.untrusted import ENTRY_BYTES
 
 Report: TypeAlias = Callable[[CacheIOError | CacheFormatError], None]
 Stamp: TypeAlias = tuple[int, ...]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tessera.errors import CacheFormatError
-from tessera.tuning.untrusted import ENTRY_BYTES, decode, open_regular
+from tessera.files import open_regular
+from tessera.tuning.untrusted import ENTRY_BYTES, decode
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tessera.errors import CacheFormatError
-from tessera.files import write_atomically
+from tessera.files import read_regular, write_atomically
 from tessera.tuning.entry import VERSION, Entry, Origin, check_version, winner
 from tessera.tuning.identity import Identity, Provenance
-from tessera.tuning.untrusted import FAMILY_BYTES, decode, listed, read_regular, whole
+from tessera.tuning.untrusted import FAMILY_BYTES, decode, listed, whole
 
 NAME = "pack.json"
 """The file in the folder of a family; no shape has this name."""

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tessera.errors import CacheFormatError
+from tessera.files import read_regular
 from tessera.tuning import packs
 from tessera.tuning.entry import Entry, OtherVersionError, parse
 from tessera.tuning.family import SUFFIXES, Stamp, stamp_of
 from tessera.tuning.layer import Layer
-from tessera.tuning.untrusted import ENTRY_BYTES, read_regular
+from tessera.tuning.untrusted import ENTRY_BYTES
 
 ABANDONED_S = 3600.0
 """Age after which a temporary file is one that a killed process left: writing takes milliseconds."""

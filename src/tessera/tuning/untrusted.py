@@ -8,13 +8,12 @@ neither NaN nor nesting that exhausts the stack.
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tessera.errors import CacheFormatError, CacheIOError
+from tessera.files import limited
 
 ENTRY_BYTES = 1 << 18
 """Most bytes of one entry, or of one line of a log; they take one or two thousand."""
@@ -28,29 +27,6 @@ EXPORT_BYTES = 1 << 29
 _LONGEST_TEXT = 4096
 
 
-def open_regular(path: str | Path) -> BinaryIO:
-    """Opens a regular file for reading. Neither follows a link nor waits for a pipe.
-
-    Raises E_CACHE_FORMAT for anything else that stands there, and OSError as `open`.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        if os.path.islink(path):
-            raise CacheFormatError(f"{path} is a link, which is not followed") from None
-        raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise CacheFormatError(f"{path} is no regular file")
-    return os.fdopen(descriptor, "rb")
-
-
-def read_regular(path: str | Path, limit: int) -> bytes:
-    """The bytes of a regular file; raises as `open_regular`, and E_CACHE_FORMAT for more than `limit` bytes."""
-    with open_regular(path) as stream:
-        return _limited(stream, path, limit)
-
-
 def read_named(path: Path, limit: int) -> bytes:
     """The bytes of what the user named: links are followed, and pipes read to their end.
 
@@ -58,7 +34,7 @@ def read_named(path: Path, limit: int) -> bytes:
     """
     try:
         with path.open("rb") as stream:
-            return _limited(stream, path, limit)
+            return limited(stream, path, limit)
     except OSError as error:
         raise CacheIOError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -93,14 +69,6 @@ def listed(value: object) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{str(value)[:40]!r} is no list")
     return value
-
-
-def _limited(stream: BinaryIO, path: str | Path, limit: int) -> bytes:
-    # Sparse files claim terabytes: nothing is read of what is too large, and of what has no size no more than allowed.
-    data = b"" if (size := os.fstat(stream.fileno()).st_size) > limit else stream.read(limit + 1)
-    if max(size, len(data)) > limit:
-        raise CacheFormatError(f"{path} has more than {limit} bytes, which no such file has")
-    return data
 
 
 def _refuse(constant: str) -> float:

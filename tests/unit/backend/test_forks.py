@@ -14,7 +14,7 @@ def test_a_fork_waits_for_who_compiles_and_can_compile_itself() -> None:
     compiling, release = threading.Event(), threading.Event()
 
     def compile_for_a_while() -> None:
-        with engine._lock:
+        with engine.lock:
             compiling.set()
             release.wait(0.2)
 
@@ -26,6 +26,6 @@ def test_a_fork_waits_for_who_compiles_and_can_compile_itself() -> None:
         child = os.fork()
     if child == 0:
         signal.alarm(30)
-        os._exit(0 if engine._lock.acquire(timeout=10) else 1)
+        os._exit(0 if engine.lock.acquire(timeout=10) else 1)
     compiler.join(60)
     assert os.waitpid(child, 0)[1] == 0

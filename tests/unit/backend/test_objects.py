@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import pickle
 import subprocess
 import sys
@@ -12,12 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from tessera.backend import container, contract
 from tessera.backend.calling import call, words_of
 from tessera.backend.contract import Backend, KernelObject, Parameter
 from tessera.backend.llvm import LLVMBackend
 from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache, identity
 from tessera.errors import ArgumentError, CacheFormatError, CompileError, UnsupportedTargetError
 from tessera.ir.parsing import parse, print_module
+from tessera.private import CacheRefusedWarning
 from tessera.target import detect
 from tests.unit.backend.harness import avx2
 
@@ -68,6 +72,20 @@ def test_an_altered_container_is_refused() -> None:
             KernelObject.from_bytes(damaged)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"{", b"[" * 100_000, b"[]", b"null", b"{}", b"\xff", b'{"entry": 1}', "entry", "parameters", "features"],
+    ids=repr,
+)
+def test_a_header_that_is_none_is_refused_though_its_digest_fits(header: bytes | str) -> None:
+    kernel = LLVMBackend().compile(MODULE, detect(), keep=False)
+    if isinstance(header, str):
+        header = json.dumps({**container.unpack(contract._MAGIC, kernel.to_bytes())[0], header: 7}).encode()
+    body = len(header).to_bytes(8, "little") + header + kernel.code
+    with pytest.raises(CacheFormatError):
+        KernelObject.from_bytes(contract._MAGIC + body + hashlib.sha256(body).digest())
+
+
 def test_source_assembly_and_object_can_be_emitted() -> None:
     backend: Backend = LLVMBackend()
     target = detect()
@@ -104,7 +122,8 @@ def test_a_damaged_file_is_compiled_anew_and_replaced(tmp_path: Path, damage: by
     (file,) = tmp_path.iterdir()
     sound = file.read_bytes()
     file.write_bytes(sound[:-40] if damage is None else damage)
-    assert backend.compile(MODULE, detect()) == kernel
+    with pytest.warns(CacheRefusedWarning, match=f"E_CACHE_FORMAT: {file}"):
+        assert backend.compile(MODULE, detect()) == kernel
     assert file.read_bytes() == sound
     assert list(tmp_path.iterdir()) == [file]
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tessera import autotune
+from tessera import autotune, settings
 from tessera.cli.main import main
+from tessera.tuning.database import CacheWarning
 from tessera.tuning.databases import Databases
 from tessera.tuning.entry import Entry
 from tessera.tuning.exchange import collect, export
@@ -93,6 +94,17 @@ def test_show_tells_all_of_an_entry(cache: Command) -> None:
     (record,) = cache.json("show", "softmax")
     assert (record["measured_s"], record["layer"], record["outcomes"]) == (2e-3, "user", {})
     assert "E_ARGUMENT" in cache("show", "conv", status=1)
+
+
+def test_imported_winners_that_cannot_be_kept_are_a_failure(
+    cache: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(autotune._backend()), "archs", ("zen5",))
+    file_with(tmp_path / "all.json", entry())
+    (tmp_path / "file").write_text("in the way")
+    with settings.override(cache_dir=tmp_path / "file" / "cache"), pytest.warns(CacheWarning, match="E_CACHE_IO"):
+        said = cache("import", tmp_path / "all.json", status=1)
+    assert "E_CACHE_IO: 1 of the winners could not be kept" in said
 
 
 @pytest.mark.usefixtures("filled")

@@ -14,6 +14,7 @@ from rich.console import Console
 from tessera import autotune, op, profile, settings
 from tessera.cli.main import main
 from tessera.cli.tune_progress import TuningBar
+from tessera.tuning.database import CacheWarning
 from tessera.tuning.interfaces import Progress
 from tessera.tuning.trial import Trial
 from tests.unit.tuning.support import OPTIMUM, timing
@@ -42,6 +43,16 @@ def test_an_operator_is_tuned_explained_drawn_and_kept(capsys: pytest.CaptureFix
     known = autotune.load(op.softmax, (96, 300))
     assert known.source == "cache"
     assert known.measured_s is not None
+
+
+def test_winners_that_cannot_be_kept_are_not_said_to_be(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with settings.override(cache_dir=tmp_path / "file" / "cache"), pytest.warns(CacheWarning, match="E_CACHE_IO"):
+        assert run("softmax", "--shape", "96,300", "--trials", "2") == 1
+    said = capsys.readouterr()
+    assert "Best config: " in said.out
+    assert "kept in" not in said.out
+    assert "E_CACHE_IO: 1 of the winners could not be kept" in said.err
 
 
 def test_the_model_alone_measures_nothing_and_needs_no_device(capsys: pytest.CaptureFixture[str]) -> None:

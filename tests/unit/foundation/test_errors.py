@@ -18,6 +18,7 @@ CODES = {
     "E_ATTACH": RuntimeError,
     "E_CACHE_FORMAT": ValueError,
     "E_CACHE_IO": OSError,
+    "E_CACHE_UNTRUSTED": PermissionError,
     "E_COMPILE": RuntimeError,
     "E_DEVICE": ValueError,
     "E_DEVICE_FAULT": RuntimeError,

@@ -103,8 +103,7 @@ def test_a_spill_is_removed_when_the_session_has_ended(cache_dir: Path) -> None:
 
 
 def test_a_spill_that_the_disk_refuses_leaves_the_session_alone(cache_dir: Path) -> None:
-    (cache_dir).mkdir()
-    (cache_dir / "profiles").write_text("a file where the folder should be")
+    cache_dir.write_text("a file where the folder should be")
     with profile.session(spill=True) as session:
         run(two_step_plan())
         sessions._tend()

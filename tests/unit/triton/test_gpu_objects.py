@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from tessera import settings, target
+from tessera.backend import container
 from tessera.backend.contract import KernelObject
+from tessera.backend.triton import objects
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts, TensorMapFacts
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CacheFormatError, CompileError
@@ -128,6 +130,26 @@ def test_damaged_files_are_made_anew(suffix: str) -> None:
     assert facts_of(made()) == facts_of(first)
     if suffix == ".py":
         assert path.read_bytes() == sound
+
+
+def test_a_record_that_is_none_is_refused_though_its_digest_fits() -> None:
+    record, image = container.unpack(objects._MAGIC, made().to_bytes())
+    maps = {**record["launch"], "tensor_maps": [{"box": 5}]}
+    damages: list[dict[str, Any]] = [{"parameters": 7}, {"parameters": [{}]}, {"launch": {}}, {"colour": "red"}]
+    for damage in [*damages, {"launch": maps}]:
+        with pytest.raises(CacheFormatError):
+            GpuKernelObject.from_bytes(container.pack(objects._MAGIC, {**record, **damage}, image))
+
+
+def test_the_source_is_compiled_as_it_was_sent_whatever_lies_in_its_file(tmp_path: Path) -> None:
+    (request,) = static._requests([Candidate(ROWS)], target.gpu("sm80"))
+    other = tmp_path / request.source.name
+    other.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    asked = [{**request.asked, "path": str(other)}]
+    program = [sys.executable, "-P", str(static.PROGRAM), "0"]
+    ran = subprocess.run(program, input=json.dumps(asked), capture_output=True, text=True, check=True)
+    assert "error" not in json.loads(ran.stdout.splitlines()[-1])[0]
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("launch", ["[]", "{}", '{"scratch_bytes": 1}'])

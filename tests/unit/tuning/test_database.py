@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tessera import files
 from tessera.scheduling.schedule import Schedule
-from tessera.tuning import family, layer, untrusted
+from tessera.tuning import family, layer
 from tessera.tuning.database import SHIPPED, TuningDatabase
 from tessera.tuning.entry import VERSION, dump
 from tessera.tuning.identity import Identity
@@ -194,7 +195,7 @@ def origins(view: Layer, identity: Identity) -> set[str]:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that are read from now on, in order."""
     read: list[str] = []
-    original = untrusted.read_regular
+    original = files.read_regular
 
     def noted(path: str, limit: int) -> bytes:
         data = original(path, limit)

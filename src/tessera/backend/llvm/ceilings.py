@@ -28,9 +28,10 @@ from tessera.backend.llvm import openmp, probe_ir
 from tessera.backend.llvm.driver_ir import driver_text
 from tessera.backend.llvm.library import NativeLibrary, cached_library
 from tessera.dtypes import dtype_of
-from tessera.errors import CacheFormatError, CacheIOError
+from tessera.errors import CacheIOError
 from tessera.files import write_atomically
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
+from tessera.target.ceilings import read_ceilings
 
 GROUP: Final = 3
 """Samples whose median counts."""
@@ -90,10 +91,7 @@ class Measurement:
 
 def stored(described: Target | None = None) -> Ceilings | None:
     """The ceilings of this CPU that were measured before, None where there are none that can be read."""
-    try:
-        return Ceilings.from_json(_path(described or target.detect()).read_text())
-    except (OSError, CacheFormatError):
-        return None
+    return read_ceilings(_path(described or target.detect()))
 
 
 def measured(progress: Callable[[float], None] | None = None) -> Ceilings:

@@ -6,14 +6,13 @@ products and row kernels O3's passes were measured to double the time of compila
 
 from __future__ import annotations
 
-import os
 import platform
-import threading
 from functools import lru_cache
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from tessera import forks
 from tessera.backend.contract import KernelObject
 from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.target import Target, amx_refusal
@@ -24,14 +23,13 @@ from level 2 on. Level 3 takes a tenth more time to compile; its code took, side
 a product of one row and for sums of rows, 1.2 times for sums of two bf16 tensors, 0.95 times for gelu.
 """
 
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    # A thread that tunes may compile: a fork in the middle of that would have LLVM locked for ever.
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+lock = forks.awaited_lock()
+"""Held around all work of LLVM: a fork in the middle of that, by another thread, would have LLVM locked for ever."""
 
 
 @lru_cache(maxsize=1)
-def _initialize() -> None:
+def initialize() -> None:
+    """Makes LLVM's code generator for this machine known; `lock` is held."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
 
@@ -66,7 +64,7 @@ def _is_foreign(target: Target) -> bool:
 
 @lru_cache(maxsize=8)
 def _machine(arch: str, features: frozenset[str]) -> Any:
-    _initialize()
+    initialize()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(cpu=arch, features=feature_string(features), opt=_LEVEL, jit=True)
 
@@ -94,14 +92,14 @@ def _prepare(text: str, target: Target) -> tuple[Any, Any]:
 
 def assembly(text: str, target: Target) -> str:
     """The assembly of LLVM IR text. Raises CompileError when LLVM refuses it."""
-    with _lock:
+    with lock:
         module, machine = _prepare(text, target)
         return str(machine.emit_assembly(module))
 
 
 def compile_object(text: str, target: Target) -> bytes:
     """The relocatable object of LLVM IR text. Raises CompileError when LLVM refuses it."""
-    with _lock:
+    with lock:
         module, machine = _prepare(text, target)
         return bytes(machine.emit_object(module))
 
@@ -120,8 +118,8 @@ class LoadedObject:
             )
         if "amx-tile" in kernel.features and (reason := amx_refusal()) is not None:
             raise UnsupportedTargetError(f"kernel {kernel.entry} was compiled for a CPU with a matrix unit: {reason}")
-        with _lock:
-            _initialize()
+        with lock:
+            initialize()
             engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _load_machine())
             engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
             engine.finalize_object()

@@ -8,7 +8,6 @@ makes around each call. Where it is missing, `find` gives None and convolutions 
 from __future__ import annotations
 
 import ctypes
-import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+
+from tessera import forks
 
 _REAL: Final = 33
 _COMPLEX: Final = 32
@@ -86,7 +87,7 @@ def _free(handle: int, library: Any) -> None:
     library.DftiFreeDescriptor(ctypes.byref(ctypes.c_void_p(handle)))
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 @lru_cache(maxsize=1 << 10)

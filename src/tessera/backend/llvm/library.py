@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 
-from tessera.files import write_atomically
+from tessera.backend.llvm import engine
+from tessera.private import PrivateFolder
 
-_init_lock = threading.Lock()
-_initialized = False
+_OBJECT_BYTES = 1 << 26
+"""Most bytes of one object."""
 
 
 class NativeLibrary:
@@ -46,12 +46,7 @@ def _host() -> tuple[str, str]:
 
 
 def _target_machine() -> Any:
-    global _initialized  # noqa: PLW0603 - the process has one
-    with _init_lock:
-        if not _initialized:
-            llvm.initialize_native_target()
-            llvm.initialize_native_asmprinter()
-            _initialized = True
+    engine.initialize()
     name, features = _host()
     return llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features, opt=2, jit=True)
 
@@ -61,26 +56,30 @@ def compile_text(text: str) -> bytes:
 
     Raises RuntimeError (from LLVM) when the text does not parse or verify.
     """
-    machine = _target_machine()
-    module = llvm.parse_assembly(text)
-    module.triple = llvm.get_process_triple()
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    return bytes(machine.emit_object(module))
+    with engine.lock:
+        machine = _target_machine()
+        module = llvm.parse_assembly(text)
+        module.triple = llvm.get_process_triple()
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        return bytes(machine.emit_object(module))
 
 
 def load_object(data: bytes) -> NativeLibrary:
     """Links an object made by `compile_text` into this process."""
-    machine = _target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-    engine.finalize_object()
-    return NativeLibrary(engine, machine)
+    with engine.lock:
+        machine = _target_machine()
+        linked = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        linked.add_object_file(llvm.ObjectFileRef.from_data(data))
+        linked.finalize_object()
+        return NativeLibrary(linked, machine)
 
 
 def identity(text: str) -> str:
     """A hash over everything that the object of `text` depends on."""
-    parts = (text, *_host(), repr(llvm.llvm_version_info))
+    with engine.lock:
+        host = _host()
+    parts = (text, *host, repr(llvm.llvm_version_info))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
@@ -88,21 +87,14 @@ def cached_library(name: str, text: str, directory: Path) -> NativeLibrary:
     """`text` loaded, its object taken from `directory` when there is a sound one, else compiled and put there.
 
     A file that is cut short or altered (its digest does not match) is compiled again; a directory that cannot be
-    written only costs the time to compile. Neither is an error: the object can always be made anew.
+    written only costs the time to compile. Neither is an error: the object can always be made anew. One that somebody
+    else can have written is refused with a warning.
     """
-    path = directory / f"{name}-{identity(text)}.o"
-    data = _read_sound(path)
-    if data is None:
+    folder, file_name = PrivateFolder(directory), f"{name}-{identity(text)}.o"
+    stored = folder.find(file_name, _OBJECT_BYTES) or b""
+    data = stored[32:]
+    if hashlib.sha256(data).digest() != stored[:32]:
         data = compile_text(text)
         with contextlib.suppress(OSError):
-            write_atomically(path, hashlib.sha256(data).digest() + data, durable=False)
+            folder.write(file_name, hashlib.sha256(data).digest() + data)
     return load_object(data)
-
-
-def _read_sound(path: Path) -> bytes | None:
-    try:
-        stored = path.read_bytes()
-    except OSError:
-        return None
-    digest, data = stored[:32], stored[32:]
-    return data if hashlib.sha256(data).digest() == digest else None

@@ -1,4 +1,5 @@
-"""Compiled kernels on disk: found again by what they were made of, never trusted when they look damaged.
+"""Compiled kernels on disk: found again by what they were made of, never trusted when they look damaged or when others
+can have written them.
 
 One file per kernel under a name that hashes everything its code depends on: the Tile IR, the exact CPU with its
 features, LLVM's version and the generator itself. So a home that two kinds of CPU share holds one file for each, and
@@ -16,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tessera.backend.contract import KernelObject
-from tessera.errors import CacheFormatError, CacheIOError
-from tessera.files import write_atomically
+from tessera.errors import CacheFormatError, CacheIOError, CacheUntrustedError
+from tessera.private import PrivateFolder
 from tessera.target import Target
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 _SUFFIX = ".kernel"
+_OBJECT_BYTES = 1 << 26
+"""Most bytes of one kernel; they take some ten thousand."""
 
 
 class CacheUnwritableWarning(UserWarning):
@@ -35,33 +38,40 @@ class ObjectCache:
     """The kernels in one folder. Nothing here fails: what cannot be read or written costs a compilation."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        self._folder = PrivateFolder(directory)
         self._warned = False
 
     def find(self, identity: str) -> KernelObject | None:
-        """The kernel of this identity, None where there is no sound one."""
+        """The kernel of this identity, None where there is no sound one that nobody else can have written."""
+        data = self._folder.find(_name(identity), _OBJECT_BYTES)
         try:
-            return KernelObject.from_bytes(self._path(identity).read_bytes())
-        except (OSError, CacheFormatError):
+            return None if data is None else KernelObject.from_bytes(data)
+        except CacheFormatError as error:
+            self._folder.refuse(CacheFormatError(f"{self._folder.path / _name(identity)}: {error.message}"))
             return None
 
     def keep(self, identity: str, kernel: KernelObject) -> None:
         """Writes a kernel. A folder that cannot be written is warned about once, with its code E_CACHE_IO."""
         try:
-            write_atomically(self._path(identity), kernel.to_bytes(), durable=False)
+            self._folder.write(_name(identity), kernel.to_bytes())
         except OSError as error:
             self._warn(error)
-
-    def _path(self, identity: str) -> Path:
-        return self.directory / f"{identity}{_SUFFIX}"
 
     def _warn(self, error: OSError) -> None:
         if self._warned:
             return
         self._warned = True
         hints = ["set TESSERA_CACHE_DIR to a folder that can be written"]
-        failure = CacheIOError(f"compiled kernels cannot be kept in {self.directory}: {error}", hints=hints)
+        failure = CacheIOError(f"compiled kernels cannot be kept in {self._folder.path}: {_reason(error)}", hints=hints)
         warnings.warn(str(failure), CacheUnwritableWarning, stacklevel=4)
+
+
+def _name(identity: str) -> str:
+    return f"{identity}{_SUFFIX}"
+
+
+def _reason(error: OSError) -> str:
+    return error.message if isinstance(error, CacheUntrustedError) else str(error)
 
 
 def identity(module: ModuleOp, target: Target, llvm_version: str) -> str:

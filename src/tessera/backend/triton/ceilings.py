@@ -20,9 +20,10 @@ from typing import Final, Protocol
 import torch
 
 from tessera import settings
-from tessera.errors import CacheFormatError, CacheIOError
+from tessera.errors import CacheIOError
 from tessera.files import write_atomically
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, Target, detect_gpu
+from tessera.target.ceilings import read_ceilings
 
 ROUNDS: Final = 7
 SAMPLE_S: Final = 0.03
@@ -72,10 +73,7 @@ def driver_version(system: Path = Path("/")) -> str:
 
 def stored(described: Target) -> Ceilings | None:
     """The ceilings of a GPU that were measured before with this driver and torch, None where there are none."""
-    try:
-        return Ceilings.from_json(_path(described).read_text())
-    except (OSError, CacheFormatError):
-        return None
+    return read_ceilings(_path(described))
 
 
 def with_measured(described: Target) -> Target:

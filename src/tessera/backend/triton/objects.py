@@ -89,7 +89,10 @@ class LaunchFacts:
         """The facts that `dataclasses.asdict` gave and JSON carried. Raises CacheFormatError for anything else."""
         if not isinstance(record, dict) or record.keys() != {field.name for field in fields(LaunchFacts)}:
             raise CacheFormatError(f"these are no launch facts of this version: {record}")
-        maps = [TensorMapFacts(**{**each, "box": tuple(each["box"])}) for each in record["tensor_maps"]]
+        try:
+            maps = [TensorMapFacts(**{**each, "box": tuple(each["box"])}) for each in record["tensor_maps"]]
+        except (KeyError, TypeError) as error:
+            raise CacheFormatError(f"these are no tensor maps of this version: {record['tensor_maps']}") from error
         return LaunchFacts(**{**record, "tensor_maps": tuple(maps)})
 
 
@@ -134,8 +137,12 @@ class GpuKernelObject:
     def from_bytes(data: bytes) -> GpuKernelObject:
         """The kernel in a container. Raises CacheFormatError when it is cut short, altered or of another format."""
         record, image = container.unpack(_MAGIC, data)
-        parameters = tuple(
-            GpuParameter(**{**parameter, "order": tuple(parameter["order"])}) for parameter in record.pop("parameters")
-        )
-        launch = LaunchFacts.from_json(record.pop("launch"))
-        return GpuKernelObject(image=image, parameters=parameters, launch=launch, **record)
+        try:
+            parameters = tuple(
+                GpuParameter(**{**parameter, "order": tuple(parameter["order"])})
+                for parameter in record.pop("parameters")
+            )
+            launch = LaunchFacts.from_json(record.pop("launch"))
+            return GpuKernelObject(image=image, parameters=parameters, launch=launch, **record)
+        except (KeyError, TypeError) as error:
+            raise container.damaged(error) from error

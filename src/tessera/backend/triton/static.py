@@ -16,6 +16,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ from tessera.errors import (
     ScheduleIgnoredError,
     UnsupportedTargetError,
 )
-from tessera.files import write_atomically
 from tessera.priority import current_niceness
+from tessera.private import PrivateFolder
 from tessera.target import Target
 from tessera.target.occupancy import Occupancy, occupancy
 
@@ -49,6 +50,8 @@ _EACH_S = 60.0
 """Seconds for every further kernel of the same process."""
 _PROCESSORS_EACH = 2
 """Processors for each compiling process: it and ptxas take turns."""
+_FILE_BYTES = 1 << 27
+"""Most bytes of one source, of its facts, or of its machine code."""
 DIVISOR = 16
 """Triton compiles a kernel of its own for parameters that this divides."""
 
@@ -174,7 +177,7 @@ def _request(candidate: Candidate, target: Target, version: str, folder: Path) -
     if _read(source) != text.encode():
         _write(source, text.encode())
     image = source.with_suffix(".hsaco" if target.arch.startswith("gfx") else ".cubin")
-    asked |= {"path": str(source)}
+    asked |= {"path": str(source), "text": text}
     return _Request(source, text, source.with_suffix(".json"), image, parameters, wishes, asked)
 
 
@@ -236,10 +239,13 @@ def _image(request: _Request, facts: StaticFacts) -> bytes | None:
 
 
 def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None
+    return _folder(path.parent).find(path.name, _FILE_BYTES)
+
+
+@lru_cache(maxsize=4)
+def _folder(path: Path) -> PrivateFolder:
+    """One per folder, because it warns once: machine code and sources lie there, which run."""
+    return PrivateFolder(path)
 
 
 def gpu_parameters(printed: Sequence[Parameter], candidate: Candidate) -> tuple[GpuParameter, ...]:
@@ -256,9 +262,9 @@ def gpu_parameters(printed: Sequence[Parameter], candidate: Candidate) -> tuple[
 
 def _write(path: Path, data: bytes) -> None:
     try:
-        write_atomically(path, data, durable=False)
+        _folder(path.parent).write(path.name, data)
     except OSError as error:
-        # Triton reads kernels from files: without one there is nothing to compile.
+        # Tracebacks, profilers and the text of `facts` read the source there.
         raise CacheIOError(
             f"{path} cannot be written: {error}", hints=["set TESSERA_CACHE_DIR to a folder that can be written"]
         ) from error
