@@ -11,6 +11,6 @@ def worker_count() -> int:
     """Threads that kernels of a plan which the calling thread runs now may use, at least 1.
 
     TESSERA_THREADS decides when it is set, else torch's own number (`torch.set_num_threads`, OMP_NUM_THREADS),
-    because the threads are torch's. Every call of a plan asks, so this costs a few tens of nanoseconds.
+    because the threads are torch's.
     """
     return settings.current().threads or torch.get_num_threads()
