@@ -26,7 +26,7 @@ from bench.tuning.table import SUFFIX, About, Record, Role, Table, Turns, write
 from bench.tuning.timing import Timed, Timer
 from tessera.backend.llvm import ceilings
 from tessera.errors import TuneFailedError
-from tessera.runtime.threads import worker_count
+from tessera.lazy.threads import worker_count
 from tessera.scheduling.estimate import Estimate
 from tessera.scheduling.schedule import Schedule
 from tessera.target import detect

@@ -27,7 +27,7 @@ from tessera.lazy.export import to_torch
 from tessera.lazy.issuing import issue
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import leaf_node, use_node_class
-from tessera.lazy.policy import is_fast
+from tessera.lazy.policy import is_current
 from tessera.lazy.printing import expression
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Shape, contiguous_strides
@@ -81,7 +81,7 @@ class Tensor(Methods):
             return self._eval_elsewhere(out, stream)
         structure, leaves = self.state
         plan = structure.plan
-        if plan is None or not is_fast():
+        if plan is None or not is_current(plan.threads):
             evaluation.evaluate((self,))
             return self
         for leaf in leaves:

@@ -233,14 +233,19 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 _current: Settings | None = None
+fixed_threads: int | None = None
+"""`threads` of the settings in force once they have been read: a variable, because every call of a plan looks."""
 
 
 def current() -> Settings:
     """The settings in force. The environment is read at the first call; later changes to it have no effect."""
-    global _current  # noqa: PLW0603 - the one place that holds the process's settings
-    if _current is None:
-        _current = read(os.environ)
-    return _current
+    return _current or _put_in_force(read(os.environ))
+
+
+def _put_in_force(wanted: Settings) -> Settings:
+    global _current, fixed_threads  # noqa: PLW0603 - the one place that holds the process's settings
+    _current, fixed_threads = wanted, wanted.threads
+    return wanted
 
 
 @contextmanager
@@ -249,10 +254,8 @@ def override(**changes: Any) -> Iterator[Settings]:
 
     Raises TypeError for a name that is no setting.
     """
-    global _current  # noqa: PLW0603
     before = current()
-    _current = replace(before, **changes)
     try:
-        yield _current
+        yield _put_in_force(replace(before, **changes))
     finally:
-        _current = before
+        _put_in_force(before)

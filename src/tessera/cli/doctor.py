@@ -135,8 +135,8 @@ def matrix_unit(machine: target.Target) -> Iterator[Finding]:
 
 def threads(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Processors, the number of threads that kernels use, and the pool they run on."""
+    from tessera.lazy.threads import worker_count
     from tessera.runtime.native import threading_reason
-    from tessera.runtime.threads import worker_count
 
     machine = target.detect()
     yield Finding("processors", "ok", f"{machine.processors} usable, {machine.cores} cores")

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from tessera import analyze
 from tessera.errors import CacheIOError
-from tessera.runtime.threads import worker_count
+from tessera.lazy.threads import worker_count
 from tessera.target import Ceilings, Target
 
 

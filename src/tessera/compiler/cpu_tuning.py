@@ -21,8 +21,8 @@ from tessera.compiler.reports import facts_of
 from tessera.compiler.splitting import parts_of
 from tessera.compiler.subjects import Subject
 from tessera.errors import CompileError
+from tessera.lazy.threads import worker_count
 from tessera.priority import current_niceness
-from tessera.runtime.threads import worker_count
 from tessera.scheduling.estimate import LEVELS
 from tessera.scheduling.families import Problem
 from tessera.scheduling.machine import DRAM

@@ -13,7 +13,7 @@ from tessera.lazy.evaluation import refuse_mutated
 from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined
-from tessera.lazy.policy import is_fast
+from tessera.lazy.policy import is_current
 from tessera.lazy.promise import KEPT, Promise
 from tessera.lazy.structure import Plan, Structure
 from tessera.lazy.writes import Watch
@@ -81,7 +81,7 @@ def _plan_of(structure: Structure) -> Plan:
     from tessera.compiler import pipeline
 
     known = structure.plan
-    return known if known is not None and is_fast() else pipeline.plan(structure)
+    return known if known is not None and is_current(known.threads) else pipeline.plan(structure)
 
 
 def _threads(plan: Plan) -> AbstractContextManager[None]:

@@ -35,11 +35,11 @@ from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
+from tessera.lazy.threads import worker_count
 from tessera.profiling.schema import SCRATCH, Traffic
 from tessera.runtime import native
 from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
-from tessera.runtime.threads import worker_count
 from tessera.scheduling.choice import modelled_choice
 from tessera.scheduling.contraction_problem import ContractionProblem
 from tessera.scheduling.cost import Estimate, RooflineModel

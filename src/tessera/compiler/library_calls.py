@@ -15,6 +15,7 @@ from tessera.compiler.program import LibraryItem
 from tessera.dtypes import DType, dtype_of
 from tessera.lazy.devices import CPU
 from tessera.lazy.structure import Structure, contiguous_strides
+from tessera.lazy.threads import worker_count
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.record import elements
 from tessera.profiling.schema import StepFacts
@@ -22,7 +23,6 @@ from tessera.runtime.derived import derivation
 from tessera.runtime.gpu_library_plan import DeviceCall
 from tessera.runtime.library import LibraryKernel, Operand, call
 from tessera.runtime.plan import Step
-from tessera.runtime.threads import worker_count
 
 
 def library_launch(

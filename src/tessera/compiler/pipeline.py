@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tessera import forks, settings, target
 from tessera.backend.llvm import LLVMBackend
@@ -30,6 +30,7 @@ from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
 from tessera.lazy.structure import Plan, Structure
 from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.threads import worker_count
 from tessera.profiling import facts
 from tessera.rewrite.passes import graph_passes
 from tessera.runtime.device import driver_of
@@ -39,8 +40,23 @@ from tessera.scheduling.schedule import Schedule
 
 lock = forks.recursive_lock()
 """Held while programs are made and plans bound."""
-_bound: OrderedDict[tuple[Structure, Policy], tuple[Plan, list[Choice]]] = OrderedDict()
-"""By structure and numerics policy, longest bound first: the plan, and the choices that it launches."""
+
+
+class PlanKey(NamedTuple):
+    """What a plan is bound for: `threads` are those that it may use, None on a GPU, where it uses none."""
+
+    structure: Structure
+    policy: Policy
+    threads: int | None
+
+
+def plan_key(structure: Structure) -> PlanKey:
+    """What a plan of the structure that runs here and now has to be bound for."""
+    return PlanKey(structure, current_policy(), worker_count() if structure.device in (None, CPU) else None)
+
+
+_bound: OrderedDict[PlanKey, tuple[Plan, list[Choice]]] = OrderedDict()
+"""Longest bound first: the plan, and the choices that it launches."""
 
 
 @cache
@@ -165,46 +181,46 @@ def usual_plan(structure: Structure) -> Plan:
 
     The cache is bounded: the plan that was bound longest ago goes first.
     """
-    policy = current_policy()
+    key = plan_key(structure)
     with lock:
-        known = _bound.get((structure, policy))
+        known = _bound.get(key)
         if known is None:
             first_call = autotune.enabled and autotune.warmup is None
             with collecting_later(not first_call):  # tuning takes minutes
                 known = _bind(structure)
-            _bound[structure, policy] = known
+            _bound[key] = known
             if isinstance(known[0], WarmingPlan):
-                known[0].when_settled(partial(_forget, structure, policy))
-            if policy == FAST:
-                structure.plan = known[0]
+                known[0].when_settled(partial(_forget, key))
             while len(_bound) > settings.current().plan_cache_size:
-                (oldest, _), _ = _bound.popitem(last=False)
-                oldest.plan = None
+                oldest, _ = _bound.popitem(last=False)
+                oldest.structure.plan = None
+        if key.policy == FAST:
+            structure.plan = known[0]
         return known[0]
 
 
-def _forget(structure: Structure, policy: Policy, plan: Plan) -> None:
+def _forget(key: PlanKey, plan: Plan) -> None:
     """Has a structure bound anew at its next evaluation, if this is still its plan."""
     with lock:
-        known = _bound.get((structure, policy))
+        known = _bound.get(key)
         if known is not None and known[0] is plan:
-            del _bound[structure, policy]
-            if structure.plan is plan:
-                structure.plan = None
+            del _bound[key]
+            if key.structure.plan is plan:
+                key.structure.plan = None
 
 
 def launched(structure: Structure) -> list[Choice]:
     """What the plan of a structure launches, in order; nothing without a plan."""
     with lock:
-        known = _bound.get((structure, current_policy()))
+        known = _bound.get(plan_key(structure))
         return [] if known is None else list(known[1])
 
 
 def forget_plans() -> None:
     """Empties the plan cache: schedules are chosen anew from the next evaluation on."""
     with lock:
-        for structure, _ in _bound:
-            structure.plan = None
+        for key in _bound:
+            key.structure.plan = None
         _bound.clear()
         kernel_compiler().forget_schedules()
         for compiler in _gpu_compilers.values():
@@ -223,12 +239,12 @@ def _expressions(numbers: Iterable[int]) -> dict[int, Callable[[], dict[str, Any
     with lock:
         plans = {key: running(known) for key, (known, _) in _bound.items()}
     keys = {known.number: key for key, known in plans.items() if isinstance(known, BoundPlan)}
-    return {number: partial(_expression, *keys[number]) for number in numbers if number in keys}
+    return {number: partial(_expression, keys[number]) for number in numbers if number in keys}
 
 
-def _expression(structure: Structure, policy: Policy) -> dict[str, Any]:
+def _expression(key: PlanKey) -> dict[str, Any]:
     try:
-        return expression_of(structure, policy)
+        return expression_of(key.structure, key.policy)
     except ProfileError as error:
         return {"unavailable": error.message}
 

@@ -20,8 +20,8 @@ from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import Policy
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm
+from tessera.lazy.threads import worker_count
 from tessera.rewrite.passes import ALL_IDIOMS, RewritePass
-from tessera.runtime.threads import worker_count
 from tessera.scheduling.sizes import size_class
 
 MANY_SCORES: Final = 1 << 12

@@ -25,12 +25,12 @@ from tessera.lazy.node import Node, joined
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import current_policy
 from tessera.lazy.structure import PENDING_LIMIT, Structure, contiguous_strides
+from tessera.lazy.threads import worker_count
 from tessera.ops.algebra import call
 from tessera.ops.geometry import TO_FIRST, TO_LAST
 from tessera.ops.pins import PIN
 from tessera.ops.spectral import Pair, Window, convolve
 from tessera.rewrite.engine import Firing
-from tessera.runtime.threads import worker_count
 from tessera.scheduling.spectral_cost import SpectralProblem, fast_points, spectral_seconds
 
 RULE: Final = "spectral-convolution"

@@ -16,9 +16,9 @@ from tessera.backend.llvm.spectral_ir import NAME, WORDS, spectral_text
 from tessera.compiler.arrays import View
 from tessera.compiler.launches import LibraryLaunch
 from tessera.dtypes import complex64, fp32
+from tessera.lazy.threads import worker_count
 from tessera.runtime.liveness import round_up
 from tessera.runtime.plan import Step
-from tessera.runtime.threads import worker_count
 
 OPERATOR = "spectral_conv"
 

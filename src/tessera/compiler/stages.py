@@ -21,6 +21,7 @@ from tessera.compiler.launches import AnyLaunch, Choice, Launch, PlanCompiler, k
 from tessera.compiler.program import KernelItem, Program
 from tessera.compiler.splitting import rows_apart, stages_of
 from tessera.lazy.policy import current_policy
+from tessera.lazy.threads import worker_count
 from tessera.ops.counting import DEAR
 from tessera.ops.record import family_of
 from tessera.rewrite.depth import instructions_of
@@ -89,7 +90,8 @@ class Stages:
         inputs: Sequence[View],
         outputs: Sequence[View],
     ) -> bool:
-        key = (choice.subject, choice.workers, *[size_class(extent) for extent in call.shaped.extents.values()])
+        sizes = [size_class(extent) for extent in call.shaped.extents.values()]
+        key = (choice.subject, choice.workers, worker_count(), *sizes)
         if key not in self.decided:
             rival = _Rehearsal(self.compiler, extents).rehearsed(program, inputs, outputs)
             alone = self.compiler.estimate(Launch(call, choice)).seconds

@@ -20,7 +20,6 @@ from tessera.compiler.gpu_timing import DeviceTiming
 from tessera.compiler.launches import Launch
 from tessera.ir.parsing import parse
 from tessera.lazy.devices import CPU
-from tessera.lazy.policy import Policy, current_policy
 from tessera.lazy.structure import Plan, Structure
 from tessera.profiling import recorder
 from tessera.profiling.device_tiles import DeviceTiles
@@ -57,11 +56,11 @@ class Timing:
         self.notes: list[str] = []
         """What is not in the tiles."""
         self._clocks: dict[str, list[DeviceTiles]] = {}
-        self._plans: dict[tuple[Structure, Policy], Plan] = {}
+        self._plans: dict[pipeline.PlanKey, Plan] = {}
 
     def plan(self, structure: Structure) -> Plan:
         """The timed plan of a structure under the numerics policy in force, bound if need be."""
-        key = structure, current_policy()
+        key = pipeline.plan_key(structure)
         with pipeline.lock:
             plan = self._plans.get(key)
             if plan is None:

@@ -38,8 +38,8 @@ from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node
 from tessera.lazy.policy import current_policy
 from tessera.lazy.structure import Structure
+from tessera.lazy.threads import worker_count
 from tessera.ops.record import family_of
-from tessera.runtime.threads import worker_count
 from tessera.scheduling.columns import Columns
 from tessera.scheduling.contraction_space import ContractionProblem
 from tessera.scheduling.estimate import Estimates

@@ -24,10 +24,10 @@ class WarmingPlan:
     tickets of its kernels is settled. Thread-safe as the plan is.
     """
 
-    __slots__ = ("_calls", "_due_s", "_is_exact", "_settled", "_tickets", "_warmup", "plan")
+    __slots__ = ("_calls", "_due_s", "_is_exact", "_settled", "_tickets", "_warmup", "plan", "threads")
 
     def __init__(self, plan: Plan, tickets: Sequence[Ticket], warmup: Warmup) -> None:
-        self.plan = plan
+        self.plan, self.threads = plan, plan.threads
         self._tickets, self._warmup = tuple(tickets), warmup
         self._settled: Callable[[WarmingPlan], None] | None = None
         self._calls, self._due_s = 0, 0.0

@@ -11,7 +11,7 @@ from tessera.lazy.devices import CPU
 from tessera.lazy.export import to_torch, unknown_values
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined
-from tessera.lazy.policy import is_fast
+from tessera.lazy.policy import is_current
 from tessera.lazy.promise import Promise, settle
 
 Evaluator: TypeAlias = Callable[[Sequence[Node]], None]
@@ -81,7 +81,7 @@ def _evaluate_together(nodes: Sequence[Node]) -> None:
     if before_run is not None:
         before_run()
     plan = structure.plan
-    if plan is None or not is_fast():
+    if plan is None or not is_current(plan.threads):
         _evaluator(nodes)
         return
     for node, leaf in zip(nodes, plan.run(leaves), strict=True):
@@ -122,12 +122,12 @@ def evaluate_into(node: Node, target: Leaf) -> None:
     first evaluation of a structure, the result is copied.
     """
     structure, leaves = node.state
-    plan = structure.plan if is_fast() else None
+    plan = structure.plan
     check_versions(leaves)
     settle(leaves, (target,))
     if before_run is not None:
         before_run()
-    if plan is None or target.overlaps(leaves) or not plan.run_into(leaves, (target,)):
+    if plan is None or not is_current(plan.threads) or target.overlaps(leaves) or not plan.run_into(leaves, (target,)):
         result = Node((structure, leaves))
         evaluate([result])
         to_torch(target).copy_(to_torch(result.leaves[0]))

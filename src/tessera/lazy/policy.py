@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 
-from tessera import forks
+from torch import get_num_threads
+
+from tessera import forks, settings
 from tessera.errors import ArgumentError
 
 Mode: TypeAlias = Literal["fast", "deterministic", "strict"]
@@ -64,11 +66,14 @@ _plain = True
 """Neither of the two: one look at one variable on the path of every evaluation."""
 
 
-def is_fast() -> bool:
-    """Whether plans bound under `FAST` may be run here without further ado: no other policy is in force, and nobody
-    asked for a detour. Costs next to nothing while that is so everywhere.
+def is_current(threads: int | None) -> bool:
+    """Whether a plan that was bound under `FAST` for so many threads (None: for any number) may be run here without
+    further ado: this thread may use as many now (`threads.worker_count`), no other policy is in force, and nobody asked
+    for a detour. Costs 40 ns while that is so everywhere.
     """
-    return _plain or (not _detours and current_policy() == FAST)
+    return (_plain or (not _detours and current_policy() == FAST)) and (
+        threads is None or threads == (settings.fixed_threads or get_num_threads())
+    )
 
 
 def take_detour(wanted: bool, reason: str = "queue") -> None:
@@ -76,7 +81,7 @@ def take_detour(wanted: bool, reason: str = "queue") -> None:
     compiler for a plan; or no more, once nobody has a `reason`. Streams turn this on while queued work writes to memory
     of users, and timed builds while they stand in for the usual ones.
     """
-    global _detours, _plain  # noqa: PLW0603 - see is_fast
+    global _detours, _plain  # noqa: PLW0603 - see is_current
     with _lock:
         _detours = _detours | {reason} if wanted else _detours - {reason}
         _plain = not _asked and not _detours

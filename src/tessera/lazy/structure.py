@@ -168,6 +168,10 @@ class Structure:
 class Plan(Protocol):
     """A structure bound to compiled code. It takes each `Leaf` in the structure's order."""
 
+    @property
+    def threads(self) -> int | None:
+        """The number of threads that it was bound for (`lazy.threads.worker_count`); None where it fits any."""
+
     def run(self, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
         """Evaluates over `leaves` and gives a `Leaf` per root."""
 

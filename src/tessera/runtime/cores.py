@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tessera.runtime.threads import worker_count
+from tessera.lazy.threads import worker_count
 
 
 class Cores:

@@ -63,6 +63,9 @@ class DevicePlan:
     when results or temporaries do not fit the device, and what the driver reports of launches.
     """
 
+    threads: Final[int | None] = None
+    """It runs on a GPU, whatever number of threads the program has."""
+
     __slots__ = (
         "__weakref__",
         "_aligned",

@@ -20,6 +20,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
+from tessera.lazy.threads import worker_count
 from tessera.profiling import facts as step_facts
 from tessera.profiling import ranges, recorder
 from tessera.profiling.attach import listener
@@ -196,6 +197,7 @@ class BoundPlan:
         "number",
         "run",
         "steps",
+        "threads",
     )
 
     def __init__(
@@ -216,6 +218,7 @@ class BoundPlan:
         frame, by default the driver itself.
         """
         self.number = next_plan_number()
+        self.threads: int | None = worker_count()
         self.steps = tuple(steps)
         self.arena_bytes = arena_bytes
         self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)

@@ -17,7 +17,7 @@ from tessera.compiler.compile_pool import CompilePool, Job
 from tessera.compiler.cpu_tuning import CpuCandidates
 from tessera.compiler.tuning import launches_of_operator
 from tessera.errors import CompileError
-from tessera.runtime.threads import worker_count
+from tessera.lazy.threads import worker_count
 from tessera.tuning.process import Channel
 
 ROOT = Path(__file__).parents[3]

@@ -66,6 +66,8 @@ def test_a_plan_is_used_in_place_of_the_evaluator(counting: CountingEvaluator) -
     answer = from_torch(torch.full((2,), 42.0))
 
     class Plan:
+        threads = None
+
         def run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
             assert len(leaves) == 2
             return (answer,)
@@ -151,6 +153,8 @@ def test_threads_may_build_and_evaluate_the_same_expressions() -> None:
 
 def test_a_plan_that_can_write_into_given_memory_does() -> None:
     class Plan:
+        threads = None
+
         def run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
             raise AssertionError("a result was allocated")
 

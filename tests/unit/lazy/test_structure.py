@@ -13,6 +13,8 @@ from tessera.lazy.structure import Structure
 
 
 class _Plan:
+    threads = None
+
     def run(self, leaves: tuple[Leaf, ...]) -> tuple[Leaf, ...]:
         return leaves[:1]
 

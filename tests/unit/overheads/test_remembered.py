@@ -15,7 +15,7 @@ from tessera.compiler.binding import launches_of
 from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Launch
 from tessera.compiler.tuning import identity_of, tuning_problem
-from tessera.runtime.threads import worker_count
+from tessera.lazy.threads import worker_count
 from tessera.scheduling.schedule import Schedule
 from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Provenance

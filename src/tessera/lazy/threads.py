@@ -8,10 +8,9 @@ from tessera import settings
 
 
 def worker_count() -> int:
-    """Threads that kernels of a plan bound now may use, at least 1.
+    """Threads that kernels of a plan which the calling thread runs now may use, at least 1.
 
     TESSERA_THREADS decides when it is set, else torch's own number (`torch.set_num_threads`, OMP_NUM_THREADS),
     because the threads are torch's.
     """
-    configured = settings.current().threads
-    return max(1, configured if configured is not None else torch.get_num_threads())
+    return settings.current().threads or torch.get_num_threads()
