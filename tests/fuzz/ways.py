@@ -33,7 +33,7 @@ SMALL = 3_000
 
 
 class WrongResultError(AssertionError):
-    """A way to compute a program gave something else than what is expected; `way` is its name in `WAYS`, if it is one."""
+    """A way to compute a program gave what is not expected; `way` is its name, if it is one of `WAYS`."""
 
     def __init__(self, message: str, way: str = "") -> None:
         super().__init__(message)
