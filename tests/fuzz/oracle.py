@@ -36,9 +36,10 @@ def widened(tensor: torch.Tensor, dtype: DType) -> torch.Tensor:
 class Noise:
     """Moves numbers at random, as roundings would."""
 
-    def __init__(self, seed: int, rounding: bool) -> None:
+    def __init__(self, seed: int, rounding: bool, units: float = UNITS) -> None:
         self.chance = torch.Generator().manual_seed(seed)
         self.rounding = rounding
+        self.units = units
 
     def moved(self, value: torch.Tensor, dtype: DType, terms: torch.Tensor | float = 0.0) -> torch.Tensor:
         """The value within some units of its dtype, of itself or of what it is the sum of."""
@@ -54,7 +55,7 @@ class Noise:
         units = torch.rand(value.shape, generator=self.chance, dtype=torch.float64) * 2 - 1
         least = info.smallest_normal * info.eps
         size = torch.maximum(value.abs(), torch.as_tensor(terms, dtype=torch.float64)) * (value != 0)
-        moved = value + units * UNITS * (size * info.eps + least * (value != 0))
+        moved = value + units * self.units * (size * info.eps + least * (value != 0))
         moved = torch.where(value.isfinite(), moved, value)
         return moved.to(dtype.torch).to(torch.float64) if self.rounding else moved
 
@@ -116,13 +117,13 @@ def _computed(
 
 
 def _without_overflow(value: torch.Tensor, dtype: DType) -> torch.Tensor:
-    """The value with smaller numbers in place of those whose squares and sums leave the dtype: some runs have them so,
+    """The value with ones in place of the numbers whose squares and sums leave the dtype: some runs have them so,
     and what depends on them is not judged.
     """
     if dtype.kind != "float":
         return value
     limit = torch.finfo(dtype.torch).max ** 0.5 / 64
-    return torch.where(value.isfinite() & (value.abs() > limit), limit, value)
+    return torch.where(value.isfinite() & (value.abs() > limit), 1.0, value)
 
 
 def _whole(value: torch.Tensor, dtype: DType, noise: Noise | None) -> torch.Tensor:
@@ -205,7 +206,8 @@ def expectations(program: Program, memories: Sequence[torch.Tensor]) -> list[Exp
     """What each entry of a program is to be, over the contents of its memories."""
     wide = [widened(memory, dtype_of(each.dtype)) for memory, each in zip(memories, program.memories, strict=True)]
     exact = values_of(program, wide)
-    moved = [values_of(program, wide, Noise(seed, rounding=bool(seed % 2))) for seed in range(RUNS)]
+    noises = [Noise(0, rounding=True, units=0.0), *[Noise(seed, rounding=bool(seed % 2)) for seed in range(RUNS)]]
+    moved = [values_of(program, wide, noise) for noise in noises]
     dtypes = dtypes_of(program)
     return [
         spread_of(value, [run[index] for run in moved], dtype)
