@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,6 +17,10 @@ from tests.fuzz.oracle import RUNS, Expected, Noise, spread_of, values_of, widen
 from tests.fuzz.program import Input, Number, Program, number, stepped
 from tests.fuzz.ways import Checked, WrongResultError
 from tests.property.checking import evaluated_together
+
+
+RELATIVE = 1e-11
+"""Of the largest element of a gradient, by how much any of them may be off."""
 
 
 class NotDifferentiableError(Exception):
@@ -151,4 +156,14 @@ def _expected(function: _Scalar | _Slope, inputs: Sequence[torch.Tensor]) -> lis
 
     exact = slopes(None)
     moved = [slopes(Noise(seed, rounding=False)) for seed in range(RUNS)]
-    return [spread_of(value, [run[place] for run in moved], fp64) for place, value in enumerate(exact)]
+    return [_loosened(spread_of(value, [run[place] for run in moved], fp64)) for place, value in enumerate(exact)]
+
+
+def _loosened(expected: Expected) -> Expected:
+    """With a bound of a few thousand units of the largest element: the runs move values and not cotangents, whose sums
+    round in another order than torch's.
+    """
+    value = expected.value
+    finite = value.abs()[value.isfinite()]
+    largest = float(finite.max()) if finite.numel() else 0.0
+    return replace(expected, bound=expected.bound + RELATIVE * largest)
