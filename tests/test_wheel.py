@@ -29,6 +29,34 @@ print(pathlib.Path(tessera.__file__).parent)
 """
 
 
+FROM_ARCHIVE = """
+import importlib.metadata, pathlib, sys
+import torch
+
+found = importlib.metadata.version
+
+def version(name):
+    # Of an archive of the sources alone nobody knows the version.
+    if name.startswith("tessera") and sys.argv[1] == "unknown":
+        raise importlib.metadata.PackageNotFoundError(name)
+    return found(name)
+
+importlib.metadata.version = version
+import tessera
+from tessera import op
+from tessera.backend.llvm import objects
+from tessera.compiler import revision
+from tessera.tuning.models.learned import _shipped
+
+a, b = torch.randn(5, 7), torch.randn(7, 3)
+assert torch.allclose(op.matmul(a, b).torch(), a @ b, atol=1e-5)
+assert tessera.__version__ == sys.argv[1]
+assert _shipped().residuals
+assert "e3b0c44298fc" not in (revision.generator_revision(), objects.generator_revision()[:12])  # SHA-256 of nothing
+print(pathlib.Path(tessera.__file__).parent)
+"""
+
+
 def run(*command: str, environment: dict[str, str] | None = None) -> str:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT.anchor, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -54,6 +82,13 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {"tessera/__init__.py", "tessera/py.typed", "tessera-0.1.0.dist-info/licenses/LICENSE"} <= set(names)
     packaged = {name for name in names if name.endswith(".py")}
     assert packaged == {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tessera").rglob("*.py")}
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "unknown"])
+def test_the_wheel_computes_as_the_archive_that_it_is(wheel: Path, tmp_path: Path, version: str) -> None:
+    environment = {"PYTHONPATH": str(wheel), "PATH": os.environ["PATH"], "TESSERA_CACHE_DIR": str(tmp_path)}
+    done = run(sys.executable, "-c", FROM_ARCHIVE, version, environment=environment)
+    assert done.strip() == str(wheel / "tessera")
 
 
 def test_the_installed_wheel_computes(wheel: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 >>> y.torch()                               # one fused kernel
 """
 
+from importlib.metadata import PackageNotFoundError as _NotInstalled
 from importlib.metadata import version as _version
 
 from tessera import dist, event, memcpy, numerics, op, profile, profiler, stream
@@ -18,7 +19,10 @@ from tessera.lazy import evaluation as _evaluation
 from tessera.lazy import issuing as _issuing
 from tessera.runtime.buffers import empty_cache, memory_stats
 
-__version__ = _version("tessera")
+try:
+    __version__ = _version("tessera")
+except _NotInstalled:  # imported from a folder or an archive of the sources alone
+    __version__ = "unknown"
 
 _evaluation.set_evaluator(_entry.evaluate)
 _issuing.set_issuers(_entry.issue, _entry.issue_into)

@@ -79,10 +79,11 @@ def umask(mask: int) -> Iterator[None]:
 def few_descriptors(spare: int) -> Iterator[None]:
     """Leaves `spare` descriptors that can still be opened: the next one fails with EMFILE."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd")) - 1  # without the one that lists
     highest = max(map(int, os.listdir("/proc/self/fd")))
-    held = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(highest + 1 - used)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(held, default=highest) + 1 + spare, limits[1]))
+    held = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+    while held[-1] < highest:  # so that there is none free below
+        held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + 1 + spare, limits[1]))
     try:
         yield
     finally:

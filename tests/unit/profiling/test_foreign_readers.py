@@ -158,6 +158,34 @@ def test_a_trace_of_nsight_systems_can_be_shown_in_perfetto(tmp_path: Path) -> N
     assert text.count('"ph":"s"') == text.count('"ph":"f"') == 1  # from the launch to the kernel
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'abc', end = 'abd'",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = 9e999",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET streamId = 99999999999999",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = 'seven'",
+        "UPDATE StringIds SET value = x'ff00fe'",
+        "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = 'noon'",
+        "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = 9e999",
+    ],
+)
+def test_values_that_are_none_of_their_column_are_an_error(tmp_path: Path, damage: str) -> None:
+    path = nsys(tmp_path / "report.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute(damage).rowcount
+        database.commit()
+    with pytest.raises(ProfileError, match="cannot be read as a database of Nsight Systems"):
+        trace.read(path)
+
+
+def test_a_schema_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    path = nsys(tmp_path / "report.sqlite")
+    path.write_bytes(path.read_bytes().replace(b"CUPTI_ACTIVITY_KIND_KERNEL", b"CUPTI_ACTIVITY_KIND_KERN\xf0\x28"))
+    with pytest.raises(ProfileError, match="cannot be read as a database of Nsight Systems"):
+        trace.read(path)
+
+
 def test_databases_of_others_and_damaged_ones_are_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other.sqlite")) as database:
         database.execute("CREATE TABLE notes (text)")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tessera.backend.contract import KernelObject
 from tessera.errors import CacheFormatError, CacheIOError, CacheUntrustedError
 from tessera.private import PrivateFolder
+from tessera.sources import python_sources
 from tessera.target import Target
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def identity(module: ModuleOp, target: Target, llvm_version: str) -> str:
 def generator_revision() -> str:
     """A hash of the sources of this package, so that no change of the generator can be forgotten."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    for _, content in python_sources("backend/llvm"):
+        digest.update(content)
     return digest.hexdigest()
 
 

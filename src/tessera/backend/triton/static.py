@@ -39,10 +39,11 @@ from tessera.errors import (
 )
 from tessera.priority import current_niceness
 from tessera.private import PrivateFolder
+from tessera.sources import resource
 from tessera.target import Target
 from tessera.target.occupancy import Occupancy, occupancy
 
-PROGRAM = Path(__file__).with_name("offline.py")
+PROGRAM = resource("backend/triton/offline.py")
 """What compiles."""
 COMPILE_LIMIT_S = 600.0
 """Seconds after which a compilation is given up; large tiles take ptxas ten seconds and more."""
@@ -307,12 +308,18 @@ def _compile(requests: Sequence[_Request]) -> list[dict[str, Any]]:
     return [next(answered[number % groups]) for number in range(len(requests))]
 
 
+def _program() -> Sequence[str]:
+    """The program that compiles, as Python takes it: by its path, or by its text where it lies in an archive."""
+    path = Path(str(PROGRAM))
+    return [str(path)] if path.is_file() else ["-c", PROGRAM.read_text()]
+
+
 def _compile_share(requests: Sequence[_Request], niceness: int) -> list[dict[str, Any]]:
     """The answers of one process of some niceness; where it dies or hangs, each request gets a process of its own."""
     limit_s = COMPILE_LIMIT_S + _EACH_S * (len(requests) - 1)
     try:
         done = subprocess.run(
-            [sys.executable, "-P", str(PROGRAM), str(niceness)],
+            [sys.executable, "-P", *_program(), str(niceness)],
             input=json.dumps([request.asked for request in requests]),
             capture_output=True,
             text=True,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import polars
+from polars.exceptions import PolarsError
 
 from tessera.errors import ProfileError
 from tessera.profiling.readers import nccl
@@ -109,7 +110,8 @@ def read(path: Path) -> Trace:
                 for events in _events(database, name, tables):
                     spool.add(_collectives(events))
             start = _session_start(database, tables)
-    except sqlite3.Error as error:
+    # A value of another type than its column's is polars' error, or int's; a damaged schema is one of Unicode.
+    except (sqlite3.Error, PolarsError, ValueError, OverflowError) as error:
         raise ProfileError(f"{path} cannot be read as a database of Nsight Systems: {error}") from error
     rank: dict[str, Any] = {}
     made = spool.trace({"source": "nsys", "ranks": {"0": rank}}, {}, from_first=True)

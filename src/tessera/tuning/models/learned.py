@@ -12,6 +12,7 @@ from tessera.errors import CacheFormatError
 from tessera.scheduling.columns import Columns
 from tessera.scheduling.estimate import Seconds
 from tessera.scheduling.schedule import Schedule
+from tessera.sources import resource
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import DOUBT, TuningProblem
 from tessera.tuning.models.ridge import Residual, Sample, fitted
@@ -90,6 +91,5 @@ class Learned:
 
 @cache
 def _shipped() -> Learned:
-    if not SHIPPED.is_file():
-        return Learned({})
-    return Learned.from_json(json.loads(SHIPPED.read_text()), SHIPPED.name)
+    found = resource(f"tuning/models/{SHIPPED.name}")
+    return Learned.from_json(json.loads(found.read_text()), found.name) if found.is_file() else Learned({})
