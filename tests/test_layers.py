@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 
 LAYERS = (
     ("errors",),
-    ("dtypes", "files", "forks", "priority", "settings", "target"),
+    ("distribution", "dtypes", "files", "forks", "priority", "settings", "target"),
     ("lazy", "ir"),
     ("ops",),
     ("rewrite",),
