@@ -51,10 +51,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"tessera", "tessera_compiler-0.1.0.dist-info"}
-    assert {"tessera/__init__.py", "tessera/py.typed", "tessera_compiler-0.1.0.dist-info/licenses/LICENSE"} <= set(
-        names
-    )
+    about = "tessera_compiler-0.1.0.dist-info"
+    assert {name.split("/")[0] for name in names} == {"tessera", about}
+    assert {"tessera/__init__.py", "tessera/py.typed", f"{about}/licenses/LICENSE"} <= set(names)
     packaged = {name for name in names if name.endswith(".py")}
     assert packaged == {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tessera").rglob("*.py")}
 
