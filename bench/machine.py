@@ -9,6 +9,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from tessera import distribution
+
 _PACKAGES = ("torch", "llvmlite", "xdsl", "numpy")
 
 
@@ -49,7 +51,8 @@ def cores() -> int:
 def versions() -> dict[str, str]:
     """Versions of Python, the operating system and the packages results depend on; absent packages are left out."""
     result = {"python": platform.python_version(), "os": f"{platform.system()} {platform.release()}"}
-    for name in (*_PACKAGES, "tessera"):
+    result["tessera"] = distribution.VERSION
+    for name in _PACKAGES:
         try:
             result[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

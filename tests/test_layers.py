@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 
 LAYERS = (
     ("errors",),
-    ("dtypes", "files", "forks", "priority", "private", "settings", "sources", "target"),
+    ("distribution", "dtypes", "files", "forks", "priority", "private", "settings", "sources", "target"),
     ("lazy", "ir"),
     ("ops",),
     ("rewrite",),

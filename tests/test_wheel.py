@@ -18,13 +18,14 @@ SMOKE = """
 import pathlib, sys
 import numpy, torch
 import tessera
-from tessera import op
+from tessera import distribution, op
 from importlib import metadata
 
 a, b = torch.randn(5, 7), torch.randn(7, 3)
 difference = op.matmul(a, b).torch() - a @ b
 assert difference.abs().max() < 1e-5, difference
-assert metadata.version("tessera") == sys.argv[1]
+assert metadata.version("tessera-compiler") == tessera.__version__ == sys.argv[1]
+assert distribution.installing("triton") == "python -m pip install 'tessera-compiler[triton]'"
 print(pathlib.Path(tessera.__file__).parent)
 """
 
@@ -78,8 +79,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"tessera", "tessera-0.1.0.dist-info"}
-    assert {"tessera/__init__.py", "tessera/py.typed", "tessera-0.1.0.dist-info/licenses/LICENSE"} <= set(names)
+    about = "tessera_compiler-0.1.0.dist-info"
+    assert {name.split("/")[0] for name in names} == {"tessera", about}
+    assert {"tessera/__init__.py", "tessera/py.typed", f"{about}/licenses/LICENSE"} <= set(names)
     packaged = {name for name in names if name.endswith(".py")}
     assert packaged == {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tessera").rglob("*.py")}
 

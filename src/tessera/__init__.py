@@ -5,10 +5,8 @@
 >>> y.torch()                               # one fused kernel
 """
 
-from importlib.metadata import PackageNotFoundError as _NotInstalled
-from importlib.metadata import version as _version
-
 from tessera import dist, event, memcpy, numerics, op, profile, profiler, stream
+from tessera import distribution as _distribution
 from tessera import handle as _handle
 from tessera.compiler import entry as _entry
 from tessera.compiler.entry import autotune
@@ -19,10 +17,7 @@ from tessera.lazy import evaluation as _evaluation
 from tessera.lazy import issuing as _issuing
 from tessera.runtime.buffers import empty_cache, memory_stats
 
-try:
-    __version__ = _version("tessera")
-except _NotInstalled:  # imported from a folder or an archive of the sources alone
-    __version__ = "unknown"
+__version__ = _distribution.VERSION
 
 _evaluation.set_evaluator(_entry.evaluate)
 _issuing.set_issuers(_entry.issue, _entry.issue_into)

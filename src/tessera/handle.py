@@ -63,7 +63,7 @@ def _no_in_place(self: Tensor, other: object) -> NoReturn:
 class Tensor(Methods):
     """A tensor that is computed when its values are asked for.
 
-    Operators on it make expressions; `eval()`, `torch()`, `numpy()`, `item()` and printing values compute. Results are
+    Operators on it make expressions; `eval()`, `torch()`, `numpy()`, `item()` and `print()` compute. Results are
     immutable: `torch()` and `numpy()` share their memory, and writing there changes what later expressions read.
     """
 
@@ -221,6 +221,15 @@ class Tensor(Methods):
         return result
 
     # -- what Python and other libraries ask for ----------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        """The values, which are computed for it; inside a function that is being traced, where there are none, what
+        `repr` says. `repr` itself, which debuggers call, never computes.
+        """
+        structure, leaves = self.state
+        if not structure.is_leaf and not any(isinstance(leaf, Placeholder) for leaf in leaves):
+            self.eval()
+        return repr(self)
 
     def __repr__(self) -> str:
         structure, leaves = self.state

@@ -243,7 +243,7 @@ def current() -> Settings:
 
 
 def _put_in_force(wanted: Settings) -> Settings:
-    global _current, fixed_threads  # noqa: PLW0603 - the one place that holds the process's settings
+    global _current, fixed_threads
     _current, fixed_threads = wanted, wanted.threads
     return wanted
 

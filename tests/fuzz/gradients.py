@@ -18,7 +18,6 @@ from tests.fuzz.program import Input, Number, Program, number, stepped
 from tests.fuzz.ways import Checked, WrongResultError
 from tests.property.checking import evaluated_together
 
-
 RELATIVE = 1e-11
 """Of the largest element of a gradient, by how much any of them may be off."""
 

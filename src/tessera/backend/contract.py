@@ -5,7 +5,7 @@ This module loads neither xDSL nor LLVM: kernels are loaded and run by processes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -115,10 +115,6 @@ class LoadedKernel(Protocol):
 
 class Backend(Protocol):
     """A code generator. Its only inputs are the Tile IR module, with exactly one kernel, and the target."""
-
-    @property
-    def consumes(self) -> Sequence[str]:
-        """Names of the optional Tile IR passes whose output this backend can take."""
 
     def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """The kernel as text ("source", "asm") or as the bytes of a `KernelObject` container ("object").

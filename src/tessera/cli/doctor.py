@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tessera import settings, target
+from tessera import distribution, settings, target
 from tessera.cli.doctor_gpu import Finding, State, gpus
+from tessera.distribution import installing
 from tessera.errors import CacheUntrustedError
 from tessera.private import PrivateFolder
 
@@ -63,7 +64,7 @@ def doctor(
         if name != section:
             table.add_section()
             section = name
-        # As Text, because rich would take the brackets of a path or of `tessera[triton]` for its markup.
+        # As Text, because rich would take the brackets of a path or of `tessera-compiler[triton]` for its markup.
         state = Text(finding.state, _STYLES[finding.state])
         table.add_row(Text(finding.subject), state, Text(finding.found), Text(finding.remedy))
     Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
@@ -88,13 +89,11 @@ def examine(environment: Mapping[str, str]) -> list[tuple[str, Finding]]:
 def versions() -> Iterator[Finding]:
     """Python and the packages: a required one that is missing is broken, an optional one absent."""
     yield Finding("Python", "ok", platform.python_version())
-    yield _version("tessera", "Tessera is run from its sources", "python -m pip install -e .", "absent")
+    yield _version(distribution.NAME, f"{distribution.VERSION}, run without being installed", installing(), "absent")
     for name in _REQUIRED:
         yield _version(name, "not installed", f"python -m pip install {name}", "broken")
     for name, (purpose, extra) in _OPTIONAL.items():
-        yield _version(
-            name, f"not installed; it is for {purpose}", f"python -m pip install 'tessera[{extra}]'", "absent"
-        )
+        yield _version(name, f"not installed; it is for {purpose}", installing(extra), "absent")
 
 
 def _version(package: str, otherwise: str, remedy: str, state: State) -> Finding:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 
+from tessera.distribution import installing
 from tessera.errors import UnsupportedTargetError
 from tessera.target import Target, detect_gpu
 
@@ -62,8 +63,9 @@ def _toolchain() -> Finding:
     try:
         return Finding("GPU software", "ok", f"{found}, Triton {metadata.version('triton')}")
     except metadata.PackageNotFoundError:
-        remedy = "python -m pip install 'tessera[triton]'"
-        return Finding("GPU software", "absent", f"{found}; Triton is not installed, which compiles kernels", remedy)
+        return Finding(
+            "GPU software", "absent", f"{found}; Triton is not installed, which compiles kernels", installing("triton")
+        )
 
 
 def _device(index: int) -> Iterator[Finding]:

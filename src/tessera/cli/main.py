@@ -11,11 +11,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import Annotated, Any
 
 import typer
 
+from tessera import distribution
 from tessera.errors import TesseraError
 
 COMMANDS = {
@@ -65,10 +65,7 @@ def _application() -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        try:
-            print(f"tessera {metadata.version('tessera')}")
-        except metadata.PackageNotFoundError:
-            print("tessera, run from its sources without being installed")
+        print(f"tessera {distribution.VERSION}")
         raise typer.Exit
 
 

@@ -44,14 +44,12 @@ def _of_image(
     exchanged = reshape(transpose(inner, (0, 2, 1, 3, 4)), (groups * depth, outputs // groups, height, width))
     # Around the results moved apart lies the window's reach but for what padding has taken of it; where the padding is
     # larger than that, results are dropped instead.
-    around: list[tuple[int, int]] = []
+    kept, around = apart, []
     for side, window in ((0, height), (1, width)):
         reach = dilation[side] * (window - 1)
-        before = reach - padding[side]
-        after = image.shape[1 + side] + reach - before - apart.shape[1 + side]
-        around.append((before, after))
-    kept = _without(_without(apart, 1, around[0]), 2, around[1])
-    (top, bottom), (left, right) = [(max(before, 0), max(after, 0)) for before, after in around]
+        kept, zeros = _between(kept, 1 + side, padding[side] - reach, image.shape[1 + side] + reach)
+        around.append(zeros)
+    (top, bottom), (left, right) = around
     return call(
         "conv2d",
         kept,
@@ -104,10 +102,17 @@ def _apart(x: N, axis: int, step: int) -> N:
     return _part(whole, axis, 0, (extent - 1) * step + 1)
 
 
-def _without(x: N, axis: int, around: tuple[int, int]) -> N:
-    """The elements along an axis but for so many at both ends as `around` is negative."""
-    first, last = (max(-count, 0) for count in around)
-    return _part(x, axis, first, x.shape[axis] - first - last) if first or last else x
+def _between(x: N, axis: int, start: int, length: int) -> tuple[N, Pair]:
+    """What elements [start, start + length) along an axis are where zeros lie around `x`: those of them that `x` has,
+    and how many zeros come before and after.
+    """
+    extent = x.shape[axis]
+    first, end = max(start, 0), min(start + length, extent)
+    if first >= end:
+        zero = filled(0.0, _part(x, axis, 0, 1))
+        return zero, (0, length - 1)
+    kept = x if end - first == extent else _part(x, axis, first, end - first)
+    return kept, (first - start, start + length - end)
 
 
 def _reversed(x: N, axis: int) -> N:

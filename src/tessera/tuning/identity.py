@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tessera.distribution import VERSION
 from tessera.tuning.untrusted import listed, printable, whole
 
 _MAXIMUM_NAME = 80
@@ -110,7 +111,7 @@ class Provenance:
         """That of an entry found now: `generator` is the code generator's revision, `mode` how times were had."""
         return cls(
             generator,
-            _version("tessera"),
+            VERSION,
             _version("torch"),
             _version("llvmlite"),
             _clocks(),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
+from tessera.distribution import installing
 from tessera.errors import ArgumentError
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tessera.tuning.interfaces import SearchSpace
@@ -87,5 +88,5 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise ArgumentError("Optuna is not installed", hints=["pip install 'tessera[optuna]'"]) from None
+        raise ArgumentError("Optuna is not installed", hints=[installing("optuna")]) from None
     return optuna

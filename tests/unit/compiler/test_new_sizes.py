@@ -195,3 +195,20 @@ def test_numbers_that_a_dtype_lacks_are_refused(number: float) -> None:
         op.pad(torch.ones(2, dtype=torch.int32), (1, 1), value=number)
     with pytest.raises(ArgumentError, match="no number of int32"):
         op.full((2,), number, torch.int32)
+
+
+def test_a_linear_layer_of_bytes_compiles_no_more_than_a_few_kernels(cache_dir: Path) -> None:
+    numbers, scales = op.quantize(normal(96, 64), axis=-1)
+    weight = op.constant(numbers)
+
+    @op.kernel
+    def layer(x: Tensor) -> Tensor:
+        return op.int8_linear(x, weight, scales)
+
+    for rows in (*range(1, 40), 49, 64, 97, 128, 129, 145, 200):
+        layer(normal(rows, 64)).eval()
+    known = len(layer.compilations())
+    assert known <= 20
+    for rows in (41, 60, 110, 150, 300, 511):
+        layer(normal(rows, 64)).eval()
+    assert len(layer.compilations()) == known

@@ -7,6 +7,7 @@ from importlib import metadata
 import pytest
 import torch
 
+from tessera.distribution import installing
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda import libcuda, open_device
 from tessera.runtime.cuda.memory import DeviceBytes, TorchAllocator
@@ -45,7 +46,7 @@ def test_no_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", missing)
     with pytest.raises(UnsupportedTargetError, match="Triton is not installed") as caught:
         open_device(0)
-    assert "tessera[triton]" in caught.value.hints[0]
+    assert installing("triton") in caught.value.hints[0]
 
 
 @pytest.mark.usefixtures("cuda_torch")

@@ -14,6 +14,7 @@ import torch
 from tessera import empty_cache, memory_stats, op, settings
 from tessera.backend.triton import interpreted
 from tessera.compiler import pipeline
+from tessera.distribution import installing
 from tessera.errors import MemoryLimitError, UnsupportedTargetError
 from tessera.handle import Tensor
 from tessera.lazy.symbolic import symbolic_form
@@ -286,4 +287,4 @@ def test_without_triton_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     interpreted.interpreter.cache_clear()
     with pytest.raises(UnsupportedTargetError, match="Triton is not installed") as caught:
         interpreted.interpreter()
-    assert "tessera[triton]" in str(caught.value)
+    assert installing("triton") in str(caught.value)

@@ -100,7 +100,7 @@ def test_doctor_prints_all_findings_and_succeeds_here() -> None:
     for subject in ("Python", "torch", "CPU", "kernel threads", "OpenMP", "tuning cache", "GPU"):
         assert f" {subject} " in done.stdout
     # Brackets are no markup.
-    assert "tessera[tensorboard]" in done.stdout or re.search(r"tensorboard +│ ok", done.stdout)
+    assert "[tensorboard]'" in done.stdout or re.search(r"tensorboard +│ ok", done.stdout)
 
 
 def test_a_cpu_that_is_not_supported_is_broken() -> None:

@@ -201,6 +201,31 @@ def test_repr_of_values_expressions_and_arguments() -> None:
     assert "True" in repr(op.tensor([True]))
 
 
+def test_printing_computes_and_repr_does_not(capsys: pytest.CaptureFixture[str]) -> None:
+    x = torch.tensor([-1.0, 2.0])
+    y = op.relu(x)
+    assert [repr(y) for _ in range(2)] == ["Tensor([2], fp32, pending: relu(a))"] * 2
+    print(y)
+    assert capsys.readouterr().out == "Tensor([2], fp32,\n[0., 2.])\n"
+    assert f"{op.relu(x)}" == str(op.relu(x)) == repr(y)
+    large = op.tensor(torch.zeros(2, 1024, 1024)) + 1.0
+    assert str(large) == "Tensor([2, 1024, 1024], fp32, 2097152 values)"
+    assert not large.is_pending
+
+
+def test_printing_inside_a_traced_function_shows_the_expression(capsys: pytest.CaptureFixture[str]) -> None:
+    @op.kernel
+    def doubled(x: Tensor) -> Tensor:
+        y = op.exp(x)
+        print(x, y)
+        return y
+
+    assert doubled(torch.zeros(3)).tolist() == [1.0, 1.0, 1.0]
+    printed = capsys.readouterr().out
+    assert "argument of a traced function" in printed
+    assert "pending: exp(a)" in printed
+
+
 def test_repr_of_a_huge_expression_is_short() -> None:
     x = op.tensor([1.0])
     for _ in range(3000):

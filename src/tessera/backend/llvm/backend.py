@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,11 +26,6 @@ class LLVMBackend:
 
     def __init__(self, cache: ObjectCache | None = None) -> None:
         self._cache = cache
-
-    @property
-    def consumes(self) -> Sequence[str]:
-        """No optional pass: a CPU needs neither barriers nor asynchronous copies."""
-        return ()
 
     def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """LLVM IR ("source"), assembly ("asm") or the bytes of a `KernelObject` container ("object").

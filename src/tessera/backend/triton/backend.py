@@ -4,7 +4,7 @@ process of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tessera.backend.contract import Kind
@@ -21,11 +21,6 @@ class TritonBackend:
 
     Kernel objects are loaded and launched by the GPU's driver (`tessera.runtime.device.driver_of`).
     """
-
-    @property
-    def consumes(self) -> Sequence[str]:
-        """No optional pass: Triton places barriers and asynchronous copies itself."""
-        return ()
 
     def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """Triton source, a Python module: the kernel, and `launch`, which runs it on torch tensors and numbers; or the

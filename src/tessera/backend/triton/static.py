@@ -30,6 +30,7 @@ from tessera.backend.triton.float8 import for_target
 from tessera.backend.triton.kernel import Parameter, generate, parameters_of
 from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.backend.triton.offline import AMD_INSTRUCTIONS, NVIDIA_INSTRUCTIONS, TTGIR_OPERATIONS
+from tessera.distribution import installing
 from tessera.errors import (
     CacheFormatError,
     CacheIOError,
@@ -114,7 +115,7 @@ def triton_version() -> str:
     try:
         return metadata.version("triton")
     except metadata.PackageNotFoundError:
-        raise UnsupportedTargetError("Triton is not installed", hints=["pip install 'tessera[triton]'"]) from None
+        raise UnsupportedTargetError("Triton is not installed", hints=[installing("triton")]) from None
 
 
 def static_facts(candidates: Sequence[Candidate], target: Target) -> list[StaticFacts | CompileError]:

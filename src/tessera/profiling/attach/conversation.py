@@ -8,9 +8,9 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any, Final
 
+from tessera.distribution import VERSION
 from tessera.errors import ArgumentError, TesseraError
 from tessera.profiling import sessions
 from tessera.profiling.attach import places, wire
@@ -131,7 +131,7 @@ def _hello(_: dict[str, Any]) -> Answer:
     assert mine is not None
     return {
         "protocol": wire.VERSION,
-        "tessera": _version(),
+        "tessera": VERSION,
         "python": sys.version.split()[0],
         "pid": mine.pid,
         "start": mine.start,
@@ -146,10 +146,3 @@ def _facts(_: dict[str, Any]) -> Answer:
         "sessions": sessions.count(),
         "folder": os.getcwd(),
     }, b""
-
-
-def _version() -> str:
-    try:
-        return metadata.version("tessera")
-    except metadata.PackageNotFoundError:
-        return "sources"

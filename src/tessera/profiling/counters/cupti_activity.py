@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from tessera.distribution import installing
 from tessera.errors import LibraryError
 from tessera.profiling.counters import gpus
 from tessera.profiling.counters.gpu_sensors import LibraryRefusal, load
@@ -27,7 +28,7 @@ class CuptiActivity:
     def __init__(self, module: str = "cupti.cupti") -> None:
         """Raises LibraryError where cupti-python is not there or does not load."""
         try:
-            self._cupti = load(module, "tessera[nvidia]")
+            self._cupti = load(module, installing("nvidia"))
         except LibraryRefusal as refusal:
             if not gpus.present("NVIDIA"):
                 raise LibraryError("no NVIDIA GPU is here", hints=["none needed for kernels on CPUs"]) from refusal

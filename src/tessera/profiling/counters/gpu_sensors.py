@@ -46,17 +46,17 @@ class LibraryRefusal(Exception):  # noqa: N818 - it becomes a capability
         self.capability = reason, remedy
 
 
-def load(module: str, extra: str) -> Any:
-    """A vendor's Python binding. Raises LibraryRefusal, also where the binding fails because its library is missing, as
-    those of AMD and Intel do on import.
+def load(module: str, remedy: str) -> Any:
+    """A vendor's Python binding, which the command `remedy` installs. Raises LibraryRefusal, also where the binding
+    fails because its library is missing, as those of AMD and Intel do on import.
     """
     try:
         # Not with stdout redirected, though amdsmi prints where it looked: that would swallow what other threads print.
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module:
-            raise LibraryRefusal(f"{module} does not load: {error}", f"python -m pip install '{extra}'") from error
-        raise LibraryRefusal(f"{module} is not installed", f"python -m pip install '{extra}'") from None
+            raise LibraryRefusal(f"{module} does not load: {error}", remedy) from error
+        raise LibraryRefusal(f"{module} is not installed", remedy) from None
     except _UNLOADABLE as error:
         raise LibraryRefusal(
             f"{module} does not load: {error}", "install the vendor's driver and its library"
@@ -106,14 +106,14 @@ def working(opened: Opened) -> tuple[list[Reading], dict[str, str]]:
 class SensorBackend(ABC):
     """The GPUs of one vendor, through its library: a subclass says how this starts, and what it reads.
 
-    `module` is the library's binding, `package` what pip installs for it; `title` and `remedy` stand in refusals: what
-    people call it, and what to do where it does not start. `refused` are fields that no device has.
+    `module` is the library's binding, `install` the command that installs it; `title` and `remedy` stand in refusals:
+    what people call it, and what to do where it does not start. `refused` are fields that no device has.
     """
 
     module: str
     name: str
     vendor: Vendor
-    package: str
+    install: str
     title: str
     remedy: str
     units: Mapping[str, str]
@@ -138,7 +138,7 @@ class SensorBackend(ABC):
 
     def started(self) -> Any:
         """The library, started; end it with `stop`. Raises LibraryRefusal."""
-        library = load(self.module, self.package)
+        library = load(self.module, self.install)
         try:
             self.start(library)
         except self.errors(library) as error:

@@ -15,10 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from tessera.distribution import installing
 from tessera.errors import LibraryError
 
 LIBRARY: Final = "libcupti.so.13"
-ADVICE: Final = ["python -m pip install 'tessera[nvidia]'"]
+ADVICE: Final = [installing("nvidia")]
 
 
 class ProfilerType(IntEnum):

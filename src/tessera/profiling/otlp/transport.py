@@ -7,6 +7,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.otlp.delivery import FIRST_WAIT_S, LONGEST_WAIT_S, Batch, RefusedError, RetryableError, Transport
 
@@ -50,7 +51,7 @@ def responses() -> dict[str, Any]:
 
 
 def _missing(package: str) -> ProfileError:
-    return ProfileError(f"OTLP needs {package}", hints=["install the extra: tessera[otlp]"])
+    return ProfileError(f"OTLP needs {package}", hints=[installing("otlp")])
 
 
 def _rejected(signal: str, response: Any) -> int:

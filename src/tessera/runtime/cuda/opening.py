@@ -7,6 +7,7 @@ from importlib import metadata
 import torch
 
 from tessera.backend.triton.ceilings import with_measured
+from tessera.distribution import installing
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda.driver import CudaDriver
 from tessera.runtime.cuda.libcuda import Libcuda
@@ -50,5 +51,5 @@ def _require_packages() -> None:
         metadata.version("triton")
     except metadata.PackageNotFoundError:
         raise UnsupportedTargetError(
-            "Triton is not installed, which compiles kernels for GPUs", hints=["pip install 'tessera[triton]'"]
+            "Triton is not installed, which compiles kernels for GPUs", hints=[installing("triton")]
         ) from None

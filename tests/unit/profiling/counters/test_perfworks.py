@@ -6,6 +6,7 @@ import ctypes
 
 import pytest
 
+from tessera.distribution import installing
 from tessera.errors import LibraryError
 from tessera.profiling.counters import perfworks
 from tessera.profiling.counters.nvidia_metrics import CHIPS, DURATION, MISSING, RANGES, SAMPLED, Metric
@@ -86,7 +87,7 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.
             perfworks.library()
     finally:
         perfworks.library.cache_clear()
-    assert "tessera[nvidia]" in str(failure.value)
+    assert installing("nvidia") in str(failure.value)
 
 
 @needs_cupti

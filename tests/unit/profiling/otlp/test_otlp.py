@@ -11,6 +11,7 @@ import numpy
 import pytest
 
 from tessera import profile
+from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.otlp import delivery, encoding
 from tessera.profiling.otlp.exporter import OtlpExporter
@@ -225,7 +226,7 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(__import__("sys").modules, "opentelemetry.proto.collector.trace.v1", None)
     with pytest.raises(ProfileError, match="needs opentelemetry-proto") as error:
         profile.otlp("http://localhost:4318")
-    assert "tessera[otlp]" in str(error.value)
+    assert installing("otlp") in str(error.value)
 
 
 def wait_until(happened: Any, timeout_s: float = 10.0) -> bool:

@@ -87,7 +87,7 @@ class AmdBackend(SensorBackend):
     module: str = "amdsmi"
     name: str = "amd"
     vendor: Vendor = "AMD"
-    package: str = "amdsmi"
+    install: str = "python -m pip install amdsmi"
     title: str = "AMD SMI"
     remedy: str = "load the amdgpu driver, and join the group render"
     units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))

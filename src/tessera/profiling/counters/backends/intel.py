@@ -183,7 +183,7 @@ class IntelBackend(SensorBackend):
     module: str = "pyzes"
     name: str = "intel"
     vendor: Vendor = "Intel"
-    package: str = "pyzes"
+    install: str = "python -m pip install pyzes"
     title: str = "Level Zero"
     remedy: str = "install the Intel GPU driver with Level Zero, and join the group render"
     units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))

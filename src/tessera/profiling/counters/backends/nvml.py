@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tessera.distribution import installing
 from tessera.profiling.counters.gpu_sensors import Reading, SensorBackend, variable_of, visible
 from tessera.profiling.counters.gpus import Vendor
 from tessera.profiling.counters.interfaces import Capability, Field, Subject
@@ -110,7 +111,7 @@ class NvmlBackend(SensorBackend):
     module: str = "pynvml"
     name: str = "nvml"
     vendor: Vendor = "NVIDIA"
-    package: str = "tessera[nvidia]"
+    install: str = installing("nvidia")
     title: str = "NVML"
     remedy: str = "install the NVIDIA driver; in a container, run it with --gpus and the utility capability"
     units: Mapping[str, str] = field(default_factory=lambda: dict(_UNITS))
