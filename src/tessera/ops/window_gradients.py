@@ -140,7 +140,9 @@ def max_pool_gradient(g: N, operands: tuple[N], out: N, **attributes: Any) -> tu
     # NaN equals nothing, so that no window finds its largest element in the padding.
     outside = literal(math.nan, image.dtype)
     x = call("pad", _ordered(image), outside, before=tuple(before), after=tuple(after), mode="constant")
-    largest, nothing, free, total = _ordered(out), literal(0, g.dtype), None, None
+    largest, nothing = _ordered(out), literal(0, g.dtype)
+    free: N = None
+    total: N = None
     for tap in product(*map(range, attributes["kernel"])):
         starts, steps = _places(tap, sides, attributes)
         place = {"starts": starts, "sizes": g.shape, "steps": steps}
