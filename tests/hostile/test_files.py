@@ -1,4 +1,4 @@
-"""Caches amid what others and a poor machine do to files: full disks, no descriptors, pipes and links."""
+"""Caches amid what others and a poor machine do to files: full disks, no descriptors, pipes and links in the way."""
 
 from __future__ import annotations
 
