@@ -225,7 +225,8 @@ def _intern(
     resolved, shape, dtype = operator.resolve(attributes, operands)
     if resolved != operands:
         # The same algebra with its casts written out is the same structure.
-        return _remember(key, intern(operator, attributes, resolved, positions))
+        written_out = intern(operator, attributes, resolved, positions)
+        return written_out if _follows_default(operands, resolved) else _remember(key, written_out)
     device = _common_device(operator, operands)
     structure = Structure("node", shape, dtype, device=device, leaf_count=_leaf_count(operands, positions))
     structure.operator = operator
@@ -236,6 +237,14 @@ def _intern(
     if structure.size > PENDING_LIMIT:
         raise PendingLimitReached
     return _remember(key, structure)
+
+
+def _follows_default(operands: tuple[Structure, ...], resolved: tuple[Structure, ...]) -> bool:
+    """Whether implied casts make floats of operands of which none is one: torch's default dtype, which may change, has
+    decided which.
+    """
+    whole = ("bool", "int")
+    return all(x.dtype.kind in whole for x in operands) and any(x.dtype.kind not in whole for x in resolved)
 
 
 class PendingLimitReached(Exception):  # noqa: N818  (a signal between two functions, never seen by users)
