@@ -91,7 +91,8 @@ def _examined(tensor: torch.Tensor) -> Leaf:
     dtype = _supported(dtype_of(tensor.dtype))
     if tensor.is_neg() or tensor.is_conj():
         tensor = tensor.detach().resolve_neg().resolve_conj()
-    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    shape = tuple(tensor.shape)
+    strides = _strides_of(shape, tensor.stride())
     on_cpu = tensor.device.type == "cpu"
     structure = structures.buffer(shape, strides, dtype, CPU if on_cpu else f"cuda:{tensor.device.index}")
     # Negation and conjugation are pending only in complex tensors and views of their memory, which step over the other
@@ -106,6 +107,11 @@ def _examined(tensor: torch.Tensor) -> Leaf:
         layouts[key if on_cpu else (*key, tensor.device)] = structure
     version = None if tensor.is_inference() else tensor._version
     return Leaf(structure, tensor.data_ptr(), tensor, version)
+
+
+def _strides_of(shape: Shape, strides: Sequence[int]) -> Shape:
+    """The strides of a leaf; row-major ones where it has no elements, as a stride of 0 would promise one."""
+    return structures.contiguous_strides(shape) if 0 in shape else tuple(strides)
 
 
 def _refuse_unreadable(tensor: torch.Tensor) -> None:
@@ -156,7 +162,7 @@ def from_numpy(array: numpy.ndarray[Any, Any]) -> Leaf:
     itemsize = array.dtype.itemsize
     if not array.dtype.isnative or any(stride < 0 or stride % itemsize for stride in array.strides):
         array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
-    strides = tuple(stride // itemsize for stride in array.strides)
+    strides = _strides_of(array.shape, [stride // itemsize for stride in array.strides])
     address: int = array.__array_interface__["data"][0]
     return Leaf(structures.buffer(array.shape, strides, dtype), address, array)
 

@@ -32,3 +32,15 @@ def test_a_reduction_of_an_empty_broadcast_reads_nothing(
     result = REDUCTIONS[kind](getattr(op, meet)(*operands), op).torch()
     expected = REDUCTIONS[kind](getattr(torch, meet)(*operands), torch)
     torch.testing.assert_close(result, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(0, 16), (0, 1), (2, 0)])
+def test_strides_of_nothing_promise_no_element(shape: tuple[int, ...]) -> None:
+    nothing = torch.empty(0).as_strided(shape, (0, 0))
+    assert op.sum(op.maximum(torch.ones(1), nothing)).item() == 0
+    assert op.sum(op.maximum(torch.ones(1), nothing.numpy())).item() == 0
+
+
+def test_products_over_nothing_read_nothing() -> None:
+    rows, columns = torch.empty(0).as_strided((3, 0), (0, 0)), torch.empty(0).as_strided((0, 5), (0, 0))
+    assert torch.equal((op.matmul(rows, columns) + 1).torch(), torch.ones(3, 5))
