@@ -37,7 +37,8 @@ GROUPS = "g"
 """The batch axis of a convolution's groups."""
 _KERNEL_ROWS = 7
 """The place of the window's rows in the domain: see `program.KernelItem`."""
-_IMAGE_ROWS = 4
+_IMAGE = {4, 5, 6}
+"""The places of the image's rows, columns and channels: an operand of a prologue may have but one of them."""
 
 
 class _Walk(NamedTuple):
@@ -59,8 +60,11 @@ def convolution_arrays(
     groups = cast(int, anchor.attribute("groups"))
     window, pointwise = _window(anchor, domain)
     columns = tuple(zip(*[domain_strides(view.strides, a, len(domain)) for view, a in arrays], strict=True))
-    images = [index for index, (_, alignment) in enumerate(arrays) if _IMAGE_ROWS in alignment]
-    walk = _walked(domain, columns, groups, images, cast(tuple[int, int], anchor.integers("stride")), pointwise)
+    images = [index for index, (_, alignment) in enumerate(arrays) if not _IMAGE.isdisjoint(alignment)]
+    stride = cast(tuple[int, int], anchor.integers("stride"))
+    # A number for each image may belong to the prologue or to what follows, which have only the images' axis in common.
+    by_image = any({*alignment} - {None} == {0} for _, alignment in arrays)
+    walk = _walked(domain, columns, groups, images, stride, pointwise, by_image)
     extents = dict(zip(walk.names, walk.extents, strict=True))
     outputs, depth = domain[3] // groups, domain[-1]
     extents |= {"n": outputs, "c": depth, "kh": domain[7], "kw": domain[8]}
@@ -84,10 +88,11 @@ def convolution_arrays(
 def _window(anchor: GraphOperation, domain: Sequence[int]) -> tuple[Window, bool]:
     """How the window walks, and whether it is a pixel without padding, which walks as the result does."""
     stride, dilation = anchor.integers("stride"), anchor.integers("dilation")
-    padding = anchor.integers("padding")
-    if tuple(domain[7:9]) == (1, 1) and not any(padding):
+    top, left, bottom, right = anchor.integers("padding")
+    before, after = any((top, left)), any((bottom, right))
+    if tuple(domain[7:9]) == (1, 1) and not before and not after:
         return Window(), True
-    return Window((stride[0], stride[1]), (padding[0], padding[1]), (dilation[0], dilation[1])), False
+    return Window((stride[0], stride[1]), (top, left), (dilation[0], dilation[1]), after and not before), False
 
 
 def _walked(
@@ -97,20 +102,26 @@ def _walked(
     images: Sequence[int],
     stride: tuple[int, int],
     pointwise: bool,
+    by_image: bool,
 ) -> _Walk:
-    """Images and groups, then rows and columns of results, merged where all arrays permit."""
+    """Images and groups, then rows and columns of results, merged where all arrays permit; images stay an axis of their
+    own `by_image`.
+    """
     down, across = [list(columns[place]) for place in (1, 2)]
     for index in images:
         down[index], across[index] = stride[0] * columns[4][index], stride[1] * columns[5][index]
     extents = (domain[0], domain[1], domain[2])
+    walk = _Walk(("y", "x"), extents[1:], (tuple(down), tuple(across)))
     if groups == 1 and pointwise:
-        merged = merge_axes(extents, (columns[0], tuple(down), tuple(across)))
+        first = 1 if by_image else 0
+        merged = merge_axes(extents[first:], (columns[0], tuple(down), tuple(across))[first:])
         count = len(merged.extents)
         nothing = (0,) * len(columns[0])
         rest = 2 - min(count, 2)
         names = ("b0", "y", "x")[max(0, 1 - max(count - 2, 0)) :]
-        return _Walk(names, (*[1] * rest, *merged.extents), (*[nothing] * rest, *merged.columns))
-    walk = _Walk(("y", "x"), extents[1:], (tuple(down), tuple(across)))
+        walk = _Walk(names, (*[1] * rest, *merged.extents), (*[nothing] * rest, *merged.columns))
+        if not by_image:
+            return walk
     if groups > 1:
         share = domain[-1], domain[3] // groups
         apart = [

@@ -50,5 +50,5 @@ def _signature(subject: Subject) -> tuple[str, tuple[str, ...], tuple[str, ...]]
     if isinstance(subject.spec, AttentionSpec) and subject.spec.causal:
         operator += " causal"
     if isinstance(subject.spec, ConvolutionSpec):
-        operator += f" {subject.spec.window}"
+        operator += f" {subject.spec.window}" + " padded after" * subject.spec.window.only_after
     return operator, tuple(a.dtype.name for a in arguments), tuple(layouts)

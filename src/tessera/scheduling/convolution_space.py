@@ -76,7 +76,7 @@ def _whole_tiles(schedule: Knobs, problem: ConvolutionProblem) -> Number:
 
 def _in_place(schedule: Knobs, problem: ConvolutionProblem) -> Number:
     apart = problem.turned or problem.mapped or problem.depth != padded_depth(problem)
-    whole = not apart and problem.window.padding == (0, 0)
+    whole = not apart and not problem.window.is_padded
     return schedule.flag("pack_a") | (no(schedule.flag("merge")) & whole)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -166,12 +166,19 @@ class AttentionSpec:
 @dataclass(frozen=True)
 class Window:
     """How a convolution's window walks an image, rows first: the step between neighbouring results, the rows and
-    columns of zeros before the image, and the step between the window's own elements.
+    columns of zeros before the image, and the step between the window's own elements. `only_after`: zeros follow the
+    image's rows or columns, however many, though none go before.
     """
 
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
+    only_after: bool = field(default=False, repr=False)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether windows may leave the image."""
+        return self.padding != (0, 0) or self.only_after
 
 
 @dataclass(frozen=True)
