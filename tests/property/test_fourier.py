@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tessera
 from tessera import op
 from tessera.errors import ArgumentError, DTypeError
-from tessera.grad import vjp
+from tessera.grad import grad, vjp
 from tessera.handle import Tensor
 from tests.property.operands import LAYOUTS, laid_out
 
@@ -159,3 +159,45 @@ def test_gradients_are_torchs(name: str, options: dict[str, Any]) -> None:
     ((power(follows, torch.fft).abs() ** 2) * 0.5 * weight).sum().backward()
     assert follows.grad is not None
     close(gradient, follows.grad)
+
+
+SECOND: list[tuple[str, dict[str, Any]]] = [
+    ("rfft", {}),
+    ("rfft", {"n": 1}),
+    ("rfft", {"n": 4, "norm": "ortho"}),
+    ("rfft", {"n": 12}),
+    ("rfft2", {"s": (4, 9), "norm": "forward"}),
+    ("fft", {"n": 5}),
+    ("ifft2", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), SECOND)
+def test_gradients_of_gradients_are_torchs(name: str, options: dict[str, Any]) -> None:
+    x = torch.randn(3, 7, dtype=torch.float64)
+
+    def quartic(y: Any) -> Any:
+        z = getattr(op, name)(y, **options)
+        return (op.real(z * op.conj(z)) ** 2).sum()
+
+    second = grad(lambda y: (grad(quartic)(y) ** 2).sum())(x)
+    follows = x.clone().requires_grad_()
+    value = ((getattr(torch.fft, name)(follows, **options).abs() ** 2) ** 2).sum()
+    (first,) = torch.autograd.grad(value, follows, create_graph=True)
+    (expected,) = torch.autograd.grad((first**2).sum(), follows)
+    close(second, expected)
+
+
+@pytest.mark.parametrize("n", [None, 5, 8, 20])
+def test_gradients_of_gradients_of_irfft_are_torchs(n: int | None) -> None:
+    x = torch.randn(2, 9, dtype=torch.float64)
+
+    def cubic(y: Any) -> Any:
+        return (op.irfft(op.rfft(y) * op.rfft(y), n) ** 3).sum()
+
+    second = grad(lambda y: (grad(cubic)(y) ** 2).sum())(x)
+    follows = x.clone().requires_grad_()
+    value = (torch.fft.irfft(torch.fft.rfft(follows) ** 2, n) ** 3).sum()
+    (first,) = torch.autograd.grad(value, follows, create_graph=True)
+    (expected,) = torch.autograd.grad((first**2).sum(), follows)
+    close(second, expected)

@@ -45,7 +45,11 @@ def merge_axes(extents: Sequence[int], columns: Sequence[Column], largest: int =
         if extent == 1:
             continue
         merged = kept_extents[-1] * extent if kept else 1
-        if kept and (merged == 0 or (kept[-1] == tuple([stride * extent for stride in column]) and merged <= largest)):
+        if kept and merged == 0:
+            # What walks either walks both: kernels load an operand that does not walk a loop in front of it.
+            kept_extents[-1] = 0
+            kept[-1] = tuple([stride or outer for stride, outer in zip(column, kept[-1], strict=True)])
+        elif kept and merged <= largest and kept[-1] == tuple([stride * extent for stride in column]):
             kept_extents[-1] = merged
             kept[-1] = column
         else:

@@ -99,7 +99,14 @@ class _RegionReader:
         operator = OPERATORS[operation.operator]
         attributes = attributes_of(operation)
         operands = [self.operand(operation, index) for index in range(len(operation.inputs))]
-        self.values[operation.result] = operator.body(self.recorder, *operands, **attributes)
+        self.values[operation.result] = self._wrapped(operator.body(self.recorder, *operands, **attributes), operation)
+
+    def _wrapped(self, value: Value, operation: GraphOperation) -> Value:
+        """Integers as they would be stored: int8 is computed in int32 and wraps around after each operator, so that a
+        result does not depend on what is fused. Floats keep the digits that storing them would round.
+        """
+        dtype = dtype_of_value(operation.result)
+        return self.recorder.cast(value, dtype) if dtype.kind == "int" else value
 
     def outputs(self) -> tuple[Output, ...]:
         """The kernel's results, cast to the dtypes that they are stored in."""

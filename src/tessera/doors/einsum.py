@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from tessera.doors.nodes import call, node, on
+from tessera.dtypes import int8, int32
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy.conversion import as_operands
@@ -22,6 +23,9 @@ def einsum(equation: str, *operands: object, stream: Stream | None = None) -> Te
     extents, 1 broadcasts. Products of several operands are formed two by two in the order with the fewest
     multiplications. Each is one matrix product over views of its operands, or a map where nothing is summed over, so
     that an equation costs what the same products written by hand do.
+
+    Of int8 operands the result is int32, the dtype of the sums, wherever something is multiplied or summed, whatever
+    the equation; what is only put in another order stays int8.
 
     Raises ArgumentError (E_ARGUMENT) for an equation that is none or does not fit the operands' ranks,
     ShapeMismatchError (E_SHAPE_MISMATCH) where extents differ, with all shapes.
@@ -69,7 +73,12 @@ class _Term:
         if not axes:
             return self
         labels = [label for label in self.labels if label in needed]
-        return _Term(self.value.sum(axes).to(self.value.dtype), labels)
+        wide = self.wide()
+        return _Term(wide.value.sum(axes).to(wide.value.dtype), labels)
+
+    def wide(self) -> _Term:
+        """The term in the dtype that its products and sums have: int32 of int8, as a matrix product's."""
+        return _Term(self.value.to(int32), self.labels) if self.value.dtype is int8 else self
 
     def transposed(self, labels: Sequence[str]) -> Tensor:
         """The tensor with its dimensions in the order of `labels`, which are all of its own."""
@@ -132,7 +141,7 @@ def _product(a: _Term, b: _Term, needed: set[str], result: Labels, extents: Mapp
     columns = tuple(sorted((label for label in b.labels if label not in shared), key=_place_in(result)))
     if not inner or not (rows or columns):
         labels = tuple(sorted({*a.labels, *b.labels}, key=_place_in((*result, *inner))))
-        factors = [_spread(term, labels) for term in (a, b)]
+        factors = [_spread(term.wide(), labels) for term in (a, b)]
         return _Term(call("mul", *factors), labels).summed(needed)
     if rows and columns and min(map(_place_in(result), columns)) < min(map(_place_in(result), rows)):
         a, b, rows, columns = b, a, columns, rows

@@ -232,10 +232,13 @@ def _half_adjoint(name: str) -> Callable[..., tuple[N]]:
     return gradient
 
 
-def _no_second(g: N, operands: tuple[N], out: N, **attributes: Any) -> tuple[N]:
-    raise ArgumentError(
-        "the gradient of the gradient of a transform", hints=["transforms have gradients of first order"]
-    )
+def _adjoint_of(name: str) -> Callable[..., tuple[N]]:
+    """Of the adjoint of a real linear map: that map, with the points that it had."""
+
+    def gradient(g: N, operands: tuple[N], out: N, *, axes: Shape, sizes: Sizes, norm: str, shape: Shape) -> tuple[N]:
+        return (call(name, g, axes=axes, sizes=sizes, norm=norm),)
+
+    return gradient
 
 
 _TRANSFORM: Named = {"axes": (0,), "sizes": (None,), "norm": "backward"}
@@ -293,7 +296,7 @@ def _refit_gradient(g: N, operands: tuple[N], out: N, *, shape: Shape) -> tuple[
     return (call("refit", g, shape=operands[0].shape),)
 
 
-_ADJOINT: dict[str, Any] = {"gradient": _no_second, "flops": _flops, "symbolic": _without_extents}
+_ADJOINT: dict[str, Any] = {"flops": _flops, "symbolic": _without_extents}
 define(
     "rfft_adjoint",
     _rfft_adjoint,
@@ -301,6 +304,7 @@ define(
     operand_dtypes=_to_complex,
     result=_given_real,
     reference=_rfft_adjoint_reference,
+    gradient=_adjoint_of("rfft"),
     **_ADJOINT,
 )
 define(
@@ -310,6 +314,7 @@ define(
     operand_dtypes=_to_real,
     result=_given_complex,
     reference=_irfft_adjoint_reference,
+    gradient=_adjoint_of("irfft"),
     **_ADJOINT,
 )
 define(
