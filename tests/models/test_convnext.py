@@ -15,7 +15,8 @@ def _block(w: Weights, x: Tensor) -> Tensor:
     rows = op.layer_norm(op.transpose(spread, (0, 2, 3, 1)), w.vector(channels), w.vector(channels))
     inner = op.gelu(op.matmul(rows, w(channels, 2 * channels)) + w.vector(2 * channels))
     scaled = (op.matmul(inner, w(2 * channels, channels)) + w.vector(channels)) * w.vector(channels)
-    return x + op.transpose(scaled, (0, 3, 1, 2))
+    result: Tensor = x + op.transpose(scaled, (0, 3, 1, 2))
+    return result
 
 
 def _smaller(w: Weights, x: Tensor, out: int) -> Tensor:
@@ -28,14 +29,14 @@ def _smaller(w: Weights, x: Tensor, out: int) -> Tensor:
 def convnext(w: Weights, x: Tensor) -> Tensor:
     """Images (n, 3, height, width) to logits (n, 5)."""
     x = _block(w, op.conv2d(x, w(6, 3, 4, 4), w.vector(6), stride=4))
-    x = _block(w, _smaller(w, x, 9))
+    x = _smaller(w, x, 9)
     return op.matmul(op.layer_norm(op.mean(x, (2, 3)), w.vector(9), w.vector(9), eps=0.1), w(9, 5))
 
 
 @pytest.mark.parametrize(("batch", "layout"), [(1, "first"), (3, "last")])
 def test_result_and_every_node_equal_float64(batch: int, layout: str) -> None:
-    check(convnext(Weights(), op.tensor(image(batch, 3, 24, layout))), alone=layout == "last")
+    check(convnext(Weights(), op.tensor(image(batch, 3, 16, layout))), alone=layout == "last")
 
 
 def test_gradients() -> None:
-    check_gradients(convnext, image(1, 3, 24, "first"))
+    check_gradients(convnext, image(1, 3, 16, "first"))

@@ -12,12 +12,14 @@ from tests.models.witness import Weights, check, image
 def _gated(w: Weights, x: Tensor) -> Tensor:
     channels = x.shape[1]
     squeezed = op.silu(op.conv2d(op.mean(x, (2, 3), True), w(3, channels, 1, 1), w.vector(3)))
-    return op.sigmoid(op.conv2d(squeezed, w(channels, 3, 1, 1), w.vector(channels))) * x
+    result: Tensor = op.sigmoid(op.conv2d(squeezed, w(channels, 3, 1, 1), w.vector(channels))) * x
+    return result
 
 
 def _gated_by_means(w: Weights, x: Tensor) -> Tensor:
     """The gate without weights: a channel's own mean."""
-    return op.mean(x, (2, 3), True) * x
+    result: Tensor = op.mean(x, (2, 3), True) * x
+    return result
 
 
 def _block(w: Weights, x: Tensor, wide: int, kernel: int, stride: int) -> Tensor:

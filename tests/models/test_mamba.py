@@ -24,7 +24,8 @@ def _scanned(w: Weights, x: Tensor) -> Tensor:
         added = size * op.unsqueeze(into[:, step], 1) * op.unsqueeze(x[:, step], -1)
         state = added if state is None else op.exp(size * rates) * state + added
         steps.append(op.sum(state * op.unsqueeze(out_of[:, step], 1), -1))
-    return op.stack(steps, 1) + x * w.vector(WIDE)
+    result: Tensor = op.stack(steps, 1) + x * w.vector(WIDE)
+    return result
 
 
 def _block(w: Weights, x: Tensor) -> Tensor:
@@ -34,7 +35,8 @@ def _block(w: Weights, x: Tensor) -> Tensor:
     image = op.reshape(columns, (x.shape[0], WIDE, 1, -1))
     windowed = op.silu(op.depthwise_conv2d(image, w(WIDE, 1, 1, 3), w.vector(WIDE)))
     rows = op.swapaxes(op.squeeze(windowed, 2), 1, 2)
-    return x + op.matmul(_scanned(w, rows) * op.silu(gate), w(WIDE, WIDTH))
+    result: Tensor = x + op.matmul(_scanned(w, rows) * op.silu(gate), w(WIDE, WIDTH))
+    return result
 
 
 def mamba(w: Weights, x: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ def _excited(w: Weights, x: Tensor) -> Tensor:
     channels = x.shape[1]
     squeezed = op.relu(op.conv2d(op.mean(x, (2, 3), True), w(2, channels, 1, 1), w.vector(2)))
     gate = op.conv2d(squeezed, w(channels, 2, 1, 1), w.vector(channels))
-    return x * op.clamp(gate + 3.0, 0.0, 6.0) / 6.0
+    result: Tensor = x * op.clamp(gate + 3.0, 0.0, 6.0) / 6.0
+    return result
 
 
 def _block(w: Weights, x: Tensor, wide: int, out: int, kernel: int, stride: int) -> Tensor:
@@ -36,7 +37,8 @@ def mobilenet(w: Weights, x: Tensor) -> Tensor:
     x = _block(w, x, 10, 6, 3, 1)
     x = _block(w, x, 12, 7, 5, 2)
     pooled = op.mean(op.hardswish(_norm(w, op.conv2d(x, w(9, 7, 1, 1)))), (2, 3))
-    return op.matmul(op.hardswish(op.matmul(pooled, w(9, 8)) + w.vector(8)), w(8, 5)) + w.vector(5)
+    result: Tensor = op.matmul(op.hardswish(op.matmul(pooled, w(9, 8)) + w.vector(8)), w(8, 5)) + w.vector(5)
+    return result
 
 
 @pytest.mark.parametrize("layout", ["first", "last"])

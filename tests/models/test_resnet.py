@@ -26,7 +26,8 @@ def resnet(w: Weights, x: Tensor, pooled: bool = True) -> Tensor:
     x = op.max_pool2d(x, 3, 2, 1) if pooled else op.avg_pool2d(x, 3, 2, 1)
     for out, stride in ((4, 1), (6, 2), (8, 2)):
         x = _block(w, x, out, stride)
-    return op.matmul(op.mean(x, (2, 3)), w(8, 5)) + w.vector(5)
+    result: Tensor = op.matmul(op.mean(x, (2, 3)), w(8, 5)) + w.vector(5)
+    return result
 
 
 @pytest.mark.parametrize(("batch", "layout"), [(1, "first"), (3, "last")])

@@ -1,4 +1,4 @@
-"""T5 (Raffel et al., 2020): relative position biases, rms norms, no scale; an encoder and a decoder that looks at it."""
+"""T5 (Raffel et al., 2020): relative position biases, rms norms, no scale; an encoder, and a decoder that reads it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _position_bias(w: Weights, length: int) -> Tensor:
 def _fed_forward(w: Weights, x: Tensor) -> Tensor:
     normed = op.rms_norm(x, w.vector(WIDTH))
     inner = op.gelu(op.matmul(normed, w(WIDTH, 12)), "tanh") * op.matmul(normed, w(WIDTH, 12))
-    return x + op.matmul(inner, w(12, WIDTH))
+    result: Tensor = x + op.matmul(inner, w(12, WIDTH))
+    return result
 
 
 def t5(w: Weights, x: Tensor) -> Tensor:

@@ -31,12 +31,15 @@ def _attended(w: Weights, x: Tensor) -> Tensor:
     q, k, v = op.split(op.reshape(parts, (count, 3 * channels, height * width)), channels, 1)
     scores = op.softmax(op.matmul(op.swapaxes(q, 1, 2), k) * channels**-0.5)
     mixed = op.reshape(op.matmul(v, op.swapaxes(scores, 1, 2)), x.shape)
-    return x + op.conv2d(mixed, w(channels, channels, 1, 1))
+    result: Tensor = x + op.conv2d(mixed, w(channels, channels, 1, 1))
+    return result
 
 
 def _twice_as_large(x: Tensor) -> Tensor:
     count, channels, height, width = x.shape
-    spread = op.broadcast_to(op.reshape(x, (count, channels, height, 1, width, 1)), (count, channels, height, 2, width, 2))
+    spread = op.broadcast_to(
+        op.reshape(x, (count, channels, height, 1, width, 1)), (count, channels, height, 2, width, 2)
+    )
     return op.reshape(spread, (count, channels, 2 * height, 2 * width))
 
 
