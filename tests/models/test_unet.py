@@ -14,7 +14,8 @@ def _group_norm(w: Weights, x: Tensor, groups: int) -> Tensor:
     grouped = op.reshape(x, (count, groups, -1))
     normed = (grouped - op.mean(grouped, -1, True)) * op.rsqrt(op.var(grouped, -1, correction=0, keepdims=True) + 1e-3)
     gain, offset = (op.reshape(w.vector(channels), (channels, 1, 1)) for _ in range(2))
-    return op.reshape(normed, (count, channels, height, width)) * gain + offset
+    result: Tensor = op.reshape(normed, (count, channels, height, width)) * gain + offset
+    return result
 
 
 def _residual(w: Weights, x: Tensor, out: int, time: Tensor) -> Tensor:
@@ -22,7 +23,8 @@ def _residual(w: Weights, x: Tensor, out: int, time: Tensor) -> Tensor:
     shift = op.matmul(op.silu(time), w(time.shape[-1], out))
     inner = _group_norm(w, inner + op.reshape(shift, (-1, out, 1, 1)), 2)
     around = x if x.shape[1] == out else op.conv2d(x, w(out, x.shape[1], 1, 1))
-    return around + op.conv2d(op.silu(inner), w(out, out, 3, 3), padding=1)
+    result: Tensor = around + op.conv2d(op.silu(inner), w(out, out, 3, 3), padding=1)
+    return result
 
 
 def _attended(w: Weights, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from tessera.lazy.building import apply
 from tessera.ops import OPERATORS
 from tests.property.checking import evaluated, evaluated_together
 
-BOUND = {"fp32": 2e-5, "bf16": 6e-2}
+BOUND = {"fp64": 1e-12, "fp32": 2e-5, "bf16": 6e-2}
 """Largest error as a share of the largest element: that of some twenty products, one after the other."""
 
 GRADIENT_BOUND = 1e-4
