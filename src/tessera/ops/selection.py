@@ -166,7 +166,7 @@ def _scatter_reference(x: torch.Tensor, places: torch.Tensor, *, axis: int, exte
 
 
 def _scatter_gradient(g: N, operands: tuple[N, N], out: N, *, axis: int, extent: int) -> tuple[N, None]:
-    raise ArgumentError("the gradient of a gradient of topk", hints=["topk has gradients of first order"])
+    return call("gather", g, operands[1], axis=axis), None
 
 
 def _scatter(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:

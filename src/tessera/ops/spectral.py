@@ -21,7 +21,6 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
-from tessera.errors import ArgumentError
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.library import define
@@ -138,10 +137,10 @@ def _transform_flops(operands: Sequence[Typed], result: Typed, attributes: Named
     return round(2.5 * images * points * max((points - 1).bit_length(), 1))
 
 
-def _no_second(g: N, operands: tuple[N, ...], out: N, **attributes: Any) -> tuple[N, ...]:
-    raise ArgumentError(
-        "the gradient of the gradient of a spectral convolution", hints=["it has gradients of first order"]
-    )
+def _adjoint_gradient(
+    g: N, operands: tuple[N], out: N, *, sizes: Pair, offset: Pair, dilation: Pair, kernel: Pair
+) -> tuple[N]:
+    return (call("kernel_spectrum", g, sizes=sizes, offset=offset, dilation=dilation),)
 
 
 def _without_extents(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
@@ -169,7 +168,7 @@ define(
     result=_adjoint_shape,
     flops=_transform_flops,
     reference=_adjoint_reference,
-    gradient=_no_second,
+    gradient=_adjoint_gradient,
     symbolic=_without_extents,
 )
 
@@ -220,13 +219,16 @@ def _mul(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attrib
 
 
 def _mul_gradient(g: N, operands: tuple[N, N], out: N, *, groups: int, by: str) -> tuple[N, N]:
-    if by != "result":
-        _no_second(g, operands, out)
-    x, kernel = operands
-    return (
-        call("pointwise_mul", g, kernel, groups=groups, by="image"),
-        call("pointwise_mul", x, g, groups=groups, by="kernel"),
-    )
+    """All three products are of one form, Re <result, image kernel>: the cotangent is what is not an operand."""
+    first, second = operands
+    if by == "image":
+        pairs = {"result": (g, second), "kernel": (g, first)}
+    elif by == "kernel":
+        pairs = {"image": (second, g), "result": (first, g)}
+    else:
+        pairs = {"image": (g, second), "kernel": (first, g)}
+    by_first, by_second = [call("pointwise_mul", a, b, groups=groups, by=kind) for kind, (a, b) in pairs.items()]
+    return by_first, by_second
 
 
 define(

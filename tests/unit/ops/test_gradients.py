@@ -28,6 +28,12 @@ def positive(*shape: int) -> torch.Tensor:
 INDEX = torch.tensor([1, 0, 2, 1])
 CONDITION = torch.tensor([True, False, True, False])
 
+
+def _first_order(function: Function) -> Function:
+    """The cotangent of a function's operand, as a function of that and of the result's cotangent."""
+    return lambda a, g: grad.vjp(function(a), [a], g)[0]
+
+
 CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     "matmul": [(op.matmul, (normal(3, 4), normal(4, 5))), (op.matmul, (normal(2, 1, 3, 4), normal(3, 4, 2)))],
     "gemm": [
@@ -152,18 +158,45 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         (
             lambda a, b: op.imag(call("pointwise_mul", op.complex(a, 2 * a), op.complex(b, b + 1.0), groups=2)),
             (normal(2, 4, 2, 3), normal(2, 2, 2, 3)),
-        )
+        ),
+        (
+            lambda a, b: op.imag(
+                call("pointwise_mul", op.complex(a, 2 * a), op.complex(b, b + 1.0), groups=2, by="image")
+            ),
+            (normal(2, 4, 2, 3), normal(4, 3, 2, 3)),
+        ),
+        (
+            lambda a, b: op.imag(
+                call("pointwise_mul", op.complex(a, 2 * a), op.complex(b, b + 1.0), groups=2, by="kernel")
+            ),
+            (normal(2, 4, 2, 3), normal(2, 2, 2, 3)),
+        ),
     ],
     "spread": [(lambda a: call("spread", a, shape=(6, 5), steps=(2, 1)), (normal(3, 4),))],
     "refit": [(lambda a: call("refit", a, shape=(2, 5)), (normal(3, 4),))],
     "depthwise_conv2d": [(lambda a, b: op.depthwise_conv2d(a, b, padding=1), (normal(1, 2, 3, 4), normal(2, 2, 3)))],
     "sum_pool2d": [(lambda a: op.avg_pool2d(a, 2, 1, 1), (normal(1, 2, 3, 4),))],
     "topk_values": [(lambda a: op.topk(a, 2, 0)[0], (normal(4, 3),))],
+    "scatter_along": [(_first_order(lambda a: op.topk(a, 2, 0)[0]), (normal(4, 3), normal(2, 3)))],
+    "rfft_adjoint": [
+        (_first_order(lambda a: op.abs(op.rfft(a, 3, 0)) ** 2), (normal(4, 2), normal(2, 2))),
+        (_first_order(lambda a: op.abs(op.rfft(a, 6, 0)) ** 2), (normal(4, 2), normal(4, 2))),
+    ],
+    "irfft_adjoint": [
+        (_first_order(lambda a: op.irfft(op.rfft(a) * op.rfft(a), 3)), (normal(2, 5), normal(2, 3))),
+        (_first_order(lambda a: op.irfft(op.rfft(a) * op.rfft(a), 8)), (normal(2, 5), normal(2, 8))),
+    ],
+    "spectrum_adjoint": [
+        (
+            lambda x, w, g: grad.vjp(op.spectral_conv(x, w, padding=1, dilation=(1, 2)), [x, w], g)[1],
+            (normal(1, 2, 3, 4), normal(3, 2, 2, 2), normal(1, 3, 4, 4)),
+        )
+    ],
 }
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
 NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index"}
-NOT_DIFFERENTIABLE |= {"topk_indices", "scatter_along", "rfft_adjoint", "irfft_adjoint", "spectrum_adjoint"}
+NOT_DIFFERENTIABLE |= {"topk_indices"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "max_pool2d"}
 
 
