@@ -91,7 +91,8 @@ def depthwise_conv2d(
         name,
         image,
         arranged,
-        weight if len(shape) == 3 else views.reshape(weight, (shape[0], *shape[2:])),
+        # An operator, not a view of what exists: gradients follow it.
+        weight if len(shape) == 3 else call("reshape", weight, shape=(shape[0], *shape[2:])),
         kernel=shape[-2:],
         stride=steps,
         padding=(rows, rows, columns, columns),

@@ -2,18 +2,20 @@
 
 Each element of an image goes into the windows that see it: its cotangent is a reduction over windows of the result's
 cotangent, spread out by the stride, with the taps in reverse order. The cotangent of a tap is the sum of what
-the image has at that place of each window, times the window's cotangent.
+the image has at that place of each window, times the window's cotangent. A maximum's cotangent goes to one element.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeAlias
+from itertools import product
+from typing import Any, TypeAlias
 
-from tessera.errors import ArgumentError
 from tessera.lazy.structure import Shape
-from tessera.ops.algebra import call
+from tessera.ops.algebra import call, literal
 from tessera.ops.layout import dilated, padded
+from tessera.ops.record import OPERATORS
 
 N: TypeAlias = Any
 
@@ -107,14 +109,20 @@ def _tap_cotangents(g: N, x: N, attributes: dict[str, Any]) -> N:
 
 def _at_tap(g: N, x: N, tap: Sequence[int], sides: Sequence[int], attributes: dict[str, Any]) -> N:
     """The cotangent of one place of the window, [channels, 1, 1]."""
+    starts, steps = _places(tap, sides, attributes)
+    seen = call("slice", x, starts=starts, sizes=g.shape, steps=steps)
+    channel = 1 if attributes["layout"] == "NCHW" else 3
+    total = call("sum", g * seen, axes=tuple(axis for axis in range(4) if axis != channel), keepdims=False)
+    return call("reshape", total, shape=(g.shape[channel], 1, 1))
+
+
+def _places(tap: Sequence[int], sides: Sequence[int], attributes: dict[str, Any]) -> tuple[Shape, Shape]:
+    """The first element of a padded image that a place of the window sees, and the steps to the next ones."""
     starts, steps = [0] * 4, [1] * 4
     for side, axis in enumerate(sides):
         starts[axis] = tap[side] * attributes["dilation"][side]
         steps[axis] = attributes["stride"][side]
-    seen = call("slice", x, starts=tuple(starts), sizes=g.shape, steps=tuple(steps))
-    channel = 1 if attributes["layout"] == "NCHW" else 3
-    total = call("sum", g * seen, axes=tuple(axis for axis in range(4) if axis != channel), keepdims=False)
-    return call("reshape", total, shape=(g.shape[channel], 1, 1))
+    return tuple(starts), tuple(steps)
 
 
 def sum_pool_gradient(g: N, operands: tuple[N], out: N, **attributes: Any) -> tuple[N]:
@@ -123,9 +131,30 @@ def sum_pool_gradient(g: N, operands: tuple[N], out: N, **attributes: Any) -> tu
     return (call("sum_pool2d", spread, **{**attributes, "stride": (1, 1), "padding": (0, 0, 0, 0)}),)
 
 
-def no_gradient_of_extrema(g: N, operands: tuple[N], out: N, **attributes: Any) -> NoReturn:
-    """The place of the extremum is not kept. Raises ArgumentError (E_ARGUMENT)."""
-    raise ArgumentError(
-        "max_pool2d has no gradient: its kernel does not keep where a window's maximum was",
-        hints=["differentiate torch.nn.functional.max_pool2d, or pool by avg_pool2d"],
-    )
+def max_pool_gradient(g: N, operands: tuple[N], out: N, **attributes: Any) -> tuple[N]:
+    """Of each window's cotangent to its largest element, the first one in the order of rows; NaN is larger than any."""
+    image, sides = operands[0], _sides(attributes["layout"])
+    before, after = [0] * 4, [0] * 4
+    for side, axis in enumerate(sides):
+        before[axis], after[axis] = attributes["padding"][2 * side : 2 * side + 2]
+    # NaN equals nothing, so that no window finds its largest element in the padding.
+    outside = literal(math.nan, image.dtype)
+    x = call("pad", _ordered(image), outside, before=tuple(before), after=tuple(after), mode="constant")
+    largest, nothing = _ordered(out), literal(0, g.dtype)
+    free: N = None
+    total: N = None
+    for tap in product(*map(range, attributes["kernel"])):
+        starts, steps = _places(tap, sides, attributes)
+        place = {"starts": starts, "sizes": g.shape, "steps": steps}
+        seen = call("slice", x, **place)
+        found = call("eq", seen, largest)
+        own = found if free is None else found & free
+        free = ~found if free is None else free & ~found
+        (part,) = OPERATORS["slice"].gradient(call("where", own, g, nothing), (x,), seen, **place)
+        total = part if total is None else total + part
+    return (call("slice", total, starts=tuple(before), sizes=image.shape, steps=(1,) * 4),)
+
+
+def _ordered(x: N) -> N:
+    """The elements with infinity in the place of NaN."""
+    return call("where", call("ne", x, x), literal(math.inf, x.dtype), x)

@@ -19,7 +19,7 @@ from tessera.lazy.structure import Shape
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.geometry import single_image
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
-from tessera.ops.window_gradients import depthwise_gradient, no_gradient_of_extrema, sum_pool_gradient
+from tessera.ops.window_gradients import depthwise_gradient, max_pool_gradient, sum_pool_gradient
 
 N: TypeAlias = Any
 
@@ -170,7 +170,7 @@ DEPTHWISE_CONV2D = register(
 )
 
 for _name, _reference, _gradient, _body in (
-    ("max_pool2d", _max_reference, no_gradient_of_extrema, _max_body),
+    ("max_pool2d", _max_reference, max_pool_gradient, _max_body),
     ("sum_pool2d", _sum_reference, sum_pool_gradient, _sum_body),
 ):
     register(

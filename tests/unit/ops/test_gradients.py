@@ -176,6 +176,7 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     "refit": [(lambda a: call("refit", a, shape=(2, 5)), (normal(3, 4),))],
     "depthwise_conv2d": [(lambda a, b: op.depthwise_conv2d(a, b, padding=1), (normal(1, 2, 3, 4), normal(2, 2, 3)))],
     "sum_pool2d": [(lambda a: op.avg_pool2d(a, 2, 1, 1), (normal(1, 2, 3, 4),))],
+    "max_pool2d": [(lambda a: op.max_pool2d(a, (2, 3), (2, 1), 1, 1, True), (normal(1, 2, 5, 4),))],
     "topk_values": [(lambda a: op.topk(a, 2, 0)[0], (normal(4, 3),))],
     "scatter_along": [(_first_order(lambda a: op.topk(a, 2, 0)[0]), (normal(4, 3), normal(2, 3)))],
     "rfft_adjoint": [
@@ -197,7 +198,7 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
 NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index"}
 NOT_DIFFERENTIABLE |= {"topk_indices"}
-NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "max_pool2d"}
+NOT_DIFFERENTIABLE |= {"floor", "ceil", "round"}
 
 
 def test_every_operator_has_a_case() -> None:
