@@ -20,10 +20,10 @@ def _block(w: Weights, x: Tensor, out: int, stride: int) -> Tensor:
     return op.relu(_norm(w, op.conv2d(inner, w(out, out, 3, 3), padding=1)) + around)
 
 
-def resnet(w: Weights, x: Tensor, pooled: bool = True) -> Tensor:
+def resnet(w: Weights, x: Tensor) -> Tensor:
     """Images (n, 3, height, width) to logits (n, 5)."""
     x = op.relu(_norm(w, op.conv2d(x, w(4, 3, 5, 5), stride=2, padding=2)))
-    x = op.max_pool2d(x, 3, 2, 1) if pooled else op.avg_pool2d(x, 3, 2, 1)
+    x = op.max_pool2d(x, 3, 2, 1)
     for out, stride in ((4, 1), (6, 2), (8, 2)):
         x = _block(w, x, out, stride)
     result: Tensor = op.matmul(op.mean(x, (2, 3)), w(8, 5)) + w.vector(5)
@@ -42,4 +42,4 @@ def test_result_equals_float64(batch: int, layout: str) -> None:
 
 @pytest.mark.parametrize("layout", ["first", "last"])
 def test_gradients(layout: str) -> None:
-    check_gradients(lambda w, x: resnet(w, x, pooled=False), image(2, 3, 16, layout))
+    check_gradients(resnet, image(2, 3, 16, layout))
