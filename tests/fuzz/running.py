@@ -21,6 +21,8 @@ from tests.fuzz.program import Program
 LIMIT_S = 60.0
 """Seconds after which a program hangs; the stacks of its threads are written down five seconds earlier."""
 PROGRAMS_PER_PROCESS = 150
+SHARE = 40
+"""Seeds that `make test` checks, results and gradients of each."""
 CACHE_BYTES = 300 << 20
 
 _ROOT = Path(__file__).parents[2]
@@ -52,9 +54,12 @@ class Outcome:
 
 
 class Checker:
-    """A worker, begun anew when it has ended or has had its share. Its caches are temporary and bounded."""
+    """A worker, begun anew when it has ended or has had its share. Its caches are temporary and bounded. It runs the
+    `sources` in a folder, those of this checkout by default.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Path = _ROOT / "src") -> None:
+        self._sources = sources
         self._folder = tempfile.TemporaryDirectory(prefix="tessera-fuzz-")
         self._process: subprocess.Popen[str] | None = None
         self._said = Path(self._folder.name) / "stacks"
@@ -118,6 +123,7 @@ class Checker:
         if cache.exists() and sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) > CACHE_BYTES:
             shutil.rmtree(cache)
         environment = {**os.environ, "TESSERA_CACHE_DIR": str(cache), "TESSERA_TUNE_SHIPPED": "0"}
+        environment["PYTHONPATH"] = str(self._sources)
         self._answered = 0
         with self._said.open("w") as said:
             self._process = subprocess.Popen(

@@ -1,0 +1,140 @@
+"""A fixed share of the fuzzer's programs (`tests/fuzz`), and the fuzzer itself: what it draws, and what it finds."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from tessera.dtypes import DType, bf16, bool_, complex64, fp32, fp64, int8, int64
+from tessera.errors import TesseraError
+from tessera.lazy.conversion import as_node
+from tessera.lazy.structure import Shape
+from tessera.ops import OPERATORS, Operator
+from tessera.ops.algebra import call
+from tests.fuzz.contents import contents
+from tests.fuzz.drawing import draw, draw_smooth
+from tests.fuzz.program import Input, Memory, Program, Step
+from tests.fuzz.running import SHARE, Checker, run
+from tests.fuzz.shrinking import shrink, snippet
+from tests.fuzz.ways import WAYS, WrongResultError, check
+
+PARTS = 4
+"""Processes that the share is divided among, so that the tests of one do not wait for all."""
+
+
+@pytest.mark.parametrize("gradients", [False, True], ids=["results", "gradients"])
+@pytest.mark.parametrize("part", range(PARTS))
+def test_programs_compute_what_torch_does(part: int, gradients: bool) -> None:
+    with Checker() as checker:
+        tally = run(checker, range(part, SHARE, PARTS), gradients)
+    told = [f"seed {seed}: {outcome.verdict}: {outcome.text}" for seed, outcome in tally.findings]
+    assert not told, "\n".join([*told, "python -m tests.fuzz --shrink --seed SEED makes its program small"])
+    assert tally.programs
+    assert tally.judged > 0.8 * tally.elements
+
+
+@dataclass(frozen=True)
+class _Value:
+    shape: Shape
+    dtype: DType
+
+
+@pytest.mark.parametrize("record", OPERATORS.values(), ids=lambda record: record.name)
+def test_every_record_says_what_it_may_be_applied_to(record: Operator) -> None:
+    """New records take part in drawn programs: their rules, or their families', give applications that are taken."""
+    chance, taken = random.Random(1), 0
+    for shape in ((2, 3, 5, 4), (3, 6), (7,), (2, 8, 4)):
+        for dtype in (fp32, fp64, bf16, int8, int64, bool_, complex64):
+            drawn = record.apply_to(_Value(shape, dtype), chance)
+            if drawn is None:
+                continue
+            operands = [torch.zeros(each.shape, dtype=each.dtype.torch) for each in drawn.operands]
+            try:
+                result = call(record.name, *[as_node(operand) for operand in operands], **drawn.attributes)
+            except TesseraError:
+                continue  # a dtype that it does not take
+            taken += 1
+            record.reference(*operands, **{**record.attributes, **drawn.attributes})
+            assert result.structure.operator is not None or record.replaced
+    assert taken
+
+
+def test_programs_of_a_seed_are_the_same_and_survive_their_text() -> None:
+    for seed in range(30):
+        program = draw(seed)
+        assert program == draw(seed)
+        assert Program.from_json(program.to_json()) == program
+        assert program.steps
+
+
+def test_smooth_programs_read_fp64() -> None:
+    for seed in range(10):
+        program = draw_smooth(seed)
+        assert {memory.dtype for memory in program.memories if memory.below is None} <= {"fp64", "complex128", "bool"}
+
+
+def _sum_of_squares() -> Program:
+    memory = Memory("fp32", 20, 1, (3, 5), (6, 1))
+    view = Input(0, 1, (3, 5), (6, 1))
+    steps = (Step("mul", (), (0, 0)), Step("sum", ((1,), False), (1,)), Step("exp", (), (0,)))
+    return Program((memory,), (view, *steps), (2, 3))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_gives_what_is_expected(way: str) -> None:
+    checked = check(_sum_of_squares(), ways=[way])
+    assert checked.judged == checked.elements == 18
+
+
+def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = OPERATORS["sum"].reference
+
+    def reference(x: torch.Tensor, **attributes: object) -> torch.Tensor:
+        result = broken(x, **attributes).clone()
+        result[1] += 0.01
+        return result
+
+    monkeypatch.setattr(OPERATORS["sum"], "__dict__", {**vars(OPERATORS["sum"]), "reference": reference}, raising=True)
+    with pytest.raises(WrongResultError, match="at once: entry 2: 1 of 3 elements are wrong, the first at \\(1,\\)"):
+        check(_sum_of_squares())
+
+
+def test_a_failing_program_is_made_small_and_printed() -> None:
+    program = draw(3)
+    assert program.steps > 8
+    least = shrink(program, lambda each: "flash_attention" in each.operators)
+    assert least.operators == {"flash_attention"}
+    assert len(least.entries) == 1 + len([entry for entry in least.entries if isinstance(entry, Input)])
+    printed: list[str] = []
+    exec(snippet(least), {"print": lambda result, expected, sep: printed.append(str((result - expected).abs().max()))})
+    assert [float(text.removeprefix("tensor(").split(",")[0].rstrip(")")) < 1e-5 for text in printed] == [True]
+
+
+def test_reads_beyond_an_input_end_the_process() -> None:
+    """Memories lie against pages without access: a read of one byte more is a finding of its own kind."""
+    memory = Memory("fp32", 3, 0, (3,), (1,))
+    code = (
+        "import ctypes\n"
+        "from tests.fuzz.contents import placed\n"
+        "from tests.fuzz.program import Memory\n"
+        f"tensor = placed({memory!r}, at_end=AT_END)\n"
+        "ctypes.string_at(tensor.data_ptr() + OFFSET, 12)\n"
+    )
+    for at_end, offset, crashes in ((True, 0, False), (True, 1, True), (False, 0, False), (False, -1, True)):
+        assert (_status(code.replace("AT_END", str(at_end)).replace("OFFSET", str(offset))) != 0) is crashes
+
+
+def _status(code: str) -> int:
+    import subprocess
+    import sys
+
+    return subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False).returncode
+
+
+def test_contents_of_a_seed_are_the_same() -> None:
+    memory = Memory("bf16", 12, 0, (3, 4), (4, 1), "special", seed=7)
+    first, second = contents(memory), contents(memory)
+    assert torch.equal(first.view(torch.int16), second.view(torch.int16))
