@@ -127,7 +127,7 @@ def _taken_bytes(operands: Sequence[Typed], result: Typed, attributes: Named) ->
 
 def _take_reference(x: torch.Tensor, index: torch.Tensor, *, what: str, axis: int, held: int | None) -> torch.Tensor:
     refuse_out_of_range(what, index, x.shape[axis])
-    return x.index_select(axis, index.flatten()).reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    return x.index_select(axis, index.flatten()).reshape((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
 
 
 def _take_gradient(g: N, operands: tuple[N, N], out: N, *, what: str, axis: int, held: int | None) -> tuple[N, None]:
