@@ -43,9 +43,8 @@ def t5(w: Weights, x: Tensor) -> Tensor:
     """Embedded tokens (n, length, 8) to logits (n, length - 1, 11)."""
     length = x.shape[1]
     bias = _position_bias(w, length)
-    for _ in range(2):
-        normed = op.rms_norm(x, w.vector(WIDTH))
-        x = _fed_forward(w, x + _attended(w, normed, normed, bias))
+    normed = op.rms_norm(x, w.vector(WIDTH))
+    x = _fed_forward(w, x + _attended(w, normed, normed, bias))
     memory = op.rms_norm(x, w.vector(WIDTH))
     y = op.tanh(x[:, 1:])
     position = op.arange(length - 1)
