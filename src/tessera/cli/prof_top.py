@@ -19,6 +19,7 @@ from tessera.profiling import sampling
 from tessera.profiling.analyses import kernels
 from tessera.profiling.attach import client
 from tessera.profiling.attach.client import Attachment
+from tessera.profiling.noted import printed
 from tessera.profiling.report import significant
 from tessera.profiling.sampling import Sampling
 
@@ -121,7 +122,7 @@ def _table(rows: polars.DataFrame, seconds: float) -> Table:
         taken_s = row["total_ms"] / 1e3
         work = (f"{row[name] / taken_s / 1e9:,.1f}" if row[name] is not None else "-" for name in ("flops", "bytes"))
         table.add_row(
-            row["kernel"],
+            Text(printed(row["kernel"])),
             f"{row['calls'] / seconds:,.0f}",
             f"{100 * taken_s / seconds:.1f}",
             significant(1e3 * row["total_ms"] / row["calls"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tessera.errors import ArgumentError
 
@@ -15,6 +15,16 @@ def text(name: str) -> str:
     if not isinstance(name, str):
         raise ArgumentError(f"a name in a profile is {name!r}", hints=["give a text"])
     return name if name.isascii() else name.encode("utf-8", "replace").decode()
+
+
+_MOST: Final = 1000
+
+
+def printed(told: object) -> str:
+    """What a file or another process says, as a terminal may show it: without control characters, and not endless."""
+    said = str(told)
+    shown = "".join(each if each.isprintable() else "?" for each in said[:_MOST])
+    return shown if len(said) <= _MOST else f"{shown}..."
 
 
 def number(value: float) -> float:

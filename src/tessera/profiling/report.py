@@ -7,9 +7,11 @@ from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tessera.backend.llvm import ceilings
 from tessera.profiling.aggregate import OperatorRow, by_operator
+from tessera.profiling.noted import printed
 from tessera.profiling.sessions import Session
 from tessera.target import detect
 
@@ -46,11 +48,11 @@ def table_of(rows: Sequence[OperatorRow], notes: Sequence[str] = ()) -> Table:
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "Op" else "right")
     for row in rows:
-        table.add_row(*cells(row))
+        table.add_row(*(Text(printed(cell)) for cell in cells(row)))  # names of a file's are no markup
     told = list(notes) if rows or notes else ["no plan of Tessera ran meanwhile"]
     if any(row.efficiency_pct is None for row in rows):
         told.insert(0, "efficiency: this machine's ceilings are not measured yet; `tessera quickstart` measures them")
-    table.caption, table.caption_justify = "\n".join(told) or None, "left"
+    table.caption, table.caption_justify = Text("\n".join(map(printed, told))) if told else None, "left"
     return table
 
 

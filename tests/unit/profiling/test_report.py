@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy
 import pytest
+from rich.console import Console
 
 from tessera import profile
-from tessera.profiling.aggregate import by_operator
+from tessera.profiling.aggregate import OperatorRow, by_operator
 from tessera.profiling.recorder import Drained
-from tessera.profiling.report import HEADINGS, significant
+from tessera.profiling.report import HEADINGS, significant, table_of
 from tessera.profiling.roofline import bound
 from tessera.profiling.schema import StepFacts
 from tessera.profiling.sessions import Session
@@ -166,3 +168,13 @@ def test_a_level_without_a_rate_hands_the_bytes_to_the_next_one() -> None:
     assert found is not None
     assert found.binding == "HBM"
     assert found.seconds == pytest.approx(2.1e6 / 3.352e12, rel=1e-3)
+
+
+def test_names_of_a_file_are_neither_markup_nor_escape_sequences() -> None:
+    row = OperatorRow("[/bold]\x1b]0;owned\x07", "fp32", 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, None, None)
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(table_of([row], ["[/x]\x1b[2J"]))
+    text = console.export_text()
+    assert "[/bold]?]0;owned?" in text
+    assert "[/x]?[2J" in text
+    assert "\x1b" not in text

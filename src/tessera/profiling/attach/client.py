@@ -21,8 +21,11 @@ from tessera.profiling.attach import credentials, places, wire
 from tessera.profiling.attach.increments import Increment, session_of
 from tessera.profiling.attach.places import Process
 from tessera.profiling.attach.wire import Message, ProtocolError
+from tessera.profiling.noted import printed
 from tessera.profiling.sessions import Session
 from tessera.profiling.table import COLUMNS, Trace
+
+_STRANGE: Final = "what answers there is not Tessera, or of another version"
 
 _ANSWER_S: Final = 10.0
 """Seconds that a process may take to answer: it may hold the interpreter's lock for long."""
@@ -37,8 +40,8 @@ class Attachment:
     def __init__(self, connection: socket.socket, process: Process | None = None) -> None:
         """`connection` leads to the process, which is that at its other end unless `process` says so."""
         self._connection = connection
-        self.hello = self._ask(do="hello").header
-        self.process = process or Process(int(self.hello["pid"]), int(self.hello["start"]))
+        self.hello = _greeting(self._ask(do="hello").header)
+        self.process = process or Process(self.hello["pid"], self.hello["start"])
         self.increments: list[Increment] = []
         self._plans: dict[str, Any] = {}
         self.capability: dict[str, str] = {}
@@ -53,7 +56,10 @@ class Attachment:
     def start(self, activities: Sequence[str] = ("cpu",), *, record_shapes: bool = False) -> None:
         """Begins the session. Raises AttachError where the process refuses the activities."""
         answer = self._ask(do="start", activities=list(activities), record_shapes=record_shapes)
-        self.capability = dict(answer.header["capability"])
+        capability = answer.header.get("capability")
+        if not isinstance(capability, dict):
+            raise AttachError("the process answers no capabilities to `start`", hints=[_STRANGE])
+        self.capability = {printed(name): printed(why) for name, why in capability.items()}
         self._activities, self._shapes = tuple(activities), record_shapes
 
     def read(self) -> Increment | None:
@@ -122,9 +128,16 @@ class Attachment:
         if answer is None:
             self.ended = True
             return None
-        self._leaving = bool(_checked(answer)["leaving"])
-        found = Increment.unpack(answer.header, answer.payload)
-        self._plans |= found.rest["plans"]  # each is told once
+        self._leaving = bool(_checked(answer).get("leaving"))
+        try:
+            found = Increment.unpack(answer.header, answer.payload)
+            self._plans |= found.rest["plans"]  # each is told once
+            session_of([found], self._plans, self._activities, shapes=self._shapes)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+            self.ended = True
+            self.close()
+            what = f"process {self.process.pid} answers no records to {do!r}: {type(error).__name__}: {error}"
+            raise AttachError(printed(what), hints=[_STRANGE]) from error
         self.increments.append(found)
         return found
 
@@ -145,11 +158,21 @@ class Attachment:
 
 def _checked(answer: Message) -> dict[str, Any]:
     if not answer.header.get("ok"):
+        hints = answer.header.get("hints", ())
         raise AttachError(
-            f"the process refuses: {answer.header.get('error', 'without a reason')}",
-            hints=map(str, answer.header.get("hints", ())),
+            f"the process refuses: {printed(answer.header.get('error', 'without a reason'))}",
+            hints=map(printed, hints if isinstance(hints, list) else ()),
         )
     return answer.header
+
+
+def _greeting(header: dict[str, Any]) -> dict[str, Any]:
+    """What a process says of itself. Raises AttachError where that is not what a process of Tessera says."""
+    numbers = [header.get(name) for name in ("pid", "start", "rank")]
+    command = header.get("command")
+    if not all(type(each) is int and 0 <= each < 2**63 for each in numbers) or not isinstance(command, list):
+        raise AttachError("the process does not say who it is", hints=[_STRANGE])
+    return header | {"command": [printed(each) for each in command]}
 
 
 def wanted(pid: int) -> Process:

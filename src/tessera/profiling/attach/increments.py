@@ -18,6 +18,7 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera.profiling import facts, sessions, tracks
+from tessera.profiling.attach import wire
 from tessera.profiling.issued import IssuedWork, Moment
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.options import Options
@@ -49,6 +50,8 @@ class Increment:
     def unpack(header: dict[str, Any], payload: bytes) -> Increment:
         """Of a message what `pack` made. Raises ValueError, KeyError or TypeError for anything else."""
         split = int(header["json"])
+        if not 0 <= split <= wire.JSON_LIMIT:
+            raise ValueError(f"{split} bytes of JSON, of which at most {wire.JSON_LIMIT} are taken")
         rows = numpy.frombuffer(payload, _WORD, offset=split).reshape(int(header["rows"]), RECORD_WORDS)
         return Increment(rows.astype(numpy.int64), dict(json.loads(payload[:split])))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -26,6 +27,11 @@ MOST_CLIENTS: Final = 4
 
 _FAREWELL_S: Final = 2.0
 """Most seconds that the end of a process waits for clients to fetch what they have not read."""
+
+_CLOSED: Final = (errno.EBADF, errno.EINVAL)
+"""What `accept` says of a socket that was closed or shut down."""
+
+_AGAIN_S: Final = 0.1
 
 _CALL_S: Final = 5.0
 """Most seconds that the first plan waits for the `tessera-prof` that runs the program to begin its session."""
@@ -77,9 +83,15 @@ class Listener:
         while True:
             try:
                 connection, _ = opened.accept()
-            except OSError:
-                return  # closed
-            self._admit(connection)
+            except OSError as error:
+                if error.errno in _CLOSED:
+                    return
+                time.sleep(_AGAIN_S)  # no descriptor or memory is left, or the client went: that passes
+                continue
+            try:
+                self._admit(connection)
+            except (OSError, RuntimeError):  # RuntimeError: no thread can be started
+                connection.close()
 
     def _admit(self, connection: socket.socket) -> Conversation | None:
         """Talks to a client in a thread of its own, unless it is somebody else's or one too many."""
@@ -94,7 +106,11 @@ class Listener:
         if busy:
             self._turn_away(connection, f"{MOST_CLIENTS} clients are attached, which is the most")
             return None
-        made.begin()
+        try:
+            made.begin()
+        except RuntimeError:
+            self._forget(made)
+            raise
         return made
 
     def _turn_away(self, connection: socket.socket, reason: str) -> None:

@@ -124,14 +124,29 @@ def _answers(path: Path) -> bool:
 
 
 def find(wanted: Process) -> Path | None:
-    """The socket on which a process listens, wherever it is: the process may have other folders than this one."""
+    """The socket on which a process listens, wherever it is: the process may have other folders than this one.
+
+    A name is anybody's to take; a socket counts only where it belongs to the user as whom the process runs.
+    """
+    try:
+        user = owner(wanted.pid)
+    except FileNotFoundError:
+        return None
+    for path in _named(wanted):
+        with contextlib.suppress(OSError):
+            status = os.lstat(path)
+            if stat.S_ISSOCK(status.st_mode) and status.st_uid == user:
+                return path
+    return None
+
+
+def _named(wanted: Process) -> Iterator[Path]:
+    """Paths under which the process may listen, by their names alone."""
     with contextlib.suppress(OSError):
-        for line in (PROC / str(wanted.pid) / "net" / "unix").read_text().splitlines():
+        text = (PROC / str(wanted.pid) / "net" / "unix").read_text(errors="surrogateescape")
+        for line in text.splitlines():
             path = Path(line.split(maxsplit=7)[-1])
             if path.name == wanted.socket_name and path.is_absolute():
-                return path
+                yield path
     for folder in folders():
-        with contextlib.suppress(OSError):
-            if stat.S_ISSOCK(os.lstat(folder / wanted.socket_name).st_mode):
-                return folder / wanted.socket_name
-    return None
+        yield folder / wanted.socket_name

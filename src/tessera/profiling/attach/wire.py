@@ -37,8 +37,14 @@ FRAME: Final = struct.Struct("!4sHHIQ")
 REQUEST_LIMIT: Final = 64 * 2**10
 """Most bytes of a request, which is JSON alone."""
 
-ANSWER_LIMIT: Final = 4 * 2**30
-"""Most bytes of an answer: more than a minute of a program that does nothing but launch kernels."""
+ANSWER_LIMIT: Final = 2**30
+"""Most bytes of an answer: many seconds of a program that does nothing but launch kernels; clients read each second."""
+
+JSON_LIMIT: Final = 64 * 2**20
+"""Most bytes of JSON among the bytes of an answer, of which Python's objects take ten times as much."""
+
+HEADER_LIMIT: Final = 4 * 2**20
+"""Most bytes of a header: an answer's may hold a command line, of at most 2 MiB on Linux."""
 
 _CHUNK: Final = 2**20
 
@@ -82,6 +88,8 @@ def receive(connection: socket.socket, limit: int, idle_s: float, whole_s: float
         raise ProtocolError(f"the message is of version {version} of the protocol, this is version {VERSION}")
     if header_bytes + payload_bytes > limit:
         raise ProtocolError(f"the message says that it has {header_bytes + payload_bytes} bytes, more than {limit}")
+    if header_bytes > HEADER_LIMIT:
+        raise ProtocolError(f"the message says that its header has {header_bytes} bytes, more than {HEADER_LIMIT}")
     header = _object(_exactly(connection, header_bytes, deadline))
     return Message(header, bytes(_exactly(connection, payload_bytes, deadline)))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import re
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
 
 from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
+from tessera.profiling.noted import printed
 from tessera.profiling.otlp.delivery import FIRST_WAIT_S, LONGEST_WAIT_S, Batch, RefusedError, RetryableError, Transport
 
 TIMEOUT_S: Final = 10.0
@@ -19,7 +21,11 @@ _RECONNECT: Final = [
 ]
 """As long as the pauses between our own attempts; by itself gRPC waits a second and longer."""
 
+_ANSWER_LIMIT: Final = 2**20
+"""Most bytes of an answer: a collector's has a few numbers and a sentence."""
+
 _LATER: Final = (429, 502, 503, 504)
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PORTS: Final = {"http": 4318, "grpc": 4317}
 
 
@@ -33,8 +39,24 @@ def to(endpoint: str, headers: Mapping[str, str]) -> Transport:
         raise ArgumentError(
             f"{endpoint!r} is no OTLP endpoint", hints=["http://host:4318 goes by HTTP, grpc://host:4317 by gRPC"]
         )
+    _check(endpoint, parts, headers)
     responses()
     return _Http(parts, headers) if parts.scheme.startswith("http") else _Grpc(parts, headers)
+
+
+def _check(endpoint: str, parts: urllib.parse.SplitResult, headers: Mapping[str, str]) -> None:
+    """Raises ArgumentError for a port or a header that no request can have."""
+    try:
+        usable = parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ArgumentError(f"{endpoint!r} has no port that can be", hints=["ports are 1 to 65535"])
+    for name, value in headers.items():
+        named = isinstance(name, str) and _HEADER_NAME.fullmatch(name)
+        if not named or not isinstance(value, str) or not (value.isascii() and value.isprintable()):
+            hint = "names are letters, digits and hyphens, values printable ASCII"
+            raise ArgumentError(f"the header {printed(repr(name))} cannot be sent", hints=[hint])
 
 
 def responses() -> dict[str, Any]:
@@ -75,16 +97,21 @@ class _Http(Transport):
             connection = self._connected()
             connection.request("POST", path, batch.payload, self._headers)
             response = connection.getresponse()
-            body = response.read()
+            body = response.read(_ANSWER_LIMIT + 1)
         except (OSError, http.client.HTTPException) as error:
             self.close()  # what is left of an exchange must not be taken for the next answer
             raise RetryableError(f"the collector cannot be reached: {str(error) or type(error).__name__}") from error
+        if len(body) > _ANSWER_LIMIT:
+            self.close()
+            raise RefusedError(
+                f"what answers at {path} answers more than {_ANSWER_LIMIT} bytes"
+            )
         if response.status in _LATER:
             raise RetryableError(
                 f"the collector answered {response.status}", _seconds(response.getheader("Retry-After"))
             )
         if response.status >= 300:
-            raise RefusedError(f"the collector answered {response.status} {response.reason} to {path}")
+            raise RefusedError(f"the collector answered {response.status} {printed(response.reason)} to {path}")
         try:
             answer = self._responses[batch.signal].FromString(body)
         except self._unreadable as error:
@@ -154,7 +181,7 @@ class _Grpc(Transport):
             what = f"the collector answered {error.code().name}"
             if error.code() in self._later:
                 raise RetryableError(what) from error
-            raise RefusedError(f"{what}: {error.details()}") from error
+            raise RefusedError(f"{what}: {printed(error.details())}") from error
         return _rejected(batch.signal, response)
 
     def close(self) -> None:

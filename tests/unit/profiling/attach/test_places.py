@@ -123,13 +123,18 @@ def test_a_socket_on_which_another_container_listens_is_left_alone(
 
 
 def test_a_socket_is_found_in_a_folder_that_this_process_does_not_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = Process(os.getpid(), 99)
     assert places.find(wanted) is None
     (tmp_path / "net").mkdir()
-    table = f"Num RefCount\n0000: 00000002 00000000 00010000 0001 01 2 /a b/{wanted.socket_name}\n"
+    folder = runtime / "a b"
+    folder.mkdir(parents=True)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(folder / wanted.socket_name))
+    listening.close()
+    table = f"Num RefCount\n0000: 00000002 00000000 00010000 0001 01 2 {folder}/{wanted.socket_name}\n"
     (tmp_path / str(wanted.pid) / "net").mkdir(parents=True)
     (tmp_path / str(wanted.pid) / "net" / "unix").write_text(table)
     monkeypatch.setattr(places, "PROC", tmp_path)
-    assert places.find(wanted) == Path("/a b") / wanted.socket_name
+    assert places.find(wanted) == folder / wanted.socket_name

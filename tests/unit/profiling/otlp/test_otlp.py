@@ -236,3 +236,16 @@ def wait_until(happened: Any, timeout_s: float = 10.0) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+@pytest.mark.parametrize("port", ["99999", "abc", "0"])
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_a_port_that_cannot_be_is_refused_at_once(scheme: str, port: str) -> None:
+    with pytest.raises(ArgumentError, match="port"):
+        profile.otlp(f"{scheme}://localhost:{port}")
+
+
+@pytest.mark.parametrize("headers", [{"a": "b\r\nc: d"}, {"a\r\n": "b"}, {"a": "\u20ac"}, {"a": None}, {"": "b"}])
+def test_a_header_that_cannot_be_sent_is_refused_at_once(headers: Any) -> None:
+    with pytest.raises(ArgumentError, match="header"):
+        profile.otlp("http://localhost:4318", headers=headers)
