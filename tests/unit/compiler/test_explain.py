@@ -10,7 +10,7 @@ import torch
 from tessera import Tensor, autotune, graph, numerics, op
 from tessera.compiler import pipeline
 from tessera.errors import ArgumentError
-from tessera.lazy.policy import is_fast
+from tessera.lazy.policy import is_current
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -86,7 +86,7 @@ def test_every_evaluation_of_a_step_is_told_once() -> None:
         ("softmax",),
         ("exp",),
     ]
-    assert is_fast()
+    assert is_current(None)
 
 
 def test_what_goes_through_memory_has_its_reason() -> None:
@@ -132,7 +132,7 @@ def test_an_error_of_the_step_passes_and_ends_explaining() -> None:
 
     with pytest.raises(KeyError):
         graph.explain(failing)
-    assert is_fast()
+    assert is_current(None)
 
 
 def test_kernels_of_other_devices_are_told_too() -> None:

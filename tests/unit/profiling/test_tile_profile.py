@@ -19,7 +19,7 @@ from tessera.compiler import pipeline, timing
 from tessera.compiler.inspection import inspect_structure
 from tessera.compiler.launches import Choice
 from tessera.errors import ArgumentError
-from tessera.lazy.policy import is_fast
+from tessera.lazy.policy import is_current
 from tessera.profiling.labels import kernel_label, operator_name
 from tessera.profiling.schema import Record
 from tessera.profiling.tile_profile import ALONE, LOST_RECORDS, NO_TILES, NOT_TIMED, TileProfile, TileRow, rows_of
@@ -175,7 +175,7 @@ def test_the_usual_kernels_stay_as_they_are_and_are_used_again() -> None:
     text = inspect_structure(structure, "target")
     profiled(lambda: op.matmul(drawn(9, 8), drawn(8, 7)))
     assert structure.plan is plan
-    assert is_fast()
+    assert is_current(None)
     assert inspect_structure(structure, "target") == text
     assert "counter" not in text
 
@@ -224,7 +224,7 @@ def test_a_profile_inside_another_is_its_own(capsys: pytest.CaptureFixture[str])
 
 
 def timing_is_off() -> bool:
-    return pipeline._source is None and is_fast()
+    return pipeline._source is None and is_current(None)
 
 
 def test_an_error_of_the_step_ends_timing() -> None:

@@ -13,7 +13,8 @@ from tessera.backend.llvm import library, openmp
 from tessera.backend.llvm.driver_ir import driver_text
 from tessera.backend.llvm.engine import assembly
 from tessera.backend.llvm.library import cached_library, compile_text
-from tessera.runtime import native, threads
+from tessera.lazy import threads
+from tessera.runtime import native
 from tessera.target import ARM_CPUS, arm_cpu
 
 ANSWER = "define i64 @answer() {\n  ret i64 42\n}\n"

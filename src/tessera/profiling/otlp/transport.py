@@ -39,12 +39,12 @@ def to(endpoint: str, headers: Mapping[str, str]) -> Transport:
         raise ArgumentError(
             f"{endpoint!r} is no OTLP endpoint", hints=["http://host:4318 goes by HTTP, grpc://host:4317 by gRPC"]
         )
-    _check(endpoint, parts, headers)
+    _check(endpoint, parts, dict[object, object](headers.items()))
     responses()
     return _Http(parts, headers) if parts.scheme.startswith("http") else _Grpc(parts, headers)
 
 
-def _check(endpoint: str, parts: urllib.parse.SplitResult, headers: Mapping[str, str]) -> None:
+def _check(endpoint: str, parts: urllib.parse.SplitResult, headers: Mapping[object, object]) -> None:
     """Raises ArgumentError for a port or a header that no request can have."""
     try:
         usable = parts.port != 0
@@ -103,9 +103,7 @@ class _Http(Transport):
             raise RetryableError(f"the collector cannot be reached: {str(error) or type(error).__name__}") from error
         if len(body) > _ANSWER_LIMIT:
             self.close()
-            raise RefusedError(
-                f"what answers at {path} answers more than {_ANSWER_LIMIT} bytes"
-            )
+            raise RefusedError(f"the answer to {path} has more than {_ANSWER_LIMIT} bytes")
         if response.status in _LATER:
             raise RetryableError(
                 f"the collector answered {response.status}", _seconds(response.getheader("Retry-After"))

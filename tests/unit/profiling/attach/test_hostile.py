@@ -107,6 +107,11 @@ def test_one_failed_accept_does_not_end_listening(monkeypatch: pytest.MonkeyPatc
             return socket.socketpair()[0], ""
 
     made = Listener()
-    monkeypatch.setattr(made, "_admit", lambda connection: (connection.close(), admitted.set()))
+
+    def admit(connection: socket.socket) -> None:
+        connection.close()
+        admitted.set()
+
+    monkeypatch.setattr(made, "_admit", admit)
     made._accept(Full())  # type: ignore[arg-type]
     assert admitted.is_set()
