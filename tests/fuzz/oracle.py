@@ -59,16 +59,6 @@ class Noise:
         moved = torch.where(value.isfinite(), moved, value)
         return moved.to(dtype.torch).to(torch.float64) if self.rounding else moved
 
-    def without_overflow(self, value: torch.Tensor, dtype: DType) -> torch.Tensor:
-        """The value with small numbers in place of those whose squares and sums leave the dtype: some runs have them
-        so, and what depends on them is not judged.
-        """
-        if dtype.kind != "float":
-            return value
-        limit = torch.finfo(dtype.torch).max ** 0.5 / 64
-        small = torch.randn(value.shape, generator=self.chance, dtype=torch.float64)
-        return torch.where(value.isfinite() & (value.abs() > limit), small, value)
-
     def in_order(self, value: torch.Tensor) -> torch.Tensor:
         """The value with ties between its elements broken."""
         wide = value.to(torch.float64)
@@ -109,7 +99,7 @@ def _computed(
     if noise is not None and record.family in _ONLY_FINITE and noise.rounding:
         operands = [torch.nan_to_num(x, 0.0, 0.0, 0.0) if x.is_floating_point() else x for x in operands]
     if noise is not None and noise.rounding and record.family not in ("elementwise", "layout"):
-        operands = [noise.without_overflow(value, kind) for value, kind in zip(operands, kinds, strict=True)]
+        operands = [_without_overflow(value, kind) for value, kind in zip(operands, kinds, strict=True)]
     if noise is not None and not exact:
         operands = [noise.moved(value, kind) for value, kind in zip(operands, kinds, strict=True)]
         if record.joint:  # which of equal elements comes first is nobody's promise
@@ -124,6 +114,16 @@ def _computed(
     if noise is None or exact:
         return result
     return noise.moved(result, dtype, 0.0 if record.terms is None else record.terms(*operands, **named))
+
+
+def _without_overflow(value: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """The value with NaN in place of numbers whose squares and sums leave the dtype: some runs have them so, and what
+    depends on them is not judged.
+    """
+    if dtype.kind != "float":
+        return value
+    limit = torch.finfo(dtype.torch).max ** 0.5 / 64
+    return torch.where(value.isfinite() & (value.abs() > limit), torch.nan, value)
 
 
 def _whole(value: torch.Tensor, dtype: DType, noise: Noise | None) -> torch.Tensor:
