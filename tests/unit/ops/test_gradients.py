@@ -100,6 +100,8 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
             (normal(1, 4, 3, 4), normal(6, 2, 2, 3)),
         ),
         (lambda x, w: op.conv2d(x, w, stride=3), (normal(1, 2, 6, 5), normal(2, 2, 2, 1))),
+        # Windows that see padding alone, and images that no window sees: their cotangents are zeros.
+        (lambda x, w: op.conv2d(x, w, stride=3, padding=2), (normal(1, 2, 5, 1), normal(2, 2, 1, 1))),
     ],
     "pin": [(lambda a: op.exp(a).pin(fusion=True), (normal(3, 4),))],
     "reshape": [(lambda a: (a * 1).reshape(4, 3), (normal(3, 4),))],
