@@ -35,3 +35,19 @@ func.func @others(%x: tensor<?x?x?x?xf32>, %y: tensor<?xf32>) -> tensor<?x?x?x?x
 // CHECK-LABEL: func.func @others
 // CHECK: "tessera.graph.transpose"(%x)
 // CHECK-NEXT: "tessera.graph.add"
+
+// Of one image in two orders neither is the right one: what reads both stays, and rewriting ends.
+func.func @orders(%x: tensor<?x?x?x?xf32>, %w: tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32> {
+  %0 = "tessera.graph.conv2d"(%x, %w) {stride = [1, 1], padding = [0, 0, 0, 0], dilation = [1, 1], groups = 1} : (tensor<?x?x?x?xf32>, tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  %1 = "tessera.graph.transpose"(%0) {permutation = [0, 3, 1, 2]} : (tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  %2 = "tessera.graph.transpose"(%1) {permutation = [0, 1, 3, 2]} : (tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  %3 = "tessera.graph.add"(%1, %2) : (tensor<?x?x?x?xf32>, tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  %4 = "tessera.graph.relu"(%3) : (tensor<?x?x?x?xf32>) -> tensor<?x?x?x?xf32>
+  func.return %4 : tensor<?x?x?x?xf32>
+}
+// CHECK-LABEL: func.func @orders
+// CHECK: [[IMAGE:%[0-9]+]] = "tessera.graph.conv2d"
+// CHECK: [[TURNED:%[0-9]+]] = "tessera.graph.transpose"([[IMAGE]]) {permutation = [0 : i64, 2 : i64, 1 : i64, 3 : i64]
+// CHECK: [[SUM:%[0-9]+]] = "tessera.graph.add"([[IMAGE]], [[TURNED]])
+// CHECK: [[MAP:%[0-9]+]] = "tessera.graph.relu"([[SUM]])
+// CHECK: "tessera.graph.transpose"([[MAP]]) {permutation = [0 : i64, 3 : i64, 1 : i64, 2 : i64]

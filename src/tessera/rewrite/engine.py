@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from xdsl.dialects.builtin import ArrayAttr, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tessera.dtypes import DType
+from tessera.errors import CompileError
 from tessera.ir import graph
 from tessera.ir.attributes import ELEMENT_TYPES, Value, dimension_names, names_of, tensor_type
 from tessera.ir.graph import GraphOperation
@@ -17,7 +20,8 @@ from tessera.ops.pins import KNOBS, SEEN_OTHERWISE
 from tessera.ops.record import family_of
 from tessera.rewrite.provenance import inherit, replaced
 
-MOST_FIRINGS = 100_000
+MOST_FIRINGS: Final = 64
+"""Firings on one operation and on all that was made in its place: rules that end need a few."""
 
 
 class Rewriter:
@@ -124,32 +128,60 @@ def describe(value: SSAValue, depth: int = 2) -> str:
 
 
 def rewrite_function(function: FuncOp, rules: Iterable[NamedRule]) -> list[Firing]:
-    """Applies the rules until none fires, then removes what nothing uses. Gives the log."""
-    ordered, table = tuple(rules), dict[str, list[NamedRule]]()
+    """Applies the rules until none fires, then removes what nothing uses. Gives the log.
+
+    Raises CompileError (E_COMPILE) where rules chase each other, with their names.
+    """
+    ordered, table, lines = tuple(rules), dict[str, list[NamedRule]](), _Lines()
     log: list[Firing] = []
     worklist = [op for op in function.body.block.ops if isinstance(op, GraphOperation)]
     worklist.reverse()
-    while worklist and len(log) < MOST_FIRINGS:
+    while worklist:
         operation = worklist.pop()
         if operation.parent is None:
             continue
         name = operation.operator
         if name not in table:
             table[name] = [rule for rule in ordered if rule.concerns(name)]
-        replacement = _fire(operation, table[name], log)
+        replacement = _fire(operation, table[name], log, lines)
         if replacement is not None:
             worklist.extend(replacement)
     remove_dead(function.body.block, log)
     return log
 
 
-def _fire(operation: GraphOperation, rules: Iterable[NamedRule], log: list[Firing]) -> list[GraphOperation] | None:
+@dataclass
+class _Lines:
+    """For each operation what it was made in place of, at first, and the rules that fired on each such line."""
+
+    origins: dict[GraphOperation, GraphOperation] = field(default_factory=dict)
+    fired: dict[GraphOperation, list[str]] = field(default_factory=dict)
+
+    def add(self, rule: NamedRule, operation: GraphOperation, made: Iterable[GraphOperation]) -> None:
+        """Notes a firing. Raises CompileError where there were too many on one line."""
+        origin = self.origins.get(operation, operation)
+        self.origins.update(dict.fromkeys(made, origin))
+        fired = self.fired.setdefault(origin, [])
+        fired.append(rule.name)
+        if len(fired) > MOST_FIRINGS:
+            names = " and ".join(name for name, _ in Counter(fired[MOST_FIRINGS // 2 :]).most_common(2))
+            raise CompileError(
+                f"rewriting does not end: {names} fired {len(fired)} times in place of one {operation.operator}, on "
+                f"{describe(operation.result)} last",
+                hints=["a rule has to leave less of something than it found, and none may undo what another did"],
+            )
+
+
+def _fire(
+    operation: GraphOperation, rules: Iterable[NamedRule], log: list[Firing], lines: _Lines
+) -> list[GraphOperation] | None:
     """Tries the rules on one operation; gives the operations to look at again if one fired."""
     for rule in rules:
         rewriter = Rewriter(operation)
         value = rule.apply(operation, rewriter)
         if value is None:
             continue
+        lines.add(rule, operation, rewriter.made)
         before = describe(operation.result)
         users = [use.operation for use in operation.result.uses if isinstance(use.operation, GraphOperation)]
         block = operation.parent

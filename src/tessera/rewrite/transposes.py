@@ -18,10 +18,11 @@ LOOKED_AT = 32
 """Operations above a transpose among which a convolution is looked for."""
 
 
-#   add(transpose(x, p), y)  ->  transpose(add(x, transpose(y, p^-1)), p)      (x a convolution, or maps of one)
+#   add(transpose(x, p), y)  ->  transpose(add(x, transpose(y, p^-1)), p)      (x a convolution, or maps of one; y not:
+#                                                                               of two orders one is turned, once)
 def sink_transpose(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
     lead = _leading_transpose(operation)
-    if lead is None:
+    if lead is None or not lacks_image(operation):
         return None
     permutation, place = lead.integers("permutation"), place_in_form(lead)
     turned = [_turned(operand, permutation) for operand in operation.inputs]
@@ -85,6 +86,13 @@ def _leading_transpose(operation: GraphOperation) -> GraphOperation | None:
         if source is not None and dims_of(operand) == dims_of(operation.result) and _is_image(source.inputs[0]):
             return source
     return None
+
+
+def lacks_image(operation: GraphOperation) -> bool:
+    """Whether an operation is a map that reads no image as it lies. A transpose that sinks makes one less of them: the
+    map then reads the image, and those that read the map read a transpose, which is no more an image than the map was.
+    """
+    return family_of(operation.operator) == "elementwise" and not any(map(_is_image, operation.inputs))
 
 
 def _is_image(value: SSAValue) -> bool:
