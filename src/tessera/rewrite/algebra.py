@@ -6,6 +6,7 @@ The snippet above each rule shows it before and after.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from xdsl.dialects.builtin import TensorType
@@ -15,8 +16,11 @@ from tessera.dtypes import DType, dtype_of, holds
 from tessera.ir.attributes import DTYPE_NAMES, Value
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
-from tessera.rewrite.engine import NamedRule, Rewriter, dims_attribute
+from tessera.ops.record import family_of
+from tessera.rewrite.engine import Measure, NamedRule, Rewriter, dims_attribute
 
+FORMS = ("transpose", "reshape", "broadcast_to", "cast")
+"""Operators after which a value is the same in another form."""
 _FOLDABLE = tuple("add sub mul div neg abs exp log sqrt rsqrt tanh sigmoid erf minimum maximum pow".split())
 
 
@@ -165,6 +169,11 @@ def merge_reshapes(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
     return rewriter.create("reshape", [inner.inputs[0]], place_in_form(operation))
 
 
+def form_source(operation: GraphOperation) -> SSAValue | None:
+    """What an operation gives in another form; None where it computes something."""
+    return operation.inputs[0] if operation.operator in FORMS else None
+
+
 def place_in_form(operation: GraphOperation) -> dict[str, Value]:
     """The `node` that holds a layout operator's run-time extents; a graph written by hand has none."""
     return {"node": operation.attributes["node"]} if "node" in operation.attributes else {}
@@ -185,16 +194,45 @@ def drop_broadcast(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
     return rewriter.create(operation.operator, operands, kept)
 
 
+def forms_above(value: SSAValue, through: Callable[[GraphOperation], SSAValue | None] = form_source) -> list[str]:
+    """The operators, of those that `through` goes, from a value up to the first that it does not."""
+    names: list[str] = []
+    while isinstance(value.owner, GraphOperation) and (source := through(value.owner)) is not None:
+        names.append(value.owner.operator)
+        value = source
+    return names
+
+
+def _computing(operation: GraphOperation) -> int:
+    if operation.operator in ("constant", "cast") or family_of(operation.operator) == "layout":
+        return 0
+    return 2 if operation.operator == "pow" else 1
+
+
+def _broadcasts_read(operation: GraphOperation) -> int:
+    if family_of(operation.operator) != "elementwise":
+        return 0
+    return sum(forms_above(operand).count("broadcast_to") for operand in operation.inputs)
+
+
+def _forms(operation: GraphOperation) -> int:
+    return (operation.operator in FORMS) + sum(len(forms_above(operand)) for operand in operation.inputs)
+
+
+COMPUTING = Measure("operators that compute, powers twice", _computing)
+BROADCASTS_READ = Measure("broadcasts above the operands of maps", _broadcasts_read)
+FORMS_READ = Measure("changes of form, and those above operands", _forms)
+
 RULES = (
-    NamedRule("fold-transpose-into-matmul", ("matmul", "gemm"), fold_transpose),
-    NamedRule("merge-transposes", ("transpose",), merge_transposes),
-    NamedRule("merge-reshapes", ("reshape",), merge_reshapes),
-    NamedRule("drop-broadcast", (), drop_broadcast, family="elementwise"),
-    NamedRule("merge-casts", ("cast",), merge_casts),
-    NamedRule("fold-constants", _FOLDABLE, fold_constants),
-    NamedRule("drop-neutral-element", ("add", "sub", "mul", "div", "pow"), drop_neutral),
-    NamedRule("expand-power", ("pow",), expand_power),
-    NamedRule("merge-repeated", ("neg", "abs", "relu", "logical_not"), merge_repeated),
-    NamedRule("drop-equal-choice", ("where",), drop_choice),
+    NamedRule("fold-transpose-into-matmul", ("matmul", "gemm"), fold_transpose, FORMS_READ),
+    NamedRule("merge-transposes", ("transpose",), merge_transposes, FORMS_READ),
+    NamedRule("merge-reshapes", ("reshape",), merge_reshapes, FORMS_READ),
+    NamedRule("drop-broadcast", (), drop_broadcast, BROADCASTS_READ, family="elementwise"),
+    NamedRule("merge-casts", ("cast",), merge_casts, FORMS_READ),
+    NamedRule("fold-constants", _FOLDABLE, fold_constants, COMPUTING),
+    NamedRule("drop-neutral-element", ("add", "sub", "mul", "div", "pow"), drop_neutral, COMPUTING),
+    NamedRule("expand-power", ("pow",), expand_power, COMPUTING),
+    NamedRule("merge-repeated", ("neg", "abs", "relu", "logical_not"), merge_repeated, COMPUTING),
+    NamedRule("drop-equal-choice", ("where",), drop_choice, COMPUTING),
 )
 """All rules, in the order in which they are tried on an operation."""

@@ -67,14 +67,32 @@ Rule = Callable[[GraphOperation, Rewriter], SSAValue | None]
 
 
 @dataclass(frozen=True)
+class Measure:
+    """What rules leave less of: its name, and the share of one operation, never negative, from what it is and what is
+    above it. A function's measure is the sum of the shares.
+    """
+
+    name: str
+    share: Callable[[GraphOperation], int]
+
+    def around(self, operations: Iterable[GraphOperation]) -> int:
+        """The shares of these operations, each once."""
+        return sum(self.share(operation) for operation in dict.fromkeys(operations))
+
+
+@dataclass(frozen=True)
 class NamedRule:
-    """A rule with the name that its firings are logged under, and the operators that it looks at: those named, and
-    all of a family.
+    """A rule with the name that its firings are logged under, the operators that it looks at, those named and all of a
+    family, and what each of its firings lessens.
+
+    The rules of a table end together where their measures can be put in an order in which no rule adds to a measure
+    that stands before its own (`tests/unit/rewrite/test_termination.py` has the orders).
     """
 
     name: str
     operators: tuple[str, ...]
     apply: Rule
+    lessens: Measure
     family: str | None = None
 
     def concerns(self, operator: str) -> bool:
@@ -130,7 +148,7 @@ def describe(value: SSAValue, depth: int = 2) -> str:
 def rewrite_function(function: FuncOp, rules: Iterable[NamedRule]) -> list[Firing]:
     """Applies the rules until none fires, then removes what nothing uses. Gives the log.
 
-    Raises CompileError (E_COMPILE) where rules chase each other, with their names.
+    Raises CompileError (E_COMPILE) where a rule does not lessen what it says, and where rules chase each other.
     """
     ordered, table, lines = tuple(rules), dict[str, list[NamedRule]](), _Lines()
     log: list[Firing] = []
@@ -184,6 +202,7 @@ def _fire(
         lines.add(rule, operation, rewriter.made)
         before = describe(operation.result)
         users = [use.operation for use in operation.result.uses if isinstance(use.operation, GraphOperation)]
+        found = rule.lessens.around([operation, *users])
         block = operation.parent
         assert block is not None
         for made in rewriter.made:
@@ -193,8 +212,20 @@ def _fire(
         _keep_rules(rule, operation, value, rewriter.made, users)
         block.erase_op(operation, safe_erase=False)
         log.append(Firing(rule.name, before, describe(value)))
+        _check_measure(rule, log[-1], found, rule.lessens.around([*rewriter.made, *users]))
         return [*users, *rewriter.made]
     return None
+
+
+def _check_measure(rule: NamedRule, firing: Firing, found: int, left: int) -> None:
+    """Refuses a firing that did not lessen its rule's measure over what it changed: the operation, what was made in its
+    place, and what reads the result.
+    """
+    if left >= found:
+        raise CompileError(
+            f"the rule {rule.name} is to lessen {rule.lessens.name}; it found {found} and left {left}: {firing}",
+            hints=["state a measure that each firing lessens, or fire only where it does"],
+        )
 
 
 def _keep_rules(

@@ -17,9 +17,9 @@ from tessera.ir.attributes import Value
 from tessera.ir.graph import GraphOperation
 from tessera.ops.pins import KNOBS
 from tessera.ops.record import family_of
-from tessera.rewrite.algebra import dtype, made_by
+from tessera.rewrite.algebra import dtype, form_source, forms_above, made_by
 from tessera.rewrite.causality import hide_future
-from tessera.rewrite.engine import NamedRule, Rewriter, dims_of
+from tessera.rewrite.engine import Measure, NamedRule, Rewriter, dims_of
 from tessera.rewrite.guards import Guard, require
 from tessera.rewrite.scores import (
     HIDDEN,
@@ -280,13 +280,41 @@ def _split_heads(mask: SSAValue, heads: str, times: str, rewriter: Rewriter) -> 
     return rewriter.make("reshape", [mask], (*names[:-3], *apart, *names[-2:]), dtype(mask), {"node": 0})
 
 
-SOFTMAX = (NamedRule("recognize-softmax", ("div",), recognize_softmax),)
-ATTENTION = (NamedRule("recognize-attention", ("matmul",), recognize_attention),)
+def _above_scaling(operation: GraphOperation) -> int:
+    """The changes of order above a scaling, through other scalings: for those below one that moves up, as many."""
+    if scaling_of(operation) is None:
+        return 0
+    return sum(name in _ORDERS for name in forms_above(operation.result, _scaled_or_formed))
+
+
+def _scaled_or_formed(operation: GraphOperation) -> SSAValue | None:
+    step = scaling_of(operation)
+    return form_source(operation) if step is None else step[0]
+
+
+def _attention_operands(operation: GraphOperation) -> int:
+    return len(operation.inputs) if operation.operator == "flash_attention" else 0
+
+
+def _above_keys(operation: GraphOperation) -> int:
+    if operation.operator != "flash_attention":
+        return 0
+    return sum(len(forms_above(operand)) for operand in operation.inputs[1:3])
+
+
+DIVISIONS = Measure("divisions", lambda operation: operation.operator == "div")
+PRODUCTS = Measure("matrix products", lambda operation: family_of(operation.operator) == "contraction")
+OPERANDS = Measure("operands of attention", _attention_operands)
+ABOVE_KEYS = Measure("changes of form above keys and values", _above_keys)
+ABOVE_SCALINGS = Measure("changes of order above scalings", _above_scaling)
+
+SOFTMAX = (NamedRule("recognize-softmax", ("div",), recognize_softmax, DIVISIONS),)
+ATTENTION = (NamedRule("recognize-attention", ("matmul",), recognize_attention, PRODUCTS),)
 GUARDED = (
-    NamedRule("hide-future", ("flash_attention",), hide_future),
-    NamedRule("share-heads", ("flash_attention",), share_heads),
+    NamedRule("hide-future", ("flash_attention",), hide_future, OPERANDS),
+    NamedRule("share-heads", ("flash_attention",), share_heads, ABOVE_KEYS),
 )
-SCALES = (NamedRule("scale-before-layout", ("mul", "div"), scale_before_layout),)
+SCALES = (NamedRule("scale-before-layout", ("mul", "div"), scale_before_layout, ABOVE_SCALINGS),)
 """The rules, in the order in which they are applied; `GUARDED` ones need more of the extents."""
 
 IDIOMS = frozenset(rule.name for rule in (*ATTENTION, *GUARDED))

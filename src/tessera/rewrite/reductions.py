@@ -8,24 +8,23 @@ compose.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
 
 from tessera.dtypes import accumulator
 from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type
 from tessera.ir.graph import GraphOperation
+from tessera.ops.record import family_of
 from tessera.rewrite.algebra import dtype
-from tessera.rewrite.engine import NamedRule, Rewriter, dims_of
+from tessera.rewrite.engine import Measure, NamedRule, Rewriter, dims_of
 
 
 def split_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
     """Reduces the last run of neighbouring dimensions first, keeping them as 1, then the rest."""
-    axes = operation.attribute("axes")
-    assert isinstance(axes, tuple)
     (source,) = operation.inputs
-    assert isinstance(source.type, TensorType)
-    rank = source.type.get_num_dims()
-    ordered = sorted(axis % rank for axis in axes if isinstance(axis, int))
+    ordered = _ordered_axes(operation)
     last_run = [ordered[-1]]
     while len(ordered) > len(last_run) and ordered[-len(last_run) - 1] == last_run[0] - 1:
         last_run.insert(0, last_run[0] - 1)
@@ -40,6 +39,11 @@ def split_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue |
         return total
     set_type(rewriter.made[-1], dims_of(operation.result), partial)
     return rewriter.create("cast", [total], {"dtype": dtype(operation.result).name})
+
+
+def _ordered_axes(operation: GraphOperation) -> list[int]:
+    rank = len(dims_of(operation.inputs[0]))
+    return sorted(axis % rank for axis in operation.integers("axes"))
 
 
 def _in_accumulator(source: SSAValue, rewriter: Rewriter) -> SSAValue:
@@ -102,9 +106,22 @@ def drop_empty_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAVa
     return rewriter.create("cast", [source], {"dtype": dtype(operation.result).name})
 
 
+def _is_empty(operation: GraphOperation) -> bool:
+    return family_of(operation.operator) == "reduction" and operation.attribute("axes") == ()
+
+
+def _gaps(operation: GraphOperation) -> int:
+    if family_of(operation.operator) != "reduction":
+        return 0
+    ordered = _ordered_axes(operation)
+    return sum(after - before > 1 for before, after in pairwise(ordered))
+
+
+EMPTY = Measure("reductions over no dimensions", _is_empty)
+GAPS = Measure("gaps between the dimensions that are reduced", _gaps)
+_SPLIT = ("sum", "mean", "max", "min", "prod", "logsumexp")
+
 RULES = (
-    NamedRule(
-        "drop-empty-reduction", ("sum", "mean", "max", "min", "prod", "argmax", "logsumexp"), drop_empty_reduction
-    ),
-    NamedRule("split-reduction", ("sum", "mean", "max", "min", "prod", "logsumexp"), split_reduction),
+    NamedRule("drop-empty-reduction", (*_SPLIT, "argmax"), drop_empty_reduction, EMPTY),
+    NamedRule("split-reduction", _SPLIT, split_reduction, GAPS),
 )

@@ -9,8 +9,8 @@ from xdsl.ir import SSAValue
 from tessera.ir.attributes import Value
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import family_of
-from tessera.rewrite.algebra import dtype, made_by, place_in_form
-from tessera.rewrite.engine import NamedRule, Rewriter, dims_of
+from tessera.rewrite.algebra import FORMS_READ, dtype, made_by, place_in_form
+from tessera.rewrite.engine import Measure, NamedRule, Rewriter, dims_of
 
 TO_FIRST = (0, 3, 1, 2)
 """[N, H, W, C] as [N, C, H, W]."""
@@ -52,7 +52,7 @@ def sink_transpose(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | 
 #   max_pool2d(transpose(x, p)) {NCHW}  ->  transpose(max_pool2d(x) {NHWC}, p)      (x an image with channels last)
 def sink_through_window(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:
     source = made_by(operation.inputs[0], "transpose")
-    if source is None or operation.attribute("layout") != "NCHW" or source.integers("permutation") != TO_FIRST:
+    if source is None or not _is_channels_first(operation) or source.integers("permutation") != TO_FIRST:
         return None
     if not _is_image(source.inputs[0]):
         return None
@@ -95,6 +95,10 @@ def lacks_image(operation: GraphOperation) -> bool:
     return family_of(operation.operator) == "elementwise" and not any(map(_is_image, operation.inputs))
 
 
+def _is_channels_first(operation: GraphOperation) -> bool:
+    return family_of(operation.operator) == "window" and operation.attribute("layout") == "NCHW"
+
+
 def _is_image(value: SSAValue) -> bool:
     """Whether a convolution made a value, or a reduction over windows, or maps of one did."""
     waiting, seen = [value], 0
@@ -124,8 +128,11 @@ def _turned(operand: SSAValue, permutation: tuple[int, ...]) -> tuple[int, ...] 
     return tuple(d - missing for d in back[missing:])
 
 
+LACKING_IMAGE = Measure("maps that read no image as it lies", lacks_image)
+CHANNELS_FIRST = Measure("windows with channels first", _is_channels_first)
+
 RULES = (
-    NamedRule("sink-transpose", (), sink_transpose, family="elementwise"),
-    NamedRule("sink-transpose-into-reduction", (), sink_into_reduction, family="reduction"),
-    NamedRule("sink-transpose-through-window", (), sink_through_window, family="window"),
+    NamedRule("sink-transpose", (), sink_transpose, LACKING_IMAGE, family="elementwise"),
+    NamedRule("sink-transpose-into-reduction", (), sink_into_reduction, FORMS_READ, family="reduction"),
+    NamedRule("sink-transpose-through-window", (), sink_through_window, CHANNELS_FIRST, family="window"),
 )
