@@ -113,7 +113,7 @@ def _computed(
     result = widened(result, dtype)
     if noise is None or exact:
         return result
-    return noise.moved(result, dtype, 0.0 if record.terms is None else record.terms(*operands, **named))
+    return noise.moved(result, dtype, record.terms(*operands, **named))
 
 
 def _without_overflow(value: torch.Tensor, dtype: DType) -> torch.Tensor:

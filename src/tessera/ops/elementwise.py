@@ -124,7 +124,7 @@ def _define(
     attributes: Named | None = None,
     cheap: bool = False,
     application: Rule | None = None,
-    terms: Callable[..., torch.Tensor] | None = None,
+    **special: Any,
 ) -> Operator:
     return register(
         Operator(
@@ -141,7 +141,7 @@ def _define(
             attributes=attributes or {},
             cheap=cheap,
             application=application,
-            terms=terms,
+            **special,
         )
     )
 

@@ -64,6 +64,10 @@ def _all_attributes(attributes: Named, operands: Sequence[Typed], shape: Shape) 
     return attributes
 
 
+def _nothing(*operands: torch.Tensor, **attributes: Any) -> float:
+    return 0.0
+
+
 def _no_library(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
     raise AssertionError("an operator that kernels are generated for")
 
@@ -105,9 +109,9 @@ class Operator:
     kept: bool = False
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
-    terms: Callable[..., torch.Tensor | float] | None = None
+    terms: Callable[..., torch.Tensor | float] = _nothing
     """(operands, attributes as keywords) -> the size of what cancels inside the operator, whose rounding a result may
-    show: |x| of gelu(x), which is x times what is left of 1 - erf. None where operands alone cancel.
+    show: |x| of gelu(x), which is x times what is left of 1 - erf. Nothing where operands alone cancel.
     """
 
     @property

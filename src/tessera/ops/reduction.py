@@ -238,7 +238,7 @@ def _define(
     result: Any = _result,
     flops: Callable[[Sequence[Typed], Typed, Named], int] = _flops,
     application: Rule | None = None,
-    terms: Callable[..., float] | None = None,
+    **special: Any,
 ) -> Operator:
     return register(
         Operator(
@@ -254,7 +254,7 @@ def _define(
             body=body,
             attributes={"axes": (), "keepdims": False},
             application=application,
-            terms=terms,
+            **special,
         )
     )
 

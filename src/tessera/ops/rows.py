@@ -163,7 +163,7 @@ def _define(
     attributes: Named,
     cheap: bool = False,
     application: Rule | None = None,
-    terms: Callable[..., float] | None = None,
+    **special: Any,
 ) -> Operator:
     return register(
         Operator(
@@ -180,7 +180,7 @@ def _define(
             attributes=attributes,
             cheap=cheap,
             application=application,
-            terms=terms,
+            **special,
         )
     )
 
@@ -193,12 +193,19 @@ def _one(x: torch.Tensor, *, axis: int) -> float:
     return 1.0
 
 
-for _name, _reference, _gradient, _body, _terms in (
-    ("softmax", _softmax_reference, _softmax_gradient, _softmax_body, None),
-    ("log_softmax", _log_softmax_reference, _log_softmax_gradient, _log_softmax_body, _one),
-):
-    _rule = maps.along_axis()
-    _define(_name, 1, same_shape_result, 5, _reference, _gradient, _body, _AXIS, application=_rule, terms=_terms)
+_ALONG: dict[str, Any] = {"attributes": _AXIS, "application": maps.along_axis()}
+_define("softmax", 1, same_shape_result, 5, _softmax_reference, _softmax_gradient, _softmax_body, **_ALONG)
+_define(
+    "log_softmax",
+    1,
+    same_shape_result,
+    5,
+    _log_softmax_reference,
+    _log_softmax_gradient,
+    _log_softmax_body,
+    terms=_one,
+    **_ALONG,
+)
 _define(
     "layer_norm", 3, _norm_result, 5, _layer_norm_reference, _layer_norm_gradient, _layer_norm_body, {"eps": 1e-5}, True
 )
