@@ -276,6 +276,14 @@ def test_gradients_are_expressions_and_have_gradients() -> None:
     assert second(x).item() == pytest.approx(torch.exp(x).item())
 
 
+def test_the_gradient_by_an_image_of_a_gradient_by_weights() -> None:
+    x, w = normal(1, 2, 6, 6), normal(2, 2, 3, 3)
+    slope = grad.grad(lambda a: (grad.grad(lambda b: op.tanh(op.conv2d(a, b)).sum())(w) ** 2).sum())
+    a, b = x.clone().requires_grad_(), w.clone().requires_grad_()
+    (by_b,) = torch.autograd.grad(torch.nn.functional.conv2d(a, b).tanh().sum(), b, create_graph=True)
+    torch.testing.assert_close(slope(x).torch(), torch.autograd.grad((by_b**2).sum(), a)[0])
+
+
 def test_an_inner_gradient_holds_the_outer_argument_still() -> None:
     x = torch.tensor(3.0, dtype=torch.float64)
     outer = grad.grad(lambda a: a * grad.grad(lambda b: a * b * b)(a))
