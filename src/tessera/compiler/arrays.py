@@ -309,9 +309,11 @@ def _contraction_layout(
     axes: list[Names] = []
     picks: list[tuple[int, ...]] = []
     carried_k = any(classes[-1])
+    # A first operand that an epilogue reads, too, is two arrays, of which the product's alone has a k.
+    first_operand = next((index for index in range(loads) if batch + 2 in alignments[index]), 0)
     for index, (dtype, is_scalar, is_counted) in enumerate(kinds):
         walked: dict[str, int] = {}
-        forced = {"m", "n"} if index >= loads else {"k"} if index == 0 and not carried_k else set()
+        forced = {"m", "n"} if index >= loads else {"k"} if index == first_operand and not carried_k else set()
         single = {name for place, name in enumerate("mnk", batch) if place in alignments[index]}
         for place, name in enumerate(() if is_scalar else names):
             if classes[place][index]:
