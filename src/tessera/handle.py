@@ -21,7 +21,7 @@ from tessera.errors import (
 )
 from tessera.lazy import evaluation
 from tessera.lazy.conversion import NotATensorError, beside
-from tessera.lazy.devices import CPU, INTERPRETER, device_named, is_cpu_memory, torch_device
+from tessera.lazy.devices import CPU, INTERPRETER, check_device, is_cpu_memory, torch_device
 from tessera.lazy.evaluation import check_versions
 from tessera.lazy.export import exported, to_torch
 from tessera.lazy.issuing import issue
@@ -105,9 +105,8 @@ class Tensor(Methods):
         return self
 
     def torch(self) -> TorchTensor:
-        """The values as a torch tensor that shares the memory, as far as torch counts who writes there: what is computed
-        from this tensor after a write raises InputMutatedError (E_INPUT_MUTATED). Of a numpy array, whose writes
-        nobody counts, a copy.
+        """The values as a torch tensor that shares the memory: torch counts writes there, and what is computed from
+        this tensor after one raises InputMutatedError (E_INPUT_MUTATED). Of numpy arrays, which do not count, a copy.
         """
         return exported(self.eval().state[1][0])
 
@@ -286,7 +285,7 @@ class Tensor(Methods):
         return numpy.array(array, dtype=dtype) if copy else array.astype(dtype or array.dtype, copy=False)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """A copy, as nobody would see what its new owner writes. Raises ArgumentError (E_ARGUMENT) where `copy` is False."""
+        """A copy, as nobody would see writes to shared memory. Raises ArgumentError (E_ARGUMENT) for `copy=False`."""
         if options.pop("copy", None) is False:
             raise ArgumentError(
                 "DLPack without a copy: nobody would see writes to the memory",
@@ -388,31 +387,6 @@ def _knob_values(knobs: Mapping[str, object]) -> dict[str, KnobValue]:
             raise ArgumentError(f"{knob}={given!r} is no knob's value", hints=["a boolean, integer, text or integers"])
         values[knob] = value
     return values
-
-
-def check_device(device: object) -> str:
-    """The name of a device that kernels run on. Raises DeviceError (E_DEVICE) for any other, and where there is no such
-    device here.
-    """
-    name = device_named(device)
-    if not is_cpu_memory(name):
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if torch_device(name).index >= count:
-            raise DeviceError(
-                f"device {name}: {_why_no_gpu() if not count else f'there are {count} GPUs'}",
-                hints=['device="interpreter" checks GPU kernels without one', "nvidia-smi lists a machine's GPUs"],
-            )
-    return name
-
-
-def _why_no_gpu() -> str:
-    if not torch.version.cuda:
-        return "torch was built without CUDA"
-    try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-    except (AssertionError, RuntimeError) as error:  # no driver, one too old for this torch, no device
-        return f"torch sees no GPU: {str(error).splitlines()[0]}"
-    return "torch sees no GPU"
 
 
 def _from_pickle(values: torch.Tensor, device: str = CPU, dtype: torch.dtype | None = None) -> Tensor:

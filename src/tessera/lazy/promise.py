@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-import torch
-
 from tessera.lazy.leaf import Leaf
 
 Guard: TypeAlias = Callable[[Sequence[Leaf], Sequence[Leaf]], None]
