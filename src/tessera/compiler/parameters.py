@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Structure
+from tessera.ops.record import family_of
 
 _BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _MANY: Final = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
@@ -103,9 +104,10 @@ def _is_of_product(structure: Structure) -> bool:
     operator = structure.operator
     if operator is None:
         return False
-    if operator.family in ("contraction", "convolution"):
+    family = family_of(operator.name)
+    if family in ("contraction", "convolution"):
         return True
-    return operator.family in ("elementwise", "layout") and any(map(_is_of_product, structure.operands))
+    return family in ("elementwise", "layout") and any(map(_is_of_product, structure.operands))
 
 
 class Parameters:
