@@ -34,7 +34,7 @@ def exported(leaf: Leaf) -> torch.Tensor:
     """The torch tensor that a user gets: over a leaf's memory where the leaf's version counts writes to it, else a
     copy. Raises and waits as `to_torch` does.
     """
-    if leaf.version is None or 0 in leaf.shape:
+    if leaf.version is None or 0 in leaf.structure.shape:
         return to_torch(leaf).clone()
     if isinstance(leaf, Placeholder):
         raise unknown_values()
@@ -57,9 +57,13 @@ def _shared(leaf: Leaf) -> torch.Tensor:
     if isinstance(owner, torch.Tensor):
         # What another thread made under inference mode has no version.
         return to_torch(leaf).clone() if owner.is_inference() else _within(leaf, owner.detach())
-    bytes_, start = owner.share()
     shape, strides, dtype = _walk_of(leaf.structure)
-    elements: torch.Tensor = bytes_.view(dtype)
+    elements: torch.Tensor
+    elements, start = owner.share(dtype)
+    if elements.dtype != dtype:
+        elements = elements.view(dtype)
+    elif shape == elements.shape and strides == (1,):
+        return elements.detach()
     return elements.as_strided(shape, strides, (leaf.address - start) // leaf.structure.dtype.itemsize)
 
 

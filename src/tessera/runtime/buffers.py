@@ -65,15 +65,16 @@ class Buffer:
         view.owner = self  # type: ignore[attr-defined] # ctypes arrays take attributes: this keeps the block in use
         return view
 
-    def share(self) -> tuple[torch.Tensor, int]:
-        """All bytes as a torch tensor, the same one at each call, and their address. Writes to its views raise
-        `_version`, where both were made under `export.counting_writes`.
+    def share(self, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
+        """The memory as a torch tensor of one dimension, the same one at each call, of the dtype that the first call
+        asked for; and its address. Writes to its views raise `_version`, where both were made under
+        `export.counting_writes`.
         """
         with _sharing:
             if type(self) is Buffer:  # else another thread was faster
                 # The tensor must not keep this object, which keeps the tensor: the block gets another owner.
                 block = Buffer(self.address, self.nbytes, [])
-                self.shared = torch.frombuffer(block.memory(), dtype=torch.uint8)
+                self.shared = torch.frombuffer(block.memory(), dtype=dtype)
                 self.__class__ = SharedBuffer
                 block.home = self.home
         return self.shared, self.address
@@ -92,7 +93,7 @@ class SharedBuffer(Buffer):
     def __del__(self) -> None:
         """Nothing: the block is the tensor's."""
 
-    def share(self) -> tuple[torch.Tensor, int]:
+    def share(self, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
         """As of a buffer."""
         return self.shared, self.address
 
