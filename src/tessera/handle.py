@@ -21,9 +21,9 @@ from tessera.errors import (
 )
 from tessera.lazy import evaluation
 from tessera.lazy.conversion import NotATensorError, beside
-from tessera.lazy.devices import CPU, INTERPRETER, device_named, is_cpu_memory, torch_device
+from tessera.lazy.devices import CPU, INTERPRETER, check_device, is_cpu_memory, torch_device
 from tessera.lazy.evaluation import check_versions
-from tessera.lazy.export import to_torch
+from tessera.lazy.export import exported, to_torch
 from tessera.lazy.issuing import issue
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import leaf_node, use_node_class
@@ -64,7 +64,8 @@ class Tensor(Methods):
     """A tensor that is computed when its values are asked for.
 
     Operators on it make expressions; `eval()`, `torch()`, `numpy()`, `item()` and `print()` compute. Results are
-    immutable: `torch()` and `numpy()` share their memory, and writing there changes what later expressions read.
+    immutable: `torch()` shares their memory, and after a write there using them raises InputMutatedError
+    (E_INPUT_MUTATED); what `numpy()` gives cannot be written to; other libraries (DLPack) get copies.
     """
 
     __slots__ = ()
@@ -104,11 +105,13 @@ class Tensor(Methods):
         return self
 
     def torch(self) -> TorchTensor:
-        """The values as a torch tensor that shares the memory."""
-        return to_torch(self.eval().state[1][0])
+        """The values as a torch tensor that shares the memory: torch counts writes there, and what is computed from
+        this tensor after one raises InputMutatedError (E_INPUT_MUTATED). Of numpy arrays, which do not count, a copy.
+        """
+        return exported(self.eval().state[1][0])
 
     def numpy(self) -> Array:
-        """The values as a numpy array that shares the memory.
+        """The values as a read-only numpy array that shares the memory; `.numpy().copy()` may be written to.
 
         Raises DTypeError for bf16, fp8_e4m3 and fp8_e5m2, which numpy does not have, and DeviceError for values that
         are not in CPU memory.
@@ -117,18 +120,24 @@ class Tensor(Methods):
             raise DTypeError(f"numpy has no {self.dtype}", hints=['.to("fp32").numpy()', "or .torch()"])
         if not is_cpu_memory(self._device):
             raise DeviceError(f"numpy has no arrays on {self._device}", hints=['.to("cpu").numpy()'])
-        return self.torch().numpy()
+        array = self._values().numpy()
+        array.flags.writeable = False
+        return array
+
+    def _values(self) -> TorchTensor:
+        """The values where they lie, for code that does not write there."""
+        return to_torch(self.eval().state[1][0])
 
     def item(self) -> bool | int | float:
         """The value of a tensor of one element, as a Python number. Raises ArgumentError for more elements, or none."""
         if self.size != 1:
             raise ArgumentError(f"item() of a tensor of shape {self.shape}")
-        value: bool | int | float = self.torch().item()
+        value: bool | int | float = self._values().item()
         return value
 
     def tolist(self) -> Any:
         """The values as nested lists."""
-        return self.torch().tolist()
+        return self._values().tolist()
 
     def to(self, target: object) -> Tensor:
         """The tensor in another dtype, or on a device ("cpu", "cuda:0", "interpreter"; evaluated, and copied where it
@@ -276,7 +285,13 @@ class Tensor(Methods):
         return numpy.array(array, dtype=dtype) if copy else array.astype(dtype or array.dtype, copy=False)
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self.torch().__dlpack__(**options)
+        """A copy, as nobody would see writes to shared memory. Raises ArgumentError (E_ARGUMENT) for `copy=False`."""
+        if options.pop("copy", None) is False:
+            raise ArgumentError(
+                "DLPack without a copy: nobody would see writes to the memory",
+                hints=["leave copy=False out, or hand over tensor.torch()"],
+            )
+        return self._values().clone().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if is_cpu_memory(self._device):
@@ -284,7 +299,7 @@ class Tensor(Methods):
         return _DLPACK_CUDA, self.device.index
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = self.torch()
+        values = self._values()
         # torch pickles no 8-bit floats outside of files of its own.
         stored = values.view(torch.uint8) if self.dtype in _FLOAT8 else values
         return _from_pickle, (stored, self._device, values.dtype)
@@ -372,31 +387,6 @@ def _knob_values(knobs: Mapping[str, object]) -> dict[str, KnobValue]:
             raise ArgumentError(f"{knob}={given!r} is no knob's value", hints=["a boolean, integer, text or integers"])
         values[knob] = value
     return values
-
-
-def check_device(device: object) -> str:
-    """The name of a device that kernels run on. Raises DeviceError (E_DEVICE) for any other, and where there is no such
-    device here.
-    """
-    name = device_named(device)
-    if not is_cpu_memory(name):
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if torch_device(name).index >= count:
-            raise DeviceError(
-                f"device {name}: {_why_no_gpu() if not count else f'there are {count} GPUs'}",
-                hints=['device="interpreter" checks GPU kernels without one', "nvidia-smi lists a machine's GPUs"],
-            )
-    return name
-
-
-def _why_no_gpu() -> str:
-    if not torch.version.cuda:
-        return "torch was built without CUDA"
-    try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-    except (AssertionError, RuntimeError) as error:  # no driver, one too old for this torch, no device
-        return f"torch sees no GPU: {str(error).splitlines()[0]}"
-    return "torch sees no GPU"
 
 
 def _from_pickle(values: torch.Tensor, device: str = CPU, dtype: torch.dtype | None = None) -> Tensor:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from tessera.handle import check_device
+from tessera.lazy.devices import check_device
 from tessera.runtime.streams import Stream, Sync
 
 __all__ = ["Stream", "Sync", "create"]

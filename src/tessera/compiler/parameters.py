@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from tessera.errors import ArgumentError, MissingArgumentError
+from tessera.lazy.node import Node
+from tessera.lazy.structure import Structure
+from tessera.ops.record import family_of
 
 _BY_PLACE: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _MANY: Final = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
@@ -60,20 +63,30 @@ def fixed(argument: object) -> Fixed | None:
 
 
 class Absent:
-    """A trailing operand that the caller left out: `x + absent` is `x`, any other use is E_MISSING_ARGUMENT."""
+    """A trailing operand that the caller left out: added to a product, or to maps of one, it is nothing, as
+    C of `A @ B + C`. Any other use is E_MISSING_ARGUMENT.
+    """
 
     def __init__(self, function: str, name: str) -> None:
-        self._function, self._name = function, name
+        self._function, self._name, self._is_added = function, name, False
 
     def __add__(self, other: object) -> object:
+        if not isinstance(other, Node) or not _is_of_product(other.structure):
+            self._refuse()
+        self._is_added = True
         return other
 
     __radd__ = __add__
 
+    def refuse_unless_added(self) -> None:
+        """Raises MissingArgumentError (E_MISSING_ARGUMENT) where no product got it as a term."""
+        if not self._is_added:
+            self._refuse()
+
     def _refuse(self, *_: object) -> NoReturn:
         raise MissingArgumentError(
-            f"{self._function} was called without {self._name!r}, which it uses for more than adding it",
-            hints=[f"pass {self._name}", "a left-out operand may only be added: x + absent is x"],
+            f"{self._function} was called without {self._name!r}, and it is no term that is added to a product",
+            hints=[f"pass {self._name}", f"an operand that may be missing gets a default: {self._name}=None"],
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -84,6 +97,17 @@ class Absent:
     __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _refuse
     __pow__ = __rpow__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __iter__ = _refuse
     __getitem__ = __len__ = __float__ = __int__ = _refuse
+
+
+def _is_of_product(structure: Structure) -> bool:
+    """Whether an expression is a product, or maps and layouts of one: what is added there is its epilogue's."""
+    operator = structure.operator
+    if operator is None:
+        return False
+    family = family_of(operator.name)
+    if family in ("contraction", "convolution"):
+        return True
+    return family in ("elementwise", "layout") and any(map(_is_of_product, structure.operands))
 
 
 class Parameters:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tessera.compiler.parameters import Fixed, Parameters, Receiver, Static
+from tessera.compiler.parameters import Absent, Fixed, Parameters, Receiver, Static
 from tessera.dtypes import DType, fp32, fp64, int32
 from tessera.errors import ArgumentError
 from tessera.lazy import node as nodes
@@ -116,6 +116,9 @@ def _run(function: Callable[..., Any], parameters: Parameters, key: Key, numbers
     arguments, keywords = parameters.complete(given)
     with _shape_reads() as reads:
         returned = function(*arguments, **keywords)
+    for argument in (*arguments, *keywords.values()):
+        if isinstance(argument, Absent):
+            argument.refuse_unless_added()
     single = not isinstance(returned, tuple | list)
     outputs = [returned] if single else list(returned)
     for output in outputs:

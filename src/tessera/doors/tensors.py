@@ -6,8 +6,9 @@ from typing import cast as typed
 
 from tessera import dtypes
 from tessera.doors.nodes import node, on
-from tessera.handle import Tensor, check_device
+from tessera.handle import Tensor
 from tessera.lazy import sources
+from tessera.lazy.devices import check_device
 from tessera.lazy.node import leaf_node
 from tessera.runtime.streams import Stream
 

@@ -43,3 +43,28 @@ def is_cpu_memory(device: str) -> bool:
 def torch_device(device: str) -> torch.device:
     """Where torch finds the memory of a device."""
     return torch.device(CPU if is_cpu_memory(device) else device)
+
+
+def check_device(device: object) -> str:
+    """The name of a device that kernels run on. Raises DeviceError (E_DEVICE) for any other, and where there is no such
+    device here.
+    """
+    name = device_named(device)
+    if not is_cpu_memory(name):
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if torch_device(name).index >= count:
+            raise DeviceError(
+                f"device {name}: {_why_no_gpu() if not count else f'there are {count} GPUs'}",
+                hints=['device="interpreter" checks GPU kernels without one', "nvidia-smi lists a machine's GPUs"],
+            )
+    return name
+
+
+def _why_no_gpu() -> str:
+    if not torch.version.cuda:
+        return "torch was built without CUDA"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (AssertionError, RuntimeError) as error:  # no driver, one too old for this torch, no device
+        return f"torch sees no GPU: {str(error).splitlines()[0]}"
+    return "torch sees no GPU"

@@ -1,8 +1,9 @@
-"""Leaves as torch tensors that share their memory, wherever it is."""
+"""Leaves as torch tensors: `to_torch` for code of Tessera's own, which does not write, and `exported` for users."""
 
 from __future__ import annotations
 
 import ctypes
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -19,15 +20,66 @@ from tessera.lazy.structure import Shape, Structure
 def to_torch(leaf: Leaf) -> torch.Tensor:
     """The torch tensor over a leaf's memory, which it keeps alive; of a scalar, a new tensor without dimensions.
 
-    Waits for queued work that computes the values. Results of Tessera are immutable by contract: whoever writes to the
-    tensor changes what later expressions read. Raises ValueControlFlowError (E_VALUE_CONTROL_FLOW) for the argument of
-    a function that is being traced.
+    Nobody sees what is written to it. Waits for queued work that computes the values. Raises ValueControlFlowError
+    (E_VALUE_CONTROL_FLOW) for the argument of a function that is being traced.
     """
     if isinstance(leaf, Placeholder):
         raise unknown_values()
     if leaf.version is not None or promise.guard is not None:
         settle((leaf,))
     return memory_of(leaf)
+
+
+def exported(leaf: Leaf) -> torch.Tensor:
+    """The torch tensor that a user gets: over a leaf's memory where the leaf's version counts writes to it, else a
+    copy. Raises and waits as `to_torch` does.
+    """
+    if leaf.version is None or 0 in leaf.structure.shape:
+        return to_torch(leaf).clone()
+    if isinstance(leaf, Placeholder):
+        raise unknown_values()
+    settle((leaf,))
+    if not torch.is_inference_mode_enabled():
+        return _shared(leaf)
+    with counting_writes():
+        return _shared(leaf)
+
+
+def counting_writes() -> AbstractContextManager[object]:
+    """Where torch counts writes to the tensors and views that are made: under `torch.inference_mode` it does not."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+
+
+def _shared(leaf: Leaf) -> torch.Tensor:
+    owner = leaf.owner
+    if isinstance(owner, Promise):
+        owner = owner.share()
+    if isinstance(owner, torch.Tensor):
+        # What another thread made under inference mode has no version.
+        return to_torch(leaf).clone() if owner.is_inference() else _within(leaf, owner.detach())
+    shape, strides, dtype = _walk_of(leaf.structure)
+    elements: torch.Tensor
+    elements, start = owner.share(dtype)
+    if elements.dtype != dtype:
+        elements = elements.view(dtype)
+    elif shape == elements.shape and strides == (1,):
+        return elements.detach()
+    return elements.as_strided(shape, strides, (leaf.address - start) // leaf.structure.dtype.itemsize)
+
+
+def _within(leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
+    """A leaf's elements as a view of a tensor in the same storage. Views of views have one version."""
+    shape, strides, dtype = _walk_of(leaf.structure)
+    storage = tensor.untyped_storage()
+    if tensor.dtype != dtype:  # results on GPUs are bytes; complex elements may be read as their parts
+        tensor = tensor.as_strided((storage.nbytes() // tensor.element_size(),), (1,), 0).view(dtype)
+    return tensor.as_strided(shape, strides, (leaf.address - storage.data_ptr()) // leaf.dtype.itemsize)
+
+
+@lru_cache(maxsize=1024)
+def _walk_of(structure: Structure) -> tuple[Shape, Shape, torch.dtype]:
+    """Shape, strides and dtype of a buffer as torch has them."""
+    return structure.shape, _torch_strides(structure.shape, structure.strides), structure.dtype.torch
 
 
 def memory_of(leaf: Leaf) -> torch.Tensor:

@@ -9,7 +9,7 @@ every evaluation stops at it, at no cost to evaluations without one; see `evalua
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from tessera.lazy.leaf import Leaf
 
@@ -35,7 +35,7 @@ class Promise:
 
     __slots__ = ("__weakref__", "_version", "memory", "work")
 
-    def __init__(self, memory: object, work: Work) -> None:
+    def __init__(self, memory: Any, work: Work) -> None:
         self.memory = memory
         self.work = work
         self._version = _ON_ITS_WAY
@@ -49,9 +49,28 @@ class Promise:
         """The value is there: from now on the leaf is read without asking."""
         self._version = KEPT
 
+    def share(self) -> Any:
+        """What owns the memory of a kept promise, which others may write to from now on: `_version` is that one's."""
+        self.__class__ = SharedPromise
+        return self.memory
+
     def wait(self) -> None:
         """Returns when the value may be read; what waits knows that the work was done. Raises as `Work.result`."""
         self.work.result()
+
+
+class SharedPromise(Promise):
+    """A kept promise whose value somebody else may write to."""
+
+    __slots__ = ()
+
+    @property
+    def _version(self) -> int:  # type: ignore[override] # of what was a number, for the sake of those who read it
+        version: int = self.memory._version
+        return version
+
+    def keep(self) -> None:
+        """Nothing: it is."""
 
 
 guard: Guard | None = None

@@ -26,6 +26,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
+import torch
+
 from tessera import forks, settings
 from tessera.errors import MemoryLimitError
 from tessera.runtime.segments import SegmentPool, round_to_pages
@@ -39,10 +41,12 @@ class Buffer:
     again.
 
     The contents of a new buffer are arbitrary. `memory()`, and numpy through `__array_interface__`, keep the buffer
-    alive.
+    alive. `share()` is for those who may write to it: `_version` then counts their writes, as torch's tensors do.
     """
 
-    __slots__ = ("address", "home", "nbytes")
+    __slots__ = ("address", "home", "nbytes", "shared")
+
+    _version = 0
 
     def __init__(self, address: int, nbytes: int, home: list[int]) -> None:
         """`home`: the list that takes the address back."""
@@ -61,10 +65,44 @@ class Buffer:
         view.owner = self  # type: ignore[attr-defined] # ctypes arrays take attributes: this keeps the block in use
         return view
 
+    def share(self, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
+        """The memory as a torch tensor of one dimension, the same one at each call, of the dtype that the first call
+        asked for; and its address. Writes to its views raise `_version`, where both were made under
+        `export.counting_writes`.
+        """
+        with _sharing:
+            if type(self) is Buffer:  # else another thread was faster
+                # The tensor must not keep this object, which keeps the tensor: the block gets another owner.
+                block = Buffer(self.address, self.nbytes, [])
+                self.shared = torch.frombuffer(block.memory(), dtype=dtype)
+                self.__class__ = SharedBuffer
+                block.home = self.home
+        return self.shared, self.address
+
     @property
     def __array_interface__(self) -> dict[str, Any]:
         """NumPy's array interface, version 3: one dimension of bytes."""
         return {"version": 3, "shape": (self.nbytes,), "typestr": "|u1", "data": (self.address, False)}
+
+
+class SharedBuffer(Buffer):
+    """A buffer that somebody else may write to. Its block goes back when nobody holds `shared`, or a view of it."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        """Nothing: the block is the tensor's."""
+
+    def share(self, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
+        """As of a buffer."""
+        return self.shared, self.address
+
+    @property
+    def _version(self) -> int:  # type: ignore[override] # of a class constant: reading that is on the path of calls
+        return self.shared._version
+
+
+_sharing: Final = forks.lock()
 
 
 @lru_cache(maxsize=256)

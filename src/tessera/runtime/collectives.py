@@ -105,11 +105,9 @@ def _numbered() -> int:
 
 
 def _new_like(source: Leaf) -> Leaf:
-    """A contiguous leaf over new memory, on the device of another. Nobody else has it, so no writes are watched for."""
+    """A contiguous leaf over new memory, on the device of another."""
     memory = torch.empty(source.shape, dtype=source.dtype.torch, device=memory_of(source).device)
-    made = on_device(from_torch(memory), source.device)
-    made.version = None
-    return made
+    return on_device(from_torch(memory), source.device)
 
 
 def _reducer(memory: torch.Tensor, reduction: str, number: int) -> Callable[[], None]:

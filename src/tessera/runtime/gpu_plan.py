@@ -197,7 +197,7 @@ class DevicePlan:
         if output.structure is None:
             return leaves[output.number]
         memory = memories[output.number]
-        return Leaf(output.structure, memory.address, memory.owner)
+        return Leaf(output.structure, memory.address, memory.owner, 0)
 
 
 def _scalar(word: int, kind: str) -> int | float:

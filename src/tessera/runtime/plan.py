@@ -266,7 +266,7 @@ class BoundPlan:
         memory = [buffers.allocate(nbytes) for nbytes in self._results]
         return tuple(
             [
-                leaves[number] if structure is None else Leaf(structure, memory[number].address, memory[number])
+                leaves[number] if structure is None else Leaf(structure, memory[number].address, memory[number], 0)
                 for number, structure in self._outputs
             ]
         )

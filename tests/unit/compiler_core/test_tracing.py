@@ -168,7 +168,8 @@ def test_parameters_by_name_only() -> None:
     x = torch.ones(2)
     assert scaled(x, by=3.0, shift=x).tolist() == [4.0, 4.0]
     assert scaled(x, shift=x, by=0.25).tolist() == [1.25, 1.25]
-    assert scaled(x, by=3.0).tolist() == [3.0, 3.0]
+    with pytest.raises(MissingArgumentError, match="'shift'"):
+        scaled(x, by=3.0)
     with pytest.raises(ArgumentError, match="takes 1 operands, not 3"):
         scaled(x, 3.0, x)
 

@@ -58,7 +58,7 @@ def test_a_call_fills_the_holes_and_launches_in_order_on_the_current_stream() ->
         ("launch", "second", (5, 1, 1), (arena + 64, (1 << 20) + 16, out), 7),
     ]
     assert driver.allocated == [128, 256]
-    assert (result.structure, result.address, result.version) == (RESULT, out, None)
+    assert (result.structure, result.address, result.version) == (RESULT, out, 0)
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_blocks_of_every_size_come_from_the_allocator_and_go_back(nbytes: int, a
     before = buffers.memory_stats()["allocated_bytes"]
     kept = [plan.run(())[0] for _ in range(20)]
     assert len({leaf.address for leaf in kept}) == 20
-    assert all(leaf.address % 64 == 0 and leaf.owner.nbytes == nbytes and leaf.version is None for leaf in kept)
+    assert all(leaf.address % 64 == 0 and leaf.owner.nbytes == nbytes and leaf.version == 0 for leaf in kept)
     assert buffers.memory_stats()["allocated_bytes"] >= before + 20 * nbytes
     del kept
     deadline = time.monotonic() + 10  # threads that earlier tests left may hold memory of their own for a moment

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from tessera.errors import MemoryLimitError
+from tessera.lazy.export import counting_writes
 from tessera.runtime.cuda.results import FAULTS, failure
 
 
@@ -56,7 +57,8 @@ class TorchAllocator:
     def allocate(self, nbytes: int, stream: int | None = None) -> DeviceBytes:
         """See `DeviceAllocator`."""
         try:
-            with self._streaming(stream):
+            # Tensors of inference have no version, by which writes of those who get the results are seen.
+            with self._streaming(stream), counting_writes():
                 owner = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
         except torch.OutOfMemoryError as error:
             free, total = torch.cuda.mem_get_info(self._device)
