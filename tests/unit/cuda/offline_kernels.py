@@ -79,6 +79,7 @@ def compile_source(name: str, target: Target) -> GpuKernelObject:
             "options": {},
             "arch": target.arch,
             "path": str(path),
+            "text": SOURCE,
         }
         done = subprocess.run(
             [sys.executable, "-P", str(PROGRAM), "0"],
