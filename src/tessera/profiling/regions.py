@@ -135,24 +135,30 @@ now).
 
 
 def watcher(note: Callable[[Presence], None]) -> Look:
-    """Makes the function that looks where threads are; at its first look at a thread it notes in any case."""
+    """Makes the function that looks where threads are. What is open on a thread now is noted at once, as the thread may
+    run much before it is looked at; and so is what its first look finds, unless that is the same.
+    """
     get_scope, get_thread = current.get, threading.get_ident
     seen: dict[int, Scope | object | None] = {}
-    last_scope: Scope | object | None = _UNSEEN
-    last_thread = 0
+    last: tuple[Scope | object | None, int] = (_UNSEEN, 0)  # one object, as other threads read it while it changes
 
     def look(instant_ns: int | None = None) -> None:
-        nonlocal last_scope, last_thread
+        nonlocal last
         scope = get_scope()
         if scope is not None and not scope.is_open:
             scope = open_of(scope)
         thread = get_thread()
+        last_scope, last_thread = last
         if scope is last_scope and thread == last_thread:  # the common case, as this precedes every run of a plan
             return
-        last_scope, last_thread = scope, thread
+        last = scope, thread
         if scope is not seen.get(thread, _UNSEEN):
             seen[thread] = scope
             since = time.monotonic_ns() if instant_ns is None else instant_ns
             note(Presence(thread, since, None if scope is None else scope.name))
 
+    now = time.monotonic_ns()
+    for thread, scope in list(_tops.items()):  # copied at once: the threads go on meanwhile
+        if scope.is_open and seen.setdefault(thread, scope) is scope:
+            note(Presence(thread, max(now, scope.start_ns), scope.name))
     return look
