@@ -39,7 +39,9 @@ def region_codes(
     names; the last name, None, is that of events in no region.
     """
     by_thread: dict[int, list[Presence]] = {}
-    for each in sorted(presences, key=lambda each: each.instant_ns):  # the thread that begins a session notes for others
+    for each in sorted(
+        presences, key=lambda each: each.instant_ns
+    ):  # the thread that begins a session notes for others
         by_thread.setdefault(each.thread, []).append(each)
     names = list(dict.fromkeys(each.name for own in by_thread.values() for each in own if each.name is not None))
     code: dict[str | None, int] = {name: place for place, name in enumerate(names)}

@@ -159,6 +159,7 @@ def watcher(note: Callable[[Presence], None]) -> Look:
 
     now = time.monotonic_ns()
     for thread, scope in list(_tops.items()):  # copied at once: the threads go on meanwhile
-        if scope.is_open and seen.setdefault(thread, scope) is scope:
-            note(Presence(thread, max(now, scope.start_ns), scope.name))
+        open_scope = open_of(scope)
+        if open_scope is not None and seen.setdefault(thread, open_scope) is open_scope:
+            note(Presence(thread, max(now, open_scope.start_ns), open_scope.name))
     return look

@@ -342,3 +342,17 @@ def test_contexts_that_take_turns_without_asyncio_are_noticed() -> None:
         second.run(lambda: op.relu(x).eval())
         second.run(two.__exit__, None, None, None)
     assert named(session) == [("exp", "one"), ("neg", "two"), ("tanh", ""), ("relu", "two")]
+
+
+def test_a_session_that_another_thread_begins_knows_the_regions_that_are_open() -> None:
+    """As attaching does: it waits in a thread of its own until the program runs its first plan, in its first region."""
+    x = ones()
+    session = profile.session()
+    with profile.region("outer"), profile.region("inner"):
+        beginning = threading.Thread(target=session.__enter__)
+        beginning.start()
+        beginning.join(DEADLINE_S)
+        op.exp(x).eval()
+    op.sin(x).eval()
+    session.__exit__(None, None, None)
+    assert named(session) == [("exp", "inner"), ("sin", "")]
