@@ -18,8 +18,12 @@ from tests.fuzz.program import Input, Number, Program, number, stepped
 from tests.fuzz.ways import Checked, WrongResultError
 from tests.property.checking import evaluated_together
 
-RELATIVE = 1e-11
+RELATIVE = 1e-8
 """Of the largest element of a gradient, by how much any of them may be off."""
+ABSOLUTE = 1e-12
+"""By how much any gradient may be off: where all cancel (a softmax that hardly moves, a norm of one element), what is
+left of cotangents of about 1 is rounding alone.
+"""
 
 
 class NotDifferentiableError(Exception):
@@ -159,10 +163,10 @@ def _expected(function: _Scalar | _Slope, inputs: Sequence[torch.Tensor]) -> lis
 
 
 def _loosened(expected: Expected) -> Expected:
-    """With a bound of a few thousand units of the largest element: the runs move values and not cotangents, whose sums
-    round in another order than torch's.
+    """With a bound for what the runs do not show, as they move values and not cotangents: `1 - t * t` of a saturated
+    tanh, and sums of cotangents in another order than torch's.
     """
     value = expected.value
     finite = value.abs()[value.isfinite()]
     largest = float(finite.max()) if finite.numel() else 0.0
-    return replace(expected, bound=expected.bound + RELATIVE * largest)
+    return replace(expected, bound=expected.bound + RELATIVE * largest + ABSOLUTE)

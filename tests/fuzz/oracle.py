@@ -41,8 +41,10 @@ class Noise:
         self.rounding = rounding
         self.units = units
 
-    def moved(self, value: torch.Tensor, dtype: DType, terms: torch.Tensor | float = 0.0) -> torch.Tensor:
-        """The value within some units of its dtype, of itself or of what it is the sum of."""
+    def moved(
+        self, value: torch.Tensor, dtype: DType, terms: torch.Tensor | float = 0.0, least: float = 0.0
+    ) -> torch.Tensor:
+        """The value within some units of its dtype, of itself, of what it is the sum of, or of the least number."""
         if dtype.kind not in _WIDEST or not value.numel():
             return value
         if dtype.kind == "complex":
@@ -53,7 +55,7 @@ class Noise:
             return moved
         info = torch.finfo(dtype.torch)
         units = torch.rand(value.shape, generator=self.chance, dtype=torch.float64) * 2 - 1
-        least = info.smallest_normal * info.eps
+        least = max(info.smallest_normal * info.eps, least)
         size = torch.maximum(value.abs(), torch.as_tensor(terms, dtype=torch.float64)) * (value != 0)
         moved = value + units * self.units * (size * info.eps + least * (value != 0))
         moved = torch.where(value.isfinite(), moved, value)
@@ -113,7 +115,28 @@ def _computed(
     result = widened(result, dtype)
     if noise is None or exact:
         return result
-    return noise.moved(result, dtype, record.terms(*operands, **named))
+    if dtype.kind == "bool" and step.operator in ("eq", "ne"):
+        return _equal_by_chance(result, operands, kinds[0], equal=noise.rounding)
+    return noise.moved(result, dtype, record.terms(*operands, **named), least=_vanishing(dtype))
+
+
+def _vanishing(dtype: DType) -> float:
+    """Below which results may be 0: `x * sigmoid(x)` is where e^-x overflows in the dtype computed in."""
+    return 0.0 if dtype.kind not in _WIDEST else 128 * torch.finfo(_computing(dtype)).smallest_normal
+
+
+def _computing(dtype: DType) -> torch.dtype:
+    return torch.float64 if dtype.torch in (torch.float64, torch.complex128) else torch.float32
+
+
+def _equal_by_chance(result: torch.Tensor, operands: Sequence[torch.Tensor], dtype: DType, equal: bool) -> torch.Tensor:
+    """What a comparison gives; where roundings decide whether its operands are equal, one answer in every other run."""
+    if dtype.kind not in _WIDEST:
+        return result
+    a, b = operands
+    size = torch.maximum(a.abs(), b.abs())
+    near = (a - b).abs() <= 8 * UNITS * torch.finfo(dtype.torch).eps * size
+    return torch.where(near & size.isfinite() & (size > 0), torch.tensor(equal), result)
 
 
 def _without_overflow(value: torch.Tensor, dtype: DType) -> torch.Tensor:
@@ -198,8 +221,15 @@ def spread_of(value: torch.Tensor, others: Sequence[torch.Tensor], dtype: DType)
     judged &= (rounded.isfinite() == value.isfinite()) | value.isnan()
     judged &= ~(value.isfinite() & (value.abs() > info.max / 8))
     size = torch.where(value.isfinite(), value.abs(), torch.zeros((), dtype=torch.float64))
+    spread = torch.maximum(spread, _typical(spread, size, judged) * size)
     bound = SPREADS * spread + 4 * info.eps * size + 4 * info.smallest_normal * info.eps
     return Expected(value, bound, judged, dtype)
+
+
+def _typical(spread: torch.Tensor, size: torch.Tensor, judged: torch.Tensor) -> float:
+    """The median of relative spreads: of thousands of elements, some move hardly at all in every run, by chance."""
+    of = judged & (size > 0)
+    return float((spread[of] / size[of]).median()) if bool(of.any()) else 0.0
 
 
 def expectations(program: Program, memories: Sequence[torch.Tensor]) -> list[Expected]:

@@ -88,7 +88,10 @@ def _matmul_reference(a: torch.Tensor, b: torch.Tensor, **settings: object) -> t
 def _gemm_reference(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None = None, *, alpha: float, beta: float, **settings: object
 ) -> torch.Tensor:
-    product = alpha * torch.matmul(_wide(a), _wide(b))
+    product = torch.matmul(_wide(a), _wide(b))
+    if not product.is_floating_point() and not product.is_complex():
+        alpha, beta = int(alpha), int(beta)  # torch multiplies integers by a float in fp32
+    product = alpha * product
     return product if c is None or beta == 0 else product + beta * c
 
 

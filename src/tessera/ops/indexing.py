@@ -267,7 +267,8 @@ def _scattered(name: str, operands: Sequence[Typed], cast: Sequence[DType], attr
 
 def _scatter_reference(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, *, axis: int) -> torch.Tensor:
     refuse_out_of_range("scatter_add", index, x.shape[axis])
-    return x.scatter_add(axis, index, source)
+    # torch's own gradient asks for a source of the index's shape.
+    return x.scatter_add(axis, index, source[tuple(slice(extent) for extent in index.shape)])
 
 
 def _scatter_gradient(g: N, operands: tuple[N, N, N], out: N, *, axis: int) -> tuple[N, None, N]:
