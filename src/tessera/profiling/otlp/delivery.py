@@ -22,6 +22,8 @@ _log = logging.getLogger("tessera.profile")
 
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 5.0
+IDLE_S: Final = 1.0
+"""How long the thread waits for another profile before it ends."""
 AT_EXIT_S: Final = 5.0
 
 
@@ -49,13 +51,16 @@ class RefusedError(Exception):
 class Transport(Protocol):
     """A way to a collector."""
 
-    def send(self, batch: Batch) -> int:
-        """Sends a request and gives the number of items that the collector rejected. Raises RetryableError and
-        RefusedError.
+    def send(self, batch: Batch, within_s: float) -> int:
+        """Sends a request and gives the number of items that the collector rejected, in so many seconds at most,
+        however slowly the collector answers. Raises RetryableError and RefusedError.
         """
 
     def close(self) -> None:
-        """Gives the connection back."""
+        """Gives the connection back; sending makes a new one."""
+
+    def abort(self) -> None:
+        """Has what another thread is sending fail at once."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,11 @@ class Delivery:
         self._waiting_jobs = waiting_jobs
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition(forks.lock())
+        self._counting = forks.lock()
         self._busy = False
         self._hurry: float | None = None  # when everything must be done
         self._thread: threading.Thread | None = None
+        self._is_registered = False
 
     def submit(self, job: Job) -> None:
         """Enqueues a job and returns at once; one that the queue has no room for is counted as dropped."""
@@ -88,8 +95,9 @@ class Delivery:
                 self._drop(job.items, f"more than {self._waiting_jobs} profiles were waiting")
                 return
             self._jobs.append(job)
-            if self._thread is None:
+            if not self._is_registered:
                 atexit.register(self.flush, AT_EXIT_S)
+                self._is_registered = True
             if self._thread is None or not self._thread.is_alive():  # in a fork of the program it is gone
                 self._start()
             self._changed.notify_all()
@@ -106,19 +114,26 @@ class Delivery:
         with self._changed:
             self._hurry = time.monotonic() + timeout_s
             self._changed.notify_all()
-            # The transport's own timeout may keep the last request a little longer.
-            idle = self._changed.wait_for(lambda: not self._jobs and not self._busy, timeout_s + 1.0)
+            if not self._changed.wait_for(self._is_idle, timeout_s):
+                while self._jobs:
+                    self._drop(self._jobs.popleft().items, "there was no time left")
+                self._transport.abort()
+            idle = self._changed.wait_for(self._is_idle, AT_EXIT_S)
             self._hurry = None
-            while self._jobs:
-                self._drop(self._jobs.popleft().items, "there was no time left")
         return idle and self.dropped.total() == before
+
+    def _is_idle(self) -> bool:
+        return not self._jobs and not self._busy
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: bool(self._jobs))
+                if not self._changed.wait_for(lambda: bool(self._jobs), IDLE_S):
+                    self._thread = None
+                    self._transport.close()
+                    return
                 self._busy = True
                 job = self._jobs.popleft()
             left = job.items
@@ -133,17 +148,16 @@ class Delivery:
                         self._start()
 
     def _deliver(self, batch: Batch) -> None:
-        begun, wait_s = time.monotonic(), FIRST_WAIT_S
+        end, wait_s = time.monotonic() + self._give_up_s, FIRST_WAIT_S
         while True:
             try:
-                rejected = self._transport.send(batch)
+                rejected = self._transport.send(batch, max(self._until(end) - time.monotonic(), FIRST_WAIT_S))
             except RefusedError as error:
                 return self._drop(batch.items, str(error))
             except RetryableError as error:
                 pause = error.wait_s if error.wait_s is not None else wait_s * random.uniform(0.5, 1.0)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-                until = begun + self._give_up_s if self._hurry is None else min(begun + self._give_up_s, self._hurry)
-                if time.monotonic() + pause > until:
+                if time.monotonic() + pause > self._until(end):
                     return self._drop(batch.items, str(error))
                 with self._changed:
                     self._changed.wait_for(lambda: self._hurry is not None, pause)
@@ -155,7 +169,12 @@ class Delivery:
                 self._drop(rejected, "rejected by the collector")
             return None
 
+    def _until(self, end: float) -> float:
+        hurry = self._hurry
+        return end if hurry is None else min(end, hurry)
+
     def _drop(self, items: int, reason: str) -> None:
         if reason not in self.dropped:
             _log.warning("OTLP: %d spans and points are lost: %s", items, reason)
-        self.dropped[reason] += items
+        with self._counting:  # the thread and whoever submits or flushes
+            self.dropped[reason] += items

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import math
 import re
+import socket
+import ssl
+import time
 import urllib.parse
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from tessera.distribution import installing
@@ -26,6 +31,7 @@ _ANSWER_LIMIT: Final = 2**20
 
 _LATER: Final = (429, 502, 503, 504)
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SERVICES: Final = {"traces": ("trace", "TraceService"), "metrics": ("metrics", "MetricsService")}
 _PORTS: Final = {"http": 4318, "grpc": 4317}
 
 
@@ -52,6 +58,8 @@ def _check(endpoint: str, parts: urllib.parse.SplitResult, headers: Mapping[obje
         usable = False
     if not usable:
         raise ArgumentError(f"{endpoint!r} has no port that can be", hints=["ports are 1 to 65535"])
+    if not (endpoint.isascii() and endpoint.isprintable() and " " not in endpoint):
+        raise ArgumentError(f"{printed(repr(endpoint))} is no endpoint", hints=["encode its path: %20 for a space"])
     for name, value in headers.items():
         named = isinstance(name, str) and _HEADER_NAME.fullmatch(name)
         if not named or not isinstance(value, str) or not (value.isascii() and value.isprintable()):
@@ -89,18 +97,22 @@ class _Http(Transport):
 
         self._responses = responses()
         self._unreadable = DecodeError
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: _Connection | None = None
 
-    def send(self, batch: Batch) -> int:
+    def send(self, batch: Batch, within_s: float) -> int:
         path = f"{self._parts.path.rstrip('/')}/v1/{batch.signal}"
         try:
             connection = self._connected()
+            connection.end_until(time.monotonic() + min(TIMEOUT_S, within_s))
             connection.request("POST", path, batch.payload, self._headers)
             response = connection.getresponse()
             body = response.read(_ANSWER_LIMIT + 1)
+            if response.length and len(body) <= _ANSWER_LIMIT:  # `read` says nothing of an end that came too early
+                raise http.client.IncompleteRead(body, response.length)
         except (OSError, http.client.HTTPException) as error:
             self.close()  # what is left of an exchange must not be taken for the next answer
-            raise RetryableError(f"the collector cannot be reached: {str(error) or type(error).__name__}") from error
+            why = printed(str(error) or type(error).__name__)
+            raise RetryableError(f"the collector cannot be reached: {why}") from error
         if len(body) > _ANSWER_LIMIT:
             self.close()
             raise RefusedError(f"the answer to {path} has more than {_ANSWER_LIMIT} bytes")
@@ -108,7 +120,7 @@ class _Http(Transport):
             raise RetryableError(
                 f"the collector answered {response.status}", _seconds(response.getheader("Retry-After"))
             )
-        if response.status >= 300:
+        if not 200 <= response.status < 300:
             raise RefusedError(f"the collector answered {response.status} {printed(response.reason)} to {path}")
         try:
             answer = self._responses[batch.signal].FromString(body)
@@ -116,13 +128,17 @@ class _Http(Transport):
             raise RefusedError(f"what answers at {path} is no collector") from error
         return _rejected(batch.signal, answer)
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _connected(self) -> _Connection:
         if self._connection is None:
             secure = self._parts.scheme == "https"
-            make = http.client.HTTPSConnection if secure else http.client.HTTPConnection
             port = self._parts.port or (443 if secure else _PORTS["http"])
-            self._connection = make(self._parts.hostname or "", port, timeout=TIMEOUT_S)
+            self._connection = _Connection(self._parts.hostname or "", port, _encryption() if secure else None)
         return self._connection
+
+    def abort(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.abort()
 
     def close(self) -> None:
         if self._connection is not None:
@@ -130,9 +146,82 @@ class _Http(Transport):
             self._connection = None
 
 
+def _encryption() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.sslsocket_class = _SecureSocket
+    return context
+
+
+class _Socket(socket.socket):
+    """A socket that is read until an instant of `time.monotonic`. By itself a time-out counts anew with every byte."""
+
+    until = math.inf
+
+    def recv_into(self, *arguments: Any) -> int:
+        _leave_until(self, self.until)
+        return super().recv_into(*arguments)
+
+
+class _SecureSocket(ssl.SSLSocket):
+    """As `_Socket`, encrypted."""
+
+    until = math.inf
+
+    def recv_into(self, *arguments: Any) -> int:
+        _leave_until(self, self.until)
+        return super().recv_into(*arguments)
+
+
+def _leave_until(sock: socket.socket, until: float) -> None:
+    left_s = until - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("it takes too long to answer")
+    sock.settimeout(left_s)
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection whose answers end until an instant of `time.monotonic`."""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        super().__init__(host, port)
+        self._secure = context
+        self._until = math.inf
+
+    def end_until(self, until: float) -> None:
+        """Bounds what is sent and read from now on. Raises TimeoutError where that instant is over."""
+        self._until = until
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("there is no time left")
+        self.timeout = left_s  # of the connection to come
+        if isinstance(self.sock, _Socket | _SecureSocket):
+            self.sock.until = until
+            self.sock.settimeout(left_s)
+
+    def connect(self) -> None:
+        super().connect()
+        sock: _Socket | _SecureSocket = _Socket(fileno=self.sock.detach())
+        self.sock = sock
+        _leave_until(sock, self._until)
+        if self._secure is not None:
+            secured = self._secure.wrap_socket(sock, server_hostname=self.host)
+            assert isinstance(secured, _SecureSocket)
+            self.sock = sock = secured
+        sock.until = self._until
+
+    def abort(self) -> None:
+        """Ends the exchange that another thread is in."""
+        sock = self.sock
+        if sock is not None:
+            with suppress(OSError):  # it has just ended by itself
+                sock.shutdown(socket.SHUT_RDWR)
+
+
 def _seconds(text: str | None) -> float | None:
-    """What `Retry-After` says, where it is a number of seconds."""
-    return float(text) if text and text.isdecimal() else None
+    """What `Retry-After` says, where it is a number of seconds; of more digits than any pause has, the longest."""
+    if not text or not (text.isascii() and text.isdecimal()):
+        return None
+    return float(text) if len(text) < 10 else 1e9
 
 
 class _Grpc(Transport):
@@ -142,13 +231,10 @@ class _Grpc(Transport):
         except ImportError as error:
             raise _missing("grpcio") from error
         self._grpc = grpc
-        address = f"{parts.hostname}:{parts.port or _PORTS['grpc']}"
-        secure = parts.scheme == "grpcs"
-        self._channel = (
-            grpc.secure_channel(address, grpc.ssl_channel_credentials(), _RECONNECT)
-            if secure
-            else grpc.insecure_channel(address, _RECONNECT)
-        )
+        self._address = f"{parts.hostname}:{parts.port or _PORTS['grpc']}"
+        self._secure = parts.scheme == "grpcs"
+        self._responses = responses()
+        self._channel: Any = None
         self._metadata = [(name.lower(), value) for name, value in headers.items()]
         codes = grpc.StatusCode
         self._later = (
@@ -160,21 +246,25 @@ class _Grpc(Transport):
             codes.DATA_LOSS,
             codes.RESOURCE_EXHAUSTED,
         )
-        self._calls = {
-            signal: self._channel.unary_unary(
-                f"/opentelemetry.proto.collector.{package}.v1.{service}/Export",
-                request_serializer=None,  # it is bytes already
-                response_deserializer=responses()[signal].FromString,
-            )
-            for signal, package, service in (
-                ("traces", "trace", "TraceService"),
-                ("metrics", "metrics", "MetricsService"),
-            )
-        }
 
-    def send(self, batch: Batch) -> int:
+    def _call(self, signal: str) -> Any:
+        if self._channel is None:
+            if self._secure:
+                credentials = self._grpc.ssl_channel_credentials()
+                self._channel = self._grpc.secure_channel(self._address, credentials, _RECONNECT)
+            else:
+                self._channel = self._grpc.insecure_channel(self._address, _RECONNECT)
+        package, service = _SERVICES[signal]
+        return self._channel.unary_unary(
+            f"/opentelemetry.proto.collector.{package}.v1.{service}/Export",
+            request_serializer=None,  # it is bytes already
+            response_deserializer=self._responses[signal].FromString,
+        )
+
+    def send(self, batch: Batch, within_s: float) -> int:
+        timeout_s = min(TIMEOUT_S, within_s)
         try:
-            response = self._calls[batch.signal](batch.payload, timeout=TIMEOUT_S, metadata=self._metadata)
+            response = self._call(batch.signal)(batch.payload, timeout=timeout_s, metadata=self._metadata)
         except self._grpc.RpcError as error:
             what = f"the collector answered {error.code().name}"
             if error.code() in self._later:
@@ -183,4 +273,9 @@ class _Grpc(Transport):
         return _rejected(batch.signal, response)
 
     def close(self) -> None:
-        self._channel.close()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def abort(self) -> None:
+        self.close()  # which cancels what other threads wait for
