@@ -93,10 +93,10 @@ def test_a_fork_has_a_socket_of_its_own_from_its_first_plan_on(programs: Program
     )
     forked = places.process(child)
     assert forked is not None
-    assert places.find(forked) is None
+    assert not places.sockets(forked)
     program.do("os.write(w, b'1'); os.read(r2, 1)")
-    found = places.find(forked)
-    assert found is not None
+    found = places.sockets(forked)
+    assert len(found) == 1
     with client.attach(child) as childs:
         assert childs.hello["pid"] == child
     program.do("step()")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -29,6 +30,16 @@ _STRANGE: Final = "what answers there is not Tessera, or of another version"
 
 _ANSWER_S: Final = 10.0
 """Seconds that a process may take to answer: it may hold the interpreter's lock for long."""
+
+
+_NONSENSE: Final = (
+    *(ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError, MemoryError),
+    polars.exceptions.PolarsError,
+)
+"""What comes of records that no process of Tessera writes, wherever on the way to a table they are noticed."""
+
+_CONNECT_S: Final = 1.0
+"""Seconds that a connection may take: the system makes it, unless too many wait for the other side."""
 
 
 class Attachment:
@@ -132,8 +143,8 @@ class Attachment:
         try:
             found = Increment.unpack(answer.header, answer.payload)
             self._plans |= found.rest["plans"]  # each is told once
-            session_of([found], self._plans, self._activities, shapes=self._shapes)
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+            session_of([found], self._plans, self._activities, shapes=self._shapes).trace()
+        except _NONSENSE as error:
             self.ended = True
             self.close()
             what = f"process {self.process.pid} answers no records to {do!r}: {type(error).__name__}: {error}"
@@ -143,7 +154,7 @@ class Attachment:
 
     def _exchange(self, request: dict[str, Any]) -> Message | None:
         with contextlib.suppress(BrokenPipeError):  # one that is turned away finds the reason all the same
-            wire.send(self._connection, request)
+            wire.send(self._connection, request, whole_s=_ANSWER_S)
         return wire.receive(self._connection, wire.ANSWER_LIMIT, _ANSWER_S, _ANSWER_S)
 
     def _ask(self, **request: Any) -> Message:
@@ -195,27 +206,30 @@ def connect(pid: int) -> Attachment | None:
 
     Raises AttachError where it is gone, is somebody else's, or refuses.
     """
-    process = wanted(pid)
-    path = places.find(process)
-    if path is None:
-        return None
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(_ANSWER_S)
-        connection.connect(str(path))
-        told = credentials.peer(connection)
-        if told.pid != pid:
-            raise AttachError(f"{path} belongs to process {told.pid}, not to {pid}")
-        return Attachment(connection, process)
-    except ConnectionRefusedError:
+    process, strangers = wanted(pid), []
+    until = time.monotonic() + _ANSWER_S
+    for path in places.sockets(process):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(_CONNECT_S)
+            connection.connect(str(path))
+            told = credentials.peer(connection)
+            if told.pid == pid:
+                return Attachment(connection, process)
+            strangers.append(f"{path} belongs to process {told.pid}, not to {pid}")
+        except (ConnectionRefusedError, FileNotFoundError):
+            pass  # the socket of a process that was killed
+        except OSError as error:
+            strangers.append(f"process {pid} cannot be reached at {path}: {error.strerror or error}")
+        except AttachError:
+            connection.close()
+            raise
         connection.close()
-        return None  # the socket of a process that was killed
-    except OSError as error:
-        connection.close()
-        raise AttachError(f"process {pid} cannot be reached at {path}: {error.strerror or error}") from error
-    except AttachError:
-        connection.close()
-        raise
+        if time.monotonic() > until:
+            break
+    if strangers:
+        raise AttachError(printed(strangers[0]))
+    return None
 
 
 def attach(pid: int, activities: Sequence[str] = ("cpu",), *, record_shapes: bool = False) -> Attachment:

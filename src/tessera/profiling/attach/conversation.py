@@ -73,8 +73,7 @@ class Conversation:
             self._send({"ok": False, "error": str(error)}, b"")
 
     def _send(self, header: dict[str, Any], payload: bytes) -> None:
-        self._connection.settimeout(WHOLE_S)
-        wire.send(self._connection, header, payload)
+        wire.send(self._connection, header, payload, whole_s=WHOLE_S)
 
     def _answer(self, request: Message) -> Answer:
         try:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tessera.errors import AttachError
-from tessera.profiling.attach import credentials, places
+from tessera.profiling.attach import credentials, places, wire
 from tessera.profiling.attach.client import Attachment
 
 VARIABLE: Final = "TESSERA_PROFILE_HOME"
@@ -57,11 +57,7 @@ class Home:
         self.path.unlink(missing_ok=True)
 
     def _answer(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return  # closed
+        for connection in wire.connections(self._socket):
             if not credentials.may_attach(credentials.peer(connection).uid):
                 connection.close()
                 continue

@@ -31,6 +31,8 @@ from tessera.profiling.tracks import Service, Track
 _EVENTS: Final = ("regions", "presences", "marks", "counters", "noted", "issued", "counted")
 _COUNTS: Final = ("launched", "overwritten", "unfinished")
 _PLAN: Final = RECORD_FIELDS.index("plan")
+_MOST: Final = {"start": 2**62, "end": 2**62, "plan": 2**31, "step": 2**31, "workers": 2**20, "device": 2**10}
+"""What the fields of native records may hold: tables have columns of 32 bits, and lists of the devices' names."""
 _WORD: Final = numpy.dtype("<i8")
 
 
@@ -53,6 +55,10 @@ class Increment:
         if not 0 <= split <= wire.JSON_LIMIT:
             raise ValueError(f"{split} bytes of JSON, of which at most {wire.JSON_LIMIT} are taken")
         rows = numpy.frombuffer(payload, _WORD, offset=split).reshape(int(header["rows"]), RECORD_WORDS)
+        for field, most in _MOST.items():
+            values = rows[:, RECORD_FIELDS.index(field)]
+            if len(values) and not (0 <= values.min() and values.max() <= most):
+                raise ValueError(f"records whose {field} is below 0 or beyond {most}")
         return Increment(rows.astype(numpy.int64), dict(json.loads(payload[:split])))
 
 

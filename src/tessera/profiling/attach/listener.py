@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
 import os
 import socket
 import threading
@@ -27,11 +26,6 @@ MOST_CLIENTS: Final = 4
 
 _FAREWELL_S: Final = 2.0
 """Most seconds that the end of a process waits for clients to fetch what they have not read."""
-
-_CLOSED: Final = (errno.EBADF, errno.EINVAL)
-"""What `accept` says of a socket that was closed or shut down."""
-
-_AGAIN_S: Final = 0.1
 
 _CALL_S: Final = 5.0
 """Most seconds that the first plan waits for the `tessera-prof` that runs the program to begin its session."""
@@ -80,14 +74,7 @@ class Listener:
             made.started.wait(_CALL_S)
 
     def _accept(self, opened: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = opened.accept()
-            except OSError as error:
-                if error.errno in _CLOSED:
-                    return
-                time.sleep(_AGAIN_S)  # no descriptor or memory is left, or the client went: that passes
-                continue
+        for connection in wire.connections(opened):
             try:
                 self._admit(connection)
             except (OSError, RuntimeError):  # RuntimeError: no thread can be started
@@ -115,8 +102,7 @@ class Listener:
 
     def _turn_away(self, connection: socket.socket, reason: str) -> None:
         with contextlib.suppress(OSError), connection:
-            connection.settimeout(1.0)
-            wire.send(connection, {"ok": False, "error": reason})
+            wire.send(connection, {"ok": False, "error": reason}, whole_s=1.0)
 
     @property
     def clients(self) -> int:

@@ -57,7 +57,12 @@ def process(pid: int) -> Process | None:
 
 def owner(pid: int) -> int:
     """The user a process runs as. Raises FileNotFoundError where it is gone."""
-    return os.stat(PROC / str(pid)).st_uid
+    try:
+        text = (PROC / str(pid) / "status").read_text(errors="replace")
+    except ProcessLookupError as error:  # it went while the file was open
+        raise FileNotFoundError(f"no process {pid}") from error
+    # Not the folder's owner, which is root where the process lets nobody look into its memory (prctl(2)).
+    return int(re.findall(r"^Uid:\s+\d+\s+(\d+)", text, re.MULTILINE)[0])
 
 
 def folders() -> Iterator[Path]:
@@ -123,30 +128,42 @@ def _answers(path: Path) -> bool:
     return True
 
 
-def find(wanted: Process) -> Path | None:
-    """The socket on which a process listens, wherever it is: the process may have other folders than this one.
-
-    A name is anybody's to take; a socket counts only where it belongs to the user as whom the process runs.
+def sockets(wanted: Process) -> list[Path]:
+    """The sockets on which a process may listen, wherever they are, as it may have other folders than this one: those
+    that it is known to hold before others of its name, which anybody can take; all belong to the user as whom it runs.
     """
     try:
         user = owner(wanted.pid)
     except FileNotFoundError:
-        return None
+        return []
+    found: dict[Path, None] = {}
     for path in _named(wanted):
         with contextlib.suppress(OSError):
             status = os.lstat(path)
             if stat.S_ISSOCK(status.st_mode) and status.st_uid == user:
-                return path
-    return None
+                found[path] = None
+    return list(found)
 
 
-def _named(wanted: Process) -> Iterator[Path]:
-    """Paths under which the process may listen, by their names alone."""
+def _named(wanted: Process) -> list[Path]:
+    """Paths under which the process may listen, by their names, what it holds first."""
+    held, others = [], [folder / wanted.socket_name for folder in folders()]
     with contextlib.suppress(OSError):
+        mine = _held(wanted.pid)
         text = (PROC / str(wanted.pid) / "net" / "unix").read_text(errors="surrogateescape")
         for line in text.splitlines():
-            path = Path(line.split(maxsplit=7)[-1])
+            fields = line.split(maxsplit=7)
+            path = Path(fields[-1])
             if path.name == wanted.socket_name and path.is_absolute():
-                yield path
-    for folder in folders():
-        yield folder / wanted.socket_name
+                (held if fields[6] in mine else others).append(path)
+    return held + others
+
+
+def _held(pid: int) -> set[str]:
+    """The numbers of the sockets that a process has open; none where it lets nobody look."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for descriptor in os.scandir(PROC / str(pid) / "fd"):
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found |= set(re.findall(r"^socket:\[(\d+)\]$", os.readlink(descriptor.path)))
+    return found

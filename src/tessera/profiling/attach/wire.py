@@ -24,10 +24,12 @@ An answer has `ok`; where that is false `error` says why, and the connection sta
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 VERSION: Final = 1
@@ -48,6 +50,13 @@ HEADER_LIMIT: Final = 4 * 2**20
 
 _CHUNK: Final = 2**20
 
+_CLOSED: Final = (errno.EBADF, errno.EINVAL)
+"""What `accept` says of a socket that was closed or shut down."""
+
+_AGAIN_S: Final = 0.1
+_LEAST_S: Final = 1e-3
+"""A time-out of 0 would mean something else."""
+
 
 class ProtocolError(Exception):
     """What came is no message of this protocol, or ended in the middle of one."""
@@ -60,12 +69,27 @@ class Message(NamedTuple):
     payload: bytes = b""
 
 
-def send(connection: socket.socket, header: dict[str, Any], payload: bytes = b"") -> None:
-    """Sends one message. Raises OSError where the other side is gone, or takes nothing within the socket's timeout."""
+def connections(listening: socket.socket) -> Iterator[socket.socket]:
+    """Those that come, until the socket is closed or shut down. What passes, as a lack of descriptors, ends nothing."""
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError as error:
+            if error.errno in _CLOSED:
+                return
+            time.sleep(_AGAIN_S)  # no descriptor or memory is left, or the client went
+            continue
+        yield connection
+
+
+def send(connection: socket.socket, header: dict[str, Any], payload: bytes = b"", *, whole_s: float) -> None:
+    """Sends one message. Raises OSError where the other side is gone, or has not taken all of it in so many seconds."""
     text = json.dumps(header).encode()
-    connection.sendall(FRAME.pack(MAGIC, VERSION, 0, len(text), len(payload)) + text)
-    if payload:
-        connection.sendall(payload)
+    deadline = time.monotonic() + whole_s
+    for part in (FRAME.pack(MAGIC, VERSION, 0, len(text), len(payload)) + text, payload):
+        if part:
+            connection.settimeout(max(deadline - time.monotonic(), _LEAST_S))
+            connection.sendall(part)  # in which the time-out is that of the whole
 
 
 def receive(connection: socket.socket, limit: int, idle_s: float, whole_s: float) -> Message | None:

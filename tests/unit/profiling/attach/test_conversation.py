@@ -204,7 +204,7 @@ def test_a_bad_request_is_refused_and_the_connection_goes_on(
     listener: Listener, request_: dict[str, object], reason: str
 ) -> None:
     with connected(listener) as connection:
-        wire.send(connection, request_)
+        wire.send(connection, request_, whole_s=5.0)
         answer = wire.receive(connection, 2**20, 5.0, 5.0)
         assert answer is not None
         assert answer.header["ok"] is False
@@ -218,7 +218,7 @@ def test_a_bad_request_is_refused_and_the_connection_goes_on(
 
 def test_a_request_with_bytes_after_it_is_refused(listener: Listener) -> None:
     with connected(listener) as connection:
-        wire.send(connection, {"do": "hello"}, b"pickle")
+        wire.send(connection, {"do": "hello"}, b"pickle", whole_s=5.0)
         answer = wire.receive(connection, 2**20, 5.0, 5.0)
         assert answer is not None
         assert "no bytes" in answer.header["error"]

@@ -31,7 +31,7 @@ def answered(*answers: tuple[dict[str, Any], bytes]) -> socket.socket:
         with far:
             for header, payload in answers:
                 wire.receive(far, wire.REQUEST_LIMIT, 5.0, 5.0)
-                wire.send(far, header, payload)
+                wire.send(far, header, payload, whole_s=5.0)
 
     threading.Thread(target=answer, daemon=True).start()
     return near
@@ -86,10 +86,10 @@ def test_a_socket_of_another_user_is_passed_over(monkeypatch: pytest.MonkeyPatch
         path = Path(folder) / mine.socket_name
         decoy.bind(str(path))
         assert stat.S_ISSOCK(path.lstat().st_mode)
-        monkeypatch.setattr(places, "_named", lambda _: iter([path]))
-        assert places.find(mine) == path
+        monkeypatch.setattr(places, "_named", lambda _: [path])
+        assert places.sockets(mine) == [path]
         monkeypatch.setattr(places, "owner", lambda _: os.geteuid() + 1)
-        assert places.find(mine) is None
+        assert places.sockets(mine) == []
 
 
 def test_one_failed_accept_does_not_end_listening(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def test_a_socket_is_found_in_a_folder_that_this_process_does_not_know(
     runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = Process(os.getpid(), 99)
-    assert places.find(wanted) is None
+    assert places.sockets(wanted) == []
     (tmp_path / "net").mkdir()
     folder = runtime / "a b"
     folder.mkdir(parents=True)
@@ -136,5 +136,6 @@ def test_a_socket_is_found_in_a_folder_that_this_process_does_not_know(
     table = f"Num RefCount\n0000: 00000002 00000000 00010000 0001 01 2 {folder}/{wanted.socket_name}\n"
     (tmp_path / str(wanted.pid) / "net").mkdir(parents=True)
     (tmp_path / str(wanted.pid) / "net" / "unix").write_text(table)
+    (tmp_path / str(wanted.pid) / "status").write_text(f"Name:\tpython\nUid:\t{os.getuid()}\t{os.geteuid()}\t0\t0\n")
     monkeypatch.setattr(places, "PROC", tmp_path)
-    assert places.find(wanted) == folder / wanted.socket_name
+    assert places.sockets(wanted) == [folder / wanted.socket_name]
