@@ -78,7 +78,7 @@ class Program:
         """Where it listens."""
         found = places.process(self.pid)
         assert found is not None
-        return places.find(found)
+        return next(iter(places.sockets(found)), None)
 
 
 class Programs:

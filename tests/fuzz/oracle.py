@@ -140,12 +140,12 @@ def _equal_by_chance(result: torch.Tensor, operands: Sequence[torch.Tensor], dty
 
 
 def _without_overflow(value: torch.Tensor, dtype: DType) -> torch.Tensor:
-    """The value with NaN in place of numbers whose squares and sums leave the dtype: some runs have them so, and what
-    depends on them is not judged.
+    """The value with NaN in place of numbers whose squares and sums leave the dtype that they are computed in: some
+    runs have them so, and what depends on them is not judged.
     """
     if dtype.kind != "float":
         return value
-    limit = torch.finfo(dtype.torch).max ** 0.5 / 64
+    limit = torch.finfo(_computing(dtype)).max ** 0.5 / 64
     return torch.where(value.isfinite() & (value.abs() > limit), torch.nan, value)
 
 

@@ -11,6 +11,7 @@ import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -103,16 +104,12 @@ def test_a_process_that_only_has_decoys_is_not_taken_for_one_of_them(tmp_path: P
     with subprocess.Popen(["sleep", "60"]) as other:
         wanted = places.process(other.pid)
         assert wanted is not None
-        # Not under tmp_path: a socket's path is short.
-        with contextlib.ExitStack() as stack:
-            folder = Path(f"/tmp/tessera-decoy-{os.getpid()}")
-            folder.mkdir(mode=0o700)
-            stack.callback(lambda: [each.unlink() for each in folder.glob("*/*")])
-            with decoys(folder, wanted, 3), pytest.raises(AttachError, match="belongs to process"):
-                client.connect(other.pid)
-        for each in sorted(folder.glob("**/*"), reverse=True):
-            each.rmdir()
-        folder.rmdir()
+        with (
+            tempfile.TemporaryDirectory(prefix="tessera-decoys-") as folder,  # short, as a socket's path is
+            decoys(Path(folder), wanted, 3),
+            pytest.raises(AttachError, match="belongs to process"),
+        ):
+            client.connect(other.pid)
         other.kill()
 
 

@@ -55,10 +55,10 @@ class Increment:
         if not 0 <= split <= wire.JSON_LIMIT:
             raise ValueError(f"{split} bytes of JSON, of which at most {wire.JSON_LIMIT} are taken")
         rows = numpy.frombuffer(payload, _WORD, offset=split).reshape(int(header["rows"]), RECORD_WORDS)
-        for field, most in _MOST.items():
-            values = rows[:, RECORD_FIELDS.index(field)]
-            if len(values) and not (0 <= values.min() and values.max() <= most):
-                raise ValueError(f"records whose {field} is below 0 or beyond {most}")
+        for name, most in _MOST.items():
+            values = rows[:, RECORD_FIELDS.index(name)]
+            if ((values < 0) | (values > most)).any():
+                raise ValueError(f"records whose {name} is below 0 or beyond {most}")
         return Increment(rows.astype(numpy.int64), dict(json.loads(payload[:split])))
 
 

@@ -147,7 +147,8 @@ def sockets(wanted: Process) -> list[Path]:
 
 def _named(wanted: Process) -> list[Path]:
     """Paths under which the process may listen, by their names, what it holds first."""
-    held, others = [], [folder / wanted.socket_name for folder in folders()]
+    held: list[Path] = []
+    others = [folder / wanted.socket_name for folder in folders()]
     with contextlib.suppress(OSError):
         mine = _held(wanted.pid)
         text = (PROC / str(wanted.pid) / "net" / "unix").read_text(errors="surrogateescape")
