@@ -117,7 +117,10 @@ def _narrow(generator: Generator, part: str, lanes: int, target: Element) -> str
         return float8.narrow(emitter, part, lanes, target)
     if target is F16:
         half = vector_type("half", lanes)
-        rounded = emitter.emit(f"fptrunc {single} {part} to {half}")
+        # The fence has fp64 go through fp32: rounded at once it would be a call of a library that is not there.
+        suffix = "f32" if lanes == 1 else f"v{lanes}f32"
+        fenced = emitter.emit(emitter.call(single, f"@llvm.arithmetic.fence.{suffix}", (single, part)))
+        rounded = emitter.emit(f"fptrunc {single} {fenced} to {half}")
         return emitter.emit(f"bitcast {half} {rounded} to {vector_type('i16', lanes)}")
     bits = vector_type("i32", lanes)
 

@@ -7,6 +7,7 @@ products and row kernels O3's passes were measured to double the time of compila
 from __future__ import annotations
 
 import platform
+import struct
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +23,9 @@ _LEVEL = 1
 from level 2 on. Level 3 takes a tenth more time to compile; its code took, side by side on Zen 4, 1.6 times as long for
 a product of one row and for sums of rows, 1.2 times for sums of two bf16 tensors, 0.95 times for gelu.
 """
+
+_SYMBOL_TABLE = 2
+"""The type of the section that holds an object's names."""
 
 lock = forks.awaited_lock()
 """Held around all work of LLVM: a fork in the middle of that, by another thread, would have LLVM locked for ever."""
@@ -118,6 +122,9 @@ class LoadedObject:
             )
         if "amx-tile" in kernel.features and (reason := amx_refusal()) is not None:
             raise UnsupportedTargetError(f"kernel {kernel.entry} was compiled for a CPU with a matrix unit: {reason}")
+        missing = [name for name in _undefined(kernel.code) if not llvm.address_of_symbol(name)]
+        if missing:  # LLVM would have it call what lies at no address
+            raise CompileError(f"kernel {kernel.entry} calls {', '.join(missing)}, which this process does not have")
         with lock:
             initialize()
             engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _load_machine())
@@ -128,6 +135,23 @@ class LoadedObject:
             raise CompileError(f"the object holds no function {kernel.entry}")
         self.kernel = kernel
         self._engine = engine
+
+
+def _undefined(code: bytes) -> list[str]:
+    """The names that an object asks for (ELF-64: System V ABI, chapter 4)."""
+    if not code.startswith(b"\x7fELF"):
+        return []
+    (sections,), (size, count) = struct.unpack_from("<Q", code, 0x28), struct.unpack_from("<HH", code, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", code, sections + place * size) for place in range(count)]
+    names = []
+    for _, kind, _, _, offset, length, link, *_ in headers:
+        if kind != _SYMBOL_TABLE:
+            continue
+        texts = headers[link][4]
+        for name, _, _, section, _, _ in struct.iter_unpack("<IBBHQQ", code[offset : offset + length]):
+            if name and not section:
+                names.append(code[texts + name : code.index(b"\0", texts + name)].decode())
+    return names
 
 
 def _load_machine() -> Any:
