@@ -16,7 +16,7 @@ from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tessera.ops.applications.rule import Operand
 from tests.fuzz.contents import fill, viewed
-from tests.fuzz.motifs import MOTIFS
+from tests.fuzz.motifs import MOTIFS, Motif
 from tests.fuzz.oracle import values_of, widened
 from tests.fuzz.program import Input, Memory, Program, Shape, Step, harvested
 
@@ -146,14 +146,24 @@ class Growth:
             if self.steps() >= count:
                 return
 
+    def begin(self, seed: int) -> None:
+        """Has every other program begin with a pattern, one after the other: so each is among the first few."""
+        if seed % 2 == 0:
+            before = len(self.places)
+            made = self.pattern(MOTIFS[seed // 2 % len(MOTIFS)])
+            if made is not None and self.keeps(made):
+                self.values.append(made)
+            else:
+                del self.places[before:], self.owners[before:]
+
     def steps(self) -> int:
         """How many operators there are so far."""
         return joined(self.values)[0].size
 
-    def pattern(self) -> Tensor | None:
-        """A pattern of networks applied to a value; None where it takes no such value."""
+    def pattern(self, motif: Motif | None = None) -> Tensor | None:
+        """A pattern of networks, by default any, applied to a value; None where it takes no such value."""
         try:
-            return self.chance.choice(MOTIFS)(self, self.any())
+            return (motif or self.chance.choice(MOTIFS))(self, self.any())
         except TesseraError:
             return None
 
@@ -254,6 +264,7 @@ def _laid_out(chance: random.Random, shape: Shape) -> tuple[int, Shape, int]:
 def draw(seed: int) -> Program:
     """The program of a seed: 1 to 30 operators."""
     growth = Growth(seed)
+    growth.begin(seed)
     growth.grow(growth.chance.choice((1, 2, 3, 4, 6, 8, 12, 16, 24, 30)))
     return growth.program() if growth.steps() else draw(seed + (1 << 32))
 
@@ -261,5 +272,6 @@ def draw(seed: int) -> Program:
 def draw_smooth(seed: int) -> Program:
     """The program of a seed whose operators have gradients: 1 to 8 of them, over fp64."""
     growth = Growth(seed, smooth=True)
+    growth.begin(seed)
     growth.grow(growth.chance.choice((1, 2, 3, 4, 5, 6, 8)))
     return growth.program() if growth.steps() else draw_smooth(seed + (1 << 32))

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from tessera import op
 from tessera.ops.applications.rule import Operand
+from tests.fuzz.borders import BORDERS
 
 Tensor: TypeAlias = Any
 Motif: TypeAlias = Callable[[Any, Tensor], "Tensor | None"]
@@ -228,4 +229,5 @@ MOTIFS: tuple[Motif, ...] = (
     running,
     selected,
     filtered,
+    *BORDERS,
 )

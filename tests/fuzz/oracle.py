@@ -76,6 +76,7 @@ def values_of(
 ) -> list[torch.Tensor]:
     """The value of each entry, over the contents of memories in the widest dtypes, or of inputs as they are `given`."""
     values: list[torch.Tensor] = []
+    exact: list[bool] = []
     dtypes = dtypes_of(program)
     for index, entry in enumerate(program.entries):
         if index in given:
@@ -88,13 +89,40 @@ def values_of(
         else:
             operands = [values[place] for place in entry.operands]
             kinds = [dtypes[place] for place in entry.operands]
-            values.append(_computed(entry, operands, kinds, dtypes[index], noise))
+            known = all(exact[place] for place in entry.operands)
+            values.append(_computed(entry, operands, kinds, dtypes[index], noise, known))
+            exact.append(known and _is_exact(entry, values[-1], dtypes[index]))
+            continue
+        exact.append(index not in given)
     return values
 
 
+_EXACTLY = frozenset(
+    "add sub mul neg abs relu maximum minimum round floor ceil trunc sign cast max min eq ne lt le gt ge where take "
+    "gather logical_and logical_or logical_not".split()
+)
+"""Operators without rounding, where their results are numbers of the dtype."""
+
+
+def _is_exact(step: Step, value: torch.Tensor, dtype: DType) -> bool:
+    """Whether nothing rounds in a step of operands that are exact."""
+    if step.operator not in _EXACTLY and OPERATORS[step.operator].family != "layout":
+        return False
+    if dtype.kind not in _WIDEST:
+        return True
+    rounded = widened(value.to(dtype.torch), dtype)
+    return bool(((rounded == value) | value.isnan()).all())
+
+
 def _computed(
-    step: Step, operands: list[torch.Tensor], kinds: list[DType], dtype: DType, noise: Noise | None
+    step: Step,
+    operands: list[torch.Tensor],
+    kinds: list[DType],
+    dtype: DType,
+    noise: Noise | None,
+    known: bool = False,
 ) -> torch.Tensor:
+    """The result of a step; `known`: its operands are exact, so that nothing moves them."""
     record = OPERATORS[step.operator]
     named = dict(zip(record.attributes, step.attributes, strict=True))
     exact = record.family == "layout" or step.operator in ("where", "take", "gather")
@@ -102,7 +130,7 @@ def _computed(
         operands = [torch.nan_to_num(x, 0.0, 0.0, 0.0) if x.is_floating_point() else x for x in operands]
     if noise is not None and noise.rounding and record.family not in ("elementwise", "layout"):
         operands = [_without_overflow(value, kind) for value, kind in zip(operands, kinds, strict=True)]
-    if noise is not None and not exact:
+    if noise is not None and not exact and not (known and step.operator in _EXACTLY):
         operands = [noise.moved(value, kind) for value, kind in zip(operands, kinds, strict=True)]
         if record.joint:  # which of equal elements comes first is nobody's promise
             if kinds[0].kind != "float" and step.operator == record.joint[0]:
@@ -113,7 +141,7 @@ def _computed(
         return _whole(operands[0], dtype, noise)
     result: torch.Tensor = record.reference(*operands, **named)
     result = widened(result, dtype)
-    if noise is None or exact:
+    if noise is None or exact or (known and _is_exact(step, result, dtype)):
         return result
     if dtype.kind == "bool" and step.operator in ("eq", "ne"):
         return _equal_by_chance(result, operands, kinds[0], equal=noise.rounding)
