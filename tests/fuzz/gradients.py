@@ -158,7 +158,7 @@ def _expected(function: _Scalar | _Slope, inputs: Sequence[torch.Tensor]) -> lis
         return [slope.detach() for slope in _slopes(function.torchs(own, noise), own, create_graph=False)]
 
     exact = slopes(None)
-    moved = [slopes(Noise(seed, rounding=False)) for seed in range(RUNS)]
+    moved = [slopes(Noise(run, rounding=False)) for run in range(RUNS)]
     return [_loosened(spread_of(value, [run[place] for run in moved], fp64)) for place, value in enumerate(exact)]
 
 
