@@ -83,12 +83,20 @@ def test_names_of_doors_and_modules_resolve() -> None:
     ] == []
 
 
+def test_identifiers_exist() -> None:
+    """Names with an underscore, of whatever they are: functions, attributes, columns, knobs."""
+    foreign = {"load_state_dict", "_kernel_trace", "_memory_copy_trace", "_counter_collection"}
+    stems = {path.stem for folder in ("src", "tests", "bench") for path in (ROOT / folder).rglob("*.py")}
+    known = set(re.findall(r"\w+", _sources())) | stems | foreign | {Path(name).stem for name in FOREIGN}
+    named = {(place, name) for place, span in _spans() for name in re.findall(r"\b\w*[a-z]_[a-z]\w*", span)}
+    assert len(named) > 300
+    assert [each for each in sorted(named) if each[1] not in known] == []
+
+
 def test_error_codes_exist() -> None:
     def codes(kind: type[errors.TesseraError]) -> set[str]:
         return {kind.code}.union(*(codes(each) for each in kind.__subclasses__()))
 
-    for name in ("runtime", "tuning", "backend", "profiling"):
-        importlib.import_module(f"tessera.{name}")
     known = codes(errors.TesseraError)
     named = [(place, code) for place, line in _lines() for code in re.findall(r"\bE_[A-Z_]+\b", line)]
     assert len(named) > 20
@@ -149,7 +157,7 @@ def _command(program: str, name: str) -> Any:
 
 def _wrong(text: str) -> list[str]:
     """Commands and options of a command line that there are not."""
-    words = shlex.split(text.partition(" | ")[0].partition(" &")[0])
+    words = shlex.split(text.partition(" &")[0])
     program = words.pop(0)
     words = words[: words.index("--")] if "--" in words else words
     known = main.COMMANDS if program == "tessera" else prof.COMMANDS
@@ -159,7 +167,9 @@ def _wrong(text: str) -> list[str]:
     if name and name not in known:
         return [name]
     command = _command(program, name)
-    if hasattr(command, "commands") and words and words[0] in command.commands:
+    if hasattr(command, "commands") and words and re.match(r"[a-z]", words[0]):
+        if words[0] not in command.commands:
+            return [words[0]]
         command = command.commands[words.pop(0)]
     asked = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
     return [option for option in asked if option not in _options(command)]
@@ -167,7 +177,8 @@ def _wrong(text: str) -> list[str]:
 
 def test_commands_and_their_options_exist() -> None:
     pattern = re.compile(r"^(?:\.venv/bin/)?(tessera(?:-prof)? [a-z-].*)$")
-    found = {(place, line) for place, text in _commands() for line in pattern.findall(text)}
+    parts = ((place, part) for place, text in _commands() for part in text.split(" | "))
+    found = {(place, line) for place, part in parts for line in pattern.findall(part)}
     prose = {each for each in found if each[1].startswith("tessera-prof: ") or each[1].endswith((".", ","))}
     lines = sorted(found - prose)
     assert len(lines) > 40
