@@ -33,14 +33,3 @@ def test_a_fence_left_open_is_an_error(tmp_path: Path) -> None:
     page.write_text("```python\nx = 1\n")
     with pytest.raises(ValueError, match=r"page\.md:2"):
         snippets(page)
-
-
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        for target in _relative_links(page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-def _relative_links(text: str) -> list[str]:
-    targets = [part.split(")", 1)[0] for part in text.split("](")[1:]]
-    return [target.split("#", 1)[0] for target in targets if target and not target.startswith(("http", "#"))]
