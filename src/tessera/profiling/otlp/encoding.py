@@ -23,6 +23,11 @@ from tessera.profiling.table import Trace
 SPANS: Final = 4096
 """Of one request: about half a megabyte; a collector takes 4 MiB."""
 
+_SPANS: Final = (*SLICES, "mark")
+"""Kinds that become spans. A mark, which has no duration, is one without length: an event would have to be in the span
+around it, which is encoded when it begins.
+"""
+
 _CONTAINERS: Final = ("region", "operator")
 _TRACK: Final = ("rank", "pid", "device", "thread_id", "stream_id")
 _ID: Final = b"\x12\x08"  # field 2, eight bytes
@@ -33,10 +38,10 @@ _DOUBLE: Final = struct.Struct("<d")
 
 
 def spans(trace: Trace, service: str) -> Iterator[Batch]:
-    """The slices of a trace as spans of one OpenTelemetry trace: kernels inside the regions around them."""
+    """The slices and marks of a trace as spans of one OpenTelemetry trace: kernels inside the regions around them."""
     from opentelemetry.proto.trace.v1 import trace_pb2
 
-    events = trace.events.filter(polars.col("kind").is_in(SLICES)).collect()
+    events = trace.events.filter(polars.col("kind").is_in(_SPANS)).collect()
     zero = int(trace.metadata.get("start_unix_ns") or 0)
     tracks, _ = numbered(events, _TRACK)
     numbers, kinds = numbered(events, ("kind", "device", "stream_name", *FACTS))
@@ -129,7 +134,7 @@ def metrics(trace: Trace, service: str) -> Iterator[Batch]:
 
 def count(trace: Trace) -> int:
     """Spans and points that a trace becomes."""
-    slices = trace.events.filter(polars.col("kind").is_in(SLICES)).select(polars.len())
+    slices = trace.events.filter(polars.col("kind").is_in(_SPANS)).select(polars.len())
     values = _values(trace).select(polars.len())
     found, read = (each.item() for each in polars.collect_all([slices, values]))
     return int(found + read + 2 * len(_operators(trace)) + 1 + len(trace.metadata.get("dropped_reasons", {})))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import time
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,18 +12,21 @@ from typing import Any, Final
 from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.noted import printed
+from tessera.profiling.otlp.bounded import Connection, EndlessAnswerError, left
 from tessera.profiling.otlp.delivery import FIRST_WAIT_S, LONGEST_WAIT_S, Batch, RefusedError, RetryableError, Transport
 
 TIMEOUT_S: Final = 10.0
-_RECONNECT: Final = [
+"""Of one attempt, where its deadline is not nearer."""
+_ANSWER_LIMIT: Final = 2**20
+"""Most bytes of an answer, its head among them: a collector's has a few numbers and a sentence."""
+
+_OPTIONS: Final = [
+    ("grpc.max_receive_message_length", _ANSWER_LIMIT),
+    # As long as the pauses between our own attempts; by itself gRPC waits a second and longer.
     ("grpc.initial_reconnect_backoff_ms", round(1000 * FIRST_WAIT_S)),
     ("grpc.min_reconnect_backoff_ms", round(1000 * FIRST_WAIT_S)),
     ("grpc.max_reconnect_backoff_ms", round(1000 * LONGEST_WAIT_S)),
 ]
-"""As long as the pauses between our own attempts; by itself gRPC waits a second and longer."""
-
-_ANSWER_LIMIT: Final = 2**20
-"""Most bytes of an answer: a collector's has a few numbers and a sentence."""
 
 _LATER: Final = (429, 502, 503, 504)
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -89,21 +93,20 @@ class _Http(Transport):
 
         self._responses = responses()
         self._unreadable = DecodeError
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Connection | None = None
 
-    def send(self, batch: Batch) -> int:
+    def send(self, batch: Batch, until: float) -> int:
         path = f"{self._parts.path.rstrip('/')}/v1/{batch.signal}"
         try:
-            connection = self._connected()
-            connection.request("POST", path, batch.payload, self._headers)
-            response = connection.getresponse()
-            body = response.read(_ANSWER_LIMIT + 1)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()  # what is left of an exchange must not be taken for the next answer
-            raise RetryableError(f"the collector cannot be reached: {str(error) or type(error).__name__}") from error
-        if len(body) > _ANSWER_LIMIT:
+            response, body = self._exchanged(path, batch.payload, until)
+        except EndlessAnswerError as error:
             self.close()
-            raise RefusedError(f"the answer to {path} has more than {_ANSWER_LIMIT} bytes")
+            raise RefusedError(f"the answer to {path} has more than {_ANSWER_LIMIT} bytes") from error
+        except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
+            # The latter two are the parser's, of numbers that cannot be.
+            self.close()  # what is left of an exchange must not be taken for the next answer
+            reason = printed(error) or type(error).__name__
+            raise RetryableError(f"the collector cannot be reached: {reason}") from error
         if response.status in _LATER:
             raise RetryableError(
                 f"the collector answered {response.status}", _seconds(response.getheader("Retry-After"))
@@ -116,13 +119,20 @@ class _Http(Transport):
             raise RefusedError(f"what answers at {path} is no collector") from error
         return _rejected(batch.signal, answer)
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _exchanged(self, path: str, payload: bytes, until: float) -> tuple[http.client.HTTPResponse, bytes]:
+        """An answer and its body. Raises what sockets and the parser raise, and EndlessAnswerError."""
         if self._connection is None:
             secure = self._parts.scheme == "https"
-            make = http.client.HTTPSConnection if secure else http.client.HTTPConnection
             port = self._parts.port or (443 if secure else _PORTS["http"])
-            self._connection = make(self._parts.hostname or "", port, timeout=TIMEOUT_S)
-        return self._connection
+            self._connection = Connection(self._parts.hostname or "", port, secure)
+        connection = self._connection
+        connection.bound(min(until, time.monotonic() + TIMEOUT_S), _ANSWER_LIMIT)
+        connection.request("POST", path, payload, self._headers)
+        response = connection.getresponse()
+        body = response.read(_ANSWER_LIMIT)  # so much, as an announced length is allocated before it is received
+        if response.length:  # what has no end may say the opposite of what it begins with
+            raise http.client.IncompleteRead(body, response.length)
+        return response, body
 
     def close(self) -> None:
         if self._connection is not None:
@@ -142,13 +152,8 @@ class _Grpc(Transport):
         except ImportError as error:
             raise _missing("grpcio") from error
         self._grpc = grpc
-        address = f"{parts.hostname}:{parts.port or _PORTS['grpc']}"
-        secure = parts.scheme == "grpcs"
-        self._channel = (
-            grpc.secure_channel(address, grpc.ssl_channel_credentials(), _RECONNECT)
-            if secure
-            else grpc.insecure_channel(address, _RECONNECT)
-        )
+        self._address = f"{parts.hostname}:{parts.port or _PORTS['grpc']}"
+        self._secure = parts.scheme == "grpcs"
         self._metadata = [(name.lower(), value) for name, value in headers.items()]
         codes = grpc.StatusCode
         self._later = (
@@ -160,11 +165,21 @@ class _Grpc(Transport):
             codes.DATA_LOSS,
             codes.RESOURCE_EXHAUSTED,
         )
+        self._responses = responses()
+        self._channel: Any = None
+        self._calls: dict[str, Any] = {}
+
+    def _open(self) -> None:
+        grpc = self._grpc
+        if self._secure:
+            self._channel = grpc.secure_channel(self._address, grpc.ssl_channel_credentials(), _OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(self._address, _OPTIONS)
         self._calls = {
             signal: self._channel.unary_unary(
                 f"/opentelemetry.proto.collector.{package}.v1.{service}/Export",
                 request_serializer=None,  # it is bytes already
-                response_deserializer=responses()[signal].FromString,
+                response_deserializer=self._responses[signal].FromString,
             )
             for signal, package, service in (
                 ("traces", "trace", "TraceService"),
@@ -172,9 +187,14 @@ class _Grpc(Transport):
             )
         }
 
-    def send(self, batch: Batch) -> int:
+    def send(self, batch: Batch, until: float) -> int:
+        if self._channel is None:
+            self._open()
         try:
-            response = self._calls[batch.signal](batch.payload, timeout=TIMEOUT_S, metadata=self._metadata)
+            patience_s = min(left(until), TIMEOUT_S)
+            response = self._calls[batch.signal](batch.payload, timeout=patience_s, metadata=self._metadata)
+        except TimeoutError as error:
+            raise RetryableError(f"the collector cannot be reached: {error}") from error
         except self._grpc.RpcError as error:
             what = f"the collector answered {error.code().name}"
             if error.code() in self._later:
@@ -183,4 +203,6 @@ class _Grpc(Transport):
         return _rejected(batch.signal, response)
 
     def close(self) -> None:
-        self._channel.close()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
