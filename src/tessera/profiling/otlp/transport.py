@@ -29,7 +29,10 @@ _OPTIONS: Final = [
 ]
 
 _LATER: Final = (429, 502, 503, 504)
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_NAMES: Final = {
+    "http": re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"),
+    "grpc": re.compile(r"(?!.*-bin$)[._0-9A-Za-z-]+", re.IGNORECASE),  # those in -bin have bytes
+}
 _PORTS: Final = {"http": 4318, "grpc": 4317}
 
 
@@ -38,10 +41,16 @@ def to(endpoint: str, headers: Mapping[str, str]) -> Transport:
 
     Raises ArgumentError for another scheme, and ProfileError where a library is missing, naming the extra.
     """
-    parts = urllib.parse.urlsplit(endpoint)
-    if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.hostname:
+    try:
+        parts = urllib.parse.urlsplit(endpoint)
+    except ValueError:  # brackets that do not close
+        parts = urllib.parse.SplitResult("", "", "", "", "")
+    path = parts.path
+    named = bool(parts.hostname) and path.isascii() and path.isprintable() and " " not in path
+    if parts.scheme not in ("http", "https", "grpc", "grpcs") or not named:
         raise ArgumentError(
-            f"{endpoint!r} is no OTLP endpoint", hints=["http://host:4318 goes by HTTP, grpc://host:4317 by gRPC"]
+            f"{printed(repr(endpoint))} is no OTLP endpoint",
+            hints=["http://host:4318 goes by HTTP, grpc://host:4317 by gRPC"],
         )
     _check(endpoint, parts, dict[object, object](headers.items()))
     responses()
@@ -55,9 +64,10 @@ def _check(endpoint: str, parts: urllib.parse.SplitResult, headers: Mapping[obje
     except ValueError:
         usable = False
     if not usable:
-        raise ArgumentError(f"{endpoint!r} has no port that can be", hints=["ports are 1 to 65535"])
+        raise ArgumentError(f"{printed(repr(endpoint))} has no port that can be", hints=["ports are 1 to 65535"])
+    names = _HEADER_NAMES[parts.scheme.removesuffix("s")]
     for name, value in headers.items():
-        named = isinstance(name, str) and _HEADER_NAME.fullmatch(name)
+        named = isinstance(name, str) and names.fullmatch(name)
         if not named or not isinstance(value, str) or not (value.isascii() and value.isprintable()):
             hint = "names are letters, digits and hyphens, values printable ASCII"
             raise ArgumentError(f"the header {printed(repr(name))} cannot be sent", hints=[hint])
@@ -113,6 +123,8 @@ class _Http(Transport):
             )
         if response.status >= 300:
             raise RefusedError(f"the collector answered {response.status} {printed(response.reason)} to {path}")
+        if not body and response.length is None and not response.chunked:
+            raise RetryableError("the collector ended its answer before it said how long it is")
         try:
             answer = self._responses[batch.signal].FromString(body)
         except self._unreadable as error:
