@@ -15,6 +15,7 @@ from tessera import profile
 from tessera.errors import ArgumentError
 from tessera.profiling.otlp import encoding
 from tessera.profiling.otlp.exporter import OtlpExporter
+from tests.unit.profiling.otlp.collectors import GrpcCollector
 from tests.unit.profiling.otlp.test_otlp import kernels, wait_until
 
 ITEMS = encoding.count(kernels(5))
@@ -174,6 +175,19 @@ def test_an_endless_answer_is_not_asked_for_again(serving: Callable[..., Hostile
 def test_an_endless_answer_by_grpc_is_counted(serving: Callable[..., Hostile]) -> None:
     exporter = exported(serving(FLOODS["state"]), "grpc")
     assert exporter.dropped.total() == ITEMS
+
+
+@pytest.mark.parametrize("length", [1 << 10, 1 << 21])
+def test_of_an_answer_by_grpc_a_mebibyte_is_taken_and_no_more(length: int) -> None:
+    collector = GrpcCollector()
+    collector.message = "x" * length
+    exporter = profile.otlp(collector.endpoint, give_up_s=0.3)
+    exporter.send(kernels(5))
+    complete = exporter.flush(5.0)
+    collector.stop()
+    assert exporter.sent + exporter.dropped.total() == ITEMS
+    assert complete == (length < 1 << 20)
+    assert complete or exporter.dropped["the collector answered RESOURCE_EXHAUSTED"] == 6  # the spans
 
 
 BROKEN = {

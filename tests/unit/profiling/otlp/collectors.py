@@ -125,6 +125,8 @@ class GrpcCollector:
     def __init__(self) -> None:
         self.received = Received()
         self.code: grpc.StatusCode | None = None
+        self.message = ""
+        """What answers about spans say."""
         self.port = 0
         self.start()
 
@@ -141,7 +143,10 @@ class GrpcCollector:
                     context.abort(collector.code, "as the test asked")
                 collector.received.headers = dict(context.invocation_metadata())
                 collector.received.traces.append(request)
-                return trace_service_pb2.ExportTraceServiceResponse()
+                response = trace_service_pb2.ExportTraceServiceResponse()
+                if collector.message:
+                    response.partial_success.error_message = collector.message
+                return response
 
         class Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
             def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
