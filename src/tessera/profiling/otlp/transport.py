@@ -17,6 +17,7 @@ from tessera.profiling.otlp.delivery import FIRST_WAIT_S, LONGEST_WAIT_S, Batch,
 
 TIMEOUT_S: Final = 10.0
 """Of one attempt, where its deadline is not nearer."""
+
 _ANSWER_LIMIT: Final = 2**20
 """Most bytes of an answer, its head among them: a collector's has a few numbers and a sentence."""
 
@@ -164,7 +165,8 @@ class _Grpc(Transport):
         except ImportError as error:
             raise _missing("grpcio") from error
         self._grpc = grpc
-        self._address = f"{parts.hostname}:{parts.port or _PORTS['grpc']}"
+        host = parts.hostname or ""
+        self._address = f"{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS['grpc']}"
         self._secure = parts.scheme == "grpcs"
         self._metadata = [(name.lower(), value) for name, value in headers.items()]
         codes = grpc.StatusCode

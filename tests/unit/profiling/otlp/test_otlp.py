@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -164,6 +167,28 @@ def test_a_fork_leaves_what_waits_to_its_parent(http: HttpCollector) -> None:
     http.restart()
     assert exporter.flush()
     assert http.received.items() == exporter.sent == encoding.count(kernels(3))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the command openssl, which makes a certificate")
+def test_https_trusts_who_has_a_certificate_and_nobody_else(
+    http: HttpCollector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    made += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    http.secure(key, certificate)
+    endpoint = f"https://localhost:{http.port}"
+    stranger = profile.otlp(endpoint, give_up_s=0.2)
+    stranger.send(kernels(3))
+    assert not stranger.flush(5.0)
+    assert stranger.sent == 0
+    assert any("CERTIFICATE_VERIFY_FAILED" in reason for reason in stranger.dropped)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    exporter = profile.otlp(endpoint)
+    exporter.send(kernels(20_000))  # more than a record of TLS
+    assert exporter.flush()
+    assert exporter.sent == http.received.items() == encoding.count(kernels(20_000))
 
 
 def test_a_session_is_exported_at_its_end(collector: HttpCollector | GrpcCollector) -> None:
