@@ -25,6 +25,7 @@ LONGEST_WAIT_S: Final = 5.0
 IDLE_S: Final = 1.0
 """How long the thread waits for another profile before it ends."""
 AT_EXIT_S: Final = 5.0
+_REASONS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,13 @@ class RefusedError(Exception):
 class Transport(Protocol):
     """A way to a collector."""
 
-    def send(self, batch: Batch, within_s: float) -> int:
-        """Sends a request and gives the number of items that the collector rejected, in so many seconds at most,
-        however slowly the collector answers. Raises RetryableError and RefusedError.
+    def send(self, batch: Batch, until: float) -> int:
+        """Sends a request, at `until` (of `time.monotonic`) at the latest, and gives the number of items that the
+        collector says it rejected. Raises RetryableError and RefusedError.
         """
 
     def close(self) -> None:
-        """Gives the connection back; sending makes a new one."""
-
-    def abort(self) -> None:
-        """Has what another thread is sending fail at once."""
+        """Gives the connection back; the next request makes another."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,9 @@ class Job:
 
 
 class Delivery:
-    """The thread and its queue. `give_up_s` bounds how long one batch is tried, `waiting_jobs` the queue."""
+    """The queue and its thread, which ends when nothing is left to send. `give_up_s` bounds how long one batch is
+    tried, `waiting_jobs` the queue.
+    """
 
     def __init__(self, transport: Transport, *, give_up_s: float = 60.0, waiting_jobs: int = 16) -> None:
         self.sent = 0
@@ -82,98 +82,163 @@ class Delivery:
         self._waiting_jobs = waiting_jobs
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition(forks.lock())
-        self._counting = forks.lock()
-        self._busy = False
+        self._open = 0  # items of the job being delivered that are counted nowhere yet
+        self._abandoned = False  # that job is, and its items are counted
         self._hurry: float | None = None  # when everything must be done
-        self._thread: threading.Thread | None = None
-        self._is_registered = False
+        self._thread: threading.Thread | None = None  # None when nothing is being delivered
 
     def submit(self, job: Job) -> None:
-        """Enqueues a job and returns at once; one that the queue has no room for is counted as dropped."""
+        """Enqueues a job and returns at once; one that the queue has no room for is counted as dropped.
+
+        Where no thread can be started, as at the end of a program, the job is delivered before this returns, within
+        `AT_EXIT_S`.
+        """
         with self._changed:
+            self._forget_if_forked()
             if len(self._jobs) >= self._waiting_jobs:
                 self._drop(job.items, f"more than {self._waiting_jobs} profiles were waiting")
                 return
             self._jobs.append(job)
-            if not self._is_registered:
-                atexit.register(self.flush, AT_EXIT_S)
-                self._is_registered = True
-            if self._thread is None or not self._thread.is_alive():  # in a fork of the program it is gone
-                self._start()
-            self._changed.notify_all()
+            if self._thread is not None or self._started():
+                self._changed.notify_all()
+                return
+            self._thread = threading.current_thread()
+            self._hurry = time.monotonic() + AT_EXIT_S
+        try:
+            self._run()
+        finally:
+            self._hurry = None
 
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="tessera-otlp", daemon=True)
-        self._thread.start()
+    def _started(self) -> bool:
+        """Whether there is a thread now."""
+        thread = threading.Thread(target=self._run, name="tessera-otlp", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._thread = thread
+        atexit.register(self.flush, AT_EXIT_S)
+        return True
+
+    def _forget_if_forked(self) -> None:
+        """In a fork of the program, which has no thread, what waits is the parent's to deliver."""
+        if self._thread is not None and not self._thread.is_alive():
+            self._thread = None
+            self._jobs.clear()
+            self._transport.close()
 
     def flush(self, timeout_s: float) -> bool:
-        """Waits until everything was delivered or dropped. What is not delivered in time is dropped; whether nothing
-        of that was.
+        """Waits until everything was delivered or dropped. What is not delivered in time is dropped, also what is on
+        its way then, which the collector may still get; whether nothing was dropped.
         """
-        before = self.dropped.total()
         with self._changed:
+            self._forget_if_forked()
+            before = self.dropped.total()
             self._hurry = time.monotonic() + timeout_s
             self._changed.notify_all()
-            if not self._changed.wait_for(self._is_idle, timeout_s):
-                while self._jobs:
-                    self._drop(self._jobs.popleft().items, "there was no time left")
-                self._transport.abort()
-            idle = self._changed.wait_for(self._is_idle, AT_EXIT_S)
+            # The last request may take a little longer, to be dropped with a better reason.
+            self._changed.wait_for(lambda: self._thread is None, timeout_s + FIRST_WAIT_S)
             self._hurry = None
-        return idle and self.dropped.total() == before
+            if self._thread is not None:
+                self._abandoned = True
+                waiting = sum(job.items for job in self._jobs)
+                self._jobs.clear()
+                self._drop(self._open + waiting, "there was no time left")
+                self._open = 0
+            return self.dropped.total() == before
 
     def _is_idle(self) -> bool:
         return not self._jobs and not self._busy
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._busy = False
-                self._changed.notify_all()
-                if not self._changed.wait_for(lambda: bool(self._jobs), IDLE_S):
-                    self._thread = None
-                    self._transport.close()
-                    return
-                self._busy = True
-                job = self._jobs.popleft()
-            left = job.items
+        while (job := self._next()) is not None:
+            finished = False
             try:
                 for batch in job.batches():
                     self._deliver(batch)
-                    left -= batch.items
+                    if self._abandoned:
+                        break
+                finished = True
             finally:
-                if left:  # an error of ours, which is printed and ends this thread
-                    with self._changed:
-                        self._drop(left, "an error ended their delivery")
-                        self._start()
+                if not finished:  # an error of ours, which is printed and ends this thread
+                    self._give_over()
+
+    def _next(self) -> Job | None:
+        """The next job, or None, with which this thread ends."""
+        with self._changed:
+            self._drop(self._open, "an error ended their delivery")
+            self._abandoned, self._open = False, 0
+            if self._jobs:
+                job = self._jobs.popleft()
+                self._open = job.items
+                return job
+            self._end()
+            return None
+
+    def _give_over(self) -> None:
+        """Ends this thread; another delivers what waits."""
+        with self._changed:
+            self._drop(self._open, "an error ended their delivery")
+            self._abandoned, self._open = False, 0
+            self._end()
+            if self._jobs and not self._started():
+                self._drop(sum(job.items for job in self._jobs), "no thread could be started")
+                self._jobs.clear()
+
+    def _end(self) -> None:
+        self._transport.close()
+        atexit.unregister(self.flush)
+        self._thread = None
+        self._changed.notify_all()
 
     def _deliver(self, batch: Batch) -> None:
-        end, wait_s = time.monotonic() + self._give_up_s, FIRST_WAIT_S
-        while True:
+        begun, wait_s = time.monotonic(), FIRST_WAIT_S
+        while not self._abandoned:
             try:
-                rejected = self._transport.send(batch, max(self._until(end) - time.monotonic(), FIRST_WAIT_S))
+                rejected = self._transport.send(batch, self._until(begun))
             except RefusedError as error:
-                return self._drop(batch.items, str(error))
+                return self._settle(batch.items, batch.items, str(error))
             except RetryableError as error:
-                pause = error.wait_s if error.wait_s is not None else wait_s * random.uniform(0.5, 1.0)
+                pause = max(error.wait_s or 0.0, wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-                if time.monotonic() + pause > self._until(end):
-                    return self._drop(batch.items, str(error))
+                if time.monotonic() + pause > self._until(begun):
+                    return self._settle(batch.items, batch.items, str(error))
                 with self._changed:
                     self._changed.wait_for(lambda: self._hurry is not None, pause)
                 if self._hurry is not None:  # less patience, but no less than a turn of the processor
                     time.sleep(min(pause, FIRST_WAIT_S))
                 continue
-            self.sent += batch.items - rejected
-            if rejected:
-                self._drop(rejected, "rejected by the collector")
-            return None
+            return self._settle(batch.items, rejected, "rejected by the collector")
+        return None
+
+    def _until(self, begun: float) -> float:
+        """When a batch that was begun then is given up."""
+        hurry, patience = self._hurry, begun + self._give_up_s
+        return patience if hurry is None else min(patience, hurry)
+
+    def _settle(self, items: int, lost: int, reason: str) -> None:
+        """Counts a batch, unless that was done without waiting for it. A collector may say of any number that it was
+        lost.
+        """
+        with self._changed:
+            if self._abandoned:
+                return
+            items = min(items, self._open)
+            lost = min(max(lost, 0), items)
+            self._open -= items
+            self.sent += items - lost
+            self._drop(lost, reason)
 
     def _until(self, end: float) -> float:
         hurry = self._hurry
         return end if hurry is None else min(end, hurry)
 
     def _drop(self, items: int, reason: str) -> None:
+        """Counts items as dropped; the lock is held."""
+        if not items:
+            return
+        if reason not in self.dropped and len(self.dropped) >= _REASONS:  # a collector may have another each time
+            reason = "other reasons"
         if reason not in self.dropped:
             _log.warning("OTLP: %d spans and points are lost: %s", items, reason)
         with self._counting:  # the thread and whoever submits or flushes

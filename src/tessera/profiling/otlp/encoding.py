@@ -24,7 +24,10 @@ SPANS: Final = 4096
 """Of one request: about half a megabyte; a collector takes 4 MiB."""
 
 _SPANS: Final = (*SLICES, "mark")
-"""Kinds of events that become spans; those of marks have no length."""
+"""Kinds that become spans. A mark, which has no duration, is one without length: an event would have to be in the span
+around it, which is encoded when it begins.
+"""
+
 _CONTAINERS: Final = ("region", "operator")
 _TRACK: Final = ("rank", "pid", "device", "thread_id", "stream_id")
 _ID: Final = b"\x12\x08"  # field 2, eight bytes

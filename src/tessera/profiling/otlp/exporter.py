@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Mapping
 
+from tessera.errors import ArgumentError
 from tessera.profiling.otlp import encoding, transport
 from tessera.profiling.otlp.delivery import Batch, Delivery, Job
 from tessera.profiling.sessions import Session
@@ -16,6 +18,7 @@ class OtlpExporter:
     """Sends sessions to a collector from a thread of its own; `export` never waits for it.
 
     `sent` and `dropped` count spans and points of metrics: each is in one of them when it is no longer waiting.
+    The thread and its connection last while something is waiting.
     """
 
     needs_kernels = True
@@ -23,7 +26,11 @@ class OtlpExporter:
     def __init__(
         self, endpoint: str, service: str, headers: Mapping[str, str], give_up_s: float, waiting_profiles: int
     ) -> None:
-        """Raises ArgumentError for an endpoint that is none, and ProfileError without the extra `otlp`."""
+        """Raises ArgumentError for an endpoint, a header or a time that is none, and ProfileError without the extra
+        `otlp`.
+        """
+        if not (math.isfinite(give_up_s) and give_up_s >= 0):
+            raise ArgumentError(f"give_up_s={give_up_s!r} is no time", hints=["give a number of seconds"])
         self.endpoint = endpoint
         self._service = service
         self._delivery = Delivery(transport.to(endpoint, headers), give_up_s=give_up_s, waiting_jobs=waiting_profiles)
@@ -52,5 +59,7 @@ class OtlpExporter:
         self._delivery.submit(Job(encoding.count(trace), batches))
 
     def flush(self, timeout_s: float = 30.0) -> bool:
-        """Waits until everything was sent, at most `timeout_s`, then drops what is left; whether all was sent."""
+        """Waits until everything was sent, at most `timeout_s`, then drops what is left; whether nothing was dropped
+        meanwhile.
+        """
         return self._delivery.flush(timeout_s)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import math
 import re
-import socket
-import ssl
 import time
 import urllib.parse
 from collections.abc import Mapping
@@ -16,22 +14,28 @@ from typing import Any, Final
 from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.noted import printed
+from tessera.profiling.otlp.bounded import Connection, EndlessAnswerError, left
 from tessera.profiling.otlp.delivery import FIRST_WAIT_S, LONGEST_WAIT_S, Batch, RefusedError, RetryableError, Transport
 
 TIMEOUT_S: Final = 10.0
-_RECONNECT: Final = [
+"""Of one attempt, where its deadline is not nearer."""
+
+_ANSWER_LIMIT: Final = 2**20
+"""Most bytes of an answer, its head among them: a collector's has a few numbers and a sentence."""
+
+_OPTIONS: Final = [
+    ("grpc.max_receive_message_length", _ANSWER_LIMIT),
+    # As long as the pauses between our own attempts; by itself gRPC waits a second and longer.
     ("grpc.initial_reconnect_backoff_ms", round(1000 * FIRST_WAIT_S)),
     ("grpc.min_reconnect_backoff_ms", round(1000 * FIRST_WAIT_S)),
     ("grpc.max_reconnect_backoff_ms", round(1000 * LONGEST_WAIT_S)),
 ]
-"""As long as the pauses between our own attempts; by itself gRPC waits a second and longer."""
-
-_ANSWER_LIMIT: Final = 2**20
-"""Most bytes of an answer: a collector's has a few numbers and a sentence."""
 
 _LATER: Final = (429, 502, 503, 504)
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_SERVICES: Final = {"traces": ("trace", "TraceService"), "metrics": ("metrics", "MetricsService")}
+_HEADER_NAMES: Final = {
+    "http": re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"),
+    "grpc": re.compile(r"(?!.*-bin$)[._0-9A-Za-z-]+", re.IGNORECASE),  # those in -bin have bytes
+}
 _PORTS: Final = {"http": 4318, "grpc": 4317}
 
 
@@ -40,10 +44,16 @@ def to(endpoint: str, headers: Mapping[str, str]) -> Transport:
 
     Raises ArgumentError for another scheme, and ProfileError where a library is missing, naming the extra.
     """
-    parts = urllib.parse.urlsplit(endpoint)
-    if parts.scheme not in ("http", "https", "grpc", "grpcs") or not parts.hostname:
+    try:
+        parts = urllib.parse.urlsplit(endpoint)
+    except ValueError:  # brackets that do not close
+        parts = urllib.parse.SplitResult("", "", "", "", "")
+    path = parts.path
+    named = bool(parts.hostname) and path.isascii() and path.isprintable() and " " not in path
+    if parts.scheme not in ("http", "https", "grpc", "grpcs") or not named:
         raise ArgumentError(
-            f"{endpoint!r} is no OTLP endpoint", hints=["http://host:4318 goes by HTTP, grpc://host:4317 by gRPC"]
+            f"{printed(repr(endpoint))} is no OTLP endpoint",
+            hints=["http://host:4318 goes by HTTP, grpc://host:4317 by gRPC"],
         )
     _check(endpoint, parts, dict[object, object](headers.items()))
     responses()
@@ -57,11 +67,10 @@ def _check(endpoint: str, parts: urllib.parse.SplitResult, headers: Mapping[obje
     except ValueError:
         usable = False
     if not usable:
-        raise ArgumentError(f"{endpoint!r} has no port that can be", hints=["ports are 1 to 65535"])
-    if not (endpoint.isascii() and endpoint.isprintable() and " " not in endpoint):
-        raise ArgumentError(f"{printed(repr(endpoint))} is no endpoint", hints=["encode its path: %20 for a space"])
+        raise ArgumentError(f"{printed(repr(endpoint))} has no port that can be", hints=["ports are 1 to 65535"])
+    names = _HEADER_NAMES[parts.scheme.removesuffix("s")]
     for name, value in headers.items():
-        named = isinstance(name, str) and _HEADER_NAME.fullmatch(name)
+        named = isinstance(name, str) and names.fullmatch(name)
         if not named or not isinstance(value, str) or not (value.isascii() and value.isprintable()):
             hint = "names are letters, digits and hyphens, values printable ASCII"
             raise ArgumentError(f"the header {printed(repr(name))} cannot be sent", hints=[hint])
@@ -97,43 +106,48 @@ class _Http(Transport):
 
         self._responses = responses()
         self._unreadable = DecodeError
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
 
-    def send(self, batch: Batch, within_s: float) -> int:
+    def send(self, batch: Batch, until: float) -> int:
         path = f"{self._parts.path.rstrip('/')}/v1/{batch.signal}"
         try:
-            connection = self._connected()
-            connection.end_until(time.monotonic() + min(TIMEOUT_S, within_s))
-            connection.request("POST", path, batch.payload, self._headers)
-            response = connection.getresponse()
-            body = response.read(_ANSWER_LIMIT + 1)
-            if response.length and len(body) <= _ANSWER_LIMIT:  # `read` says nothing of an end that came too early
-                raise http.client.IncompleteRead(body, response.length)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()  # what is left of an exchange must not be taken for the next answer
-            why = printed(str(error) or type(error).__name__)
-            raise RetryableError(f"the collector cannot be reached: {why}") from error
-        if len(body) > _ANSWER_LIMIT:
+            response, body = self._exchanged(path, batch.payload, until)
+        except EndlessAnswerError as error:
             self.close()
-            raise RefusedError(f"the answer to {path} has more than {_ANSWER_LIMIT} bytes")
+            raise RefusedError(f"the answer to {path} has more than {_ANSWER_LIMIT} bytes") from error
+        except (OSError, http.client.HTTPException, ValueError, OverflowError) as error:
+            # The latter two are the parser's, of numbers that cannot be.
+            self.close()  # what is left of an exchange must not be taken for the next answer
+            reason = printed(error) or type(error).__name__
+            raise RetryableError(f"the collector cannot be reached: {reason}") from error
         if response.status in _LATER:
             raise RetryableError(
                 f"the collector answered {response.status}", _seconds(response.getheader("Retry-After"))
             )
         if not 200 <= response.status < 300:
             raise RefusedError(f"the collector answered {response.status} {printed(response.reason)} to {path}")
+        if not body and response.length is None and not response.chunked:
+            raise RetryableError("the collector ended its answer before it said how long it is")
         try:
             answer = self._responses[batch.signal].FromString(body)
         except self._unreadable as error:
             raise RefusedError(f"what answers at {path} is no collector") from error
         return _rejected(batch.signal, answer)
 
-    def _connected(self) -> _Connection:
+    def _exchanged(self, path: str, payload: bytes, until: float) -> tuple[http.client.HTTPResponse, bytes]:
+        """An answer and its body. Raises what sockets and the parser raise, and EndlessAnswerError."""
         if self._connection is None:
             secure = self._parts.scheme == "https"
             port = self._parts.port or (443 if secure else _PORTS["http"])
-            self._connection = _Connection(self._parts.hostname or "", port, _encryption() if secure else None)
-        return self._connection
+            self._connection = Connection(self._parts.hostname or "", port, secure)
+        connection = self._connection
+        connection.bound(min(until, time.monotonic() + TIMEOUT_S), _ANSWER_LIMIT)
+        connection.request("POST", path, payload, self._headers)
+        response = connection.getresponse()
+        body = response.read(_ANSWER_LIMIT)  # so much, as an announced length is allocated before it is received
+        if response.length:  # what has no end may say the opposite of what it begins with
+            raise http.client.IncompleteRead(body, response.length)
+        return response, body
 
     def abort(self) -> None:
         connection = self._connection
@@ -231,10 +245,9 @@ class _Grpc(Transport):
         except ImportError as error:
             raise _missing("grpcio") from error
         self._grpc = grpc
-        self._address = f"{parts.hostname}:{parts.port or _PORTS['grpc']}"
+        host = parts.hostname or ""
+        self._address = f"{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS['grpc']}"
         self._secure = parts.scheme == "grpcs"
-        self._responses = responses()
-        self._channel: Any = None
         self._metadata = [(name.lower(), value) for name, value in headers.items()]
         codes = grpc.StatusCode
         self._later = (
@@ -246,25 +259,36 @@ class _Grpc(Transport):
             codes.DATA_LOSS,
             codes.RESOURCE_EXHAUSTED,
         )
+        self._responses = responses()
+        self._channel: Any = None
+        self._calls: dict[str, Any] = {}
 
-    def _call(self, signal: str) -> Any:
+    def _open(self) -> None:
+        grpc = self._grpc
+        if self._secure:
+            self._channel = grpc.secure_channel(self._address, grpc.ssl_channel_credentials(), _OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(self._address, _OPTIONS)
+        self._calls = {
+            signal: self._channel.unary_unary(
+                f"/opentelemetry.proto.collector.{package}.v1.{service}/Export",
+                request_serializer=None,  # it is bytes already
+                response_deserializer=self._responses[signal].FromString,
+            )
+            for signal, package, service in (
+                ("traces", "trace", "TraceService"),
+                ("metrics", "metrics", "MetricsService"),
+            )
+        }
+
+    def send(self, batch: Batch, until: float) -> int:
         if self._channel is None:
-            if self._secure:
-                credentials = self._grpc.ssl_channel_credentials()
-                self._channel = self._grpc.secure_channel(self._address, credentials, _RECONNECT)
-            else:
-                self._channel = self._grpc.insecure_channel(self._address, _RECONNECT)
-        package, service = _SERVICES[signal]
-        return self._channel.unary_unary(
-            f"/opentelemetry.proto.collector.{package}.v1.{service}/Export",
-            request_serializer=None,  # it is bytes already
-            response_deserializer=self._responses[signal].FromString,
-        )
-
-    def send(self, batch: Batch, within_s: float) -> int:
-        timeout_s = min(TIMEOUT_S, within_s)
+            self._open()
         try:
-            response = self._call(batch.signal)(batch.payload, timeout=timeout_s, metadata=self._metadata)
+            patience_s = min(left(until), TIMEOUT_S)
+            response = self._calls[batch.signal](batch.payload, timeout=patience_s, metadata=self._metadata)
+        except TimeoutError as error:
+            raise RetryableError(f"the collector cannot be reached: {error}") from error
         except self._grpc.RpcError as error:
             what = f"the collector answered {error.code().name}"
             if error.code() in self._later:
@@ -273,9 +297,6 @@ class _Grpc(Transport):
         return _rejected(batch.signal, response)
 
     def close(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
-
-    def abort(self) -> None:
-        self.close()  # which cancels what other threads wait for
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import http.server
+import ssl
+import sys
 import threading
 import time
 from collections import Counter
 from concurrent import futures
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -102,10 +105,20 @@ class HttpCollector:
             daemon_threads = True
             block_on_close = False
 
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                if not isinstance(sys.exception(), OSError):  # a client that went away is no error of the test's
+                    super().handle_error(request, client_address)
+
         self._server = Server(("127.0.0.1", self.port), Handler)
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
+
+    def secure(self, key: Path, certificate: Path) -> None:
+        """Speaks TLS from now on."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
 
     def stop(self) -> None:
         """Refuses connections from now on; those that are open end with their next request."""
@@ -125,6 +138,8 @@ class GrpcCollector:
     def __init__(self) -> None:
         self.received = Received()
         self.code: grpc.StatusCode | None = None
+        self.message = ""
+        """What answers about spans say."""
         self.port = 0
         self.start()
 
@@ -141,7 +156,10 @@ class GrpcCollector:
                     context.abort(collector.code, "as the test asked")
                 collector.received.headers = dict(context.invocation_metadata())
                 collector.received.traces.append(request)
-                return trace_service_pb2.ExportTraceServiceResponse()
+                response = trace_service_pb2.ExportTraceServiceResponse()
+                if collector.message:
+                    response.partial_success.error_message = collector.message
+                return response
 
         class Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
             def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -16,6 +20,7 @@ from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.otlp import delivery, encoding
 from tessera.profiling.otlp.exporter import OtlpExporter
 from tessera.profiling.table import Trace, frame
+from tests.hostile.users import as_user, needs_root
 from tests.unit.profiling.otlp.collectors import GrpcCollector, HttpCollector
 from tests.unit.profiling.support import run, two_step_plan
 
@@ -103,6 +108,87 @@ def test_metrics_hold_counts_times_and_values(collector: HttpCollector | GrpcCol
     assert [point.as_double for point in points["loss"]] == [3.0, 2.0, 1.5]
     assert points["loss"][1].time_unix_nano == ZERO + 2
     assert exporter.sent == collector.received.items() == encoding.count(kernels(20))
+
+
+def test_marks_are_spans_without_length_in_the_span_of_their_region(collector: HttpCollector | GrpcCollector) -> None:
+    parts: dict[str, Any] = {
+        "kind": ["region", "mark", "mark"],
+        "kernel_name": ["step", "inside", "after"],
+        "start_ns": [0, 40, 200],
+        "dur_ns": [100, None, None],
+        "thread_id": [1, 1, 1],
+    }
+    trace = Trace(frame(parts).lazy(), {"start_unix_ns": ZERO}, {})
+    exporter = profile.otlp(collector.endpoint)
+    exporter.send(trace)
+    assert exporter.flush()
+    spans = {span.name: span for span in collector.received.spans()}
+    assert sorted(spans) == ["after", "inside", "step"]
+    assert spans["inside"].start_time_unix_nano == spans["inside"].end_time_unix_nano == ZERO + 40
+    assert spans["inside"].parent_span_id == spans["step"].span_id
+    assert not spans["after"].parent_span_id
+    assert told(spans["after"].attributes)["tessera.kind"] == "mark"
+    assert exporter.sent == collector.received.items() == encoding.count(trace)
+
+
+def test_the_thread_ends_when_nothing_is_left_and_another_begins_with_the_next(
+    collector: HttpCollector | GrpcCollector,
+) -> None:
+    exporter = profile.otlp(collector.endpoint)
+    for times in (1, 2):
+        exporter.send(kernels(3))
+        assert exporter.flush()
+        assert not [thread for thread in threading.enumerate() if thread.name == "tessera-otlp"]
+        assert exporter.sent == times * encoding.count(kernels(3))
+
+
+def test_where_no_thread_can_be_started_the_caller_delivers(
+    http: HttpCollector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    exporter = profile.otlp(http.endpoint)
+    with monkeypatch.context() as patch:
+        # Only of ours: the collector answers in threads of its own.
+        begin = threading.Thread.start
+        patch.setattr(threading.Thread, "start", lambda each: (refused if "otlp" in each.name else begin)(each))
+        exporter.send(kernels(3))
+    assert exporter.sent == encoding.count(kernels(3))
+    assert exporter.flush()
+
+
+@needs_root
+def test_a_fork_leaves_what_waits_to_its_parent(http: HttpCollector) -> None:
+    http.stop()
+    exporter = profile.otlp(http.endpoint, give_up_s=20.0)
+    exporter.send(kernels(3))
+    assert as_user(os.getuid(), lambda: [exporter.flush(10.0), exporter.sent]) == [True, 0]
+    http.restart()
+    assert exporter.flush()
+    assert http.received.items() == exporter.sent == encoding.count(kernels(3))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the command openssl, which makes a certificate")
+def test_https_trusts_who_has_a_certificate_and_nobody_else(
+    http: HttpCollector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    made += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    http.secure(key, certificate)
+    endpoint = f"https://localhost:{http.port}"
+    stranger = profile.otlp(endpoint, give_up_s=0.2)
+    stranger.send(kernels(3))
+    assert not stranger.flush(5.0)
+    assert stranger.sent == 0
+    assert any("CERTIFICATE_VERIFY_FAILED" in reason for reason in stranger.dropped)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    exporter = profile.otlp(endpoint)
+    exporter.send(kernels(20_000))  # more than a record of TLS
+    assert exporter.flush()
+    assert exporter.sent == http.received.items() == encoding.count(kernels(20_000))
 
 
 def test_a_session_is_exported_at_its_end(collector: HttpCollector | GrpcCollector) -> None:
