@@ -133,14 +133,14 @@ class Growth:
         weights = {"elementwise": 5, "layout": 4, "reduction": 3, "row": 2, "library": 2}
         names = sorted(families)
         for _ in range(6 * count):
-            before = len(self.places)
+            before = self.mark()
             if self.chance.random() < 0.3:
                 made = self.pattern()
             else:
                 family = self.chance.choices(names, [weights.get(name, 1) for name in names])[0]
                 made = self.applied(self.chance.choice(families[family]))
             if made is None or not self.keeps(made):
-                del self.places[before:], self.owners[before:]
+                self.forget(before)
                 continue
             self.values.append(made)
             if self.steps() >= count:
@@ -149,12 +149,21 @@ class Growth:
     def begin(self, seed: int) -> None:
         """Has every other program begin with a pattern, one after the other: so each is among the first few."""
         if seed % 2 == 0:
-            before = len(self.places)
+            before = self.mark()
             made = self.pattern(MOTIFS[seed // 2 % len(MOTIFS)])
             if made is not None and self.keeps(made):
                 self.values.append(made)
             else:
-                del self.places[before:], self.owners[before:]
+                self.forget(before)
+
+    def mark(self) -> tuple[int, int]:
+        """What there is now, for `forget`."""
+        return len(self.places), len(self.values)
+
+    def forget(self, before: tuple[int, int]) -> None:
+        """Takes back what came since a mark: inputs, and values of a pattern with several."""
+        places, values = before
+        del self.places[places:], self.owners[places:], self.values[values:]
 
     def steps(self) -> int:
         """How many operators there are so far."""

@@ -22,8 +22,6 @@ _log = logging.getLogger("tessera.profile")
 
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 5.0
-IDLE_S: Final = 1.0
-"""How long the thread waits for another profile before it ends."""
 AT_EXIT_S: Final = 5.0
 _REASONS: Final = 100
 
@@ -147,9 +145,6 @@ class Delivery:
                 self._open = 0
             return self.dropped.total() == before
 
-    def _is_idle(self) -> bool:
-        return not self._jobs and not self._busy
-
     def _run(self) -> None:
         while (job := self._next()) is not None:
             finished = False
@@ -229,10 +224,6 @@ class Delivery:
             self.sent += items - lost
             self._drop(lost, reason)
 
-    def _until(self, end: float) -> float:
-        hurry = self._hurry
-        return end if hurry is None else min(end, hurry)
-
     def _drop(self, items: int, reason: str) -> None:
         """Counts items as dropped; the lock is held."""
         if not items:
@@ -241,5 +232,4 @@ class Delivery:
             reason = "other reasons"
         if reason not in self.dropped:
             _log.warning("OTLP: %d spans and points are lost: %s", items, reason)
-        with self._counting:  # the thread and whoever submits or flushes
-            self.dropped[reason] += items
+        self.dropped[reason] += items

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import math
 import re
 import time
 import urllib.parse
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from tessera.distribution import installing
@@ -149,93 +147,15 @@ class _Http(Transport):
             raise http.client.IncompleteRead(body, response.length)
         return response, body
 
-    def abort(self) -> None:
-        connection = self._connection
-        if connection is not None:
-            connection.abort()
-
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
-def _encryption() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.sslsocket_class = _SecureSocket
-    return context
-
-
-class _Socket(socket.socket):
-    """A socket that is read until an instant of `time.monotonic`. By itself a time-out counts anew with every byte."""
-
-    until = math.inf
-
-    def recv_into(self, *arguments: Any) -> int:
-        _leave_until(self, self.until)
-        return super().recv_into(*arguments)
-
-
-class _SecureSocket(ssl.SSLSocket):
-    """As `_Socket`, encrypted."""
-
-    until = math.inf
-
-    def recv_into(self, *arguments: Any) -> int:
-        _leave_until(self, self.until)
-        return super().recv_into(*arguments)
-
-
-def _leave_until(sock: socket.socket, until: float) -> None:
-    left_s = until - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError("it takes too long to answer")
-    sock.settimeout(left_s)
-
-
-class _Connection(http.client.HTTPConnection):
-    """A connection whose answers end until an instant of `time.monotonic`."""
-
-    def __init__(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
-        super().__init__(host, port)
-        self._secure = context
-        self._until = math.inf
-
-    def end_until(self, until: float) -> None:
-        """Bounds what is sent and read from now on. Raises TimeoutError where that instant is over."""
-        self._until = until
-        left_s = until - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("there is no time left")
-        self.timeout = left_s  # of the connection to come
-        if isinstance(self.sock, _Socket | _SecureSocket):
-            self.sock.until = until
-            self.sock.settimeout(left_s)
-
-    def connect(self) -> None:
-        super().connect()
-        sock: _Socket | _SecureSocket = _Socket(fileno=self.sock.detach())
-        self.sock = sock
-        _leave_until(sock, self._until)
-        if self._secure is not None:
-            secured = self._secure.wrap_socket(sock, server_hostname=self.host)
-            assert isinstance(secured, _SecureSocket)
-            self.sock = sock = secured
-        sock.until = self._until
-
-    def abort(self) -> None:
-        """Ends the exchange that another thread is in."""
-        sock = self.sock
-        if sock is not None:
-            with suppress(OSError):  # it has just ended by itself
-                sock.shutdown(socket.SHUT_RDWR)
-
-
 def _seconds(text: str | None) -> float | None:
-    """What `Retry-After` says, where it is a number of seconds; of more digits than any pause has, the longest."""
-    if not text or not (text.isascii() and text.isdecimal()):
-        return None
-    return float(text) if len(text) < 10 else 1e9
+    """What `Retry-After` says, where it is a number of seconds."""
+    return float(text) if text and text.isdecimal() else None
 
 
 class _Grpc(Transport):
