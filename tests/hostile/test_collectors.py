@@ -204,7 +204,7 @@ BROKEN = {
     "bytes": once(bytes(range(256)) * 8),
     "a state that is none": once(b"HTTP/1.1 \xb2\xb2\xb2 OK\r\n\r\n"),
     "a page": once(OK + b"Content-Length: 6\r\n\r\n<html>"),
-    "another protocol": once(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n"),
+    "a switch of protocols": once(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n"),
     "a redirect": once(
         b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     ),
