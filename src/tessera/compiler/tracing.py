@@ -85,7 +85,6 @@ class TracedFunction:
         self._last: Trace | None = None
         self.on_trace: Callable[[Structure], None] | None = None
         """Told of each new expression that the function gave, before anything of it is compiled."""
-        _latest[:] = [weakref.ref(self)]
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._owner = owner
@@ -250,8 +249,12 @@ def subject() -> TracedFunction | None:
 
 
 def kernel(function: Callable[..., Any]) -> TracedFunction:
-    """Makes a function of tensors a kernel; see `TracedFunction`."""
-    return TracedFunction(function)
+    """Makes a function of tensors a kernel; see `TracedFunction`. Kernels of Tessera's own are made without this, as
+    they are nobody's subject.
+    """
+    made = TracedFunction(function)
+    _latest[:] = [weakref.ref(made)]
+    return made
 
 
 def _parts(arguments: Sequence[Any]) -> list[Node | Fixed]:
