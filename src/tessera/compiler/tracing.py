@@ -9,12 +9,14 @@ happens when a result is evaluated, and never twice for the same expression, how
 from __future__ import annotations
 
 import functools
+import operator
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -24,7 +26,7 @@ from tessera.compiler.signatures import Signature, compare, describe, signature_
 from tessera.compiler.surroundings import Surroundings
 from tessera.compiler.traces import Key, Trace, trace
 from tessera.dtypes import DType, fp32, fp64, int64
-from tessera.errors import MissingArgumentError
+from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy import node as nodes
 from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import CPU
@@ -92,6 +94,28 @@ class TracedFunction:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """The method of an object, as for functions."""
         return self if instance is None else MethodType(self, Receiver(instance))
+
+    # -- copies ---------------------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> str:
+        """A reference by qualified name, as of functions. Raises ArgumentError where that does not lead here."""
+        path = str(getattr(self, "__qualname__", "?"))
+        try:
+            found = operator.attrgetter(path)(sys.modules.get(self.__module__))
+        except AttributeError:
+            found = None
+        if found is not self:
+            raise ArgumentError(
+                f"the kernel {self.__module__}.{path} cannot be pickled: that name does not lead to it",
+                hints=["kernels are pickled by reference, as functions are: define it at the top of a module"],
+            )
+        return path
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
