@@ -38,6 +38,7 @@ from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 
 _TORCH_TENSOR = torch.Tensor
+_default_dtype = torch.get_default_dtype
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class TracedFunction:
         """The class whose method this is."""
         self._lock = forks.recursive_lock()
         self._known = _Known()
+        self._default_dtype = torch.get_default_dtype()
+        """What numbers meant to torch when the traces were made."""
         self._settled: dict[Key, Trace] = {}
         """The traces that are valid whatever happens around the function; a call looks here first."""
         self._signatures: dict[Signature, None] = {}
@@ -129,6 +132,8 @@ class TracedFunction:
             if "stream" in keywords and not self._parameters.has("stream"):
                 return self._call_on(keywords.pop("stream"), arguments, keywords)
             arguments = self._parameters.bind(arguments, keywords)
+        if _default_dtype() is not self._default_dtype:
+            self._forget()
         leaves: list[Leaf] = []
         exact: list[Structure] = []
         for argument in arguments:
@@ -169,6 +174,12 @@ class TracedFunction:
         return self._trace_for(key).apply(operands)
 
     # -- tracing --------------------------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        """Drops the traces made under another default dtype of torch, by which results of integers are typed."""
+        with self._lock:
+            self._default_dtype = _default_dtype()
+            self._known, self._settled = _Known(), {}
 
     def _trace_for(self, key: Key) -> Trace:
         with self._lock:
