@@ -9,12 +9,14 @@ happens when a result is evaluated, and never twice for the same expression, how
 from __future__ import annotations
 
 import functools
+import operator
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -24,7 +26,7 @@ from tessera.compiler.signatures import Signature, compare, describe, signature_
 from tessera.compiler.surroundings import Surroundings
 from tessera.compiler.traces import Key, Trace, trace
 from tessera.dtypes import DType, fp32, fp64, int64
-from tessera.errors import MissingArgumentError
+from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy import node as nodes
 from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import CPU
@@ -36,6 +38,7 @@ from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 
 _TORCH_TENSOR = torch.Tensor
+_default_dtype = torch.get_default_dtype
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class TracedFunction:
         """The class whose method this is."""
         self._lock = forks.recursive_lock()
         self._known = _Known()
+        self._default_dtype = torch.get_default_dtype()
+        """What numbers meant to torch when the traces were made."""
         self._settled: dict[Key, Trace] = {}
         """The traces that are valid whatever happens around the function; a call looks here first."""
         self._signatures: dict[Signature, None] = {}
@@ -85,7 +90,6 @@ class TracedFunction:
         self._last: Trace | None = None
         self.on_trace: Callable[[Structure], None] | None = None
         """Told of each new expression that the function gave, before anything of it is compiled."""
-        _latest[:] = [weakref.ref(self)]
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._owner = owner
@@ -93,6 +97,28 @@ class TracedFunction:
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """The method of an object, as for functions."""
         return self if instance is None else MethodType(self, Receiver(instance))
+
+    # -- copies ---------------------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> str:
+        """A reference by qualified name, as of functions. Raises ArgumentError where that does not lead here."""
+        path = str(getattr(self, "__qualname__", "?"))
+        try:
+            found = operator.attrgetter(path)(sys.modules.get(self.__module__))
+        except AttributeError:
+            found = None
+        if found is not self:
+            raise ArgumentError(
+                f"the kernel {self.__module__}.{path} cannot be pickled: that name does not lead to it",
+                hints=["kernels are pickled by reference, as functions are: define it at the top of a module"],
+            )
+        return path
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -106,6 +132,8 @@ class TracedFunction:
             if "stream" in keywords and not self._parameters.has("stream"):
                 return self._call_on(keywords.pop("stream"), arguments, keywords)
             arguments = self._parameters.bind(arguments, keywords)
+        if _default_dtype() is not self._default_dtype:
+            self._forget()
         leaves: list[Leaf] = []
         exact: list[Structure] = []
         for argument in arguments:
@@ -146,6 +174,12 @@ class TracedFunction:
         return self._trace_for(key).apply(operands)
 
     # -- tracing --------------------------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        """Drops the traces made under another default dtype of torch, by which results of integers are typed."""
+        with self._lock:
+            self._default_dtype = _default_dtype()
+            self._known, self._settled = _Known(), {}
 
     def _trace_for(self, key: Key) -> Trace:
         with self._lock:
@@ -250,8 +284,12 @@ def subject() -> TracedFunction | None:
 
 
 def kernel(function: Callable[..., Any]) -> TracedFunction:
-    """Makes a function of tensors a kernel; see `TracedFunction`."""
-    return TracedFunction(function)
+    """Makes a function of tensors a kernel; see `TracedFunction`. Kernels of Tessera's own are made without this, as
+    they are nobody's subject.
+    """
+    made = TracedFunction(function)
+    _latest[:] = [weakref.ref(made)]
+    return made
 
 
 def _parts(arguments: Sequence[Any]) -> list[Node | Fixed]:

@@ -10,7 +10,7 @@ import torch
 
 from tessera import dtypes
 from tessera.compiler.tiles import refuse_impossible
-from tessera.compiler.tracing import kernel
+from tessera.compiler.tracing import TracedFunction
 from tessera.doors.joint import joint
 from tessera.doors.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
@@ -190,4 +190,4 @@ def _sums(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
 
 
 # Traced, since a dozen operators take longer to write down than a row by a small layer to compute.
-_SCALED, _BIASED = kernel(_scaled), kernel(_biased)
+_SCALED, _BIASED = TracedFunction(_scaled), TracedFunction(_biased)
