@@ -1,8 +1,10 @@
 """Element types and how they combine, as torch combines them.
 
-Every `DType` is one object per process: compare with `is` or `==`, use as a dictionary key. `tf32` is a math mode
-(10-bit mantissas inside a matrix product): its elements are stored as fp32. `SUPPORTED` holds those that kernels
-compute with; the others are declared names.
+Every `DType` is one object per process: compare with `is` or `==`, use as a dictionary key. It also equals the names
+and the torch or numpy dtype that mean it (`x.dtype == torch.float32`, `x.dtype == "fp32"`); those are no keys for it.
+
+`tf32` is a math mode (10-bit mantissas inside a matrix product): its elements are stored as fp32. `SUPPORTED` holds
+those that kernels compute with; the others are declared names.
 
 The 8-bit floats are those of the Open Compute Project (OFP8, 2023). `fp8_e4m3` (4 bits of exponent, 3 of mantissa, 448
 at most) has no infinities: what is too large, infinities included, becomes 448, as in torch 2.13 and as GPUs convert.
@@ -37,6 +39,17 @@ class DType:
     def bits(self) -> int:
         """Bits of one element as stored; 8 for `bool_`, which takes a byte."""
         return 8 * self.itemsize
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, torch.dtype):
+            return _BY_TORCH.get(other) is self
+        if isinstance(other, str):
+            return _BY_NAME.get(other.removeprefix("torch.")) is self
+        return _of_numpy(other) is self
+
+    __hash__ = object.__hash__  # as of numpy's dtypes, which equal their names, too
 
     def __repr__(self) -> str:
         return self.name

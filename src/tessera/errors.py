@@ -117,6 +117,12 @@ class NoSubjectError(TesseraError, RuntimeError):
     code = "E_NO_SUBJECT"
 
 
+class FrozenRandomError(TesseraError, RuntimeError):
+    """Random numbers that are drawn while a kernel is traced, and would be the same at every call."""
+
+    code = "E_FROZEN_RANDOM"
+
+
 class ArgumentError(TesseraError, ValueError):
     """An argument, option or environment variable whose value is not allowed."""
 

@@ -92,6 +92,7 @@ class Tensor(Methods):
         if before_run is not None:
             before_run()
         (result,) = plan.run(leaves)
+        self.computed = structure
         self.state = (result.structure, (result,))
         return self
 
@@ -168,7 +169,9 @@ class Tensor(Methods):
         return result
 
     def inspect(self, level: str) -> str:
-        """The text of a level of the compiler for this expression: "graph", "schedule", "tile" or "target"."""
+        """The text of a level of the compiler for this expression, also after its evaluation: "graph", "rewrites",
+        "fusion", "schedule", "tile" or "target".
+        """
         if _inspector is None:
             raise NoSubjectError("no compiler is installed that could be inspected", hints=["import tessera"])
         return _inspector(self, level)

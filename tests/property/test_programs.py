@@ -104,8 +104,8 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_failing_program_is_made_small_and_printed() -> None:
-    program = draw(3)
-    assert program.steps > 8
+    drawn = (draw(seed) for seed in range(200))
+    program = next(each for each in drawn if each.steps > 8 and "flash_attention" in each.operators)
     least = shrink(program, lambda each: "flash_attention" in each.operators)
     assert least.operators == {"flash_attention"}
     assert len(least.entries) == 1 + len([entry for entry in least.entries if isinstance(entry, Input)])

@@ -90,4 +90,5 @@ def inspect(node: Node, level: str) -> str:
     with forks.importing:
         from tessera.compiler import inspection
 
-    return inspection.inspect_structure(node.structure, level)
+    structure = node.structure if node.is_pending else getattr(node, "computed", node.structure)
+    return inspection.inspect_structure(structure, level)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tessera.compiler.parameters import Absent, Fixed, Parameters, Receiver, Static
+from tessera.compiler.randomness import undrawn
 from tessera.dtypes import DType, fp32, fp64, int32
 from tessera.errors import ArgumentError
 from tessera.lazy import node as nodes
@@ -114,7 +115,7 @@ def _run(function: Callable[..., Any], parameters: Parameters, key: Key, numbers
     left = iter(holders)
     given = [nodes.leaf_node(next(left)) if isinstance(part, Structure) else _meant(part) for part in parts]
     arguments, keywords = parameters.complete(given)
-    with _shape_reads() as reads:
+    with _shape_reads() as reads, undrawn():
         returned = function(*arguments, **keywords)
     for argument in (*arguments, *keywords.values()):
         if isinstance(argument, Absent):

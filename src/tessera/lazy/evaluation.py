@@ -65,7 +65,7 @@ def evaluate(nodes: Iterable[Node]) -> None:
     for group in [copies] if len(copies) == 1 else _by_device(copies):
         _evaluate_together(group)
     for node, copy in pending:
-        node.state = copy.state
+        node.store(copy.leaves[0])
 
 
 def _by_device(nodes: Sequence[Node]) -> Iterable[Sequence[Node]]:

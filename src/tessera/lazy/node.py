@@ -24,7 +24,10 @@ class Node:
     `state` is (structure, leaves). Read it once and unpack it: two reads may see two different states.
     """
 
-    __slots__ = ("__weakref__", "state")
+    __slots__ = ("__weakref__", "computed", "state")
+
+    computed: Structure
+    """What the expression was, once its result stands in its place; not there before."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -60,6 +63,7 @@ class Node:
 
     def store(self, leaf: Leaf) -> None:
         """Puts the result in place of the expression."""
+        self.computed = self.state[0]
         self.state = (leaf.structure, (leaf,))
 
 

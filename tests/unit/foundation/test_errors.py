@@ -32,6 +32,7 @@ CODES = {
     "E_LIBRARY": RuntimeError,
     "E_MEMORY_LIMIT": MemoryError,
     "E_MISSING_ARGUMENT": TypeError,
+    "E_FROZEN_RANDOM": RuntimeError,
     "E_NO_SUBJECT": RuntimeError,
     "E_PROFILE": RuntimeError,
     "E_SCHEDULE_IGNORED": RuntimeError,

@@ -122,12 +122,13 @@ class LoadedObject:
             )
         if "amx-tile" in kernel.features and (reason := amx_refusal()) is not None:
             raise UnsupportedTargetError(f"kernel {kernel.entry} was compiled for a CPU with a matrix unit: {reason}")
-        missing = [name for name in _undefined(kernel.code) if not llvm.address_of_symbol(name)]
-        if missing:  # LLVM would have it call what lies at no address
-            raise CompileError(f"kernel {kernel.entry} calls {', '.join(missing)}, which this process does not have")
         with lock:
             initialize()
             engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _load_machine())
+            # Known from the first engine on. LLVM would have the kernel call what lies at no address.
+            absent = [name for name in _undefined(kernel.code) if not llvm.address_of_symbol(name)]
+            if absent:
+                raise CompileError(f"kernel {kernel.entry} calls {', '.join(absent)}, which this process does not have")
             engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
             engine.finalize_object()
             self.address = int(engine.get_function_address(kernel.entry))
