@@ -52,6 +52,15 @@ def padded_after(growth: Any, x: Tensor) -> Tensor | None:
     return op.relu(call("conv2d", image, weights, padding=after))
 
 
+def weighted_channels(growth: Any, x: Tensor) -> Tensor | None:
+    """A convolution's channels times their means, on the way into the next convolution."""
+    chance, dtype = growth.chance, _exact_enough(growth, x)
+    c, side = chance.choice((4, 8)), chance.randint(2, 6)
+    weights = [growth.fresh((c, c, 1, 1), dtype) for _ in range(2)]
+    y = op.conv2d(growth.fresh((1, c, side, side), dtype), weights[0])
+    return op.conv2d(op.mean(y, (2, 3), True) * y, weights[1])
+
+
 def far_from_zero(growth: Any, x: Tensor) -> Tensor | None:
     """Rows that deviate little from a large mean, normalized."""
     chance, dtype = growth.chance, _exact_enough(growth, x)
@@ -101,6 +110,7 @@ BORDERS = (
     overflowing_integers,
     halves,
     padded_after,
+    weighted_channels,
     far_from_zero,
     hidden_by_position,
     repeated_heads,
