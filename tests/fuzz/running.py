@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.fuzz.program import Program
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 """Seconds after which a program hangs; the stacks of its threads are written down five seconds earlier."""
 PROGRAMS_PER_PROCESS = 150
 SHARE = 46
