@@ -87,7 +87,7 @@ def repeated_heads(growth: Any, x: Tensor) -> Tensor | None:
     """Attention whose keys and values are repeated for the heads that share them."""
     chance, dtype = growth.chance, _exact_enough(growth, x)
     shared, times, keys, head = chance.choice((1, 2)), chance.choice((2, 3)), chance.choice((5, 17)), 8
-    q = growth.fresh((1, shared * times, chance.choice((1, 6)), head), dtype)
+    q = growth.fresh((1, shared * times, chance.choice((1, 17, 17)), head), dtype)
     k, v = (growth.fresh((1, shared, 1, keys, head), dtype) for _ in range(2))
     k, v = (
         op.reshape(op.broadcast_to(each, (1, shared, times, keys, head)), (1, shared * times, keys, head))

@@ -147,10 +147,15 @@ class Growth:
                 return
 
     def begin(self, seed: int) -> None:
-        """Has every other program begin with a pattern, one after the other: so each is among the first few."""
+        """Has every other program begin with a pattern, one after the other: so each is among the first few.
+
+        Its inputs are ordinary numbers: most patterns make only NaN of inf and NaN, which is no use.
+        """
         if seed % 2 == 0:
-            before = self.mark()
+            before, special = self.mark(), self.special
+            self.special = False
             made = self.pattern(MOTIFS[seed // 2 % len(MOTIFS)])
+            self.special = special
             if made is not None and self.keeps(made):
                 self.values.append(made)
             else:
