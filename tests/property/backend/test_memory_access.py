@@ -120,7 +120,7 @@ SHAPES = st.tuples(st.integers(1, 40), st.integers(1, 70))
 
 
 @pytest.mark.parametrize("wide", [True, False])
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(copy=COPIES, source=SHAPES, target=SHAPES, gap=st.integers(0, 3), seed=st.integers(0, 99))
 def test_tiles_over_drawn_buffers(
     wide: bool, copy: Copy, source: tuple[int, int], target: tuple[int, int], gap: int, seed: int

@@ -14,7 +14,7 @@ from tests.property.checking import evaluated
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.int8)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
     st.integers(1, 50),
     st.integers(9, 80),
