@@ -43,11 +43,19 @@ class Noise:
         self.chance = torch.Generator().manual_seed(run // 2)
         self.rounding = rounding
         self.units = -units if run % 2 else units
+        self.common = run // 2 % 2 == 1
 
     def moved(
-        self, value: torch.Tensor, dtype: DType, terms: torch.Tensor | float = 0.0, least: float = 0.0
+        self,
+        value: torch.Tensor,
+        dtype: DType,
+        terms: torch.Tensor | float = 0.0,
+        least: float = 0.0,
+        common: bool = False,
     ) -> torch.Tensor:
-        """The value within some units of its dtype, of itself, of what it is the sum of, or of the least number."""
+        """The value within some units of its dtype, of itself, of what it is the sum of, or of the least number. With
+        `common`, some runs move all elements alike, as the rounding of a mean does that all of them depend on.
+        """
         if dtype.kind not in _WIDEST or not value.numel():
             return value
         if dtype.kind == "complex":
@@ -57,7 +65,8 @@ class Noise:
             )
             return moved
         info = torch.finfo(dtype.torch)
-        units = torch.rand(value.shape, generator=self.chance, dtype=torch.float64) * 2 - 1
+        drawn = (1,) * value.ndim if common and self.common else value.shape
+        units = torch.rand(drawn, generator=self.chance, dtype=torch.float64) * 2 - 1
         least = max(info.smallest_normal * info.eps, least)
         size = torch.maximum(value.abs(), torch.as_tensor(terms, dtype=torch.float64)) * (value != 0)
         moved = value + units * self.units * (size * info.eps + least * (value != 0))
@@ -148,7 +157,8 @@ def _computed(
         return result
     if dtype.kind == "bool" and step.operator in ("eq", "ne"):
         return _equal_by_chance(result, operands, kinds[0], equal=noise.rounding)
-    return noise.moved(result, dtype, record.terms(*operands, **named), least=_vanishing(dtype))
+    terms = record.terms(*operands, **named)
+    return noise.moved(result, dtype, terms, least=_vanishing(dtype), common=record.family == "row")
 
 
 def _vanishing(dtype: DType) -> float:

@@ -193,6 +193,14 @@ def _one(x: torch.Tensor, *, axis: int) -> float:
     return 1.0
 
 
+def _deviations(
+    x: torch.Tensor, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None, *, eps: float
+) -> torch.Tensor:
+    """Elements and their mean, which are subtracted, in the scale of the result."""
+    scaled = x.abs() * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + eps)
+    return scaled if weight is None else scaled * weight.abs()
+
+
 _ALONG: dict[str, Any] = {"attributes": _AXIS, "application": maps.along_axis()}
 _define("softmax", 1, same_shape_result, 5, _softmax_reference, _softmax_gradient, _softmax_body, **_ALONG)
 _define(
@@ -207,6 +215,15 @@ _define(
     **_ALONG,
 )
 _define(
-    "layer_norm", 3, _norm_result, 5, _layer_norm_reference, _layer_norm_gradient, _layer_norm_body, {"eps": 1e-5}, True
+    "layer_norm",
+    3,
+    _norm_result,
+    5,
+    _layer_norm_reference,
+    _layer_norm_gradient,
+    _layer_norm_body,
+    {"eps": 1e-5},
+    True,
+    terms=_deviations,
 )
 _define("rms_norm", 2, _norm_result, 3, _rms_norm_reference, _rms_norm_gradient, _rms_norm_body, {"eps": 1e-6}, True)
