@@ -12,11 +12,11 @@ import numpy
 import torch
 import typer
 
-from tessera.backend.calling import Argument, call
 from tessera.backend.contract import KernelObject, Parameter
 from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import ArgumentError, MemoryLimitError
+from tessera.runtime.calling import Argument, call
 
 _SHAPE = re.compile(r"\d+(x\d+)*")
 _SHOWN = 3

@@ -10,9 +10,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import settings
-from tessera.backend.modules import find_kernel
 from tessera.backend.triton import TritonBackend
-from tessera.backend.triton.grid import programs_of
 from tessera.backend.triton.kernel import parameters_of
 from tessera.backend.triton.objects import GpuKernelObject
 from tessera.backend.triton.static import Candidate, kernel_objects
@@ -29,6 +27,8 @@ from tessera.compiler.splitting import products_apart, rows_apart
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.ir.grid import programs_of
+from tessera.ir.tile import find_kernel
 from tessera.lazy.policy import current_policy
 from tessera.runtime.device import Driver
 from tessera.runtime.gpu_graphs import shared_runner

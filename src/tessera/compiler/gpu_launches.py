@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backend.triton.grid import Extents, Programs
 from tessera.backend.triton.kernel import Parameter
 from tessera.backend.triton.static import Candidate
 from tessera.compiler.arrays import View
 from tessera.compiler.launches import Launch
 from tessera.errors import UnsupportedTargetError
+from tessera.ir.grid import Extents, Programs
 from tessera.runtime.device import Grid, Loaded
 from tessera.runtime.gpu_plan import ALIGNMENT, DeviceStep, Hole
 

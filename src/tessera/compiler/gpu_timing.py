@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.backend.triton.grid import steps_of
 from tessera.backend.triton.tile_clock import tick_ns
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
 from tessera.compiler.launches import AnyLaunch, Launch, Memory, kernel_launches
 from tessera.compiler.library_calls import library_call
 from tessera.errors import CompileError, MemoryLimitError
+from tessera.ir.grid import steps_of
 from tessera.lazy.devices import INTERPRETER
 from tessera.profiling.device_tiles import DeviceTiles
 from tessera.runtime.device import Driver

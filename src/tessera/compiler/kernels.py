@@ -11,9 +11,8 @@ from weakref import WeakValueDictionary
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera.backend.contract import LoadedKernel
-from tessera.backend.llvm import LLVMBackend, ceilings
+from tessera.backend.llvm import LLVMBackend
 from tessera.backend.llvm.engine import llvm_version
-from tessera.backend.modules import find_kernel
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.attention_parts import in_parts, is_cut
 from tessera.compiler.columns import FEW, FEW_OF_PAIRS
@@ -33,6 +32,7 @@ from tessera.compiler.splitting import products_apart, rows_apart
 from tessera.compiler.stages import Stages
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
+from tessera.ir.tile import find_kernel
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
 from tessera.lazy.threads import worker_count
@@ -50,6 +50,7 @@ from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.sizes import size_class
 from tessera.scheduling.spec import Spec
 from tessera.target import Target
+from tessera.target.stored_ceilings import stored_ceilings
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,7 +324,7 @@ class KernelCompiler:
     @cached_property
     def model(self) -> RooflineModel:
         """The cost model over this machine's ceilings, where they have been measured."""
-        return RooflineModel(ceilings.stored(), self.target)
+        return RooflineModel(stored_ceilings(), self.target)
 
     def estimate(self, launch: Launch) -> Estimate:
         """What the cost model expects of a launch."""

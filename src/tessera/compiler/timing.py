@@ -12,7 +12,6 @@ from functools import cache
 
 import numpy
 
-from tessera.backend.calling import call
 from tessera.backend.tile_times import HEADER_WORDS
 from tessera.compiler import pipeline
 from tessera.compiler.binding import placed
@@ -26,6 +25,7 @@ from tessera.profiling.device_tiles import DeviceTiles
 from tessera.profiling.tiles import ClockCost, Tiles, TileTimes, collecting
 from tessera.rewrite.engine import Firing
 from tessera.runtime import native
+from tessera.runtime.calling import call
 from tessera.runtime.gpu_timed_plan import TimedDevicePlan
 from tessera.runtime.plan import BoundPlan, Step
 

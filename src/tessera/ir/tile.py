@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     MemRefType,
+    ModuleOp,
     StringAttr,
     UnitAttr,
     VectorType,
@@ -36,6 +37,7 @@ from xdsl.irdl import (
 from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.errors import CompileError
 from tessera.ir.tile_access import LoadOp, PrefetchOp, StoreOp, integers
 from tessera.ir.tile_values import (
     COMPARISONS,
@@ -79,6 +81,7 @@ __all__ = [
     "StageOp",
     "StoreOp",
     "YieldOp",
+    "find_kernel",
     "integers",
 ]
 
@@ -266,3 +269,12 @@ TILE_OPERATIONS: Sequence[type[IRDLOperation]] = (
     CastOp,
     PrefetchOp,
 )
+
+
+def find_kernel(module: ModuleOp) -> KernelOp:
+    """The one kernel of a module. Raises CompileError when there is none or several."""
+    kernels = [op for op in module.body.walk() if isinstance(op, KernelOp)]
+    if len(kernels) != 1:
+        names = ", ".join(kernel.sym_name.data for kernel in kernels) or "none"
+        raise CompileError(f"a module with exactly one tessera.tile.kernel is meant; this one has {names}")
+    return kernels[0]

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from tessera.backend import container, contract
-from tessera.backend.calling import call, words_of
 from tessera.backend.contract import Backend, KernelObject, Parameter
 from tessera.backend.llvm import LLVMBackend
 from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache, identity
 from tessera.errors import ArgumentError, CacheFormatError, CompileError, UnsupportedTargetError
 from tessera.ir.parsing import parse, print_module
 from tessera.private import CacheRefusedWarning
+from tessera.runtime.calling import call, words_of
 from tessera.target import detect
 from tests.unit.backend.harness import avx2
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tessera import op, settings, target
-from tessera.backend.triton.grid import programs_of
 from tessera.backend.triton.interpreted import interpreted_objects
 from tessera.compiler import gpu_kernels, gpu_schedules, pipeline
 from tessera.compiler.binding import bind
@@ -20,6 +19,7 @@ from tessera.compiler.tuning import launches_of_operator
 from tessera.dtypes import fp32
 from tessera.errors import CompileError, DeviceError, ScheduleError, TuneSpaceEmptyError, UnsupportedTargetError
 from tessera.handle import Tensor
+from tessera.ir.grid import programs_of
 from tessera.ir.parsing import parse
 from tessera.lazy import structure as structures
 from tessera.lazy.leaf import Leaf

@@ -9,11 +9,11 @@ import pytest
 from xdsl.dialects.builtin import UnitAttr
 
 from tessera import op, settings, target
-from tessera.backend.modules import find_kernel
 from tessera.backend.triton.kernel import parameters_of
 from tessera.compiler.gpu import gpu_kernels, gpu_sites
 from tessera.dtypes import bf16
 from tessera.errors import CacheIOError, CompileError, UnsupportedTargetError
+from tessera.ir.tile import find_kernel
 from tessera.scheduling.gpu import lower_contraction_gpu
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target

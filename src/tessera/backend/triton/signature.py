@@ -13,7 +13,6 @@ from typing import NamedTuple
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.ir import BlockArgument, SSAValue
 
-from tessera.backend.modules import find_kernel
 from tessera.backend.triton import tile_clock
 from tessera.backend.triton.descriptors import HOST, Descriptor, Key, find_descriptors
 from tessera.backend.triton.memory import BufferNames, buffer_names
@@ -22,6 +21,7 @@ from tessera.backend.triton.printer import Printer, element_type
 from tessera.backend.triton.tiles import HELPERS
 from tessera.errors import CompileError
 from tessera.ir import tile
+from tessera.ir.tile import find_kernel
 
 _HINTS: Mapping[str, str] = {"warps": "num_warps", "pipeline_depth": "num_stages", "max_registers": "maxnreg"}
 """Attributes of a kernel that say how it is compiled -> Triton's options."""

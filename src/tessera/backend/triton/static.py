@@ -24,7 +24,6 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
-from tessera.backend.modules import find_kernel
 from tessera.backend.triton.faithfulness import Wishes, ignored
 from tessera.backend.triton.float8 import for_target
 from tessera.backend.triton.kernel import Parameter, generate, parameters_of
@@ -38,6 +37,7 @@ from tessera.errors import (
     ScheduleIgnoredError,
     UnsupportedTargetError,
 )
+from tessera.ir.tile import find_kernel
 from tessera.priority import current_niceness
 from tessera.private import PrivateFolder
 from tessera.sources import resource
