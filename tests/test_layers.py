@@ -78,8 +78,49 @@ def violations(source: Path) -> list[str]:
     return found
 
 
+def modules(source: Path, room: str) -> Iterator[tuple[Path, int, str]]:
+    """(file, line, dotted name) of every import of tessera in a room of the package in a folder."""
+    for path in sorted((source / "tessera" / room).rglob("*.py")):
+        module = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+        for line, name in imported(ast.parse(path.read_text()), module, path.name == "__init__.py"):
+            if name.split(".")[0] == "tessera":
+                yield path.relative_to(source), line, name
+
+
 def test_imports_go_downwards() -> None:
     assert violations(SOURCE) == []
+
+
+BELOW_BACKENDS = {"ir", "target", "errors", "dtypes", "files", "settings"}
+HELPERS = {"distribution", "forks", "priority", "private", "sources"}
+"""Small modules beside `files`: folders that nobody else can write, the package's own files, names of its extras, locks
+that survive a fork, niceness.
+"""
+
+
+def test_backends_know_tile_ir_and_targets_alone() -> None:
+    assert [
+        f"{path}:{line}: {name}"
+        for path, line, name in modules(SOURCE, "backend")
+        if room_of(name) not in BELOW_BACKENDS | HELPERS | {"backend"}
+    ] == []
+
+
+@pytest.mark.parametrize("room", ["compiler", "tuning", "sharding", "integrations"])
+def test_backends_are_known_by_their_contract(room: str) -> None:
+    assert [
+        f"{path}:{line}: {name}"
+        for path, line, name in modules(SOURCE, room)
+        if room_of(name) == "backend" and name not in ("tessera.backend.contract", "tessera.backend.registry")
+    ] == []
+
+
+def test_what_backends_share_names_none_of_them() -> None:
+    folder = SOURCE / "tessera" / "backend"
+    backends = {f"tessera.backend.{path.parent.name}" for path in folder.glob("*/__init__.py")}
+    assert {"tessera.backend.llvm", "tessera.backend.triton"} <= backends
+    shared = [(path, name) for path, _, name in modules(SOURCE, "backend") if SOURCE / path.parent == folder]
+    assert [(path, name) for path, name in shared if ".".join(name.split(".")[:3]) in backends] == []
 
 
 @pytest.mark.parametrize(

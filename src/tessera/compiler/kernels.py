@@ -10,9 +10,7 @@ from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
-from tessera.backend.contract import LoadedKernel
-from tessera.backend.llvm import LLVMBackend
-from tessera.backend.llvm.engine import llvm_version
+from tessera.backend.contract import CpuBackend, LoadedKernel
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.attention_parts import in_parts, is_cut
 from tessera.compiler.columns import FEW, FEW_OF_PAIRS
@@ -96,7 +94,7 @@ class KernelCompiler:
     largest_axis = UNLIMITED
     few_columns = FEW
 
-    def __init__(self, target: Target, backend: LLVMBackend) -> None:
+    def __init__(self, target: Target, backend: CpuBackend) -> None:
         self.target, self.backend = target, backend
         self.few_columns_of_pairs = FEW_OF_PAIRS if target.has_avx512bf16 else FEW
         self.source: ScheduleSource | None = None
@@ -278,7 +276,7 @@ class KernelCompiler:
         return Kernel(choice.subject, choice.schedule, self._code(choice.subject, choice.schedule, timed=True))
 
     def _code(self, subject: Subject, schedule: Schedule, timed: bool = False) -> Code:
-        key = recipe(subject.spec, schedule, self.target, llvm_version(), timed)
+        key = recipe(subject.spec, schedule, self.target, self.backend.version(), timed)
         code = self._codes.get(key)
         if code is None:
             stored = self.backend.stored(key, lambda: self.tile_ir(subject, schedule, timed), self.target)
