@@ -12,8 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import dtypes, graph, op, profile
 from tessera.backend.contract import GpuKernelObject
-from tessera.backend.interpreter import InterpreterBackend
-from tessera.backend.triton import interpreted_functions
+from tessera.backend.interpreter import InterpreterBackend, interpreted_functions
 from tessera.compiler import pipeline
 from tessera.compiler.arrays import Call
 from tessera.compiler.gpu_kernels import GpuKernelCompiler

@@ -23,7 +23,7 @@ class InterpreterBackend(TritonBackend):
         self, modules: Sequence[ModuleOp], target: Target, keep: bool = True
     ) -> list[GpuKernelObject | CompileError]:
         """Each kernel as an object without machine code. Raises UnsupportedTargetError without Triton."""
-        from tessera.backend.triton.interpreted import interpreted_objects
+        from tessera.backend.interpreter.interpreted import interpreted_objects
 
         return interpreted_objects(modules, target)
 
