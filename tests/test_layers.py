@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 import pytest
@@ -49,8 +49,12 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 and parts[1] not in ("__init__", "__main__") else "cli"
 
 
-def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import of tessera in a module, those inside functions included."""
+def imported(
+    tree: ast.AST, module: str, is_package: bool, is_module: Callable[[str], bool] = lambda name: False
+) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import of tessera in a module, those inside functions included. `is_module` tells
+    which names that are imported from a package are modules themselves.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -61,7 +65,9 @@ def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int
                 keep = len(parts) - node.level + is_package
                 base = ".".join([*parts[:keep], *([base] if base else [])])
             # In `from tessera import x`, x is what is imported; elsewhere the module is enough.
-            yield from ((node.lineno, f"{base}.{alias.name}" if base == "tessera" else base) for alias in node.names)
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                yield node.lineno, name if base == "tessera" or is_module(name) else base
 
 
 def violations(source: Path) -> list[str]:
@@ -78,8 +84,76 @@ def violations(source: Path) -> list[str]:
     return found
 
 
+def modules(source: Path, room: str) -> Iterator[tuple[Path, int, str]]:
+    """(file, line, dotted name) of every import of tessera in a room of the package in a folder."""
+
+    def is_module(name: str) -> bool:
+        place = source.joinpath(*name.split("."))
+        return place.with_suffix(".py").exists() or place.is_dir()
+
+    place = source / "tessera" / room
+    for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+        module = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+        for line, name in imported(ast.parse(path.read_text()), module, path.name == "__init__.py", is_module):
+            if name.split(".")[0] == "tessera":
+                yield path.relative_to(source), line, name
+
+
 def test_imports_go_downwards() -> None:
     assert violations(SOURCE) == []
+
+
+BELOW_BACKENDS = {"ir", "target", "errors", "dtypes", "files", "settings"}
+HELPERS = {"distribution", "forks", "priority", "private", "sources"}
+"""Small modules beside `files`: folders that nobody else can write, the package's own files, names of its extras, locks
+that survive a fork, niceness.
+"""
+
+
+def test_backends_know_tile_ir_and_targets_alone() -> None:
+    assert [
+        f"{path}:{line}: {name}"
+        for path, line, name in modules(SOURCE, "backend")
+        if room_of(name) not in BELOW_BACKENDS | HELPERS | {"backend"}
+    ] == []
+
+
+CONTRACT = {"contract", "registry"}
+LAYOUT = {"tile_times"}
+"""The layout of what timed kernels write, which those who read it need."""
+NATIVE = {"llvm.driver_ir", "llvm.library", "llvm.openmp", "llvm.polling_ir", "llvm.spectral_ir"}
+"""The runtime's own native code, which is text for LLVM and no kernel of Tile IR."""
+KNOWN: Mapping[str, Set[str]] = {
+    "runtime": CONTRACT | LAYOUT | NATIVE | {"interpreter.interpreted"},
+    "profiling": CONTRACT | LAYOUT | NATIVE | {"llvm.ceilings"},
+    "tuning": CONTRACT,
+    "sharding": CONTRACT,
+    "compiler": CONTRACT,
+    "handle.py": CONTRACT,
+    "integrations": CONTRACT,
+    "cli": CONTRACT | {"triton.ceilings", "llvm.engine"},
+}
+"""What each room above backends knows of them: ceilings are measured by those who were asked to, `doctor` looks at LLVM
+itself, and the driver of "interpreter" is the interpreter.
+"""
+
+
+@pytest.mark.parametrize("room", KNOWN)
+def test_backends_are_known_by_their_contract(room: str) -> None:
+    prefix = "tessera.backend."
+    assert [
+        f"{path}:{line}: {name}"
+        for path, line, name in modules(SOURCE, room)
+        if room_of(name) == "backend" and name.removeprefix(prefix) not in KNOWN[room]
+    ] == []
+
+
+def test_what_backends_share_names_none_of_them() -> None:
+    folder = SOURCE / "tessera" / "backend"
+    backends = {f"tessera.backend.{path.parent.name}" for path in folder.glob("*/__init__.py")}
+    assert {"tessera.backend.llvm", "tessera.backend.triton"} <= backends
+    shared = [(path, name) for path, _, name in modules(SOURCE, "backend") if SOURCE / path.parent == folder]
+    assert [(path, name) for path, name in shared if ".".join(name.split(".")[:3]) in backends] == []
 
 
 @pytest.mark.parametrize(

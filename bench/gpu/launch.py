@@ -25,10 +25,9 @@ from typing import Any
 import torch
 
 from tessera import op
-from tessera.backend.triton.objects import GpuKernelObject
-from tessera.backend.triton.static import kernel_objects
+from tessera.backend.contract import GpuKernelObject
+from tessera.backend.registry import gpu_backend
 from tessera.compiler.gpu import gpu_sites
-from tessera.errors import CompileError
 from tessera.runtime.device import Driver, LaunchOf, Loaded, driver_of
 
 LENGTHS = (1, 10, 100, 1000)
@@ -124,10 +123,7 @@ def _wait(driver: Driver) -> None:
 def small_kernel(device: Driver) -> GpuKernelObject:
     """exp of a vector, printed and compiled for the device. Raises CompileError where Triton refuses it."""
     (site,) = gpu_sites(op.exp, (ELEMENTS,), "fp32", device.target)
-    (made,) = kernel_objects([site.candidate], device.target)
-    if isinstance(made, CompileError):
-        raise made
-    return made
+    return gpu_backend().compile(site.module, device.target)
 
 
 def vectors(kernel: GpuKernelObject, tensors: Sequence[torch.Tensor]) -> list[int | float]:

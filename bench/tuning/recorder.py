@@ -24,12 +24,12 @@ from bench.tuning.journal import Journal
 from bench.tuning.problems import Posed, Problem
 from bench.tuning.table import SUFFIX, About, Record, Role, Table, Turns, write
 from bench.tuning.timing import Timed, Timer
-from tessera.backend.llvm import ceilings
 from tessera.errors import TuneFailedError
 from tessera.lazy.threads import worker_count
 from tessera.scheduling.estimate import Estimate
 from tessera.scheduling.schedule import Schedule
 from tessera.target import detect
+from tessera.target.stored_ceilings import stored_ceilings
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.identity import Provenance
 from tessera.tuning.measurement import Effort
@@ -194,7 +194,7 @@ class Recorder:
 
 def describe(problem: Problem, posed: Posed, legal: int, limit: int) -> About:
     """What stands at the head of a table."""
-    known = ceilings.stored()
+    known = stored_ceilings()
     space = posed.space
     return About(
         name=problem.name,

@@ -21,13 +21,13 @@ from xdsl.dialects.builtin import StringAttr
 
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
-from tessera.backend.modules import find_kernel
 from tessera.compiler.binding import bind
 from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Launch, Memory, PlanCompiler
 from tessera.compiler.program import Program
 from tessera.compiler.programs import Programs
 from tessera.handle import Tensor
+from tessera.ir.tile import find_kernel
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import symbolic_form

@@ -10,6 +10,7 @@ import torch
 from tessera import settings
 from tessera.backend.triton import ceilings
 from tessera.target import detect_gpu
+from tessera.target.stored_ceilings import stored_ceilings
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
@@ -18,7 +19,7 @@ def test_measured_ceilings_are_kept_and_lie_within_what_is_published(tmp_path: P
     gpu = detect_gpu()
     with settings.override(cache_dir=tmp_path):
         found = ceilings.measured()
-        assert ceilings.stored(gpu) == found
+        assert stored_ceilings(gpu) == found
     assert found.source.startswith("measured with torch")
     assert found.flop_per_s("bf16", gpu.cores) is not None
     if gpu.datasheet is None:

@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from tessera import settings
-from tessera.backend.calling import call
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
 from tessera.backend.llvm.library import cached_library, compile_text
@@ -24,6 +23,7 @@ from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache
 from tessera.errors import CacheUntrustedError
 from tessera.ir.parsing import parse
 from tessera.private import CacheRefusedWarning, PrivateFolder
+from tessera.runtime.calling import call
 from tessera.target import detect
 from tests.hostile.users import COLLEAGUE, KINDS, STRANGER, as_user, give, needs_root, put, umask
 from tests.unit.backend.test_objects import MODULE, TEXT

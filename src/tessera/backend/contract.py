@@ -5,16 +5,33 @@ This module loads neither xDSL nor LLVM: kernels are loaded and run by processes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from tessera.backend import container
 from tessera.backend.container import text, whole
+from tessera.backend.gpu_objects import GpuKernelObject, GpuParameter, LaunchFacts, StaticFacts, TensorMapFacts
+from tessera.errors import CompileError
 from tessera.target import Target
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
+
+__all__ = [
+    "Backend",
+    "CpuBackend",
+    "GpuBackend",
+    "GpuKernelObject",
+    "GpuParameter",
+    "KernelObject",
+    "Kind",
+    "LaunchFacts",
+    "LoadedKernel",
+    "Parameter",
+    "StaticFacts",
+    "TensorMapFacts",
+]
 
 Kind = Literal["source", "asm", "object"]
 
@@ -113,17 +130,61 @@ class LoadedKernel(Protocol):
         """What was loaded."""
 
 
-class Backend(Protocol):
-    """A code generator. Its only inputs are the Tile IR module, with exactly one kernel, and the target."""
+K = TypeVar("K")
+"""What a backend compiles kernels to: `KernelObject` for CPUs, `GpuKernelObject` for GPUs."""
 
-    def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
-        """The kernel as text ("source", "asm") or as the bytes of a `KernelObject` container ("object").
 
-        Raises CompileError for Tile IR that this backend cannot express.
+class Backend(Protocol[K]):
+    """A code generator. Its only inputs are Tile IR modules, each with exactly one kernel, and the target."""
+
+    @property
+    def device(self) -> str:
+        """The kind of device that runs its kernels: "cpu", "cuda", "interpreter"."""
+
+    def version(self) -> str:
+        """The version of what makes machine code. Raises UnsupportedTargetError where that is not installed."""
+
+    def preload(self, compiles: bool = True) -> None:
+        """Imports what a first compilation needs, or the loading of compiled kernels alone, so that processes forked
+        from this one have it.
         """
 
-    def compile(self, module: ModuleOp, target: Target, keep: bool = True) -> KernelObject:
-        """The kernel, compiled. `keep=False` is for candidates of a tuning: not worth keeping on disk."""
+    def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
+        """The kernel as text ("source", "asm") or as the bytes of its object's container ("object").
+
+        Raises CompileError for Tile IR or a kind of text that this backend cannot express.
+        """
+
+    def compile(self, module: ModuleOp, target: Target, keep: bool = True) -> K:
+        """The kernel, compiled. `keep=False` is for candidates of a tuning, which need not be kept on disk.
+
+        Raises CompileError for what cannot be expressed or is refused, and UnsupportedTargetError for a target that
+        nothing is compiled for here.
+        """
+
+    def compile_all(self, modules: Sequence[ModuleOp], target: Target, keep: bool = True) -> list[K | CompileError]:
+        """Each module's kernel, or why it does not compile. Raises what `compile` raises but for CompileError."""
+
+
+class CpuBackend(Backend[KernelObject], Protocol):
+    """A backend whose kernels run in this process."""
+
+    def stored(self, key: str, make: Callable[[], ModuleOp], target: Target) -> KernelObject:
+        """The kernel kept under `key`, which must say all that its code depends on; where there is none, that of the
+        module that `make` gives, which is then kept. Raises what `compile` raises.
+        """
 
     def load(self, kernel: KernelObject) -> LoadedKernel:
         """The kernel, loaded. Raises UnsupportedTargetError when this CPU lacks a feature it was compiled for."""
+
+
+class GpuBackend(Backend[GpuKernelObject], Protocol):
+    """A backend whose kernels a driver loads and launches (`runtime/device.py`)."""
+
+    def facts(self, modules: Sequence[ModuleOp], target: Target) -> list[StaticFacts | CompileError]:
+        """What each kernel becomes on a GPU that need not be there, or why it does not compile. Raises what `compile`
+        raises but for CompileError.
+        """
+
+    def tick_ns(self, target: Target) -> float:
+        """Nanoseconds in which the clock that timed kernels read counts one."""

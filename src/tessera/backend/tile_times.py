@@ -1,6 +1,6 @@
-"""The memory into which timed kernels write how long their tiles took: a part for each worker, and of equal size.
+"""The memory into which timed kernels write how long their tiles took. All fields are 8 bytes wide.
 
-All fields are 8 bytes wide, durations are in ticks of the clock of records.
+On CPUs a part for each worker, and of equal size; durations are in ticks of the clock of records.
 
 | word | field | meaning |
 | --- | --- | --- |
@@ -10,6 +10,14 @@ All fields are 8 bytes wide, durations are in ticks of the clock of records.
 | 3 | longest | the longest one |
 | 4-7 | | unused |
 | 8 ... | durations | of the last `CAPACITY` tiles: tile i stands at i modulo `CAPACITY` |
+
+On GPUs `RECORD_WORDS` words for each step of the grid, by its number.
+
+| word | field | meaning |
+| --- | --- | --- |
+| 0 | start | the GPU's clock when the tile began, in ticks of the backend's `tick_ns` |
+| 1 | end | the same when it had ended |
+| 2 | multiprocessor | the number of the one that ran it; -1 where the GPU does not tell |
 """
 
 from __future__ import annotations
@@ -24,6 +32,9 @@ HEADER_WORDS: Final = 8
 CAPACITY: Final = 2048
 """Durations that a worker's part holds, a power of two; more tiles than that are counted and summed all the same."""
 WORKER_WORDS: Final = HEADER_WORDS + CAPACITY
+
+START, END, MULTIPROCESSOR = range(3)
+RECORD_WORDS: Final = 3
 
 
 def memory(workers: int) -> NDArray[numpy.int64]:

@@ -23,6 +23,7 @@ from tessera.cli.doctor_gpu import Finding, State, gpus
 from tessera.distribution import installing
 from tessera.errors import CacheUntrustedError
 from tessera.private import PrivateFolder
+from tessera.target.stored_ceilings import stored_ceilings
 
 _REQUIRED = ("torch", "numpy", "xdsl", "llvmlite", "polars", "rich", "typer", "matplotlib")
 _OPTIONAL = {
@@ -161,9 +162,7 @@ def caches() -> Iterator[Finding]:
 
 def ceilings() -> Finding:
     """What this CPU was measured to do at most; without it reports cannot say what part of the bound was reached."""
-    from tessera.backend.llvm.ceilings import stored
-
-    known = stored()
+    known = stored_ceilings()
     if known is None:
         return Finding("ceilings", "absent", "not measured yet", "`tessera quickstart` measures them, once per CPU")
     fp32 = known.flop_per_s("fp32", 1)

@@ -13,6 +13,7 @@ import torch
 from tessera.distribution import installing
 from tessera.errors import UnsupportedTargetError
 from tessera.target import Target, detect_gpu
+from tessera.target.stored_ceilings import driver_version, stored_ceilings
 
 State = Literal["ok", "absent", "broken"]
 
@@ -56,8 +57,6 @@ def _why_none() -> Finding:
 
 def _toolchain() -> Finding:
     """Driver, torch's CUDA or ROCm, and Triton, without which nothing is compiled."""
-    from tessera.backend.triton.ceilings import driver_version
-
     platform = f"CUDA {torch.version.cuda}" if torch.version.cuda else f"ROCm {torch.version.hip}"
     found = f"driver {driver_version() or 'of unknown version'}, torch with {platform}"
     try:
@@ -83,9 +82,7 @@ def _device(index: int) -> Iterator[Finding]:
 
 def _ceilings(subject: str, target: Target) -> Finding:
     """Measured peaks, or where those come from that stand in for them."""
-    from tessera.backend.triton.ceilings import stored
-
-    found = stored(target)
+    found = stored_ceilings(target)
     if found is None:
         source = target.ceilings.source if target.ceilings is not None else "none"
         remedy = "`tessera doctor --measure` measures them, once per driver and torch"

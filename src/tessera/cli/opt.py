@@ -15,6 +15,7 @@ from xdsl.rewriter import Rewriter
 
 from tessera import target as targets
 from tessera.backend.contract import Kind
+from tessera.backend.registry import cpu_backend, gpu_backend
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.passes import IR_PASSES, Pass, PassPipeline, pass_class
@@ -105,12 +106,8 @@ def _emission(module: ModuleOp, emit: Emission, gpu: str) -> str | bytes:
     if emit is Emission.IR:
         return print_module(module)
     if emit is Emission.TRITON:
-        from tessera.backend.triton import TritonBackend
-
-        return TritonBackend().emit(module, targets.gpu(gpu), "source")
-    from tessera.backend.llvm import LLVMBackend
-
-    return LLVMBackend().emit(module, targets.detect(), _KINDS[emit])
+        return gpu_backend().emit(module, targets.gpu(gpu), "source")
+    return cpu_backend().emit(module, targets.detect(), _KINDS[emit])
 
 
 def _write(result: str | bytes, output: Path) -> None:

@@ -9,13 +9,13 @@ from typing import Final
 
 from rich.console import Console
 
-from tessera.backend.llvm import ceilings
 from tessera.errors import ArgumentError, ProfileError
 from tessera.files import host_name
 from tessera.profiling import chrome, delivery, parquet, report, rocprof_csv, summary
 from tessera.profiling.aggregate import OperatorRow, by_operator_in
 from tessera.profiling.table import Trace
 from tessera.target import detect
+from tessera.target.stored_ceilings import stored_ceilings
 
 FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
     ".json": chrome.write,
@@ -58,7 +58,7 @@ def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> l
 def operator_rows(trace: Trace) -> list[OperatorRow]:
     """What ran, operator by operator; held against this machine's ceilings where they are known and it ran here."""
     hosts = {rank.get("host", host_name()) for rank in trace.metadata.get("ranks", {}).values()}
-    known = ceilings.stored() if hosts <= {host_name()} else None
+    known = stored_ceilings() if hosts <= {host_name()} else None
     return by_operator_in(trace, known, detect().memory)
 
 

@@ -12,11 +12,11 @@ import numpy
 import torch
 import typer
 
-from tessera.backend.calling import Argument, call
 from tessera.backend.contract import KernelObject, Parameter
-from tessera.backend.llvm import LLVMBackend
+from tessera.backend.registry import cpu_backend
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import ArgumentError, MemoryLimitError
+from tessera.runtime.calling import Argument, call
 
 _SHAPE = re.compile(r"\d+(x\d+)*")
 _SHOWN = 3
@@ -59,7 +59,7 @@ def run(
         _argument(parameter, text, index in kernel.outputs, random)
         for index, (parameter, text) in enumerate(zip(kernel.parameters, texts, strict=True))
     ]
-    call(LLVMBackend().load(kernel), arguments, workers)
+    call(cpu_backend().load(kernel), arguments, workers)
     _report(kernel, arguments, outputs)
 
 

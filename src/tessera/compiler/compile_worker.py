@@ -10,7 +10,7 @@ import pickle
 from typing import Any
 
 from tessera.backend.contract import KernelObject
-from tessera.backend.llvm import LLVMBackend, engine, kernel
+from tessera.backend.registry import cpu_backend
 from tessera.errors import TesseraError
 from tessera.scheduling.families import kernel_family
 from tessera.scheduling.schedule import Schedule
@@ -18,9 +18,6 @@ from tessera.scheduling.spec import Spec
 from tessera.target import Target
 from tessera.tuning import forkserver
 from tessera.tuning.forkserver import Connection
-
-PRELOADED = (engine, kernel)
-"""What the backend imports at its first use: once in the server, so that every process has it."""
 
 COMPILED, REFUSED = b"+", b"-"
 """The first byte of a reply, before a kernel object, or before the reason why there is none."""
@@ -43,7 +40,7 @@ def answer(request: bytes) -> bytes:
 
 def _compile(spec: Any, schedule: Schedule, target: Target) -> KernelObject:
     module = kernel_family(spec).lower(spec, schedule, target)
-    return LLVMBackend().compile(module, target, keep=False)
+    return cpu_backend().compile(module, target, keep=False)
 
 
 def serve(connection: Connection) -> None:
@@ -53,4 +50,5 @@ def serve(connection: Connection) -> None:
 
 
 if __name__ == "__main__":
+    cpu_backend().preload()  # once in the server, so that every process has it
     forkserver.run(serve)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tessera.backend.contract import KernelObject
-from tessera.backend.llvm.engine import llvm_version
 from tessera.compiler.arrays import Call
 from tessera.compiler.attention_parts import is_cut
 from tessera.compiler.candidates import Launched, launched_under, step_launch, worker_launch, workload_of
@@ -121,7 +120,7 @@ class CpuCandidates:
 
     def _job(self, subject: Subject, schedule: Schedule) -> str:
         target = self._compiler.target
-        key = recipe(subject.spec, schedule, target, llvm_version())
+        key = recipe(subject.spec, schedule, target, self._compiler.backend.version())
         self._jobs.setdefault(key, Job(subject.spec, schedule, target))
         return key
 

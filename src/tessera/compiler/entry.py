@@ -25,8 +25,10 @@ N = TypeVar("N", bound=Node)
 def _load() -> None:
     """Imports all that a first evaluation needs, which a fork of the program then has, too."""
     with forks.importing:
-        from tessera.backend.llvm import engine, kernel  # noqa: F401
+        from tessera.backend.registry import cpu_backend
         from tessera.compiler import issuing, pipeline, tuning  # noqa: F401
+
+        cpu_backend().preload()
 
 
 def _tuning_backend() -> TuningBackend:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backend.triton.static import StaticFacts
+from tessera.backend.contract import StaticFacts
 from tessera.compiler.arrays import Call
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site

@@ -10,12 +10,8 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import settings
-from tessera.backend.modules import find_kernel
-from tessera.backend.triton import TritonBackend
-from tessera.backend.triton.grid import programs_of
-from tessera.backend.triton.kernel import parameters_of
-from tessera.backend.triton.objects import GpuKernelObject
-from tessera.backend.triton.static import Candidate, kernel_objects
+from tessera.backend.contract import GpuBackend, GpuKernelObject
+from tessera.backend.registry import gpu_backend
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.copies import Copies
 from tessera.compiler.gpu_chunks import STEP, StepSubject, chunk_schedule, in_chunks
@@ -29,6 +25,9 @@ from tessera.compiler.splitting import products_apart, rows_apart
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
 from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.ir.divisors import Divisors
+from tessera.ir.grid import programs_of
+from tessera.ir.tile import find_kernel
 from tessera.lazy.policy import current_policy
 from tessera.runtime.device import Driver
 from tessera.runtime.gpu_graphs import shared_runner
@@ -44,7 +43,6 @@ REMEMBERED = 1 << 14
 """Choices that are kept before they are made again."""
 
 ScheduleSource = Callable[["GpuKernelCompiler", Call], Schedule | None]
-Compile = Callable[[Sequence[Candidate], Target], list[GpuKernelObject | CompileError]]
 
 
 class GpuKernelCompiler:
@@ -56,12 +54,11 @@ class GpuKernelCompiler:
     few_columns = 0
     few_columns_of_pairs = 0
 
-    def __init__(self, target: Target, driver: Driver | None = None, compile: Compile = kernel_objects) -> None:
+    def __init__(self, target: Target, driver: Driver | None = None, backend: GpuBackend | None = None) -> None:
         self.target, self.driver = target, driver
         self.device = "cuda:0" if driver is None else driver.name
         self.largest_axis = LARGEST
-        self.backend = TritonBackend()
-        self._compile = compile
+        self.backend = backend or gpu_backend()
         self.source: ScheduleSource | None = None
         """Where tuned schedules come from, if any."""
         self._chosen: dict[object, Choice] = {}
@@ -173,8 +170,7 @@ class GpuKernelCompiler:
         known = subject.item.variants.get(key)
         if not isinstance(known, Lowered):
             module = self.tile_ir(subject, schedule, timed)
-            _, parameters, _ = parameters_of(module)
-            known = Lowered(module, parameters, programs_of(module, self.target), {})
+            known = Lowered(module, programs_of(module, self.target))
             subject.item.variants[key] = known
         return known
 
@@ -241,7 +237,7 @@ class GpuKernelCompiler:
 
     def objects(self, sites: Sequence[Site]) -> list[GpuKernelObject | CompileError]:
         """The kernels of launches, compiled in one go or found on disk, or why one does not compile."""
-        return self._compile([site.candidate for site in sites], self.target)
+        return self.backend.compile_all([site.module for site in sites], self.target)
 
     def compile_missing(self, sites: Sequence[Site]) -> None:
         """Compiles the kernels that are new, all in one go, and loads them. Raises CompileError."""
@@ -252,17 +248,17 @@ class GpuKernelCompiler:
     def load_missing(self, sites: Sequence[Site]) -> list[CompileError | None]:
         """The same; gives, for each site, why its kernel does not compile, None where it does."""
         driver = self.require_driver()
-        keys = [(id(site.lowered), site.promised) for site in sites]
+        keys = [(id(site.lowered), site.divisors) for site in sites]
         missing = {
-            key: site for key, site in zip(keys, sites, strict=True) if site.promised not in site.lowered.kernels
+            key: site for key, site in zip(keys, sites, strict=True) if site.divisors not in site.lowered.kernels
         }
-        refused: dict[tuple[int, frozenset[str]], CompileError] = {}
+        refused: dict[tuple[int, Divisors], CompileError] = {}
         made = self.objects(list(missing.values())) if missing else []
         for (key, site), kernel in zip(missing.items(), made, strict=True):
             if isinstance(kernel, CompileError):
                 refused[key] = kernel
             else:
-                site.lowered.kernels[site.promised] = driver.load(kernel)
+                site.lowered.kernels[site.divisors] = driver.load(kernel)
         return [refused.get(key) for key in keys]
 
 

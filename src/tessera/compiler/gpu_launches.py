@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backend.triton.grid import Extents, Programs
-from tessera.backend.triton.kernel import Parameter
-from tessera.backend.triton.static import Candidate
+from tessera.backend.contract import GpuParameter
 from tessera.compiler.arrays import View
 from tessera.compiler.launches import Launch
 from tessera.errors import UnsupportedTargetError
+from tessera.ir.divisors import Divisors, described_arguments, divisors_of, free_words, promising
+from tessera.ir.grid import Extents, Programs
+from tessera.ir.tile import find_kernel
 from tessera.runtime.device import Grid, Loaded
 from tessera.runtime.gpu_plan import ALIGNMENT, DeviceStep, Hole
 
@@ -30,15 +30,18 @@ Programming Guide", technical specifications). Strides and offsets have 64 bits.
 """
 
 
-@dataclass(frozen=True, eq=False)
 class Lowered:
-    """A subject under a schedule: its Tile IR, the parameters of its printed kernel, and the size of its grid."""
+    """A subject under a schedule: its Tile IR and the size of its grid."""
 
-    module: ModuleOp
-    parameters: Sequence[Parameter]
-    programs: Programs
-    kernels: dict[frozenset[str], Loaded]
-    """The loaded kernel for each set of parameters that it may rely on."""
+    def __init__(self, module: ModuleOp, programs: Programs) -> None:
+        self.module, self.programs = module, programs
+        self.kernels: dict[Divisors, Loaded] = {}
+        """The loaded kernel for each of what it may rely on."""
+        kernel = find_kernel(module)
+        self.divisors = None if kernel.divisors is None else divisors_of(kernel)
+        """What the schedule relies on, whatever the call; None where a call says."""
+        self.free = [free_words(argument.type) for argument in kernel.body.block.args]
+        self.described = described_arguments(kernel)
 
 
 class Site:
@@ -78,48 +81,42 @@ class Site:
         return self.lowered.programs(self.extents)
 
     @cached_property
-    def promised(self) -> frozenset[str]:
-        """The parameters that are multiples of `DIVISOR` in every call."""
-        return frozenset([parameter.name for parameter in self._of_arguments if self._is_promised(parameter)])
-
-    @property
-    def _of_arguments(self) -> list[Parameter]:
-        """The parameters that say something of an argument."""
-        return [parameter for parameter in self.lowered.parameters if parameter.role != "times"]
+    def divisors(self) -> Divisors:
+        """What the kernel may rely on: what its schedule does, else what `DIVISOR` divides in this call."""
+        if self.lowered.divisors is not None:
+            return self.lowered.divisors
+        arguments = zip(self.launch.call.arguments, self.lowered.free, strict=True)
+        return tuple([() if free is None else self._divisors(view, words, free) for (view, words), free in arguments])
 
     @property
     def aligned_slots(self) -> set[int]:
         """The slots whose addresses have to be multiples of `ALIGNMENT` for this."""
-        arguments = self.launch.call.arguments
+        arguments = zip(self.launch.call.arguments, self.divisors, strict=True)
         return {
-            arguments[parameter.argument][0].storage.slot
-            for parameter in self._of_arguments
-            if parameter.role == "descriptor"
-            or (parameter.kind.startswith("*") and (parameter.name in self.promised or (parameter.divisor or 1) > 1))
+            view.storage.slot
+            for number, ((view, _), divisors) in enumerate(arguments)
+            if number in self.lowered.described or (divisors and divisors[0] > 1)
         }
 
     @property
-    def candidate(self) -> Candidate:
+    def module(self) -> ModuleOp:
         """What is compiled."""
-        pointers = [parameter.name for parameter in self.lowered.parameters if parameter.kind.startswith("*")]
-        return Candidate(
-            self.lowered.module,
-            sorted(self.promised.difference(pointers)),
-            f"schedule: {self.launch.schedule}",
-            [name for name in pointers if name not in self.promised],
-        )
+        return promising(self.lowered.module, self.divisors, f"schedule: {self.launch.schedule}")
 
     @property
     def grid(self) -> Grid:
         """The programs along x, y and z."""
         return (self.programs, 1, 1)
 
-    def arguments(self, operand: Callable[[View, str], T], times: int = 0) -> list[int | T]:
-        """The arguments of the launch in order; `operand` gives that for an address or a scalar: a view, and Triton's
-        name of the parameter's type. `times` is the address of the memory to which a timed kernel's tiles write.
+    def arguments(
+        self, parameters: Sequence[GpuParameter], operand: Callable[[View, str], T], times: int = 0
+    ) -> list[int | T]:
+        """The arguments of the launch in the order of the compiled kernel's parameters; `operand` gives that for an
+        address or a scalar: a view, and the name of the parameter's type. `times` is the address of the memory to
+        which a timed kernel's tiles write.
         """
         found: list[int | T] = []
-        for parameter in self.lowered.parameters:
+        for parameter in parameters:
             if parameter.role == "times":
                 found.append(times)
                 continue
@@ -134,26 +131,27 @@ class Site:
 
     def step(self, times: int = 0) -> DeviceStep:
         """The launch, its kernel loaded; `times` as for `arguments`."""
-        listed = self.arguments(_hole, times)
+        kernel = self.lowered.kernels[self.divisors]
+        listed = self.arguments(kernel.kernel.parameters, _hole, times)
         holes = tuple([hole._replace(position=at) for at, hole in enumerate(listed) if isinstance(hole, Hole)])
         numbers = tuple([0 if isinstance(each, Hole) else each for each in listed])
-        return DeviceStep(self.lowered.kernels[self.promised], self.grid, numbers, holes)
+        return DeviceStep(kernel, self.grid, numbers, holes)
 
-    def _is_promised(self, parameter: Parameter) -> bool:
-        view, _ = self.launch.call.arguments[parameter.argument]
-        if parameter.role in ("size", "stride"):
-            return self._word(parameter) % DIVISOR == 0
-        if view.is_scalar or view.storage.slot in self.unaligned:
-            return False
-        return (view.storage.offset + view.offset_bytes) % ALIGNMENT == 0
+    def _divisors(self, view: View, words: Sequence[int], free: Sequence[bool]) -> tuple[int, ...]:
+        """What the code may rely on of one buffer; what its type promises needs no divisor."""
+        start = view.storage.offset + view.offset_bytes
+        is_aligned = view.storage.slot not in self.unaligned and start % ALIGNMENT == 0
+        pairs = zip(words, free, strict=True)
+        numbers = [DIVISOR if is_free and word % DIVISOR == 0 else 1 for word, is_free in pairs]
+        return (DIVISOR if is_aligned else 1, *numbers)
 
-    def _described(self, parameter: Parameter) -> list[int]:
+    def _described(self, parameter: GpuParameter) -> list[int]:
         """The extents and strides of a descriptor, in the order that it walks them; its last stride is 1."""
         _, words = self.launch.call.arguments[parameter.argument]
         extents, strides = words[: len(words) // 2], words[len(words) // 2 :]
         return [*(extents[dim] for dim in parameter.order), *(strides[dim] for dim in parameter.order[:-1]), 1]
 
-    def _word(self, parameter: Parameter) -> int:
+    def _word(self, parameter: GpuParameter) -> int:
         """The extent or stride that a parameter has."""
         _, words = self.launch.call.arguments[parameter.argument]
         return words[parameter.dim + (len(words) // 2 if parameter.role == "stride" else 0)]

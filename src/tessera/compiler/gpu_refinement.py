@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.backend.triton.static import StaticFacts, static_facts
+from tessera.backend.contract import StaticFacts
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
 from tessera.compiler.gpu_schedules import gpu_knobs
@@ -51,7 +51,7 @@ def refined(
     """
     rates = model or GpuRooflineModel(None, compiler.target)
     rivals = [_rivals(site, compiler, count, rates) for site in sites]
-    found = iter(static_facts([each.candidate for group in rivals for each in group], compiler.target))
+    found = iter(compiler.backend.facts([each.module for group in rivals for each in group], compiler.target))
     return [_best([(each, next(found)) for each in group], compiler.target, rates) for group in rivals]
 
 

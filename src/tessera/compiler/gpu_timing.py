@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tessera.backend.triton.grid import steps_of
-from tessera.backend.triton.tile_clock import tick_ns
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_launches import Site
 from tessera.compiler.launches import AnyLaunch, Launch, Memory, kernel_launches
 from tessera.compiler.library_calls import library_call
 from tessera.errors import CompileError, MemoryLimitError
+from tessera.ir.grid import steps_of
 from tessera.lazy.devices import INTERPRETER
 from tessera.profiling.device_tiles import DeviceTiles
 from tessera.runtime.device import Driver
@@ -67,11 +66,9 @@ class DeviceTiming:
         except (CompileError, MemoryLimitError) as error:
             self._refused(f"{site.name} on {driver.name} does not time its tiles: {error.message}")
             return None
-        return TimedStep(site.step(memory.memory.address), _tiles(driver), memory)
+        return TimedStep(site.step(memory.memory.address), self._tiles(driver), memory)
 
-
-def _tiles(driver: Driver) -> DeviceTiles:
-    """The interpreter has the clock of the CPU, and runs one program at a time."""
-    if driver.name == INTERPRETER:
-        return DeviceTiles(1.0, 1)
-    return DeviceTiles(tick_ns(driver.target), driver.target.cores)
+    def _tiles(self, driver: Driver) -> DeviceTiles:
+        """The interpreter runs one program at a time."""
+        cores = 1 if driver.name == INTERPRETER else driver.target.cores
+        return DeviceTiles(self._compiler.backend.tick_ns(driver.target), cores)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tessera.backend.triton.objects import GpuKernelObject
-from tessera.backend.triton.static import triton_version
+from tessera.backend.contract import GpuKernelObject
 from tessera.compiler.arrays import Call, View
 from tessera.compiler.candidates import Launched, launched_under, scalar_bits, workload_of
 from tessera.compiler.gpu_chunks import StepSubject
@@ -23,6 +22,7 @@ from tessera.compiler.reports import facts_of
 from tessera.compiler.revision import generator_revision
 from tessera.compiler.subjects import Subject
 from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.ir.divisors import Divisors
 from tessera.priority import current_niceness
 from tessera.scheduling import gpu_rows_space, gpu_space
 from tessera.scheduling.estimate import Estimates
@@ -62,7 +62,7 @@ def gpu_tuning_problem(call: Call, compiler: GpuKernelCompiler) -> TuningProblem
         space=posed.space,
         build=candidates.build,
         predict=EstimatedSeconds(estimates),
-        generator=f"{generator_revision()} Triton {triton_version()}",
+        generator=f"{generator_revision()} Triton {compiler.backend.version()}",
         prepare=candidates.prepare,
         estimated=estimates,
         family="gpu-contraction" if isinstance(posed.problem, GpuContractionProblem) else "gpu-rows",
@@ -156,7 +156,7 @@ class _Candidates:
     def __init__(self, call: Call, compiler: GpuKernelCompiler) -> None:
         self._call, self._compiler = call, compiler
         self._launched: dict[Schedule, tuple[Launched, list[Site]] | CompileError] = {}
-        self._objects: dict[tuple[int, frozenset[str]], GpuKernelObject | CompileError] = {}
+        self._objects: dict[tuple[int, Divisors], GpuKernelObject | CompileError] = {}
         self._workload: Workload | None = None
 
     def prepare(self, schedules: Sequence[Schedule]) -> None:
@@ -167,7 +167,7 @@ class _Candidates:
             self._compile(schedules)
 
     def _compile(self, schedules: Sequence[Schedule]) -> None:
-        missing: dict[tuple[int, frozenset[str]], Site] = {}
+        missing: dict[tuple[int, Divisors], Site] = {}
         for schedule in schedules:
             launched = self._launch(schedule)
             for site in () if isinstance(launched, CompileError) else launched[1]:
@@ -183,7 +183,7 @@ class _Candidates:
         if isinstance(launched, CompileError):
             raise launched
         (_, slots, temporaries), sites = launched
-        kernels = [self._object(site).to_bytes() for site in sites]
+        kernels = [self._object(site) for site in sites]
         if self._workload is None:
             self._workload = workload_of(self._call, self._compiler.device)
         starts = {view.storage: view.offset_bytes for view, _ in reversed(self._call.arguments)}
@@ -194,7 +194,7 @@ class _Candidates:
             return Place(slots[view.storage], view.offset_bytes - starts.get(view.storage, 0))
 
         launches = [
-            GpuLaunch(kernel, site.grid, tuple(site.arguments(operand)))
+            GpuLaunch(kernel.to_bytes(), site.grid, tuple(site.arguments(kernel.parameters, operand)))
             for kernel, site in zip(kernels, sites, strict=True)
         ]
         return Case(self._workload, tuple(launches), temporaries, self._occupancy_limit(sites))
@@ -234,6 +234,6 @@ class _Candidates:
         return made
 
 
-def _key(site: Site) -> tuple[int, frozenset[str]]:
+def _key(site: Site) -> tuple[int, Divisors]:
     """What tells compiled kernels apart; the compiler keeps what is lowered alive."""
-    return id(site.lowered), site.promised
+    return id(site.lowered), site.divisors

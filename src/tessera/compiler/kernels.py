@@ -10,10 +10,7 @@ from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
-from tessera.backend.contract import LoadedKernel
-from tessera.backend.llvm import LLVMBackend, ceilings
-from tessera.backend.llvm.engine import llvm_version
-from tessera.backend.modules import find_kernel
+from tessera.backend.contract import CpuBackend, LoadedKernel
 from tessera.compiler.arrays import Call, Shape, View
 from tessera.compiler.attention_parts import in_parts, is_cut
 from tessera.compiler.columns import FEW, FEW_OF_PAIRS
@@ -33,6 +30,7 @@ from tessera.compiler.splitting import products_apart, rows_apart
 from tessera.compiler.stages import Stages
 from tessera.compiler.subjects import Subject
 from tessera.dtypes import DType
+from tessera.ir.tile import find_kernel
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
 from tessera.lazy.threads import worker_count
@@ -50,6 +48,7 @@ from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.sizes import size_class
 from tessera.scheduling.spec import Spec
 from tessera.target import Target
+from tessera.target.stored_ceilings import stored_ceilings
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,7 @@ class KernelCompiler:
     largest_axis = UNLIMITED
     few_columns = FEW
 
-    def __init__(self, target: Target, backend: LLVMBackend) -> None:
+    def __init__(self, target: Target, backend: CpuBackend) -> None:
         self.target, self.backend = target, backend
         self.few_columns_of_pairs = FEW_OF_PAIRS if target.has_avx512bf16 else FEW
         self.source: ScheduleSource | None = None
@@ -277,7 +276,7 @@ class KernelCompiler:
         return Kernel(choice.subject, choice.schedule, self._code(choice.subject, choice.schedule, timed=True))
 
     def _code(self, subject: Subject, schedule: Schedule, timed: bool = False) -> Code:
-        key = recipe(subject.spec, schedule, self.target, llvm_version(), timed)
+        key = recipe(subject.spec, schedule, self.target, self.backend.version(), timed)
         code = self._codes.get(key)
         if code is None:
             stored = self.backend.stored(key, lambda: self.tile_ir(subject, schedule, timed), self.target)
@@ -323,7 +322,7 @@ class KernelCompiler:
     @cached_property
     def model(self) -> RooflineModel:
         """The cost model over this machine's ceilings, where they have been measured."""
-        return RooflineModel(ceilings.stored(), self.target)
+        return RooflineModel(stored_ceilings(), self.target)
 
     def estimate(self, launch: Launch) -> Estimate:
         """What the cost model expects of a launch."""

@@ -9,14 +9,13 @@ from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
 from tessera import forks, settings, target
-from tessera.backend.llvm import LLVMBackend
-from tessera.backend.triton.static import kernel_objects
+from tessera.backend.registry import cpu_backend, gpu_backend
 from tessera.compiler.arrays import Call
 from tessera.compiler.binding import bind
 from tessera.compiler.collection import collecting_later
 from tessera.compiler.entry import autotune
 from tessera.compiler.expressions import expression_of
-from tessera.compiler.gpu_kernels import Compile, GpuKernelCompiler
+from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.kernels import KernelCompiler
 from tessera.compiler.launches import Choice, PlanCompiler
 from tessera.compiler.program import Program
@@ -24,7 +23,7 @@ from tessera.compiler.programs import Programs, predicted_seconds
 from tessera.compiler.spectral_rewrite import Rewritten, with_spectra
 from tessera.compiler.warming import WarmingPlan, running
 from tessera.errors import ProfileError
-from tessera.lazy.devices import CPU, INTERPRETER
+from tessera.lazy.devices import CPU
 from tessera.lazy.node import Node, joined
 from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
@@ -64,7 +63,7 @@ def kernel_compiler() -> KernelCompiler:
     """The compiler for this machine's CPU. Raises UnsupportedTargetError where kernels cannot be generated for it."""
     machine = target.detect()
     machine.require_supported()
-    compiler = KernelCompiler(machine, LLVMBackend())
+    compiler = KernelCompiler(machine, cpu_backend())
     compiler.source = _tuned_schedule
     return compiler
 
@@ -77,17 +76,9 @@ def gpu_compiler(device: str) -> GpuKernelCompiler:
     driver = driver_of(device)
     known = _gpu_compilers.get(device)
     if known is None or known.driver is not driver:
-        known = _gpu_compilers[device] = GpuKernelCompiler(driver.target, driver, _object_maker(device))
+        known = _gpu_compilers[device] = GpuKernelCompiler(driver.target, driver, gpu_backend(device))
         known.source = _tuned_gpu_schedule
     return known
-
-
-def _object_maker(device: str) -> Compile:
-    if device != INTERPRETER:
-        return kernel_objects
-    from tessera.backend.triton.interpreted import interpreted_objects
-
-    return interpreted_objects
 
 
 def compiler_of(device: str | None) -> KernelCompiler | GpuKernelCompiler:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from tessera.backend.llvm import fourier
 from tessera.dtypes import fp64
 from tessera.errors import CompileError
 from tessera.lazy import structure as structures
@@ -31,6 +30,7 @@ from tessera.ops.geometry import TO_FIRST, TO_LAST
 from tessera.ops.pins import PIN
 from tessera.ops.spectral import Pair, Window, convolve
 from tessera.rewrite.engine import Firing
+from tessera.runtime import fourier
 from tessera.scheduling.spectral_cost import SpectralProblem, fast_points, spectral_seconds
 
 RULE: Final = "spectral-convolution"

@@ -1,24 +1,18 @@
 """Spectral convolutions as steps of CPU plans: one generated kernel that calls the library's transforms.
 
-The kernel is one for all shapes (`backend/llvm/spectral_ir.py`); a step holds the descriptors of its transforms, made
+The kernel is one for all shapes (`runtime/spectral.py`); a step holds the descriptors of its transforms, made
 once per geometry. What it does not do (float64, a build of torch without such a library) stays a call of torch.
 """
 
 from __future__ import annotations
 
-from functools import cache
-
-from tessera import settings
-from tessera.backend.llvm import fourier
-from tessera.backend.llvm.fourier import Transforms
-from tessera.backend.llvm.library import NativeLibrary, cached_library
-from tessera.backend.llvm.spectral_ir import NAME, WORDS, spectral_text
 from tessera.compiler.arrays import View
 from tessera.compiler.launches import LibraryLaunch
 from tessera.dtypes import complex64, fp32
 from tessera.lazy.threads import worker_count
 from tessera.runtime.liveness import round_up
 from tessera.runtime.plan import Step
+from tessera.runtime.spectral import Planes, spectral_kernel
 
 OPERATOR = "spectral_conv"
 
@@ -26,22 +20,6 @@ _COMPLEX_BYTES = 8
 _FLOAT_BYTES = 4
 _LEAST_WORK = 2_000_000
 """Operations below which one worker does it all."""
-
-
-class SpectralKernel:
-    """The kernel with the transforms of one geometry; `address` is valid as long as the object lives."""
-
-    __slots__ = ("_library", "_transforms", "address")
-
-    def __init__(self, transforms: tuple[Transforms, ...]) -> None:
-        self._library = _library()
-        self._transforms = transforms
-        self.address = self._library.address(NAME)
-
-
-@cache
-def _library() -> NativeLibrary:
-    return cached_library("spectral", spectral_text(), settings.current().objects_dir)
 
 
 def spectral_step(launch: LibraryLaunch) -> Step | None:
@@ -53,14 +31,8 @@ def spectral_step(launch: LibraryLaunch) -> Step | None:
     half = points[1] // 2 + 1
     count, channels, height, width = image.shape
     rows, columns = result.shape[2:]
-    transforms = (
-        fourier.real_rows(points[1], height, half),
-        fourier.columns(points[0], half),
-        fourier.complex_rows(points[1], rows, half * stride[0]),
-    )
-    found = fourier.find()
-    made = tuple([each for each in transforms if each is not None])
-    if found is None or len(made) < len(transforms):
+    kernel = spectral_kernel(Planes(points, height, rows, half * stride[0]))
+    if kernel is None:
         return None
     groups = launch.attributes["groups"]
     depth, outputs = channels // groups, result.shape[1] // groups
@@ -93,12 +65,9 @@ def spectral_step(launch: LibraryLaunch) -> Step | None:
         "half": half,
         "plane": plane,
         "pitch": pitch,
-        "forward": found.forward,
-        "backward": found.backward,
-        **dict(zip(("image_rows", "all_columns", "result_rows"), [each.handle for each in made], strict=True)),
     }
     workspace = (depth + 1) * pitch + max(height, rows) * points[1] * _FLOAT_BYTES
-    return Step(SpectralKernel(made), tuple([values[word] for word in WORDS]), workers, workspace)
+    return Step(kernel, kernel.descriptors(values), workers, workspace)
 
 
 def _placed(name: str, view: View) -> dict[str, int]:

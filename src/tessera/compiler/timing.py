@@ -12,8 +12,6 @@ from functools import cache
 
 import numpy
 
-from tessera.backend.calling import call
-from tessera.backend.tile_times import HEADER_WORDS
 from tessera.compiler import pipeline
 from tessera.compiler.binding import placed
 from tessera.compiler.gpu_timing import DeviceTiming
@@ -26,6 +24,7 @@ from tessera.profiling.device_tiles import DeviceTiles
 from tessera.profiling.tiles import ClockCost, Tiles, TileTimes, collecting
 from tessera.rewrite.engine import Firing
 from tessera.runtime import native
+from tessera.runtime.calling import call, last_durations
 from tessera.runtime.gpu_timed_plan import TimedDevicePlan
 from tessera.runtime.plan import BoundPlan, Step
 
@@ -125,5 +124,5 @@ def clock_cost() -> ClockCost:
         times = call(loaded, [_MEASURED])
         best = min(best, (time.perf_counter() - start) / _MEASURED)
     assert times is not None
-    inside = float(numpy.median(times[0, HEADER_WORDS:])) * recorder.ns_per_tick()
+    inside = float(numpy.median(last_durations(times)[0])) * recorder.ns_per_tick()
     return ClockCost(inside_ns=inside, whole_ns=max(best * 1e9, inside))

@@ -21,6 +21,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from tessera.errors import IRError
 from tessera.ir import tile
 from tessera.ir.attributes import shape_text
+from tessera.ir.divisors import divisors_of
 from tessera.ir.interpreter_arithmetic import ARITHMETIC, apply_arithmetic, computed
 from tessera.ir.interpreter_memory import Window, allocate, assemble_stage, read_tile, torch_dtype, write_tile
 
@@ -47,10 +48,10 @@ def run_kernel(
         raise IRError(f"kernel {kernel.sym_name.data} takes {len(parameters)} arguments, not {len(arguments)}")
     interpreter = Interpreter(kernel, partition or random.Random(0))
     values = [_argument(parameter, value) for parameter, value in zip(parameters, arguments, strict=True)]
-    divisors = (1,) * len(values) if kernel.divisors is None else tile.integers(kernel.divisors)
-    for index, (buffer, divisor) in enumerate(zip(values, divisors, strict=True)):
-        if divisor > 1 and isinstance(buffer, torch.Tensor):
-            _check_divisor(index, buffer, divisor)
+    if kernel.divisors is not None:
+        for index, (buffer, divisors) in enumerate(zip(values, divisors_of(kernel), strict=True)):
+            if divisors and isinstance(buffer, torch.Tensor) and buffer.numel():
+                _check_divisors(index, buffer, divisors)
     interpreter.run_block(kernel.body.block, values)
 
 
@@ -89,17 +90,17 @@ def _check_buffer(index: int, kind: MemRefType[Attribute], buffer: torch.Tensor)
                 raise IRError(f"{described} does not have the stride {stride.data} that {kind} promises")
 
 
-def _check_divisor(index: int, buffer: torch.Tensor, divisor: int) -> None:
-    """Raises IRError unless `divisor` divides a buffer's address, strides other than 1, and extent along stride 1."""
-    promised = [buffer.data_ptr() // buffer.element_size()]
-    for extent, stride in zip(buffer.shape, buffer.stride(), strict=True):
-        # The stride of a dimension of one element is never used, the address of an empty buffer neither.
-        promised.append(extent if stride == 1 else stride if extent > 1 else 0)
-    if buffer.numel() and any(number % divisor for number in promised):
-        raise IRError(
-            f"argument {index} of shape {tuple(buffer.shape)} and strides {buffer.stride()} at element {promised[0]} is"
-            f" not in units of {divisor} elements, as divisors promises"
-        )
+def _check_divisors(index: int, buffer: torch.Tensor, divisors: Sequence[int]) -> None:
+    """Raises IRError unless `divisors` divide a buffer's address, extents and strides."""
+    # The stride of a dimension of one element is never used.
+    strides = [stride if extent > 1 else 0 for extent, stride in zip(buffer.shape, buffer.stride(), strict=True)]
+    words = (buffer.data_ptr(), *buffer.shape, *strides)
+    for word, divisor in zip(words, divisors, strict=True):
+        if word % divisor:
+            raise IRError(
+                f"argument {index} of shape {tuple(buffer.shape)} and strides {buffer.stride()} at address "
+                f"{buffer.data_ptr():#x}: {word} is no multiple of {divisor}, as divisors promises"
+            )
 
 
 class Interpreter:

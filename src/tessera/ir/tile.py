@@ -11,16 +11,18 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import (
     AnyFloat,
+    ArrayAttr,
     DenseArrayBase,
     IndexType,
     IntegerAttr,
     IntegerType,
     MemRefType,
+    ModuleOp,
     StringAttr,
     UnitAttr,
     VectorType,
 )
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     attr_def,
@@ -36,6 +38,7 @@ from xdsl.irdl import (
 from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.errors import CompileError
 from tessera.ir.tile_access import LoadOp, PrefetchOp, StoreOp, integers
 from tessera.ir.tile_values import (
     COMPARISONS,
@@ -79,6 +82,7 @@ __all__ = [
     "StageOp",
     "StoreOp",
     "YieldOp",
+    "find_kernel",
     "integers",
 ]
 
@@ -102,9 +106,9 @@ class KernelOp(IRDLOperation):
     """One kernel. Block arguments are buffers and scalars; `outputs` are the indices of those written.
 
     `warps`, `pipeline_depth` (stages of loads in flight), `max_registers` (of one thread) and `accumulators` (buffers
-    that a matrix unit's sums take turns in) say how a GPU's compiler is asked to compile it. `divisors`, one per
-    argument, promises of each buffer that its address, its run-time strides and its extent along stride 1 are
-    multiples of so many elements. `timed` asks for clock reads around each macro tile (`backend/tile_times.py`).
+    that a matrix unit's sums take turns in) say how a GPU's compiler is asked to compile it. `divisors` says what
+    the kernel may rely on of its arguments (`ir/divisors.py`). `timed` asks for clock reads around each macro tile
+    (`backend/tile_times.py`). `note` is for readers of what a backend prints, and means nothing.
     """
 
     name = "tessera.tile.kernel"
@@ -114,8 +118,9 @@ class KernelOp(IRDLOperation):
     pipeline_depth = opt_attr_def(IntegerAttr)
     max_registers = opt_attr_def(IntegerAttr)
     accumulators = opt_attr_def(IntegerAttr)
-    divisors = opt_attr_def(DenseArrayBase)
+    divisors = opt_attr_def(ArrayAttr)
     timed = opt_attr_def(UnitAttr)
+    note = opt_attr_def(StringAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -131,9 +136,20 @@ class KernelOp(IRDLOperation):
             value = self.attributes.get(hint)
             if isinstance(value, IntegerAttr) and value.value.data < 1:
                 raise VerifyException(f"{hint} is a positive number")
-        divisors = (1,) * len(arguments) if self.divisors is None else integers(self.divisors)
-        if len(divisors) != len(arguments) or any(divisor < 1 for divisor in divisors):
-            raise VerifyException("divisors has a positive number for each argument")
+        if self.divisors is not None:
+            _verify_divisors(self.divisors, arguments)
+
+
+def _verify_divisors(divisors: ArrayAttr[Attribute], arguments: Sequence[SSAValue]) -> None:
+    if len(divisors) != len(arguments):
+        raise VerifyException("divisors has an array for each argument")
+    for number, (each, argument) in enumerate(zip(divisors, arguments, strict=True)):
+        words = 1 + 2 * argument.type.get_num_dims() if isinstance(argument.type, MemRefType) else 0
+        if not isinstance(each, DenseArrayBase) or len(integers(each)) != words or min(integers(each), default=1) < 1:
+            raise VerifyException(
+                f"divisors of argument {number} are {words} positive numbers: for the address, extents and strides of "
+                "a buffer, none for a scalar"
+            )
 
 
 @irdl_op_definition
@@ -266,3 +282,12 @@ TILE_OPERATIONS: Sequence[type[IRDLOperation]] = (
     CastOp,
     PrefetchOp,
 )
+
+
+def find_kernel(module: ModuleOp) -> KernelOp:
+    """The one kernel of a module. Raises CompileError when there is none or several."""
+    kernels = [op for op in module.body.walk() if isinstance(op, KernelOp)]
+    if len(kernels) != 1:
+        names = ", ".join(kernel.sym_name.data for kernel in kernels) or "none"
+        raise CompileError(f"a module with exactly one tessera.tile.kernel is meant; this one has {names}")
+    return kernels[0]

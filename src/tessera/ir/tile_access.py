@@ -33,7 +33,8 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-DESCRIPTORS = ("device_descriptor", "host_descriptor")
+HOST_DESCRIPTOR = "host_descriptor"
+DESCRIPTORS = ("device_descriptor", HOST_DESCRIPTOR)
 """The kinds of descriptors that a load or store may name as its `access`."""
 EVICTIONS = ("first", "last")
 

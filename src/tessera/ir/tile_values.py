@@ -29,8 +29,8 @@ COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 class MmaOp(IRDLOperation):
     """`acc + a @ b` on tiles: the one matrix operation. With `unsigned_a` the bytes of `a` stand for 0 to 255.
 
-    A `b` of rank 3 has neighbouring rows side by side, column by column, as matrix units of CPUs take it:
-    [k / group, n, group].
+    With `matrix_unit` operands and sums are tiles of the CPU's matrix unit, which takes neighbouring rows of `b` side
+    by side, column by column: [k / group, n, group]. On GPUs all products are made by such units where they can be.
     """
 
     name = "tessera.tile.mma_sync"
@@ -42,6 +42,7 @@ class MmaOp(IRDLOperation):
     k = attr_def(IntegerAttr)
     dtype = attr_def(StringAttr)
     unsigned_a = opt_attr_def(UnitAttr)
+    matrix_unit = opt_attr_def(UnitAttr)
     result = result_def(VectorType)
     traits = traits_def(Pure())
 
@@ -56,6 +57,8 @@ class MmaOp(IRDLOperation):
             )
         if self.result.type != acc:
             raise VerifyException("the result has the accumulator's type")
+        if (self.matrix_unit is not None) is not (b.get_num_dims() == 3):
+            raise VerifyException(f"matrix_unit goes with groups of rows in b, which is {b}")
         if self.unsigned_a is not None and a.element_type != IntegerType(8):
             raise VerifyException(f"unsigned_a is of tiles of i8, not of {a.element_type}")
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy
 from numpy.typing import NDArray
 
-from tessera.backend.triton.tile_clock import END, MULTIPROCESSOR, START
+from tessera.backend.tile_times import END, MULTIPROCESSOR, START
 from tessera.profiling.tiles import Tiles
 
 CLOCK_COST: Final = "what reading its clock costs is not measured on GPUs"

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tessera.backend.llvm import ceilings
 from tessera.profiling.aggregate import OperatorRow, by_operator
 from tessera.profiling.noted import printed
 from tessera.profiling.sessions import Session
 from tessera.target import detect
+from tessera.target.stored_ceilings import stored_ceilings
 
 HEADINGS: Final = ("Op", "Latency(ms)", "FLOPs(G)", "Bandwidth(GB/s)", "Efficiency(%)")
 NOT_MEASURED: Final = "not measured"
@@ -22,7 +22,7 @@ UNMEASURED: Final = "not measured, as kernels of GPUs finish after the call that
 
 def operator_rows(session: Session) -> list[OperatorRow]:
     """The rows of the report, measured against this machine's stored ceilings where there are any."""
-    return by_operator(session, ceilings.stored(), detect().memory)
+    return by_operator(session, stored_ceilings(), detect().memory)
 
 
 def cells(row: OperatorRow) -> tuple[str, ...]:

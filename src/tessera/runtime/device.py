@@ -14,7 +14,7 @@ from tessera import forks
 from tessera.target import Target
 
 if TYPE_CHECKING:
-    from tessera.backend.triton.objects import GpuKernelObject
+    from tessera.backend.contract import GpuKernelObject
 
 Grid: TypeAlias = tuple[int, int, int]
 """The number of programs along x, y and z."""

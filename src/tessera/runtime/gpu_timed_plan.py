@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from tessera import forks
-from tessera.backend.triton.tile_clock import RECORD_WORDS
+from tessera.backend.tile_times import RECORD_WORDS
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
 from tessera.profiling import noting

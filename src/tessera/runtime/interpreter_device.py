@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tessera import settings
 from tessera import target as targets
-from tessera.backend.triton.interpreted import InterpretedKernel, interpreter
-from tessera.backend.triton.objects import GpuKernelObject
+from tessera.backend.contract import GpuKernelObject
+from tessera.backend.interpreter.interpreted import InterpretedKernel, interpreter
 from tessera.errors import UnsupportedTargetError
 from tessera.lazy.devices import INTERPRETER
 from tessera.runtime import buffers

@@ -134,7 +134,8 @@ class MatrixPanel(Panel):
                 rows[i] = left(i)
             if j not in columns:
                 columns[j] = right(j)
-            results.append(self.builder.mma(rows[i], columns[j], before, UNIT_GROUPS, UNIT_GROUPS, DEPTH, bf16))
+            sizes = UNIT_GROUPS, UNIT_GROUPS, DEPTH
+            results.append(self.builder.mma(rows[i], columns[j], before, *sizes, bf16, matrix_unit=True))
         return tuple(results)
 
     def _rows(self, memory: SSAValue, row: SSAValue, column: SSAValue) -> SSAValue:

@@ -322,9 +322,11 @@ class TileBuilder:
         k: int,
         dtype: DType,
         unsigned_a: bool = False,
+        matrix_unit: bool = False,
     ) -> SSAValue:
-        """`acc + a @ b`; with `unsigned_a` the bytes of `a` stand for 0 to 255."""
-        flags: dict[str, Attribute] = {"unsigned_a": UnitAttr()} if unsigned_a else {}
+        """`acc + a @ b`; with `unsigned_a` the bytes of `a` stand for 0 to 255, `matrix_unit` asks for the CPU's."""
+        wanted = {"unsigned_a": unsigned_a, "matrix_unit": matrix_unit}
+        flags: dict[str, Attribute] = {name: UnitAttr() for name, is_set in wanted.items() if is_set}
         return self.append(
             tile.MmaOp.create(
                 operands=[a, b, acc],

@@ -127,7 +127,7 @@ class MatrixLowering(BlocksLowering):
                     loaded["b", column] = right(column)
                 at, sizes = row * self.grid[1] + column, (self.height, UNIT_GROUPS, self.k_step)
                 operands = loaded["a", row], loaded["b", column], results[at]
-                results[at] = builder.mma(*operands, *sizes, self.element)
+                results[at] = builder.mma(*operands, *sizes, self.element, matrix_unit=True)
         return results
 
     def _tiles_of(self, row: SSAValue, column: SSAValue) -> list[tuple[SSAValue, SSAValue]]:

@@ -68,7 +68,8 @@ class MatrixConvolution(ConvolutionLowering):
                 pixels[row, pixel] = self._read(at, row, pixel, self.height)
             if channel not in weights:
                 weights[channel] = self._groups(at.weights, channel)
-            results.append(self.builder.mma(pixels[row, pixel], weights[channel], total, *sizes, self.element))
+            operands = pixels[row, pixel], weights[channel], total
+            results.append(self.builder.mma(*operands, *sizes, self.element, matrix_unit=True))
         return results
 
     @property

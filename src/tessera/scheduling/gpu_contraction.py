@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from tessera.dtypes import fp32, tf32
 from tessera.errors import ScheduleError
 from tessera.ir import tile
-from tessera.scheduling.attributes import integers_attribute
+from tessera.ir.divisors import divisors_attribute
 from tessera.scheduling.builder import TileBuilder
 from tessera.scheduling.expression import Value
 from tessera.scheduling.gpu_grid import Grid, kernel_of, name_arguments, with_hints
@@ -39,15 +39,22 @@ def lower_contraction_gpu(spec: ContractionSpec, schedule: Schedule) -> ModuleOp
         # Elsewhere the next tile's sums begin when this one's are stored.
         kernel.attributes["accumulators"] = IntegerAttr(number(schedule, "accumulators"), i64)
     if number(schedule, "vector_bytes"):
-        kernel.attributes["divisors"] = integers_attribute(
-            [_divisor(argument, number(schedule, "vector_bytes")) for argument in spec.arguments]
+        kernel.attributes["divisors"] = divisors_attribute(
+            tuple([_divisors(argument, number(schedule, "vector_bytes")) for argument in spec.arguments])
         )
     return with_hints(module, schedule)
 
 
-def _divisor(argument: Argument, vector_bytes: int) -> int:
-    """Elements of a vector; 1 for what is not read in vectors: scalars, and buffers without a stride of 1."""
-    return max(vector_bytes // argument.dtype.itemsize, 1) if 1 in argument.strides else 1
+def _divisors(argument: Argument, vector_bytes: int) -> tuple[int, ...]:
+    """What is in units of a vector: the address, the extent along stride 1 and the strides that are no constants of a
+    buffer with a stride of 1, of others only the address in units of an element.
+    """
+    if argument.is_scalar:
+        return ()
+    size, strides = argument.dtype.itemsize, argument.strides
+    count = max(vector_bytes // size, 1) if 1 in strides else 1
+    extents = [count if stride == 1 else 1 for stride in strides]
+    return (count * size, *extents, *[count if stride is None else 1 for stride in strides])
 
 
 class _ContractionLowering(Grid):

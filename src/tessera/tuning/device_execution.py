@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
-from tessera.backend.triton.objects import GpuKernelObject
+from tessera.backend.contract import GpuKernelObject
 from tessera.errors import CacheFormatError
 from tessera.lazy.devices import torch_device
 from tessera.runtime.device import Driver, Graph, LaunchOf

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tessera.backend.contract import KernelObject, LoadedKernel
-from tessera.backend.llvm import LLVMBackend
+from tessera.backend.registry import cpu_backend
 from tessera.errors import CacheFormatError
 from tessera.runtime import workspace
 from tessera.runtime.native import FRAME_WORDS, STEP_WORDS, driver
@@ -160,7 +160,7 @@ class CpuBench(Bench):
         """A candidate that is ready to run. Raises CacheFormatError for kernels that are none of a CPU."""
         placed = [guarded(spec, ours=True) for spec in temporaries]
         table = _words(self.addresses(placed))
-        backend = LLVMBackend()
+        backend = cpu_backend()
         alive: list[Any] = [table]
         steps: list[int] = []
         for number, launch in enumerate(launches):

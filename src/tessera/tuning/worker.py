@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from tessera.backend.llvm import engine
+from tessera.backend.registry import cpu_backend
 from tessera.errors import DeviceFaultError, TesseraError
 from tessera.lazy.devices import CPU
 from tessera.runtime.device import driver_of
@@ -31,9 +31,6 @@ from tessera.tuning.protocol import (
     read_request,
 )
 from tessera.tuning.workload import Workload, is_out_of_memory
-
-PRELOADED = (engine,)
-"""What the backend imports at its first use: once in the server, so that every process has it."""
 
 FAULT_STATUS = 3
 """Exit status of a worker whose device a candidate took down."""
@@ -124,6 +121,7 @@ def serve(connection: Connection) -> None:
 
 def main() -> None:
     """Serves the tuner that started this process."""
+    cpu_backend().preload(compiles=False)  # once in the server, so that every process has it
     forkserver.run(serve)
 
 

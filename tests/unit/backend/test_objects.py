@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from tessera.backend import container, contract
-from tessera.backend.calling import call, words_of
-from tessera.backend.contract import Backend, KernelObject, Parameter
+from tessera.backend.contract import CpuBackend, KernelObject, Parameter
 from tessera.backend.llvm import LLVMBackend
 from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache, identity
 from tessera.errors import ArgumentError, CacheFormatError, CompileError, UnsupportedTargetError
 from tessera.ir.parsing import parse, print_module
 from tessera.private import CacheRefusedWarning
+from tessera.runtime.calling import call, words_of
 from tessera.target import detect
 from tests.unit.backend.harness import avx2
 
@@ -87,7 +87,7 @@ def test_a_header_that_is_none_is_refused_though_its_digest_fits(header: bytes |
 
 
 def test_source_assembly_and_object_can_be_emitted() -> None:
-    backend: Backend = LLVMBackend()
+    backend: CpuBackend = LLVMBackend()
     target = detect()
     assert "define void @scale(" in str(backend.emit(MODULE, target, "source"))
     assert "scale:" in str(backend.emit(MODULE, target, "asm"))

@@ -6,11 +6,11 @@ import numpy
 import pytest
 import torch
 
-from tessera.backend.calling import call
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
 from tessera.backend.tile_times import CAPACITY, COUNT, HEADER_WORDS, LONGEST, SHORTEST, TOTAL
 from tessera.ir.parsing import parse
+from tessera.runtime.calling import call
 from tessera.target import detect
 
 DOUBLE = """

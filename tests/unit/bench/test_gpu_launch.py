@@ -6,7 +6,7 @@ import pytest
 
 from bench.gpu import launch
 from bench.gpu.launch import GOAL_US, LENGTHS, UNCHANGED, Row
-from tessera.backend.triton.objects import GpuParameter
+from tessera.backend.contract import GpuParameter
 from tests.unit.cuda.fake import FakeCuda, driver, kernel
 
 

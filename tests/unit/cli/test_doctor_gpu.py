@@ -12,6 +12,7 @@ from tessera.backend.triton import ceilings
 from tessera.cli import doctor_gpu
 from tessera.cli.doctor import doctor
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
+from tessera.target.stored_ceilings import store_ceilings
 from tests.unit.foundation.test_gpus import H200, Properties
 
 
@@ -21,7 +22,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *devices: Properties) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(devices))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: devices[index])
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(ceilings, "driver_version", lambda: "570.172.08")
+    monkeypatch.setattr(doctor_gpu, "driver_version", lambda: "570.172.08")
 
 
 def test_a_device_its_facts_and_where_its_ceilings_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,8 +49,7 @@ def test_measured_ceilings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "2026-01-01T00:00:00+00:00",
     )
     with settings.override(cache_dir=tmp_path):
-        ceilings._path(gpu).parent.mkdir(parents=True)
-        ceilings._path(gpu).write_text(found.to_json())
+        store_ceilings(gpu, found)
         _, _, peaks = doctor_gpu.gpus()
     assert peaks.state == "ok"
     assert peaks.found == "measured 2026-01-01T00:00:00+00:00, 780 TFLOP/s in bf16, copies 4.3 TB/s"

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from tessera import op, target
-from tessera.compiler import gpu_refinement
 from tessera.compiler.gpu import gpu_kernels, gpu_sites
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_refinement import Refined, refined
@@ -17,8 +16,10 @@ from tessera.target import Target
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton.objects import LaunchFacts
-from tessera.backend.triton.static import Candidate, StaticFacts
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backend.contract import LaunchFacts, StaticFacts
+from tessera.backend.triton import TritonBackend
 
 GPU = target.gpu("sm90")
 FACTS = StaticFacts(
@@ -38,58 +39,64 @@ FACTS = StaticFacts(
 Answer = StaticFacts | CompileError
 
 
-def refine(monkeypatch: pytest.MonkeyPatch, answers: Callable[[int], Answer], count: int = 3) -> Refined:
+class Answering(TritonBackend):
+    """Says of candidate number `i` what `answers(i)` gives."""
+
+    def __init__(self, answers: Callable[[int], Answer]) -> None:
+        self._answers = answers
+
+    def facts(self, modules: Sequence[ModuleOp], target: Target) -> list[Answer]:
+        """The answers, in order."""
+        return [self._answers(index) for index in range(len(modules))]
+
+
+def refine(answers: Callable[[int], Answer], count: int = 3) -> Refined:
     """The refinement of one product, of whose candidates number `i` the compiler says `answers(i)`."""
-
-    def static_facts(candidates: Sequence[Candidate], gpu: Target) -> list[Answer]:
-        return [answers(index) for index in range(len(candidates))]
-
-    monkeypatch.setattr(gpu_refinement, "static_facts", static_facts)
     sites = gpu_sites(op.matmul, (4096, 4096, 4096), "bf16", GPU)
-    (found,) = refined(sites, GpuKernelCompiler(GPU), count)
+    (found,) = refined(sites, GpuKernelCompiler(GPU, backend=Answering(answers)), count)
     return found
 
 
-def test_the_default_is_kept_where_the_compiler_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_is_kept_where_the_compiler_agrees() -> None:
     (site,) = gpu_sites(op.matmul, (4096, 4096, 4096), "bf16", GPU)
-    found = refine(monkeypatch, lambda index: FACTS)
+    found = refine(lambda index: FACTS)
     assert found.site.launch.schedule == site.launch.schedule
     assert found.pruned == ()
     assert found.estimate is not None
     assert "Triton 3.6.0" in found.estimate.explain()
 
 
-def test_a_schedule_that_spills_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = refine(monkeypatch, lambda index: FACTS if index else replace(FACTS, spill_bytes=64))
+def test_a_schedule_that_spills_makes_room_for_the_next() -> None:
+    found = refine(lambda index: FACTS if index else replace(FACTS, spill_bytes=64))
     assert [each.reason for each in found.pruned] == ["spills 64 bytes a thread"]
     assert found.site.launch.schedule != found.pruned[0].schedule
 
 
-def test_what_does_not_compile_or_fit_is_pruned_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_compile_or_fit_is_pruned_with_the_reason() -> None:
     answers: list[Answer] = [CompileError("out of something"), replace(FACTS, shared_bytes=300_000), FACTS]
-    found = refine(monkeypatch, lambda index: answers[index])
+    found = refine(lambda index: answers[index])
     assert found.facts is FACTS
     reasons = [each.reason for each in found.pruned]
     assert reasons == ["does not compile: out of something", "fits no multiprocessor, for its shared memory"]
 
 
-def test_where_all_spill_what_was_asked_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_all_spill_what_was_asked_for_is_kept() -> None:
     (site,) = gpu_sites(op.matmul, (4096, 4096, 4096), "bf16", GPU)
-    found = refine(monkeypatch, lambda index: replace(FACTS, spill_bytes=8 + index))
+    found = refine(lambda index: replace(FACTS, spill_bytes=8 + index))
     assert found.site.launch.schedule == site.launch.schedule
     assert isinstance(found.facts, StaticFacts)
     assert found.facts.spill_bytes == 8
     assert len(found.pruned) == 2
 
 
-def test_no_rivals_where_none_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_rivals_where_none_are_asked_for() -> None:
     seen: list[int] = []
 
     def answer(index: int) -> Answer:
         seen.append(index)
         return FACTS
 
-    assert refine(monkeypatch, answer, 0).pruned == ()
+    assert refine(answer, 0).pruned == ()
     assert seen == [0]
 
 

@@ -9,21 +9,22 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from xdsl.dialects.builtin import ModuleOp
 
 from tessera import autotune, op, settings, target
-from tessera.backend.triton.objects import GpuKernelObject
-from tessera.backend.triton.static import Candidate
+from tessera.backend.contract import GpuKernelObject
+from tessera.backend.interpreter import InterpreterBackend
 from tessera.compiler import pipeline
 from tessera.compiler.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.gpu_tuning import gpu_tuning_problem
 from tessera.compiler.tuning import launches_of_operator
 from tessera.errors import CompileError
+from tessera.ir.tile import find_kernel
 from tessera.lazy.devices import INTERPRETER
 from tessera.priority import at_niceness
 from tessera.target import Target
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.workload import GpuLaunch, Place
-from tests.unit.cuda.fake import kernel
 
 # Triton must not be imported here: imported as a compiler it could not interpret any more.
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="the extra `triton` is not installed")
@@ -32,25 +33,32 @@ H200 = target.gpu("h200")
 SIZE = (96, 80, 64)
 
 
-class FakeTriton:
+class FakeTriton(InterpreterBackend):
     """Compiles anything, at once; kernels spill under schedules whose text holds `spilling`."""
 
     def __init__(self, spilling: str = "never") -> None:
         self.batches: list[int] = []
         self._spilling = spilling
 
-    def __call__(self, candidates: Sequence[Candidate], gpu: Target) -> list[GpuKernelObject | CompileError]:
-        self.batches.append(len(candidates))
-        return [
-            replace(kernel(arch=gpu.arch), source=each.note, spill_bytes=64 * (self._spilling in each.note))
-            for each in candidates
-        ]
+    def compile_all(
+        self, modules: Sequence[ModuleOp], target: Target, keep: bool = True
+    ) -> list[GpuKernelObject | CompileError]:
+        """Objects with the parameters of printed kernels and the schedule in the place of their source."""
+        self.batches.append(len(modules))
+        return [self._kernel(module, target) for module in modules]
+
+    def _kernel(self, module: ModuleOp, target: Target) -> GpuKernelObject:
+        (made,) = super().compile_all([module], target)
+        assert isinstance(made, GpuKernelObject)
+        note = find_kernel(module).note
+        assert note is not None
+        return replace(made, source=note.data, spill_bytes=64 * (self._spilling in note.data))
 
 
 def posed(
     compile: FakeTriton, function: object = op.matmul, shapes: object = SIZE, dtype: str = "bf16"
 ) -> TuningProblem:
-    compiler = GpuKernelCompiler(H200, compile=compile)
+    compiler = GpuKernelCompiler(H200, backend=compile)
     compiler.device = INTERPRETER
     (launch,) = launches_of_operator(function, shapes, dtype, compiler)
     return gpu_tuning_problem(launch.call, compiler)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import op, target
-from tessera.backend.calling import call
 from tessera.backend.contract import LoadedKernel
 from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import int8, int32
 from tessera.errors import CompileError, DTypeError, ShapeMismatchError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
+from tessera.runtime.calling import call
 from tessera.scheduling.contraction import lower_contraction
 from tessera.scheduling.contraction_space import space
 from tessera.scheduling.spec import Output, Panels

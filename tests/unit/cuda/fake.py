@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tessera import target
-from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
+from tessera.backend.contract import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.driver import CudaDriver
 from tessera.runtime.cuda.libcuda import Libcuda

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
+from tessera.backend.contract import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.backend.triton.static import PROGRAM
 from tessera.target import Target
 
@@ -50,17 +50,17 @@ def add_one(x_ptr, n):
 PARAMETERS: dict[str, tuple[GpuParameter, ...]] = {
     "host_descriptor": (
         GpuParameter("a_desc", "tensordesc<bf16[64, 64]>", 0),
-        GpuParameter("out_ptr", "*bf16", 1, divisible=True),
+        GpuParameter("out_ptr", "*bf16", 1, divisor=16),
         GpuParameter("n", "i64", 1, "stride"),
     ),
     "device_descriptor": (
-        GpuParameter("a_ptr", "*bf16", 0, divisible=True),
-        GpuParameter("out_ptr", "*bf16", 1, divisible=True),
+        GpuParameter("a_ptr", "*bf16", 0, divisor=16),
+        GpuParameter("out_ptr", "*bf16", 1, divisor=16),
         GpuParameter("m", "i32", 0, "size"),
-        GpuParameter("n", "i64", 0, "stride", divisible=True),
+        GpuParameter("n", "i64", 0, "stride", divisor=16),
     ),
     "out_of_bounds": (GpuParameter("out_ptr", "*fp32", 0), GpuParameter("at", "i64", 1)),
-    "add_one": (GpuParameter("x_ptr", "*fp32", 0, divisible=True), GpuParameter("n", "i32", 0, "size")),
+    "add_one": (GpuParameter("x_ptr", "*fp32", 0, divisor=16), GpuParameter("n", "i32", 0, "size")),
 }
 
 
@@ -75,7 +75,7 @@ def compile_source(name: str, target: Target) -> GpuKernelObject:
         request = {
             "function": name,
             "signature": {parameter.name: parameter.kind for parameter in parameters},
-            "divisors": {parameter.name: parameter.divisor for parameter in parameters if parameter.divisible},
+            "divisors": {parameter.name: parameter.divisor for parameter in parameters if parameter.divisor > 1},
             "options": {},
             "arch": target.arch,
             "path": str(path),

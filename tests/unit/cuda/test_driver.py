@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tessera import target
-from tessera.backend.triton.objects import GpuParameter, LaunchFacts, TensorMapFacts
+from tessera.backend.contract import GpuParameter, LaunchFacts, TensorMapFacts
 from tessera.errors import (
     ArgumentError,
     DeviceError,
@@ -26,7 +26,7 @@ from tessera.runtime.cuda.results import FAULTS
 from tessera.runtime.device import Driver
 from tests.unit.cuda.fake import CONTEXT, FakeCuda, HostAllocator, driver, kernel
 
-POINTER = GpuParameter("x", "*fp32", 0, divisible=True)
+POINTER = GpuParameter("x", "*fp32", 0, divisor=16)
 SIZE = GpuParameter("n", "i32", 0, "size")
 SIZES = (8, 4, 8, 8)
 """Of the parameters of `kernel(POINTER, SIZE)`, and of the two that Triton appends."""

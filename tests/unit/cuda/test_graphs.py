@@ -7,14 +7,14 @@ import struct
 
 import pytest
 
-from tessera.backend.triton.objects import GpuParameter, LaunchFacts
+from tessera.backend.contract import GpuParameter, LaunchFacts
 from tessera.errors import ArgumentError, DeviceFaultError, DriverError
 from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.graphs import CudaGraph
 from tessera.runtime.device import LaunchOf
 from tests.unit.cuda.fake import FakeCuda, HostAllocator, driver, kernel
 
-POINTER = GpuParameter("x", "*fp32", 0, divisible=True)
+POINTER = GpuParameter("x", "*fp32", 0, divisor=16)
 SIZE = GpuParameter("n", "i32", 0, "size")
 SIZES = (8, 4, 8, 8)
 

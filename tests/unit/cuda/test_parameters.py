@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tessera import target
+from tessera.backend.contract import GpuKernelObject, GpuParameter, LaunchFacts, TensorMapFacts
 from tessera.backend.triton import TritonBackend
-from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts, TensorMapFacts
 from tessera.dtypes import bf16, fp32
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import parse
@@ -155,10 +155,10 @@ def test_the_number_of_arguments_is_checked(arguments: tuple[float, ...]) -> Non
 @pytest.mark.parametrize("name", ["p", "n", "s"])
 def test_a_promise_of_divisibility_that_is_not_kept_is_refused(name: str) -> None:
     parameters = [
-        GpuParameter("p", "*fp32", 0, divisible=True),
+        GpuParameter("p", "*fp32", 0, divisor=16),
         GpuParameter("free", "i32", 0, "size"),
-        GpuParameter("n", "i32", 0, "size", 1, divisible=True),
-        GpuParameter("s", "i64", 0, "stride", divisible=True),
+        GpuParameter("n", "i32", 0, "size", 1, divisor=16),
+        GpuParameter("s", "i64", 0, "stride", divisor=16),
     ]
     layout, kept = ParameterLayout(kernel(*parameters)), {"p": 4096, "free": 3, "n": 32, "s": -16}
     layout.pack(bytearray(64), 0, list(kept.values()))

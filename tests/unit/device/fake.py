@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tessera import target
-from tessera.backend.triton.objects import GpuKernelObject, LaunchFacts
+from tessera.backend.contract import GpuKernelObject, LaunchFacts
 from tessera.errors import MemoryLimitError
 from tessera.runtime.device import Grid, LaunchOf, Loaded
 

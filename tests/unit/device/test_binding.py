@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from tessera import op, settings, target
-from tessera.backend.triton.grid import programs_of
-from tessera.backend.triton.interpreted import interpreted_objects
+from tessera.backend.interpreter import InterpreterBackend
 from tessera.compiler import gpu_kernels, gpu_schedules, pipeline
 from tessera.compiler.binding import bind
 from tessera.compiler.gpu import gpu_sites
@@ -20,7 +19,10 @@ from tessera.compiler.tuning import launches_of_operator
 from tessera.dtypes import fp32
 from tessera.errors import CompileError, DeviceError, ScheduleError, TuneSpaceEmptyError, UnsupportedTargetError
 from tessera.handle import Tensor
+from tessera.ir.divisors import divisors_of
+from tessera.ir.grid import programs_of
 from tessera.ir.parsing import parse
+from tessera.ir.tile import find_kernel
 from tessera.lazy import structure as structures
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import leaf_node
@@ -47,10 +49,10 @@ def test_looking_at_launches_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -
 def test_a_kernel_relies_on_multiples_of_16_only_where_a_call_has_them() -> None:
     (even,) = gpu_sites(op.matmul, (64, 32, 128), "bf16", H100)
     (odd,) = gpu_sites(op.matmul, (64, 33, 128), "bf16", H100)
-    names = {parameter.name for parameter in even.lowered.parameters}
-    assert even.promised == names
-    assert {name[0] for name in names - odd.promised} == {"b", "o"}  # not the operand that has no such extent
-    assert even.candidate.unaligned == []
+    # The address, two extents, two strides: those that are constants of the type need no promise.
+    assert even.divisors == ((16, 16, 16, 16, 1), (16, 16, 16, 1, 16), (16, 16, 16, 16, 1))
+    assert odd.divisors == ((16, 16, 16, 16, 1), (16, 1, 16, 1, 1), (16, 16, 1, 1, 1))
+    assert divisors_of(find_kernel(odd.module)) == odd.divisors
 
 
 def test_a_view_that_starts_off_a_boundary_is_not_relied_on() -> None:
@@ -224,7 +226,7 @@ def test_plans_of_a_cuda_device_are_device_plans(monkeypatch: pytest.MonkeyPatch
     """The whole way for "cuda:0" on a device that records; machine code is not compiled here."""
     driver = FakeDriver()
     before = use_driver("cuda:0", driver)
-    monkeypatch.setattr(pipeline, "kernel_objects", interpreted_objects)
+    monkeypatch.setattr(pipeline, "gpu_backend", lambda device: InterpreterBackend())
     try:
         x = leaf_node(Leaf(structures.buffer((48, 64), (64, 1), fp32, "cuda:0"), 1 << 20, object()))
         result = op.softmax(x) * 2.5

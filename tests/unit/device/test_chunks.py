@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tessera import Tensor, autotune, op, profiler, target
-from tessera.backend.triton.static import StaticFacts
+from tessera.backend.contract import StaticFacts
 from tessera.compiler.gpu import gpu_kernels
 from tessera.compiler.inspection import schedules_of
 from tessera.errors import CompileError

@@ -88,8 +88,8 @@ def test_a_leaf_that_starts_anywhere_gets_a_kernel_that_promises_nothing_of_it(
     result = op.exp(tensor((1 << 20) + 2, 64, 64)) * 0.5
     plan = pipeline.plan(result.structure)
     assert isinstance(plan, DevicePlan)
-    relied = [p.divisible for p in plan.steps[0].kernel.kernel.parameters if p.kind.startswith("*")]
-    assert relied == [True, True]
+    relied = [p.divisor for p in plan.steps[0].kernel.kernel.parameters if p.kind.startswith("*")]
+    assert relied == [16, 16]
     fake.sizes = [SIZES.get(p.kind, 8) for p in plan.steps[0].kernel.kernel.parameters] + [8, 8]
     plan.run(result.leaves)
     loaded = [call for call in fake.names() if call == "cuModuleLoadData"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tessera import empty_cache, memory_stats, op, settings
-from tessera.backend.triton import interpreted
+from tessera.backend.interpreter import interpreted
 from tessera.compiler import pipeline
 from tessera.distribution import installing
 from tessera.errors import MemoryLimitError, UnsupportedTargetError

@@ -12,7 +12,6 @@ from types import ModuleType
 import pytest
 
 from tessera import settings, target
-from tessera.backend.llvm import ceilings as measuring
 from tessera.cli import doctor, main
 from tessera.cli.doctor_gpu import Finding
 from tessera.errors import UnsupportedTargetError
@@ -138,11 +137,11 @@ def test_a_cache_below_a_file_is_not_writable(tmp_path: Path) -> None:
 
 
 def test_ceilings_are_reported_once_they_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "stored", lambda: None)
+    monkeypatch.setattr(doctor, "stored_ceilings", lambda: None)
     assert doctor.ceilings().state == "absent"
 
     known = target.Ceilings("znver4", "CPU", "measured", (target.ComputeCeiling("fp32", 1, 1.5e11),), (), "2025-01-01")
-    monkeypatch.setattr(measuring, "stored", lambda: known)
+    monkeypatch.setattr(doctor, "stored_ceilings", lambda: known)
     assert doctor.ceilings() == Finding("ceilings", "ok", "measured 2025-01-01, 150 GFLOP/s in fp32 on one thread")
 
 

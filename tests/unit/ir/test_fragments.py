@@ -9,6 +9,7 @@ import torch
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import target
+from tessera.backend.contract import StaticFacts
 from tessera.backend.triton import TritonBackend
 from tessera.errors import IRError
 from tessera.ir.fragments import FunctionToKernelPass
@@ -16,6 +17,7 @@ from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tessera.ir.verification import verify
 from tests.unit.backend.harness import compile_module, run, targets
+from tests.unit.triton.promises import aligned
 
 SNIPPET = Path(__file__).parents[2] / "ir" / "spec_002_6_4.mlir"
 
@@ -59,9 +61,7 @@ def test_the_matrix_operation_is_one_dot_in_triton() -> None:
 @pytest.mark.parametrize("name", ["sm80", "sm90", "sm100", "gfx942"])
 def test_matrix_units_multiply_it(name: str) -> None:
     pytest.importorskip("triton", reason="the extra `triton` is not installed")
-    from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
-
-    (facts,) = static_facts([Candidate(kernel(SNIPPET.read_text()))], target.gpu(name))
+    (facts,) = TritonBackend().facts([aligned(kernel(SNIPPET.read_text()))], target.gpu(name))
     assert isinstance(facts, StaticFacts), facts
     assert facts.instructions["v_mfma" if name == "gfx942" else "mma.sync"] > 0
     assert facts.spill_bytes == 0

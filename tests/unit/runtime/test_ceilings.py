@@ -15,6 +15,7 @@ from tessera.backend.llvm import ceilings, probe_ir
 from tessera.backend.llvm.ceilings import Measurement, Probe, Sample
 from tessera.backend.llvm.library import compile_text, load_object
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
+from tessera.target.stored_ceilings import stored_ceilings
 
 SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 MADE = Ceilings(
@@ -150,8 +151,8 @@ def test_ceilings_are_measured_once_and_kept(cache_dir: Path, monkeypatch: pytes
         return QUIET
 
     monkeypatch.setattr(ceilings, "measure", measure)
-    assert ceilings.stored() is None
-    assert ceilings.measured() == ceilings.measured() == ceilings.stored() == MADE
+    assert stored_ceilings() is None
+    assert ceilings.measured() == ceilings.measured() == stored_ceilings() == MADE
     assert len(calls) == 1
     (file,) = (cache_dir / "ceilings").iterdir()
     assert json.loads(file.read_text())["date"] == "2026-01-01"
@@ -164,7 +165,7 @@ def test_figures_of_a_busy_machine_are_given_with_a_warning_and_not_kept(
     monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: busy)
     with pytest.warns(UserWarning, match="fp32, L1 read may be too low"):
         assert ceilings.measured() == MADE
-    assert ceilings.stored() is None
+    assert stored_ceilings() is None
 
 
 def test_damaged_file_counts_as_not_measured_and_is_replaced(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +173,8 @@ def test_damaged_file_counts_as_not_measured_and_is_replaced(cache_dir: Path, mo
     ceilings.measured()
     (file,) = (cache_dir / "ceilings").iterdir()
     file.write_text('{"version": 1')
-    assert ceilings.stored() is None
-    assert ceilings.measured() == MADE == ceilings.stored()
+    assert stored_ceilings() is None
+    assert ceilings.measured() == MADE == stored_ceilings()
 
 
 def test_folder_that_cannot_be_written_is_a_warning(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

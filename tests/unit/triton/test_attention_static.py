@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 from tessera import target
-from tessera.backend.triton.kernel import parameters_of
 from tessera.dtypes import DType, bf16, bool_, fp32
 from tessera.errors import CompileError
 from tessera.scheduling import gpu_attention_space
@@ -15,10 +15,12 @@ from tessera.scheduling.attention_space import AttentionProblem
 from tessera.scheduling.gpu_attention import lower_attention_gpu
 from tessera.scheduling.schedule import Schedule
 from tests.unit.scheduling import specs
+from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
+from tessera.backend.contract import StaticFacts
+from tessera.backend.triton.static import static_facts
 
 TARGETS = ("sm80", "sm90", "sm100", "gfx942")
 MULTIPLIES = {"sm80": "mma.sync", "sm90": "wgmma", "sm100": "tcgen05.mma", "gfx942": "v_mfma"}
@@ -32,11 +34,10 @@ def problem(
     return AttentionProblem((64,), queries, queries, head, head, causal, dtype, fp32, gpu, 1, mask)
 
 
-def candidate(schedule: Schedule, posed: AttentionProblem) -> Candidate:
+def candidate(schedule: Schedule, posed: AttentionProblem) -> ModuleOp:
     """The kernel of a schedule, with extents and strides that 16 divides."""
     module = lower_attention_gpu(specs.attention(posed.operand, causal=posed.causal, mask=posed.mask), schedule)
-    _, parameters, _ = parameters_of(module)
-    return Candidate(module, [parameter.name for parameter in parameters], str(schedule))
+    return aligned(module, 16, str(schedule))
 
 
 def compiled(found: StaticFacts | CompileError) -> StaticFacts:

@@ -14,7 +14,6 @@ import pytest
 
 from tessera import op, target
 from tessera.backend.triton import TritonBackend
-from tessera.backend.triton.kernel import parameters_of
 from tessera.compiler.gpu import gpu_sites
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp8_e5m2, fp16, fp32
 from tessera.lazy.policy import Mode, policy
@@ -24,10 +23,12 @@ from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import ContractionSpec
 from tessera.target import Target
 from tests.unit.scheduling import specs
+from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
+from tessera.backend.contract import StaticFacts
+from tessera.backend.triton.static import static_facts
 
 ROOT = Path(__file__).parent.parent.parent.parent
 EXTENTS = {"m": 4096, "n": 4096, "k": 4096}
@@ -55,8 +56,7 @@ def compiled(spec: ContractionSpec, gpu: Target) -> StaticFacts:
     problem = contraction_gpu_problem(spec, EXTENTS, gpu)
     schedule = gpu_space.default_schedule(problem)
     module = lower_contraction_gpu(spec, schedule)
-    names = [parameter.name for parameter in parameters_of(module)[1]]
-    (facts,) = static_facts([Candidate(module, names, str(schedule))], gpu)
+    (facts,) = static_facts([aligned(module, 16, str(schedule))], gpu)
     assert isinstance(facts, StaticFacts), facts
     assert facts.spill_bytes == 0
     assert facts.shared_bytes <= gpu_space.shared_bytes(schedule, problem) * 1.05 + 1024
@@ -76,7 +76,7 @@ def test_the_copy_engine_brings_8_bit_tiles() -> None:
     reached = dict.fromkeys(("a_indexing", "b_indexing"), "host_descriptor")
     schedule = gpu_space.complete(Schedule(tile=(64, 64, 128), warps=4, pipeline_depth=3, **reached))
     assert gpu_space.space(contraction_gpu_problem(spec, EXTENTS, gpu)).violations(schedule) == ()
-    (facts,) = static_facts([Candidate(lower_contraction_gpu(spec, schedule))], gpu)
+    (facts,) = static_facts([aligned(lower_contraction_gpu(spec, schedule))], gpu)
     assert isinstance(facts, StaticFacts), facts
     assert facts.instructions["fp8 products"] > 0
     assert facts.instructions["cp.async.bulk.tensor"] > 0
@@ -107,7 +107,7 @@ def test_tf32_products_are_made_only_when_they_are_asked_for(gpu: str) -> None:
     schedule = gpu_space.complete(Schedule(tile=(64, 64, 32), warps=4, pipeline_depth=2))
     specifications = specs.matmul(fp32), replace(specs.matmul(fp32), math="tf32")
     modules = [lower_contraction_gpu(spec, schedule) for spec in specifications]
-    exact, rounded = static_facts([Candidate(module) for module in modules], target.gpu(gpu))
+    exact, rounded = static_facts([aligned(module) for module in modules], target.gpu(gpu))
     assert isinstance(exact, StaticFacts), exact
     assert isinstance(rounded, StaticFacts), rounded
     assert "tf32 products" not in exact.instructions

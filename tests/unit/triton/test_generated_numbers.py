@@ -11,7 +11,7 @@ from tessera.compiler.gpu import gpu_kernels
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton.static import StaticFacts
+from tessera.backend.contract import StaticFacts
 
 FUNCTIONS: dict[str, Callable[..., object]] = {
     "dropout": lambda x: op.dropout(op.gelu(x), 0.1, 3) + x,

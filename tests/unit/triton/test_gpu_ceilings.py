@@ -10,9 +10,11 @@ import torch
 
 from tessera import settings, target
 from tessera.backend.triton import ceilings
-from tessera.backend.triton.ceilings import Probe, TorchBench, driver_version, measure, probes, stored, with_measured
+from tessera.backend.triton.ceilings import Probe, TorchBench, measure, probes
 from tessera.errors import UnsupportedTargetError
 from tessera.scheduling.gpu_machine import gpu_machine
+from tessera.target import stored_ceilings as on_disk
+from tessera.target.stored_ceilings import driver_version, stored_ceilings, with_stored
 
 H200 = target.gpu("H200")
 
@@ -76,16 +78,16 @@ def test_kept_ceilings_replace_published_ones(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(ceilings, "detect_gpu", lambda index: H200)
     monkeypatch.setattr(ceilings, "TorchBench", lambda index: FakeBench())
     with settings.override(cache_dir=tmp_path):
-        assert stored(H200) is None
-        assert with_measured(H200) is H200
+        assert stored_ceilings(H200) is None
+        assert with_stored(H200) is H200
         made = ceilings.measured()
-        assert stored(H200) == made
+        assert stored_ceilings(H200) == made
         monkeypatch.setattr(ceilings, "TorchBench", None)
         assert ceilings.measured() == made  # not measured again
-        machine = gpu_machine(with_measured(H200))
+        machine = gpu_machine(with_stored(H200))
         # Another driver is another measurement.
-        monkeypatch.setattr(ceilings, "driver_version", lambda: "999.1")
-        assert stored(H200) is None
+        monkeypatch.setattr(on_disk, "driver_version", lambda: "999.1")
+        assert stored_ceilings(H200) is None
     assert machine.flop_per_s["bf16"] == pytest.approx(500e12)
     assert machine.hbm_byte_per_s == pytest.approx(4e12)
     assert machine.flop_per_s["fp8_e4m3"] == pytest.approx(0.8 * 1978.9e12)  # published, as none were measured
@@ -94,9 +96,9 @@ def test_kept_ceilings_replace_published_ones(tmp_path: Path, monkeypatch: pytes
 
 def test_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
     with settings.override(cache_dir=tmp_path):
-        ceilings._path(H200).parent.mkdir(parents=True)
-        ceilings._path(H200).write_text("{")
-        assert stored(H200) is None
+        on_disk._path(H200).parent.mkdir(parents=True)
+        on_disk._path(H200).write_text("{")
+        assert stored_ceilings(H200) is None
 
 
 def test_a_folder_that_cannot_be_written_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

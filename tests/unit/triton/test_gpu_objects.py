@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings, target
 from tessera.backend import container
-from tessera.backend.contract import KernelObject
-from tessera.backend.triton import objects
-from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts, TensorMapFacts
+from tessera.backend import gpu_objects as objects
+from tessera.backend.contract import GpuKernelObject, GpuParameter, KernelObject, LaunchFacts, TensorMapFacts
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CacheFormatError, CompileError
+from tessera.ir.divisors import divisors_of, promising
+from tessera.ir.tile import find_kernel
 from tessera.priority import at_niceness
 from tessera.scheduling.gpu import lower_contraction_gpu, lower_map_reduce_gpu, map_reduce_gpu_schedule
 from tessera.scheduling.schedule import Schedule
@@ -30,11 +32,17 @@ from tests.unit.triton import cubin
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
 from tessera.backend.triton import TritonBackend, static
-from tessera.backend.triton.static import Candidate, kernel_objects, static_facts
+from tessera.backend.triton.static import kernel_objects, static_facts
 
 PRODUCT = lower_contraction_gpu(specs.matmul(bf16), Schedule(tile=(64, 64, 32), pipeline_depth=2, warps=4))
+PROMISED = promising(PRODUCT, [(16, 1, 8, 8, 1), (16, 1, 1, 1, 1), (16, 1, 1, 1, 1)])
 SPEC = specs.rows("softmax", fp32)
 ROWS = lower_map_reduce_gpu(SPEC, map_reduce_gpu_schedule(SPEC, 1000))
+
+
+def noted(module: ModuleOp, note: str) -> ModuleOp:
+    """The module with a note for readers of its source."""
+    return promising(module, divisors_of(find_kernel(module)), note)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +52,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def made(name: str = "sm90") -> GpuKernelObject:
-    return TritonBackend().compile(PRODUCT, target.gpu(name), divisible=["a_size_1", "a_stride_0"])
+    return TritonBackend().compile(PROMISED, target.gpu(name))
 
 
 def image_file(kernel: GpuKernelObject) -> Path:
@@ -75,10 +83,10 @@ def test_an_object_says_what_a_launch_takes() -> None:
     assert (kernel.scratch_bytes, kernel.launch.clusters, kernel.launch.cooperative) == (0, 1, False)
     assert kernel.source.count(f"def {kernel.entry}(") == 1
     assert kernel.parameters[:4] == (
-        GpuParameter("a_ptr", "*bf16", 0, "argument", 0, True),
-        GpuParameter("a_size_0", "i32", 0, "size", 0, False),
-        GpuParameter("a_size_1", "i32", 0, "size", 1, True),
-        GpuParameter("a_stride_0", "i64", 0, "stride", 0, True),
+        GpuParameter("a_ptr", "*bf16", 0, divisor=16),
+        GpuParameter("a_size_0", "i32", 0, "size"),
+        GpuParameter("a_size_1", "i32", 0, "size", 1, divisor=8),
+        GpuParameter("a_stride_0", "i64", 0, "stride", divisor=8),
     )
 
 
@@ -142,7 +150,7 @@ def test_a_record_that_is_none_is_refused_though_its_digest_fits() -> None:
 
 
 def test_the_source_is_compiled_as_it_was_sent_whatever_lies_in_its_file(tmp_path: Path) -> None:
-    (request,) = static._requests([Candidate(ROWS)], target.gpu("sm80"))
+    (request,) = static._requests([ROWS], target.gpu("sm80"))
     other = tmp_path / request.source.name
     other.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     asked = [{**request.asked, "path": str(other)}]
@@ -164,7 +172,7 @@ def test_launch_facts_of_another_form_are_made_anew(launch: str) -> None:
 def test_facts_alone_need_no_image() -> None:
     first = made()
     image_file(first).unlink()
-    (facts,) = static_facts([Candidate(PRODUCT, ["a_size_1", "a_stride_0"])], target.gpu("sm90"))
+    (facts,) = static_facts([PROMISED], target.gpu("sm90"))
     assert not isinstance(facts, CompileError)
     assert facts.operations["ttng.warp_group_dot"] > 0
     assert not list(settings.current().triton_dir.glob(f"{first.entry}-sm_90-*.cubin"))
@@ -179,7 +187,7 @@ print(sorted({"tessera", "torch", "triton"} & sys.modules.keys()))
 
 
 def test_the_compiling_process_does_not_wait_for_torch() -> None:
-    (request,) = static._requests([Candidate(ROWS)], target.gpu("sm80"))
+    (request,) = static._requests([ROWS], target.gpu("sm80"))
     done = subprocess.run(
         [sys.executable, "-P", "-c", LOADED, str(static.PROGRAM), "0"],
         input=json.dumps([request.asked]),
@@ -201,7 +209,7 @@ def test_several_kernels_are_compiled_in_one_process(monkeypatch: pytest.MonkeyP
         return run(*arguments, **options)  # type: ignore[call-overload]
 
     monkeypatch.setattr(subprocess, "run", counted)
-    found = kernel_objects([Candidate(ROWS), Candidate(ROWS, note="another"), Candidate(ROWS)], target.gpu("sm80"))
+    found = kernel_objects([ROWS, noted(ROWS, "another"), ROWS], target.gpu("sm80"))
     assert len(calls) == 1
     objects = [each for each in found if isinstance(each, GpuKernelObject)]
     assert objects[0] == objects[2]
@@ -218,8 +226,7 @@ def test_a_compiler_that_crashes_is_the_problem_of_that_kernel_only(monkeypatch:
         return run(*arguments, input=input, **options)  # type: ignore[call-overload]
 
     monkeypatch.setattr(subprocess, "run", crashing)
-    note = [Candidate(PRODUCT, note="crashes"), Candidate(ROWS, note="compiles")]
-    crashed, compiled = kernel_objects(note, target.gpu("sm90"))
+    crashed, compiled = kernel_objects([noted(PRODUCT, "crashes"), noted(ROWS, "compiles")], target.gpu("sm90"))
     assert isinstance(crashed, CompileError)
     assert "ended with status -6: LLVM ERROR: out of luck" in crashed.message
     assert isinstance(compiled, GpuKernelObject)
@@ -233,7 +240,7 @@ def test_answers_come_back_in_order_however_many_processes_compile(
     answer = lambda share, niceness: [{"error": request.source.name} for request in share]  # noqa: E731
     monkeypatch.setattr(static, "_compile_share", answer)
     notes = [f"number {number} of {processors}" for number in range(7)]
-    found = kernel_objects([Candidate(ROWS, note=note) for note in notes], target.gpu("sm90"))
+    found = kernel_objects([noted(ROWS, note) for note in notes], target.gpu("sm90"))
     names = [_source_of(note) for note in notes]
     assert [name in str(error) for name, error in zip(names, found, strict=True)] == [True] * 7
     assert len(set(names)) == 7
@@ -249,7 +256,7 @@ def test_beside_a_running_program_one_process_of_low_priority_compiles(monkeypat
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.setattr(static, "_compile_share", answer)
     with at_niceness(10):
-        kernel_objects([Candidate(ROWS, note=f"beside {number}") for number in range(3)], target.gpu("sm90"))
+        kernel_objects([noted(ROWS, f"beside {number}") for number in range(3)], target.gpu("sm90"))
     assert asked == [(3, 10)]
 
 

@@ -12,10 +12,12 @@ from tessera.errors import ScheduleIgnoredError
 from tessera.scheduling.gpu import lower_contraction_gpu
 from tessera.scheduling.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
+from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
+from tessera.backend.contract import StaticFacts
+from tessera.backend.triton.static import static_facts
 
 PLAIN = Schedule(tile=(128, 128, 64), warps=4, pipeline_depth=3, group=8, vector_bytes=16)
 COPIED: dict[str, KnobValue] = {"a_indexing": "host_descriptor", "b_indexing": "host_descriptor"}
@@ -24,7 +26,7 @@ COPIED: dict[str, KnobValue] = {"a_indexing": "host_descriptor", "b_indexing": "
 def facts(arch: str, *changes: Mapping[str, KnobValue]) -> list[StaticFacts]:
     """What bf16 products become under `PLAIN` and changes of it."""
     modules = [lower_contraction_gpu(specs.matmul(bf16), PLAIN.replace(**change)) for change in changes]
-    found = static_facts([Candidate(module) for module in modules], target.gpu(arch))
+    found = static_facts([aligned(module) for module in modules], target.gpu(arch))
     assert all(isinstance(each, StaticFacts) for each in found), found
     return [each for each in found if isinstance(each, StaticFacts)]
 
@@ -99,8 +101,8 @@ IGNORED: Mapping[str, tuple[str, dict[str, KnobValue], str]] = {
 def test_what_the_compiler_changes_silently_is_refused(name: str) -> None:
     arch, changes, message = IGNORED[name]
     module = lower_contraction_gpu(specs.matmul(bf16), PLAIN.replace(tile=(128, 64, 32), **changes))
-    (found,) = static_facts([Candidate(module)], target.gpu(arch))
-    (again,) = static_facts([Candidate(module)], target.gpu(arch))  # from the cache
+    (found,) = static_facts([aligned(module)], target.gpu(arch))
+    (again,) = static_facts([aligned(module)], target.gpu(arch))  # from the cache
     assert isinstance(found, ScheduleIgnoredError)
     assert isinstance(again, ScheduleIgnoredError)
     assert message in found.message

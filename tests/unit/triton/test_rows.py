@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 from tessera import target
-from tessera.backend.triton.kernel import parameters_of
 from tessera.dtypes import bf16, fp32
 from tessera.scheduling import gpu_rows_space
 from tessera.scheduling.gpu_rows import lower_map_reduce_gpu
@@ -15,10 +15,12 @@ from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem, predicte
 from tessera.scheduling.schedule import Schedule
 from tessera.scheduling.spec import MapReduceSpec
 from tests.unit.scheduling import specs
+from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
+from tessera.backend.contract import StaticFacts
+from tessera.backend.triton.static import static_facts
 
 TARGETS = ("sm80", "sm90", "sm100", "gfx942")
 WIDE = {"sm80": "ld.global.v4", "sm90": "ld.global.v4", "sm100": "ld.global.v4", "gfx942": "load 16 bytes"}
@@ -33,11 +35,10 @@ FAMILIES: tuple[MapReduceSpec, ...] = (
 )
 
 
-def candidate(spec: MapReduceSpec, schedule: Schedule) -> Candidate:
+def candidate(spec: MapReduceSpec, schedule: Schedule) -> ModuleOp:
     """A kernel of which 16 divides all extents and strides."""
     module = lower_map_reduce_gpu(spec, schedule)
-    _, parameters, _ = parameters_of(module)
-    return Candidate(module, [parameter.name for parameter in parameters], str(schedule))
+    return aligned(module, 16, str(schedule))
 
 
 def compiled(found: object) -> StaticFacts:

@@ -12,10 +12,12 @@ from tessera.dtypes import bf16, fp32
 from tessera.scheduling import gpu_space
 from tessera.scheduling.gpu import contraction_gpu_problem, lower_contraction_gpu
 from tests.unit.scheduling import specs
+from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
+from tessera.backend.contract import StaticFacts
+from tessera.backend.triton.static import static_facts
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,7 @@ def test_what_the_rules_permit_compiles_and_fits(name: str, math: str | None) ->
     random = Random(7)
     # The parts of a split K are compiled as any product: one kernel stands for both.
     schedules = [space.default, *(space.draw(random, 200).replace(split_k=1) for _ in range(7))]
-    candidates = [Candidate(lower_contraction_gpu(spec, schedule), note=str(schedule)) for schedule in schedules]
+    candidates = [aligned(lower_contraction_gpu(spec, schedule), note=str(schedule)) for schedule in schedules]
     for schedule, facts in zip(schedules, static_facts(candidates, gpu), strict=True):
         assert isinstance(facts, StaticFacts), (schedule, facts)
         assert facts.occupancy(gpu).blocks >= 1, schedule

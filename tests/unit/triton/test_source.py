@@ -12,11 +12,11 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import target
-from tessera.backend.modules import find_kernel
 from tessera.backend.triton import TritonBackend, tile_clock
 from tessera.dtypes import DType, bf16, bool_, fp8_e4m3, fp8_e5m2, fp16, fp32, fp64, int32, int64
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module
+from tessera.ir.tile import find_kernel
 from tessera.scheduling import gpu_attention_space, gpu_space
 from tessera.scheduling.attention_space import attention_problem
 from tessera.scheduling.gpu import (

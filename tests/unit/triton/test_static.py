@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from xdsl.dialects.builtin import UnitAttr
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import op, settings, target
-from tessera.backend.modules import find_kernel
-from tessera.backend.triton.kernel import parameters_of
 from tessera.compiler.gpu import gpu_kernels, gpu_sites
 from tessera.dtypes import bf16
 from tessera.errors import CacheIOError, CompileError, UnsupportedTargetError
+from tessera.ir.tile import find_kernel
 from tessera.scheduling.gpu import lower_contraction_gpu
 from tessera.scheduling.schedule import Schedule
 from tessera.target import Target
 from tests.unit.scheduling import specs
+from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton.static import Candidate, StaticFacts, static_facts
+from tessera.backend.contract import StaticFacts
+from tessera.backend.triton.static import static_facts
 
 TARGETS = ("sm80", "sm90", "sm100", "gfx942")
 MULTIPLIES = {"sm80": "mma.sync", "sm90": "wgmma", "sm100": "tcgen05.mma", "gfx942": "v_mfma"}
 
 
-def product(tile: tuple[int, int, int], warps: int, stages: int, divisible: bool = True) -> Candidate:
+def product(tile: tuple[int, int, int], warps: int, stages: int, divisible: bool = True) -> ModuleOp:
     """A bf16 product under a schedule; `divisible` promises that 16 divides all extents and strides."""
     module = lower_contraction_gpu(specs.matmul(bf16), Schedule(tile=tile, pipeline_depth=stages, warps=warps))
-    _, parameters, _ = parameters_of(module)
-    names: Collection[str] = [parameter.name for parameter in parameters] if divisible else ()
-    return Candidate(module, names)
+    return aligned(module, 16 if divisible else 1)
 
 
-def lowered(function: Callable[..., object], shape: tuple[int, ...], dtype: str, gpu: Target) -> Candidate:
-    """The first kernel of an operator, with nothing promised about its operands."""
+def lowered(function: Callable[..., object], shape: tuple[int, ...], dtype: str, gpu: Target) -> ModuleOp:
+    """The first kernel of an operator, with nothing promised but where its operands start."""
     (site, *_) = gpu_sites(function, shape, dtype, gpu)
-    return Candidate(site.lowered.module)
+    return aligned(site.lowered.module)
 
 
 def compiled(found: StaticFacts | CompileError) -> StaticFacts:
@@ -115,7 +114,7 @@ def test_what_triton_refuses_is_said_of_that_kernel_only() -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_family_compiles_without_spills(name: str) -> None:
     gpu = target.gpu(name)
-    candidates = [
+    modules = [
         lowered(function, shape, dtype, gpu)
         for function, shape in (
             (op.softmax, (512, 1000)),
@@ -125,7 +124,7 @@ def test_every_family_compiles_without_spills(name: str) -> None:
         )
         for dtype in ("fp32", "bf16", "fp16")
     ]
-    for facts in static_facts(candidates, gpu):
+    for facts in static_facts(modules, gpu):
         assert compiled(facts).spill_bytes == 0
 
 
@@ -167,7 +166,7 @@ def test_only_timed_builds_read_the_clock_and_change_nothing_that_was_asked_for(
         schedule = Schedule(tile=(64, 64, 64), pipeline_depth=2, warps=4, grid=grid)
         usual, timed = (lower_contraction_gpu(specs.matmul(bf16), schedule) for _ in range(2))
         find_kernel(timed).attributes["timed"] = UnitAttr()
-        found, clocked = map(compiled, static_facts([Candidate(usual), Candidate(timed)], target.gpu(name)))
+        found, clocked = map(compiled, static_facts([aligned(usual), aligned(timed)], target.gpu(name)))
         assert "clock" not in found.instructions
         assert clocked.instructions["clock"] >= 2
         assert clocked.instructions[MULTIPLIES[name]] == found.instructions[MULTIPLIES[name]]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tessera import target
-from tessera.backend.triton.objects import GpuKernelObject
+from tessera.backend.contract import GpuKernelObject
 from tessera.errors import MemoryLimitError, UnsupportedTargetError
 from tessera.runtime.cuda.results import failure
 from tessera.runtime.device import DeviceMemory, Grid, LaunchOf, Loaded, use_driver

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tessera import settings
 from tessera.backend.contract import KernelObject, Kind, LoadedKernel
 from tessera.backend.llvm.objects import ObjectCache, identity
+from tessera.errors import CompileError
 from tessera.target import Target
 
 if TYPE_CHECKING:
@@ -26,6 +27,21 @@ class LLVMBackend:
 
     def __init__(self, cache: ObjectCache | None = None) -> None:
         self._cache = cache
+
+    device = "cpu"
+
+    def version(self) -> str:
+        """LLVM's version, as "20.1.8"."""
+        from tessera.backend.llvm.engine import llvm_version
+
+        return llvm_version()
+
+    def preload(self, compiles: bool = True) -> None:
+        """Imports llvmlite, and the generator unless kernels are loaded only."""
+        from tessera.backend.llvm import engine  # noqa: F401
+
+        if compiles:
+            from tessera.backend.llvm import kernel  # noqa: F401
 
     def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """LLVM IR ("source"), assembly ("asm") or the bytes of a `KernelObject` container ("object").
@@ -50,9 +66,19 @@ class LLVMBackend:
         target.require_supported()
         if not keep:
             return _compile(module, target)
-        from tessera.backend.llvm.engine import llvm_version
+        return self.stored(identity(module, target, self.version()), lambda: module, target)
 
-        return self.stored(identity(module, target, llvm_version()), lambda: module, target)
+    def compile_all(
+        self, modules: Sequence[ModuleOp], target: Target, keep: bool = True
+    ) -> list[KernelObject | CompileError]:
+        """The same of each module, or why it does not compile. Raises UnsupportedTargetError as `compile` does."""
+        made: list[KernelObject | CompileError] = []
+        for module in modules:
+            try:
+                made.append(self.compile(module, target, keep))
+            except CompileError as error:
+                made.append(error)
+        return made
 
     def stored(self, key: str, make: Callable[[], ModuleOp], target: Target) -> KernelObject:
         """The kernel kept under `key`, which must say all that its code depends on; where there is none, or only a

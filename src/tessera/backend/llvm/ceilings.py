@@ -9,7 +9,6 @@ figure is never below. Results are kept on disk per CPU, with their date.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import statistics
 import struct
 import time
@@ -29,9 +28,8 @@ from tessera.backend.llvm.driver_ir import driver_text
 from tessera.backend.llvm.library import NativeLibrary, cached_library
 from tessera.dtypes import dtype_of
 from tessera.errors import CacheIOError
-from tessera.files import write_atomically
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
-from tessera.target.ceilings import read_ceilings
+from tessera.target.stored_ceilings import store_ceilings, stored_ceilings
 
 GROUP: Final = 3
 """Samples whose median counts."""
@@ -89,11 +87,6 @@ class Measurement:
     disturbed: tuple[str, ...]
 
 
-def stored(described: Target | None = None) -> Ceilings | None:
-    """The ceilings of this CPU that were measured before, None where there are none that can be read."""
-    return read_ceilings(_path(described or target.detect()))
-
-
 def measured(progress: Callable[[float], None] | None = None) -> Ceilings:
     """The stored ceilings of this CPU, else measured now (1 to 4 s) and stored; `progress` as in `measure`.
 
@@ -101,7 +94,7 @@ def measured(progress: Callable[[float], None] | None = None) -> Ceilings:
     (E_CACHE_IO); the next process then measures again.
     """
     described = target.detect()
-    found = stored(described)
+    found = stored_ceilings(described)
     if found is not None:
         return found
     made = measure(described, progress=progress)
@@ -113,7 +106,7 @@ def measured(progress: Callable[[float], None] | None = None) -> Ceilings:
         )
         return made.ceilings
     try:
-        write_atomically(_path(described), made.ceilings.to_json().encode())
+        store_ceilings(described, made.ceilings)
     except OSError as error:
         warnings.warn(str(CacheIOError(f"the ceilings of this CPU could not be kept: {error}")), stacklevel=2)
     return made.ceilings
@@ -332,9 +325,3 @@ def _filled(nbytes: int) -> NDArray[numpy.uint8]:
 
 def _address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
-
-
-def _path(described: Target) -> Path:
-    parts = (described.arch, described.name, described.cores, described.processors, sorted(described.features))
-    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-    return settings.current().ceilings_dir / f"{described.arch}-{digest}.json"

@@ -20,9 +20,9 @@ from tessera.backend.llvm.staging import STAGING
 from tessera.backend.llvm.tile_clock import TileClock
 from tessera.backend.llvm.tiles import TILES
 from tessera.backend.llvm.values import I1, Buffer, Element, Index, Tile, Value, constant_index, element_of
-from tessera.backend.modules import find_kernel
 from tessera.errors import CompileError
 from tessera.ir import tile
+from tessera.ir.tile import find_kernel
 from tessera.target import Target
 
 _HANDLERS = {**CONTROL, **MEMORY, **STAGING, **MATRIX, **TILES, **ARITHMETIC, **FUNCTIONS}

@@ -18,7 +18,7 @@ _PAIR_LANES = 16
 
 
 def _mma(generator: Generator, op: tile.MmaOp) -> Sequence[Value]:
-    if matrix_tiles.is_grouped(op):
+    if op.matrix_unit is not None:
         return (matrix_tiles.multiply(generator, op),)
     acc = generator.tile(op.acc)
     b = generator.value(op.b)

@@ -1,7 +1,7 @@
 """Tiles of the matrix unit under Tile IR: which values live there, and how they get there and back.
 
-A product whose second operand comes in groups, `[k / group, n, group]`, is the matrix unit's. Its operands and sums
-stay there through loops and conditionals; whatever else uses one of them reads it from scratch memory.
+Operands and sums of the products that ask for it (`matrix_unit`) stay there through loops and conditionals; whatever
+else uses one of them reads it from scratch memory.
 """
 
 from __future__ import annotations
@@ -22,15 +22,9 @@ from tessera.errors import CompileError
 from tessera.ir import tile
 
 
-def is_grouped(op: tile.MmaOp) -> bool:
-    """Whether a product is the matrix unit's."""
-    kind = op.b.type
-    return isinstance(kind, VectorType) and kind.get_num_dims() == 3
-
-
 def unit_values(block: Block) -> frozenset[SSAValue]:
     """The values of a kernel that live in the matrix unit: of its products, and whatever is merged with these."""
-    products = [op for op in block.walk() if isinstance(op, tile.MmaOp) and is_grouped(op)]
+    products = [op for op in block.walk() if isinstance(op, tile.MmaOp) and op.matrix_unit is not None]
     if not products:
         return frozenset()
     merged: dict[SSAValue, list[SSAValue]] = {}

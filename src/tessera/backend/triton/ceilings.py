@@ -7,23 +7,18 @@ published figures in cost models and reports from then on.
 
 from __future__ import annotations
 
-import hashlib
-import re
 import statistics
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final, Protocol
 
 import torch
 
-from tessera import settings
 from tessera.errors import CacheIOError
-from tessera.files import write_atomically
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, Target, detect_gpu
-from tessera.target.ceilings import read_ceilings
+from tessera.target.stored_ceilings import driver_version, store_ceilings, stored_ceilings
 
 ROUNDS: Final = 7
 SAMPLE_S: Final = 0.03
@@ -58,30 +53,6 @@ class Bench(Protocol):
         """What launches a probe so often and gives the seconds that took; None where the device cannot."""
 
 
-def driver_version(system: Path = Path("/")) -> str:
-    """The version of the GPU's kernel driver, "" where the system does not say."""
-    places = (("proc/driver/nvidia/version", r"Module\s+(\d[\d.]+)"), ("sys/module/amdgpu/version", r"(\S+)"))
-    for path, pattern in places:
-        try:
-            found = re.search(pattern, (system / path).read_text())
-        except OSError:
-            continue
-        if found is not None:
-            return found[1]
-    return ""
-
-
-def stored(described: Target) -> Ceilings | None:
-    """The ceilings of a GPU that were measured before with this driver and torch, None where there are none."""
-    return read_ceilings(_path(described))
-
-
-def with_measured(described: Target) -> Target:
-    """A GPU with the ceilings that were measured on it, as it is where none were."""
-    found = stored(described)
-    return described if found is None else described.with_ceilings(found)
-
-
 def measured(index: int = 0) -> Ceilings:
     """The stored ceilings of torch's CUDA device number `index`, else measured now (ten seconds or so) and stored.
 
@@ -89,12 +60,12 @@ def measured(index: int = 0) -> Ceilings:
     again next time, where the folder cannot be written (E_CACHE_IO).
     """
     described = detect_gpu(index)
-    found = stored(described)
+    found = stored_ceilings(described)
     if found is not None:
         return found
     made = measure(described, TorchBench(index))
     try:
-        write_atomically(_path(described), made.to_json().encode())
+        store_ceilings(described, made)
     except OSError as error:
         warnings.warn(str(CacheIOError(f"the ceilings of this GPU could not be kept: {error}")), stacklevel=2)
     return made
@@ -210,9 +181,3 @@ def _mm_fp32(a: torch.Tensor, tf32: bool) -> torch.Tensor:
         return torch.mm(a, a)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def _path(described: Target) -> Path:
-    parts = (described.arch, described.name, described.cores, driver_version(), torch.__version__)
-    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-    return settings.current().ceilings_dir / f"{described.arch}-{digest}.json"

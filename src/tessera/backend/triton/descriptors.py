@@ -17,8 +17,9 @@ from tessera.backend.triton.printer import Printer, shape_of
 from tessera.backend.triton.types import Element, element_of
 from tessera.errors import CompileError
 from tessera.ir import tile
+from tessera.ir.tile_access import HOST_DESCRIPTOR
 
-HOST = "host_descriptor"
+HOST = HOST_DESCRIPTOR
 
 
 @dataclass(frozen=True)

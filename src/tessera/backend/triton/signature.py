@@ -13,18 +13,23 @@ from typing import NamedTuple
 from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.ir import BlockArgument, SSAValue
 
-from tessera.backend.modules import find_kernel
+from tessera.backend.gpu_objects import Role
 from tessera.backend.triton import tile_clock
 from tessera.backend.triton.descriptors import HOST, Descriptor, Key, find_descriptors
 from tessera.backend.triton.memory import BufferNames, buffer_names
-from tessera.backend.triton.objects import Role
 from tessera.backend.triton.printer import Printer, element_type
 from tessera.backend.triton.tiles import HELPERS
 from tessera.errors import CompileError
 from tessera.ir import tile
+from tessera.ir.divisors import divisors_of
+from tessera.ir.tile import find_kernel
 
 _HINTS: Mapping[str, str] = {"warps": "num_warps", "pipeline_depth": "num_stages", "max_registers": "maxnreg"}
 """Attributes of a kernel that say how it is compiled -> Triton's options."""
+START = 16
+"""Bytes that divide the address of a buffer that is reached by a descriptor ("CUDA Driver API",
+`cuTensorMapEncodeTiled`).
+"""
 RESERVED = (
     "tl",
     "triton",
@@ -48,8 +53,7 @@ class Parameter(NamedTuple):
     ("*bf16", "i32", "tensordesc<bf16[128,64]>"). It is the kernel argument of number `argument` itself, the size or
     stride of its dimension `dim`, or a descriptor of it, which moves `block` and walks the dimensions in `order`. One
     that is no argument's ("times", of timed kernels) is the address of the memory of `tile_clock.py`.
-    `divisor` is what the kernel may rely on: a number that divides the parameter (bytes of a pointer), None where
-    nothing is promised.
+    `divisor` is what the kernel relies on: a number that divides the parameter (bytes of a pointer).
     """
 
     name: str
@@ -60,7 +64,7 @@ class Parameter(NamedTuple):
     dim: int = 0
     order: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
-    divisor: int | None = None
+    divisor: int = 1
 
     @property
     def text(self) -> str:
@@ -108,12 +112,11 @@ class Signature:
     @property
     def parameters(self) -> list[Parameter]:
         """The parameters, in launch order. Strides are 64 bits wide, so that offsets are."""
-        divisors = self.kernel.divisors
-        promised = [None] * len(self.labels) if divisors is None else list(tile.integers(divisors))
+        divisors = divisors_of(self.kernel)
         parameters: list[Parameter] = []
         for number, (argument, label) in enumerate(zip(self.arguments, self.labels, strict=True)):
             if argument in self.buffers:
-                parameters += self._buffer(number, argument, promised[number])
+                parameters += self._buffer(number, argument, divisors[number])
             else:
                 element = element_type(argument)
                 annotation = "" if isinstance(argument.type, IndexType) else element.triton
@@ -122,24 +125,22 @@ class Signature:
             parameters.append(Parameter(tile_clock.PARAMETER, "", "*i64", len(self.labels), "times", divisor=16))
         return parameters
 
-    def _buffer(self, number: int, argument: BlockArgument, divisor: int | None) -> list[Parameter]:
+    def _buffer(self, number: int, argument: BlockArgument, divisors: Sequence[int]) -> list[Parameter]:
         names, element = self.buffers[argument], element_type(argument)
+        address, extents, strides = divisors[0], divisors[1 : 1 + len(names.sizes)], divisors[1 + len(names.sizes) :]
         parameters = [
-            Parameter(made.name, "", made.kind, number, "descriptor", order=made.order, block=made.block)
+            Parameter(made.name, "", made.kind, number, "descriptor", 0, made.order, made.block, START)
             for made in self.descriptors_of(argument, host=True)
         ]
         pointed = self.has_pointer(argument)
         if pointed:
-            wide = None if divisor is None else divisor * max(element.bits // 8, 1)
-            parameters.insert(0, Parameter(names.pointer, "", f"*{element.short}", number, divisor=wide))
+            parameters.insert(0, Parameter(names.pointer, "", f"*{element.short}", number, divisor=address))
         for dim, size in enumerate(names.sizes):
             if not size.isdecimal():
-                # Only the extent along stride 1 is counted in vectors.
-                known = divisor if names.strides[dim] == "1" or divisor is None else 1
-                parameters.append(Parameter(size, "", "i32", number, "size", dim, divisor=known))
+                parameters.append(Parameter(size, "", "i32", number, "size", dim, divisor=extents[dim]))
         for dim, stride in enumerate(names.strides):
             if pointed and not is_number(stride):
-                parameters.append(Parameter(stride, "int64", "i64", number, "stride", dim, divisor=divisor))
+                parameters.append(Parameter(stride, "int64", "i64", number, "stride", dim, divisor=strides[dim]))
         return parameters
 
 

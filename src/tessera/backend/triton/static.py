@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
@@ -24,11 +24,10 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
-from tessera.backend.modules import find_kernel
+from tessera.backend.gpu_objects import GpuKernelObject, GpuParameter, LaunchFacts, StaticFacts
 from tessera.backend.triton.faithfulness import Wishes, ignored
 from tessera.backend.triton.float8 import for_target
 from tessera.backend.triton.kernel import Parameter, generate, parameters_of
-from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
 from tessera.backend.triton.offline import AMD_INSTRUCTIONS, NVIDIA_INSTRUCTIONS, TTGIR_OPERATIONS
 from tessera.distribution import installing
 from tessera.errors import (
@@ -38,11 +37,11 @@ from tessera.errors import (
     ScheduleIgnoredError,
     UnsupportedTargetError,
 )
+from tessera.ir.tile import find_kernel
 from tessera.priority import current_niceness
 from tessera.private import PrivateFolder
 from tessera.sources import resource
 from tessera.target import Target
-from tessera.target.occupancy import Occupancy, occupancy
 
 PROGRAM = resource("backend/triton/offline.py")
 """What compiles."""
@@ -54,60 +53,8 @@ _PROCESSORS_EACH = 2
 """Processors for each compiling process: it and ptxas take turns."""
 _FILE_BYTES = 1 << 27
 """Most bytes of one source, of its facts, or of its machine code."""
-DIVISOR = 16
-"""Triton compiles a kernel of its own for parameters that this divides."""
-
-
-@dataclass(frozen=True)
-class StaticFacts:
-    """A compiled kernel: `registers` and `spill_bytes` a thread (stores and loads), `shared_bytes` a block, `warps` and
-    `stages` as compiled, columns of Blackwell's tensor memory, the number of `instructions` that matter and of
-    `operations` of Triton's GPU dialects that say what became of a schedule, how it is launched, and where the printed
-    `source` lies. `image_sha256` is the digest of its machine code.
-    """
-
-    triton: str
-    registers: int
-    spill_bytes: int
-    shared_bytes: int
-    warps: int
-    stages: int
-    tensor_memory_columns: int
-    instructions: Mapping[str, int]
-    operations: Mapping[str, int]
-    launch: LaunchFacts
-    image_sha256: str
-    source: str
-
-    @property
-    def text(self) -> str:
-        """The printed source."""
-        return Path(self.source).read_text()
-
-    def occupancy(self, target: Target) -> Occupancy:
-        """How many warps a multiprocessor of `target` holds at a time."""
-        assert target.gpu is not None
-        return occupancy(target.gpu, self.warps, self.registers, self.shared_bytes, self.tensor_memory_columns)
-
 
 _ANSWERED = {field.name for field in fields(StaticFacts)} - {"source"}
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A kernel to look at: its Tile IR, its extents and strides that are promised to be divisible by 16, and its
-    pointers that are not, where the Tile IR promises nothing itself.
-    """
-
-    module: ModuleOp
-    divisible: Collection[str] = ()
-    note: str = ""
-    """A comment for the head of the printed source: the schedule."""
-    unaligned: Collection[str] = ()
-
-    def promises(self, parameter: str, kind: str) -> bool:
-        """Whether the code may rely on a parameter being a multiple of 16."""
-        return parameter not in self.unaligned if kind.startswith("*") else parameter in self.divisible
 
 
 def triton_version() -> str:
@@ -118,17 +65,17 @@ def triton_version() -> str:
         raise UnsupportedTargetError("Triton is not installed", hints=[installing("triton")]) from None
 
 
-def static_facts(candidates: Sequence[Candidate], target: Target) -> list[StaticFacts | CompileError]:
+def static_facts(modules: Sequence[ModuleOp], target: Target) -> list[StaticFacts | CompileError]:
     """The facts of each kernel on `target`, or why it does not compile (ScheduleIgnoredError: to what it asks for); a
     compiler that crashes is the problem of that kernel only. Those that are not known yet are compiled in processes of
     their own.
 
     Raises CompileError for Tile IR that cannot be printed; CacheIOError where the source cannot be written.
     """
-    return [facts for _, facts in _answers(_requests(candidates, target), images=False)]
+    return [facts for _, facts in _answers(_requests(modules, target), images=False)]
 
 
-def kernel_objects(candidates: Sequence[Candidate], target: Target) -> list[GpuKernelObject | CompileError]:
+def kernel_objects(modules: Sequence[ModuleOp], target: Target) -> list[GpuKernelObject | CompileError]:
     """Each kernel compiled for `target`, ready to be launched on such a GPU, or why it does not compile.
 
     Found on disk or compiled in processes of their own. Raises what `static_facts` raises, and CacheIOError where
@@ -136,7 +83,7 @@ def kernel_objects(candidates: Sequence[Candidate], target: Target) -> list[GpuK
     """
     return [
         facts if isinstance(facts, CompileError) else _kernel_object(request, facts, target)
-        for request, facts in _answers(_requests(candidates, target), images=True)
+        for request, facts in _answers(_requests(modules, target), images=True)
     ]
 
 
@@ -153,23 +100,23 @@ class _Request:
     asked: Mapping[str, Any]
 
 
-def _requests(candidates: Sequence[Candidate], target: Target) -> list[_Request]:
+def _requests(modules: Sequence[ModuleOp], target: Target) -> list[_Request]:
     version, folder = triton_version(), settings.current().triton_dir
-    return [_request(candidate, target, version, folder) for candidate in candidates]
+    return [_request(module, target, version, folder) for module in modules]
 
 
-def _request(candidate: Candidate, target: Target, version: str, folder: Path) -> _Request:
-    module = for_target(candidate.module, target)
+def _request(given: ModuleOp, target: Target, version: str, folder: Path) -> _Request:
+    module, kernel = for_target(given, target), find_kernel(given)
     text = generate(module, target)
-    if candidate.note:
-        text = "".join(f"# {line}\n" for line in candidate.note.splitlines()) + text
+    if kernel.note is not None:
+        text = "".join(f"# {line}\n" for line in kernel.note.data.splitlines()) + text
     name, printed, options = parameters_of(module)
-    parameters = gpu_parameters(printed, candidate)
-    wishes = Wishes.of(find_kernel(candidate.module))
+    parameters = gpu_parameters(printed)
+    wishes = Wishes.of(kernel)
     asked = {
         "function": name,
         "signature": {parameter.name: parameter.kind for parameter in parameters},
-        "divisors": {parameter.name: parameter.divisor for parameter in parameters if parameter.divisible},
+        "divisors": {parameter.name: parameter.divisor for parameter in parameters if parameter.divisor > 1},
         "options": options,
         "arch": target.arch,
     }
@@ -250,16 +197,9 @@ def _folder(path: Path) -> PrivateFolder:
     return PrivateFolder(path)
 
 
-def gpu_parameters(printed: Sequence[Parameter], candidate: Candidate) -> tuple[GpuParameter, ...]:
-    """The parameters of a printed kernel, with what the code may rely on: what the kernel promises, and where it is
-    silent the candidate.
-    """
-    parameters = []
-    for p in printed:
-        divisor = DIVISOR if p.divisor is None else p.divisor
-        relied = candidate.promises(p.name, p.kind) if p.divisor is None else divisor > 1
-        parameters.append(GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, relied, p.order, divisor))
-    return tuple(parameters)
+def gpu_parameters(printed: Sequence[Parameter]) -> tuple[GpuParameter, ...]:
+    """The parameters of a printed kernel as its object has them."""
+    return tuple([GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, p.order, p.divisor) for p in printed])
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,11 +1,4 @@
-"""Clock reads around the tiles of a timed kernel, and the memory that these are written to: `RECORD_WORDS` words of 8
-bytes for each step of the grid, by its number.
-
-| word | field | meaning |
-| --- | --- | --- |
-| 0 | start | the GPU's clock when the tile began, in ticks of `tick_ns` |
-| 1 | end | the same when it had ended |
-| 2 | multiprocessor | the number of the one that ran it; -1 where the GPU does not tell |
+"""Clock reads around the tiles of a timed kernel, into the memory that `backend/tile_times.py` lays out.
 
 The reads wait neither for loads and stores in flight nor for a program's other warps, so edges of tiles are blurred.
 """
@@ -16,12 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from tessera.backend.tile_times import END, MULTIPROCESSOR, RECORD_WORDS, START
 from tessera.backend.triton.printer import Printer
 from tessera.ir import tile
 from tessera.target import Target
-
-START, END, MULTIPROCESSOR = range(3)
-RECORD_WORDS: Final = 3
 
 PARAMETER: Final = "tile_times"
 """The last parameter of a timed kernel: the memory's address."""

@@ -18,6 +18,7 @@ from tessera.profiling.roofline import ACCESSES, Bound, bound
 from tessera.profiling.schema import Record, StepFacts
 from tessera.profiling.table import Trace
 from tessera.target import Ceilings, Target, detect, gpu
+from tessera.target.stored_ceilings import stored_ceilings
 
 _HEADINGS: Final = {
     "kernel": "Kernel",
@@ -239,13 +240,11 @@ def machine() -> Target:
 
 def known_target(trace: Trace) -> Target | None:
     """This machine, with its ceilings where they have been measured; None for the trace of another device."""
-    from tessera.backend.llvm import ceilings
-
     try:
         _check_recorded_here(trace)
     except ArgumentError:
         return None
-    known = ceilings.stored()
+    known = stored_ceilings()
     return detect() if known is None else detect().with_ceilings(known)
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tessera.backend.triton.objects import GpuKernelObject
+from tessera.backend.contract import GpuKernelObject
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda.context import Context
 from tessera.runtime.cuda.graphs import CudaGraph

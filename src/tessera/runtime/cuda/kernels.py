@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Final
 
-from tessera.backend.triton.objects import GpuKernelObject
+from tessera.backend.contract import GpuKernelObject
 from tessera.errors import ArgumentError, UnsupportedTargetError
 from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.context import Context

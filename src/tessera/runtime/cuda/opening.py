@@ -6,13 +6,13 @@ from importlib import metadata
 
 import torch
 
-from tessera.backend.triton.ceilings import with_measured
 from tessera.distribution import installing
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda.driver import CudaDriver
 from tessera.runtime.cuda.libcuda import Libcuda
 from tessera.runtime.cuda.memory import TorchAllocator
 from tessera.target import detect_gpu
+from tessera.target.stored_ceilings import with_stored
 
 _WITHOUT_GPU = 'device="interpreter" checks kernels without a GPU'
 
@@ -32,7 +32,7 @@ def open_device(number: int) -> CudaDriver:
             f"there is no device cuda:{number}: torch sees {seen}",
             hints=["CUDA_VISIBLE_DEVICES hides devices", "nvidia-smi lists them", _WITHOUT_GPU],
         )
-    target = with_measured(detect_gpu(number))
+    target = with_stored(detect_gpu(number))
     return CudaDriver(f"cuda:{number}", number, target, library, TorchAllocator(number))
 
 

@@ -15,7 +15,7 @@ from functools import reduce
 from operator import itemgetter, or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, TensorMapFacts
+from tessera.backend.contract import GpuKernelObject, GpuParameter, TensorMapFacts
 from tessera.errors import ArgumentError
 from tessera.runtime.cuda.structures import TENSOR_MAP_BYTES
 
@@ -97,7 +97,7 @@ class ParameterLayout:
         self._bits = [at for at, field in enumerate(values) if field.kind == "bf16"]
         promised: dict[int, list[int]] = {}
         for number, parameter in _numbered(kernel.parameters):
-            if parameter.divisible:
+            if parameter.divisor > 1:
                 promised.setdefault(parameter.divisor, []).append(number)
         # itemgetter gives a tuple for two numbers and more; divisors are powers of two.
         self._promised = [(divisor, itemgetter(*found, found[0])) for divisor, found in promised.items()]
@@ -138,11 +138,11 @@ class ParameterLayout:
     def _refuse_indivisible(self, arguments: Sequence[Number]) -> None:
         for number, parameter in _numbered(self.parameters):
             value = arguments[number]
-            if parameter.divisible and int(value) % parameter.divisor:
+            if int(value) % parameter.divisor:
                 raise ArgumentError(
                     f"kernel {self.entry}: {parameter.name} is {value}, and the kernel was compiled for multiples of "
                     f"{parameter.divisor}",
-                    hints=["compile it without that promise (`divisible`)"],
+                    hints=["compile it from Tile IR whose `divisors` do not promise that"],
                 )
 
     def _refusal(self, arguments: Sequence[Number], why: str) -> ArgumentError:

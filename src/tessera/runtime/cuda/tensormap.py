@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ctypes import c_uint, c_uint64
 
-from tessera.backend.triton.objects import TensorMapFacts
+from tessera.backend.contract import TensorMapFacts
 from tessera.errors import ArgumentError
 from tessera.runtime.cuda.libcuda import Libcuda
 from tessera.runtime.cuda.structures import (

@@ -41,6 +41,11 @@ def call(loaded: LoadedKernel, arguments: Sequence[Argument], workers: int = 1) 
     return times
 
 
+def last_durations(times: NDArray[numpy.int64]) -> NDArray[numpy.int64]:
+    """What the last tiles of each worker took, in ticks, of what `call` gave; zero where there were fewer."""
+    return times[:, tile_times.HEADER_WORDS :]
+
+
 def words_of(kernel: KernelObject, arguments: Sequence[Argument]) -> tuple[Words, Words]:
     """(address table, descriptors) of a call, as the kernel ABI lays them out; argument i is in slot i.
 

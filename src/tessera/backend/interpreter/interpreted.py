@@ -21,12 +21,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy
+from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backend.gpu_objects import GpuKernelObject, GpuParameter, LaunchFacts
+from tessera.backend.interpreter.interpreted_functions import clock_functions, library, widen_products
 from tessera.backend.triton.float8 import for_interpreter
-from tessera.backend.triton.interpreted_functions import clock_functions, library, widen_products
 from tessera.backend.triton.kernel import generate, parameters_of
-from tessera.backend.triton.objects import GpuKernelObject, GpuParameter, LaunchFacts
-from tessera.backend.triton.static import Candidate, gpu_parameters, triton_version
+from tessera.backend.triton.static import gpu_parameters, triton_version
 from tessera.errors import CompileError
 from tessera.target import Target
 
@@ -36,16 +37,16 @@ _lock = threading.RLock()
 VARIABLE = "TRITON_INTERPRET"
 
 
-def interpreted_objects(candidates: Sequence[Candidate], target: Target) -> list[GpuKernelObject | CompileError]:
+def interpreted_objects(modules: Sequence[ModuleOp], target: Target) -> list[GpuKernelObject | CompileError]:
     """Kernel objects without machine code, for the interpreter; what `static.kernel_objects` gives for a GPU."""
     version = triton_version()
     assert target.gpu is not None
-    return [_object(candidate, target, version, target.gpu.warp_size) for candidate in candidates]
+    return [_object(module, target, version, target.gpu.warp_size) for module in modules]
 
 
-def _object(candidate: Candidate, target: Target, version: str, warp_size: int) -> GpuKernelObject | CompileError:
+def _object(given: ModuleOp, target: Target, version: str, warp_size: int) -> GpuKernelObject | CompileError:
     try:
-        module = for_interpreter(candidate.module)
+        module = for_interpreter(given)
         text = generate(module, target)
         name, printed, options = parameters_of(module)
     except CompileError as error:
@@ -57,7 +58,7 @@ def _object(candidate: Candidate, target: Target, version: str, warp_size: int) 
         arch=target.arch,
         threads=options.get("num_warps", 4) * warp_size,
         shared_bytes=0,
-        parameters=gpu_parameters(printed, candidate),
+        parameters=gpu_parameters(printed),
         launch=LaunchFacts(),
         triton=version,
         registers=0,

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tessera.backend import container
 from tessera.errors import CacheFormatError
+from tessera.target import Target
+from tessera.target.occupancy import Occupancy, occupancy
 
 Role: TypeAlias = Literal["argument", "size", "stride", "descriptor", "times"]
 
@@ -26,7 +29,7 @@ class GpuParameter:
     `kind` is Triton's name of its type ("*bf16", "i32", "i64", "fp32", "tensordesc<bf16[128, 64]>"). It is the kernel
     argument of number `argument` itself, the size or stride of its dimension `dim`, or a descriptor of it, which walks
     its dimensions in `order`; or, of a timed kernel, the address of the memory for times ("times", `tile_clock.py`),
-    which is no argument's. `divisible`: the code relies on its value being a multiple of `divisor`.
+    which is no argument's. The code relies on its value being a multiple of `divisor`.
     """
 
     name: str
@@ -34,9 +37,8 @@ class GpuParameter:
     argument: int
     role: Role = "argument"
     dim: int = 0
-    divisible: bool = False
     order: tuple[int, ...] = ()
-    divisor: int = 16
+    divisor: int = 1
 
     @property
     def block(self) -> tuple[int, ...] | None:
@@ -94,6 +96,38 @@ class LaunchFacts:
         except (KeyError, TypeError) as error:
             raise CacheFormatError(f"these are no tensor maps of this version: {record['tensor_maps']}") from error
         return LaunchFacts(**{**record, "tensor_maps": tuple(maps)})
+
+
+@dataclass(frozen=True)
+class StaticFacts:
+    """A compiled kernel: `registers` and `spill_bytes` a thread (stores and loads), `shared_bytes` a block, `warps` and
+    `stages` as compiled, columns of Blackwell's tensor memory, the number of `instructions` that matter and of
+    `operations` of Triton's GPU dialects that say what became of a schedule, how it is launched, and where the printed
+    `source` lies. `image_sha256` is the digest of its machine code.
+    """
+
+    triton: str
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    warps: int
+    stages: int
+    tensor_memory_columns: int
+    instructions: Mapping[str, int]
+    operations: Mapping[str, int]
+    launch: LaunchFacts
+    image_sha256: str
+    source: str
+
+    @property
+    def text(self) -> str:
+        """The printed source."""
+        return Path(self.source).read_text()
+
+    def occupancy(self, target: Target) -> Occupancy:
+        """How many warps a multiprocessor of `target` holds at a time."""
+        assert target.gpu is not None
+        return occupancy(target.gpu, self.warps, self.registers, self.shared_bytes, self.tensor_memory_columns)
 
 
 @dataclass(frozen=True)

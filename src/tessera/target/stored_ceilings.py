@@ -1,0 +1,56 @@
+"""The ceilings of devices as they were measured, on disk: a file for each CPU or GPU under `ceilings/` in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import torch
+
+from tessera import settings
+from tessera.files import write_atomically
+from tessera.target.ceilings import Ceilings, read_ceilings
+from tessera.target.cpu import detect
+from tessera.target.facts import Target
+
+
+def stored_ceilings(described: Target | None = None) -> Ceilings | None:
+    """The ceilings of a device (None: this machine's CPU) that were measured before, of a GPU with this driver and
+    torch; None where there are none that can be read.
+    """
+    return read_ceilings(_path(described or detect()))
+
+
+def store_ceilings(described: Target, ceilings: Ceilings) -> None:
+    """Keeps what was measured of a device. Raises OSError where the folder cannot be written."""
+    write_atomically(_path(described), ceilings.to_json().encode())
+
+
+def with_stored(described: Target) -> Target:
+    """A device with the ceilings that were measured on it, as it is where none were."""
+    found = stored_ceilings(described)
+    return described if found is None else described.with_ceilings(found)
+
+
+def driver_version(system: Path = Path("/")) -> str:
+    """The version of the GPU's kernel driver, "" where the system does not say."""
+    places = (("proc/driver/nvidia/version", r"Module\s+(\d[\d.]+)"), ("sys/module/amdgpu/version", r"(\S+)"))
+    for path, pattern in places:
+        try:
+            found = re.search(pattern, (system / path).read_text())
+        except OSError:
+            continue
+        if found is not None:
+            return found[1]
+    return ""
+
+
+def _path(described: Target) -> Path:
+    device: tuple[object, ...] = (described.arch, described.name, described.cores)
+    if described.kind == "gpu":
+        device += (driver_version(), torch.__version__)
+    else:
+        device += (described.processors, sorted(described.features))
+    digest = hashlib.sha256(repr(device).encode()).hexdigest()[:16]
+    return settings.current().ceilings_dir / f"{described.arch}-{digest}.json"
