@@ -68,7 +68,7 @@ class Noise:
         drawn = (1,) * value.ndim if common and self.common else value.shape
         units = torch.rand(drawn, generator=self.chance, dtype=torch.float64) * 2 - 1
         least = max(info.smallest_normal * info.eps, least)
-        size = torch.maximum(value.abs(), torch.as_tensor(terms, dtype=torch.float64)) * (value != 0)
+        size = torch.maximum(value.abs(), torch.as_tensor(terms, dtype=torch.float64))
         moved = value + units * self.units * (size * info.eps + least * (value != 0))
         moved = torch.where(value.isfinite(), moved, value)
         return moved.to(dtype.torch).to(torch.float64) if self.rounding else moved
@@ -138,10 +138,11 @@ def _computed(
     record = OPERATORS[step.operator]
     named = dict(zip(record.attributes, step.attributes, strict=True))
     exact = record.family == "layout" or step.operator in ("where", "take", "gather")
-    if noise is not None and noise.rounding and _wants_finite(record):
+    if noise is not None and noise.rounding and noise.units < 0 and _wants_finite(record):
         operands = [x if kind.kind not in _WIDEST else _finite(x) for x, kind in zip(operands, kinds, strict=True)]
     if noise is not None and noise.rounding and record.family not in ("elementwise", "layout"):
-        operands = [_without_overflow(value, kind) for value, kind in zip(operands, kinds, strict=True)]
+        instead = 0.0 if noise.units < 0 else torch.nan
+        operands = [_without_overflow(value, kind, instead) for value, kind in zip(operands, kinds, strict=True)]
     if noise is not None and not exact and not (known and step.operator in _EXACTLY):
         operands = [noise.moved(value, kind) for value, kind in zip(operands, kinds, strict=True)]
         if record.joint:  # which of equal elements comes first is nobody's promise
@@ -155,6 +156,9 @@ def _computed(
     result = widened(result, dtype)
     if noise is None or exact or (known and _is_exact(step, result, dtype)):
         return result
+    if step.operator == "softmax" and noise.rounding and noise.units < 0:
+        # The weights of keys that are all hidden, which become 0 where they meet values, and NaN elsewhere.
+        result = torch.where((operands[0] == -torch.inf).all(named["axis"], keepdim=True), 0.0, result)
     if dtype.kind == "bool" and step.operator in ("eq", "ne"):
         return _equal_by_chance(result, operands, kinds[0], equal=noise.rounding)
     terms = record.terms(*operands, **named)
@@ -180,14 +184,14 @@ def _equal_by_chance(result: torch.Tensor, operands: Sequence[torch.Tensor], dty
     return torch.where(near & size.isfinite() & (size > 0), torch.tensor(equal), result)
 
 
-def _without_overflow(value: torch.Tensor, dtype: DType) -> torch.Tensor:
-    """The value with NaN in place of numbers whose squares and sums leave the dtype that they are computed in: some
-    runs have them so, and what depends on them is not judged.
+def _without_overflow(value: torch.Tensor, dtype: DType, instead: float) -> torch.Tensor:
+    """The value with another in place of numbers whose squares and sums leave the dtype that they are computed in: some
+    runs have NaN there, some 0, and what depends on them is not judged.
     """
     if dtype.kind != "float":
         return value
     limit = torch.finfo(_computing(dtype)).max ** 0.5 / 64
-    return torch.where(value.isfinite() & (value.abs() > limit), torch.nan, value)
+    return torch.where(value.isfinite() & (value.abs() > limit), instead, value)
 
 
 def _whole(value: torch.Tensor, dtype: DType, noise: Noise | None) -> torch.Tensor:

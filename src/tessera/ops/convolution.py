@@ -87,6 +87,9 @@ def _reference(
 ) -> torch.Tensor:
     top, left, bottom, right = padding
     padded = torch.nn.functional.pad(image.permute(0, 3, 1, 2), (left, right, top, bottom))
+    if not weights.shape[1]:  # sums of nothing, for which torch gives no channels
+        padded, weights = (torch.nn.functional.pad(each, (0, 0, 0, 0, 0, groups)) for each in (padded, weights))
+        weights = weights[:, :1]
     result = torch.nn.functional.conv2d(padded, weights, None, stride, 0, dilation, groups)
     return result.permute(0, 2, 3, 1)
 

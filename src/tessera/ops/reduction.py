@@ -260,7 +260,17 @@ def _define(
 
 
 _define("sum", _accumulated, _sum_reference, _sum_gradient, _sum_body)
-_define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body)
+
+
+def _largest_partial_product(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> torch.Tensor:
+    """Infinite where products of some elements leave fp32, in which narrow dtypes are multiplied, in some order."""
+    if not x.is_floating_point():
+        return torch.zeros((), dtype=torch.float64)
+    largest = _prod_reference(x.double().abs().clamp_min(1.0), axes=axes, keepdims=keepdims)
+    return torch.where(largest > torch.finfo(torch.float32).max, torch.inf, 0.0)
+
+
+_define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body, terms=_largest_partial_product)
 _define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=_mean_flops)
 _define("max", _ordered, _max_reference, _extreme_gradient, _max_body, result=_extreme)
 _define("min", _ordered, _min_reference, _extreme_gradient, _min_body, result=_extreme)
