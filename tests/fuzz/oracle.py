@@ -23,7 +23,7 @@ from tests.fuzz.program import Input, Number, Program, Step
 RUNS = 6
 UNITS = 4.0
 """Each run moves numbers by up to so many units in the last place."""
-SPREADS = 4.0
+SPREADS = 6.0
 """A result may be so many spreads of the runs away."""
 
 _WIDEST = {"float": torch.float64, "complex": torch.complex128}

@@ -90,7 +90,8 @@ def _reference(
     if not weights.shape[1]:  # sums of nothing, for which torch gives no channels
         padded, weights = (torch.nn.functional.pad(each, (0, 0, 0, 0, 0, groups)) for each in (padded, weights))
         weights = weights[:, :1]
-    result = torch.nn.functional.conv2d(padded, weights, None, stride, 0, dilation, groups)
+    # Of float64 weights of other strides torch gives gradients that it then refuses.
+    result = torch.nn.functional.conv2d(padded, weights.contiguous(), None, stride, 0, dilation, groups)
     return result.permute(0, 2, 3, 1)
 
 
