@@ -159,7 +159,11 @@ def _expected(function: _Scalar | _Slope, inputs: Sequence[torch.Tensor]) -> lis
 
     exact = slopes(None)
     moved = [slopes(Noise(run, rounding=False)) for run in range(RUNS)]
-    return [_loosened(spread_of(value, [run[place] for run in moved], fp64)) for place, value in enumerate(exact)]
+    found = [_loosened(spread_of(value, [run[place] for run in moved], fp64)) for place, value in enumerate(exact)]
+    if isinstance(function, _Slope):
+        # torch's second derivative of `0 ** y` by y is 0 * inf, and NaN; nothing is said of ours then, which is 0.
+        found = [replace(each, judged=each.judged & ~each.value.isnan()) for each in found]
+    return found
 
 
 def _loosened(expected: Expected) -> Expected:

@@ -130,7 +130,8 @@ def _depthwise_reference(x: torch.Tensor, weight: torch.Tensor, **attributes: An
 
 def _max_reference(x: torch.Tensor, **attributes: Any) -> torch.Tensor:
     windows = windows_of(_as_planes(x, attributes["layout"]), float("-inf"), attributes)
-    return _as_given(windows.amax((-2, -1)), attributes["layout"])
+    # `max` over one axis, as its gradient goes to the first of equal elements; that of `amax` goes to all of them.
+    return _as_given(windows.flatten(-2).max(-1).values, attributes["layout"])
 
 
 def _sum_reference(x: torch.Tensor, **attributes: Any) -> torch.Tensor:
