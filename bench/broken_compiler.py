@@ -1,5 +1,5 @@
 """A compiling process that fails where its job asks for it: ``python -m bench.broken_compiler`` serves as
-`tessera.compiler.compile_worker` does.
+`tessera.compiler.process.worker` does.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import os
 import pickle
 import time
 
-from tessera.compiler.compile_worker import answer
+from tessera.compiler.process.worker import answer
 from tessera.tuning import forkserver
 from tessera.tuning.forkserver import Connection
 

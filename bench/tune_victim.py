@@ -10,7 +10,7 @@ import sys
 import time
 
 from tessera import autotune, op
-from tessera.compiler.tuning import CompilerBackend
+from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.tuning.identity import Provenance
 from tessera.tuning.interfaces import Progress, ProgressHook
 from tessera.tuning.measurement import SubprocessMeasurer

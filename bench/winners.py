@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.entry import Entry, dump
 from tessera.tuning.identity import Identity, Provenance

@@ -42,7 +42,7 @@ importlib.metadata.version = version if sys.argv[1] == "without" else importlib.
 import tessera
 from tessera import op
 from tessera.backend.llvm import objects
-from tessera.compiler import revision
+from tessera.compiler.process import revision
 from tessera.tuning.models.learned import _shipped
 
 a, b = torch.randn(5, 7), torch.randn(7, 3)

@@ -12,8 +12,8 @@ import torch
 
 import tessera
 from tessera import op
-from tessera.scheduling.gpu_choice import STARTS
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.product.gpu.choice import STARTS
+from tessera.scheduling.language.schedule import Schedule
 
 Ours = Callable[[], tessera.Tensor]
 Theirs = Callable[[], torch.Tensor]

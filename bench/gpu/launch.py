@@ -27,7 +27,7 @@ import torch
 from tessera import op
 from tessera.backend.contract import GpuKernelObject
 from tessera.backend.registry import gpu_backend
-from tessera.compiler.gpu import gpu_sites
+from tessera.compiler.device.gpu import gpu_sites
 from tessera.runtime.device import Driver, LaunchOf, Loaded, driver_of
 
 LENGTHS = (1, 10, 100, 1000)

@@ -20,7 +20,7 @@ from typing import Any
 from bench.fault_kernels import FAULTS, Fault, case, doubling, scale
 from bench.pool import Pool
 from bench.results import Figure, SuiteResult
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measurement import FINAL, SCREEN, SubprocessMeasurer
 from tessera.tuning.trial import Trial
 

@@ -48,8 +48,8 @@ def tune(images: tuple[int, ...], window: tuple[int, ...], layout: str, trials: 
     import torch
 
     from tessera import op, schedule
-    from tessera.compiler.tuning import heaviest_problem
-    from tessera.scheduling.schedule import Schedule
+    from tessera.compiler.tune.tuning import heaviest_problem
+    from tessera.scheduling.language.schedule import Schedule
     from tessera.tuning.measurement import FINAL, SubprocessMeasurer
 
     @op.kernel

@@ -17,7 +17,7 @@ from bench.results import Figure
 from bench.tuning.problems import Problem
 from bench.tuning.strategies import Case, nearby, transferred
 from bench.tuning.table import BUSY, Table
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.correlation import rank_correlation
 from tessera.tuning.interfaces import predicted
 from tessera.tuning.ranking import ranked

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.tuning.table import About, Record, Table
 from tessera.errors import CacheFormatError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 
 
 class Journal:

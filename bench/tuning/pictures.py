@@ -21,7 +21,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from bench.tuning.predictions import problem_of
 from bench.tuning.table import SUFFIX, TABLES, Table, read
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.plots import best_so_far, correlation_of
 from tessera.tuning.ranking import ranked
 from tessera.tuning.trial import Timing, Trial

@@ -19,12 +19,12 @@ from bench.tuning.problems import PROBLEMS, Problem
 from bench.tuning.strategies import Case
 from bench.tuning.table import Table
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.tuning import CompilerBackend
+from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import ScheduleError
-from tessera.scheduling.cost import RooflineModel
-from tessera.scheduling.estimate import Estimate, Estimates
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.cost import RooflineModel
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Estimate, Estimates
 from tessera.target import Ceilings, Target, detect
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem

@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from tessera import op
-from tessera.compiler.tuning import CompilerBackend
+from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.doors.windows import Layout
-from tessera.scheduling.contraction_problem import MATRIX, VECTOR
-from tessera.scheduling.knobs import Space
-from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.families.product.problem import MATRIX, VECTOR
+from tessera.scheduling.language.knobs import Space
+from tessera.scheduling.language.schedule import KnobValue
 from tessera.tuning.interfaces import TuningBackend, TuningProblem
 
 Choices: TypeAlias = dict[str, tuple[KnobValue, ...]]

@@ -26,8 +26,8 @@ from bench.tuning.table import SUFFIX, About, Record, Role, Table, Turns, write
 from bench.tuning.timing import Timed, Timer
 from tessera.errors import TuneFailedError
 from tessera.lazy.threads import worker_count
-from tessera.scheduling.estimate import Estimate
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Estimate
 from tessera.target import detect
 from tessera.target.stored_ceilings import stored_ceilings
 from tessera.tuning.database import TuningDatabase

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from bench.tuning.table import Table
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measurement import Effort
 from tessera.tuning.trial import Timing, Trial
 

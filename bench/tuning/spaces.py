@@ -23,7 +23,7 @@ from bench.pool import Pool, Process
 from bench.results import Figure, SuiteResult
 
 if TYPE_CHECKING:
-    from tessera.scheduling.knobs import Space
+    from tessera.scheduling.language.knobs import Space
     from tessera.tuning.interfaces import TuningProblem
 
 SEED = 11
@@ -55,7 +55,7 @@ def count_legal(space: Space[Any]) -> float:
 
 def of_workers(problem: TuningProblem) -> Space[Any]:
     """The problem's space without the knobs that its workers have no use for: one worker does not share its work."""
-    from tessera.scheduling.knobs import Space
+    from tessera.scheduling.language.knobs import Space
 
     space = problem.space
     assert isinstance(space, Space)
@@ -137,7 +137,7 @@ class Surveyor:
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Carries out one request."""
-        from tessera.compiler.tuning import CompilerBackend
+        from tessera.compiler.tune.tuning import CompilerBackend
 
         shapes = [tuple(shape) for shape in request["shapes"]]
         problem = CompilerBackend().subject(_operators()[request["operator"]], shapes, request["dtype"])

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from bench.tuning.replay import TableMeasurer
 from bench.tuning.table import Table
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.measurement import Effort
 from tessera.tuning.models import under

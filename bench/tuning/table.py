@@ -19,8 +19,8 @@ from typing import Any, Literal, TypeAlias
 
 from bench.tuning import machines
 from tessera.errors import CacheFormatError
-from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.language.knobs import Knob, Rule, Space
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.target import Target
 from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.trial import Outcome

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from tessera.errors import TesseraError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.measurement import Effort, SubprocessMeasurer
 from tessera.tuning.protocol import Sample

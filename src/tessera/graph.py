@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tessera.compiler.graph_explanation import GraphExplanation, KernelExplanation, PlanExplanation
+from tessera.compiler.explain.graph_explanation import GraphExplanation, KernelExplanation, PlanExplanation
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.profiling.starting import session
 from tessera.profiling.tile_profile import TileProfile, TileRow
 
 if TYPE_CHECKING:
-    from tessera.compiler.timing import Timing
+    from tessera.compiler.device.timing import Timing
 
 __all__ = [
     "GraphExplanation",
@@ -44,8 +44,8 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
     _require_callable(step_fn, "profile")
     if steps < 1 or warmup < 0:
         raise ArgumentError("graph.profile measures one step or more, after warm-ups of which there may be none")
+    from tessera.compiler.device.timing import Timing, clock_cost
     from tessera.compiler.pipeline import planned_by
-    from tessera.compiler.timing import Timing, clock_cost
     from tessera.profiling import recorder
     from tessera.profiling.tile_profile import rows_of
 
@@ -71,7 +71,7 @@ def explain(fn: Callable[[], object] | Tensor) -> GraphExplanation:
     `fn()` is called once, and what it makes is computed; of a tensor that has not been computed yet nothing is. Raises
     ArgumentError for what is neither; and what `fn` raises.
     """
-    from tessera.compiler.explaining import Explainer, explain_structure
+    from tessera.compiler.explain.explaining import Explainer, explain_structure
 
     if isinstance(fn, Tensor):
         result = GraphExplanation((explain_structure(fn.structure),) if fn.is_pending else ())

@@ -37,7 +37,7 @@ from tessera.ops.algebra import Algebra, call
 from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into, issue_into
 from tessera.runtime.streams import Stream
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 
 Array: TypeAlias = numpy.ndarray[Any, Any]
 Device: TypeAlias = torch.device

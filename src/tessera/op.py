@@ -12,7 +12,7 @@ This module is the list of names; each operator stands in the module of its them
 
 from __future__ import annotations
 
-from tessera.compiler.tracing import kernel
+from tessera.compiler.trace.tracing import kernel
 from tessera.doors.arithmetic import add, clamp, div, maximum, minimum, mul, pow, sub, where
 from tessera.doors.attention import flash_attention
 from tessera.doors.collectives import all_reduce

@@ -21,11 +21,11 @@ from xdsl.dialects.builtin import StringAttr
 
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.binding import bind
-from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.launches import Launch, Memory, PlanCompiler
-from tessera.compiler.program import Program
-from tessera.compiler.programs import Programs
+from tessera.compiler.bind.binding import bind
+from tessera.compiler.bind.launches import Launch, Memory, PlanCompiler
+from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.graph.program import Program
+from tessera.compiler.graph.programs import Programs
 from tessera.handle import Tensor
 from tessera.ir.tile import find_kernel
 from tessera.lazy.leaf import Leaf

@@ -7,8 +7,8 @@ import torch
 
 from tessera import errors, op, target
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.binding import launches_of
-from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.device.kernels import KernelCompiler
 from tessera.handle import Tensor
 from tests.arm.emulation import new_program
 

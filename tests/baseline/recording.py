@@ -101,9 +101,9 @@ def cpu_kernels(device: Target, folder: Path) -> Iterator[tuple[str, Made]]:
 def gpu_kernels(device: Target, folder: Path) -> Iterator[tuple[str, Made]]:
     """(operator, operands and schedule, its kernels with the hash of their Triton source)."""
     from tessera.backend.triton import TritonBackend
-    from tessera.compiler.gpu import gpu_sites
-    from tessera.compiler.gpu_kernels import GpuKernelCompiler
-    from tessera.compiler.gpu_schedules import gpu_knobs
+    from tessera.compiler.device.gpu import gpu_sites
+    from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+    from tessera.compiler.device.gpu_schedules import gpu_knobs
     from tessera.ir.parsing import print_module
     from tests.baseline.programs import OPERATORS
 

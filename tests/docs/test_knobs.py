@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.compiler.tuning import CompilerBackend, heaviest_problem
+from tessera.compiler.tune.tuning import CompilerBackend, heaviest_problem
 from tessera.tuning.interfaces import TuningProblem
 
 PAGE = Path(__file__).parents[2] / "docs" / "knobs.md"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tessera import Tensor, autotune, dist, grad, graph, memcpy, op, profile, schedule, stream
-from tessera.compiler.inspection import choices_of
+from tessera.compiler.explain.inspection import choices_of
 from tests.docs.snippets import SPEC, run_all, snippets
 
 PROFILING = snippets(SPEC / "000_profiling_and_autotuning.md")

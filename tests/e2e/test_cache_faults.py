@@ -15,7 +15,7 @@ import torch
 from tessera import Tensor, op, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler import pipeline
-from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.device.kernels import KernelCompiler
 from tessera.lazy import structure as structures
 from tessera.lazy import symbolic
 from tests.docs.snippets import ROOT

@@ -12,7 +12,7 @@ import torch
 
 from tessera import Tensor, TesseraError, op, target
 from tessera.compiler import pipeline
-from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.device.kernels import KernelCompiler
 from tessera.errors import GradDetachedError, InputMutatedError, MemoryLimitError, UnsupportedTargetError
 from tessera.lazy import structure as structures
 

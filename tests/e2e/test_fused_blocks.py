@@ -7,7 +7,7 @@ import torch
 
 import tessera
 from examples import gpt2_block, llama_block
-from tessera.compiler.inspection import choices_of
+from tessera.compiler.explain.inspection import choices_of
 
 
 def kernels(block: tessera.Tensor) -> list[str]:

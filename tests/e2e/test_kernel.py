@@ -10,7 +10,7 @@ import torch
 
 import tessera
 from tessera import Tensor, op
-from tessera.compiler.tracing import TracedFunction
+from tessera.compiler.trace.tracing import TracedFunction
 from tessera.errors import InputMutatedError, MissingArgumentError, ValueControlFlowError
 
 LENGTHS = range(1, 513)

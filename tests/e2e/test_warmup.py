@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tessera import autotune, numerics, op, stream
-from tessera.compiler.warming import WarmingPlan
+from tessera.compiler.tune.warming import WarmingPlan
 from tessera.handle import Tensor
 from tessera.lazy.structure import Structure
 from tessera.runtime.plan import BoundPlan

@@ -15,7 +15,7 @@ from tessera import target
 from tessera.backend.contract import KernelObject, LoadedKernel, Parameter
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler import pipeline
-from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.device.kernels import KernelCompiler
 from tessera.dtypes import dtype_of
 from tessera.ir.interpreter import run_kernel
 from tessera.target import Target

@@ -40,19 +40,19 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "a layout: the prologue of a convolution knows an image by its rows alone",
-        "compiler/convolution.py",
+        "compiler/bind/convolution.py",
         "if not _IMAGE.isdisjoint(alignment)]",
         "if 4 in alignment]",
     ),
     Mutation(
         "a mask: the last vector of keys of attention is not masked",
-        "scheduling/attention_blocks.py",
+        "scheduling/families/attention/blocks.py",
         "return softmax.hide(scores, builder.mask(row, width, self.shape, 0))",
         "return scores",
     ),
     Mutation(
         "a guard: programs are taken without asking whether their extents are met",
-        "compiler/programs.py",
+        "compiler/graph/programs.py",
         "while not meets(program, extents):",
         "while False:",
     ),
@@ -70,7 +70,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a promotion: integers stay wide between operators of a kernel",
-        "compiler/specs.py",
+        "compiler/bind/specs.py",
         'if dtype.kind == "int" else value',
         'if dtype.kind == "complex" else value',
     ),
@@ -82,7 +82,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a padding: a convolution padded only after the image reads it in place",
-        "compiler/convolution.py",
+        "compiler/bind/convolution.py",
         "after and not before",
         "False",
     ),

@@ -14,7 +14,7 @@ import torch
 from tessera.errors import ArgumentError, MemoryLimitError, UnsupportedTargetError
 from tessera.runtime.cuda import CudaDriver
 from tessera.runtime.device import LaunchOf, driver_of
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.checking import FullReference, check_output
 from tessera.tuning.measurement import Effort, SubprocessMeasurer
 from tessera.tuning.workload import Case, GpuLaunch, OperandSpec, Place, Workload, materialize

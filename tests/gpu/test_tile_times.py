@@ -9,10 +9,10 @@ import torch
 
 from tessera import graph, op
 from tessera.compiler import pipeline
-from tessera.compiler.arrays import Call
-from tessera.compiler.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.gpu_schedules import gpu_schedule
-from tessera.scheduling.schedule import Schedule
+from tessera.compiler.bind.arrays import Call
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.gpu_schedules import gpu_schedule
+from tessera.scheduling.language.schedule import Schedule
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 

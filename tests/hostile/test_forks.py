@@ -46,7 +46,7 @@ assert status == 0, os.waitstatus_to_exitcode(status)
     "module",
     [
         "tessera.compiler.pipeline",
-        "tessera.compiler.tuning",
+        "tessera.compiler.tune.tuning",
         "tessera.backend.llvm.engine",
         "tessera.backend.llvm.kernel",
         "llvmlite.binding",

@@ -11,11 +11,11 @@ from rich.console import Console
 from tessera import numerics
 from tessera import op as operators
 from tessera import target as targets
-from tessera.compiler.gpu import GpuKernel, gpu_kernels
+from tessera.compiler.device.gpu import GpuKernel, gpu_kernels
 from tessera.dtypes import dtype_of, fp32, tf32
 from tessera.errors import ArgumentError, CompileError
-from tessera.scheduling.gpu_problem import brief
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.product.gpu.problem import brief
+from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 
 

@@ -17,8 +17,8 @@ from tessera import autotune, profile, settings
 from tessera import op as operators
 from tessera.cli.keeping import require_kept
 from tessera.cli.tune_progress import TuningBar
-from tessera.compiler.tuning import CompilerBackend
-from tessera.compiler.usage import require, usage_of_session, usage_of_trace
+from tessera.compiler.tune.tuning import CompilerBackend
+from tessera.compiler.tune.usage import require, usage_of_session, usage_of_trace
 from tessera.errors import ArgumentError
 from tessera.profiling.sessions import Session
 from tessera.tuning import ranks

@@ -26,14 +26,15 @@ def _load() -> None:
     """Imports all that a first evaluation needs, which a fork of the program then has, too."""
     with forks.importing:
         from tessera.backend.registry import cpu_backend
-        from tessera.compiler import issuing, pipeline, tuning  # noqa: F401
+        from tessera.compiler import issuing, pipeline  # noqa: F401
+        from tessera.compiler.tune import tuning  # noqa: F401
 
         cpu_backend().preload()
 
 
 def _tuning_backend() -> TuningBackend:
     _load()
-    from tessera.compiler import tuning
+    from tessera.compiler.tune import tuning
 
     return tuning.CompilerBackend()
 
@@ -90,7 +91,7 @@ def evaluate_together(*tensors: N) -> tuple[N, ...]:
 def inspect(node: Node, level: str) -> str:
     """The text of a level of the compiler for a node's expression."""
     with forks.importing:
-        from tessera.compiler import inspection
+        from tessera.compiler.explain import inspection
 
     structure = node.structure if node.is_pending else getattr(node, "computed", node.structure)
     return inspection.inspect_structure(structure, level)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from tessera.compiler.warming import running
+from tessera.compiler.tune.warming import running
 from tessera.errors import ArgumentError, DeviceError
 from tessera.lazy.devices import CPU, is_cpu_memory
 from tessera.lazy.evaluation import refuse_mutated

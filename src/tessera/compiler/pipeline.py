@@ -10,18 +10,18 @@ from typing import Any, NamedTuple, Protocol
 
 from tessera import forks, settings, target
 from tessera.backend.registry import cpu_backend, gpu_backend
-from tessera.compiler.arrays import Call
-from tessera.compiler.binding import bind
-from tessera.compiler.collection import collecting_later
+from tessera.compiler.bind.arrays import Call
+from tessera.compiler.bind.binding import bind
+from tessera.compiler.bind.launches import Choice, PlanCompiler
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.kernels import KernelCompiler
 from tessera.compiler.entry import autotune
-from tessera.compiler.expressions import expression_of
-from tessera.compiler.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.launches import Choice, PlanCompiler
-from tessera.compiler.program import Program
-from tessera.compiler.programs import Programs, predicted_seconds
-from tessera.compiler.spectral_rewrite import Rewritten, with_spectra
-from tessera.compiler.warming import WarmingPlan, running
+from tessera.compiler.graph.expressions import expression_of
+from tessera.compiler.graph.program import Program
+from tessera.compiler.graph.programs import Programs, predicted_seconds
+from tessera.compiler.graph.spectral_rewrite import Rewritten, with_spectra
+from tessera.compiler.process.collection import collecting_later
+from tessera.compiler.tune.warming import WarmingPlan, running
 from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU
 from tessera.lazy.node import Node, joined
@@ -34,8 +34,8 @@ from tessera.profiling import facts
 from tessera.rewrite.passes import graph_passes
 from tessera.runtime.device import driver_of
 from tessera.runtime.plan import BoundPlan
-from tessera.scheduling.families import Problem
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.registry import Problem
+from tessera.scheduling.language.schedule import Schedule
 
 lock = forks.recursive_lock()
 """Held while programs are made and plans bound."""
@@ -87,13 +87,13 @@ def compiler_of(device: str | None) -> KernelCompiler | GpuKernelCompiler:
 
 
 def _tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:
-    from tessera.compiler import tuning  # stands above this module
+    from tessera.compiler.tune import tuning  # stands above this module
 
     return tuning.tuned_schedule(compiler, call, problem)
 
 
 def _tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | None:
-    from tessera.compiler import tuning  # stands above this module
+    from tessera.compiler.tune import tuning  # stands above this module
 
     return tuning.tuned_gpu_schedule(compiler, call)
 

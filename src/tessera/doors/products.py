@@ -9,8 +9,8 @@ import numpy
 import torch
 
 from tessera import dtypes
-from tessera.compiler.tiles import refuse_impossible
-from tessera.compiler.tracing import TracedFunction
+from tessera.compiler.trace.tiles import refuse_impossible
+from tessera.compiler.trace.tracing import TracedFunction
 from tessera.doors.joint import joint
 from tessera.doors.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError

@@ -11,10 +11,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tessera.compiler import entry
-from tessera.compiler.tracing import TracedFunction, subject
+from tessera.compiler.trace.tracing import TracedFunction, subject
 from tessera.errors import ArgumentError, NoSubjectError, ScheduleError, TuneSpaceEmptyError
 from tessera.lazy.structure import Structure
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.listed import ListedSpace
@@ -51,7 +51,7 @@ class SearchSpace:
         """Chooses the schedule of an expression that the kernel gave. Raises ScheduleError for a knob that it does not
         have, TuneSpaceEmptyError where no choice is legal, TuneFailedError where no candidate runs.
         """
-        from tessera.compiler.tuning import heaviest_problem  # the compiler is loaded when it is needed
+        from tessera.compiler.tune.tuning import heaviest_problem  # the compiler is loaded when it is needed
 
         problem = heaviest_problem(structure)
         if problem is None:

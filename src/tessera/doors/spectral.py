@@ -14,7 +14,7 @@ from tessera.ops.algebra import call
 from tessera.ops.fourier import NORMS
 from tessera.ops.views import integer, is_one_of, normalized_axis, several
 from tessera.runtime.streams import Stream
-from tessera.scheduling.spectral_cost import fast_points
+from tessera.scheduling.families.convolution.spectral_cost import fast_points
 
 _LAST_TWO = (-2, -1)
 

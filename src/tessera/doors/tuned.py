@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
-from tessera.compiler.tracing import TracedFunction, kernel
+from tessera.compiler.trace.tracing import TracedFunction, kernel
 from tessera.doors import spaces
 from tessera.tuning.databases import folder_of
 

@@ -19,7 +19,7 @@ _kept = 0
 _lock = forks.lock()
 
 Expression: TypeAlias = Callable[[], dict[str, Any]]
-"""Gives, as plain JSON values, what a plan computes (`compiler/expressions.py`), or `{"unavailable": reason}`."""
+"""Gives, as plain JSON values, what a plan computes (`compiler/graph/expressions.py`), or `{"unavailable": reason}`."""
 
 _tellers: list[Callable[[Iterable[int]], Mapping[int, Expression]]] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 
 MOST_NAMED: Final = 4
 """Operators of a fused kernel that are named; of more, the first three are."""

@@ -2,7 +2,7 @@
 
 A rule here holds for real numbers and finite scores, not to the last bit, so a strict numerics policy leaves them out;
 and it may need facts about extents that a form does not know. Those it notes on the function as `guards`: products of
-extents that must be equal where the program is bound (`compiler/programs.py` takes another program where they are
+extents that must be equal where the program is bound (`compiler/graph/programs.py` takes another program where they are
 not).
 
 The snippet above each rule shows it before and after; the attention idiom itself is in `scores.py`.

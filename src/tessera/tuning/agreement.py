@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.identity import Identity
 
 LIMIT_S: Final = 2.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera import forks, settings
 from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning import exchange, ranks
 from tessera.tuning.conditions import Cache, LaunchMode
 from tessera.tuning.config import Config, Imported, Status

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars
 
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.tuning.database import CacheWarning, TuningDatabase
 from tessera.tuning.entry import schedule_of, seconds_of
 from tessera.tuning.identity import Identity, Provenance

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from tessera.errors import CacheFormatError
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.untrusted import decode, printable, whole
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.errors import TuneSpaceEmptyError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.gaussian_process import (
     FLOOR,
     Array,

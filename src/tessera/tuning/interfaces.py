@@ -9,9 +9,9 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from tessera.scheduling.estimate import Estimates, Seconds
-from tessera.scheduling.knobs import Rejections
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.knobs import Rejections
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Estimates, Seconds
 from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Identity
 from tessera.tuning.metrics import Work

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tessera.scheduling.knobs import Rejections
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.knobs import Rejections
+from tessera.scheduling.language.schedule import Schedule
 
 NOT_LISTED = "listed"
 """The rule that a schedule outside of the list breaks."""

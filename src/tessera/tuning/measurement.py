@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from tessera.errors import TuneFailedError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.conditions import Conditions, LaunchMode
 from tessera.tuning.process import ForkServer, WorkerDiedError, WorkerTimeoutError
 from tessera.tuning.protocol import (

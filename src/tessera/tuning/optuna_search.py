@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tessera.distribution import installing
 from tessera.errors import ArgumentError
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.tuning.interfaces import SearchSpace
 from tessera.tuning.ranking import Predict, ranked
 from tessera.tuning.trial import Trial

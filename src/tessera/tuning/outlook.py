@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from tessera.scheduling.columns import Mask
-from tessera.scheduling.estimate import Estimate
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.columns import Mask
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Estimate
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.ranking import Ranked, Ranking, favourite, ranked
 

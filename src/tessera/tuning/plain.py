@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 
 from tessera.errors import TuneSpaceEmptyError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import SearchSpace
 from tessera.tuning.ranking import Predict, ranked
 from tessera.tuning.trial import Trial

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from tessera.errors import TuneSpaceEmptyError
-from tessera.scheduling.batches import Batches
-from tessera.scheduling.columns import Columns
-from tessera.scheduling.estimate import Seconds
-from tessera.scheduling.knobs import Space
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.batches import Batches
+from tessera.scheduling.language.columns import Columns
+from tessera.scheduling.language.knobs import Space
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Seconds
 from tessera.tuning.interfaces import SearchSpace, doubt_of, predicted
 
 Predict: TypeAlias = Callable[[Schedule], float]

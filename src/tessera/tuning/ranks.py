@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import torch.distributed as dist
 
 from tessera.errors import TesseraError, TuneFailedError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measurement import Effort
 from tessera.tuning.search import Evaluate, SearchResult
 from tessera.tuning.trial import Trial

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.config import Config
 from tessera.tuning.database import Found
 from tessera.tuning.identity import Provenance

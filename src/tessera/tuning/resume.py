@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.files import host_name
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.trial import Trial, trial_of

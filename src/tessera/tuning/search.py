@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tessera.errors import ScheduleError, TuneFailedError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.finals import TIE, finalists, hidden, in_order, winner
 from tessera.tuning.interfaces import SearchSpace
 from tessera.tuning.measurement import FINAL, SCREEN, Effort

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tessera.errors import ArgumentError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.guided import GuidedSearch
 from tessera.tuning.interfaces import SearchSpace
 from tessera.tuning.plain import RandomSearch, RankedEnumeration

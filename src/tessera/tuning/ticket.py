@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.agreement import DECIDES_WITHIN_S, Agreement, Decision, LostStoreError
 from tessera.tuning.config import Config, Warming, WarmingState
 from tessera.tuning.database import TuningDatabase

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.sizes import size_class
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sizes import size_class
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.entry import schedule_of, seconds_of
 from tessera.tuning.gaussian_process import FLOOR, Array, Columns, Encoding, GaussianProcess, log_seconds

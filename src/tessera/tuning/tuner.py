@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.errors import TesseraError, TuneFailedError
 from tessera.files import host_name
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.conditions import Conditions
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.entry import Entry

@@ -27,7 +27,7 @@ from typing import Final
 
 from tessera.errors import TesseraError
 from tessera.priority import at_niceness
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning import agreement, ranks
 from tessera.tuning.agreement import Agreement
 from tessera.tuning.config import Config, Warming, WarmingState

@@ -7,8 +7,8 @@ import torch
 
 from tessera.dtypes import DType, bf16, bool_, fp16, fp32
 from tessera.ir.interpreter import run_kernel
-from tessera.scheduling.attention_kernels import lower_attention
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.attention.lowering import lower_attention
+from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 from tests.unit.backend.harness import Guarded, compile_module, run
 from tests.unit.backend.test_tile_operations import TARGETS

@@ -13,8 +13,8 @@ from tessera import op, target
 from tessera.backend import registry
 from tessera.backend.contract import CpuBackend, KernelObject
 from tessera.backend.registry import backend_of, backends, cpu_backend, gpu_backend
-from tessera.compiler.binding import bind
-from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.bind.binding import bind
+from tessera.compiler.device.kernels import KernelCompiler
 from tessera.compiler.pipeline import program_of
 from tessera.errors import CompileError, DeviceError
 from tessera.handle import Tensor

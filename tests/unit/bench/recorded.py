@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bench.tuning.strategies import Case
 from bench.tuning.table import About, Record, Table, Turns
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tests.unit.tuning.support import PROVENANCE, SPACE, problem, shaped, synthetic_seconds
 
 SHAPE = (512, 512, 512)

@@ -12,7 +12,7 @@ from bench.tuning.predictions import LEARNED, WITHOUT, cases, problem_of
 from bench.tuning.strategies import neighbours
 from bench.tuning.table import SUFFIX, Table, write
 from tessera.errors import ScheduleError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.models.learned import Learned
 from tests.unit.bench.recorded import table

@@ -12,10 +12,10 @@ from bench.tuning.predictions import problem_of
 from bench.tuning.table import TABLES, read
 from tessera import op
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.tuning import CompilerBackend
+from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import CacheFormatError
-from tessera.scheduling.knobs import Space
+from tessera.scheduling.language.knobs import Space
 from tessera.target import Target, detect
 from tessera.tuning.interfaces import TuningProblem
 

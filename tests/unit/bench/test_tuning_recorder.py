@@ -19,7 +19,7 @@ from bench.tuning.recorder import Recorder
 from bench.tuning.table import read
 from tessera import op
 from tessera.errors import TuneFailedError
-from tessera.scheduling.knobs import Space
+from tessera.scheduling.language.knobs import Space
 
 SMALL = Problem("softmax", "8x64", op.softmax, [(8, 64)], everything)
 

@@ -11,9 +11,9 @@ from bench.tuning import example, spaces
 from bench.tuning.example import Gain
 from bench.tuning.spaces import KINDS, QUICK, Width, count_legal, survey
 from tessera import op
-from tessera.compiler.tuning import CompilerBackend
-from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import Schedule
+from tessera.compiler.tune.tuning import CompilerBackend
+from tessera.scheduling.language.knobs import Knob, Rule, Space
+from tessera.scheduling.language.schedule import Schedule
 
 
 def _space(choices: int) -> Space[None]:

@@ -19,7 +19,7 @@ from tessera.cli.quickstart import Result
 from tessera.cli.quickstart_kernels import kernels
 from tessera.cli.quickstart_machine import Machine, describe, greater, look, look_again
 from tessera.errors import ArgumentError, CacheIOError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, Target, detect
 from tessera.tuning.config import Config
 from tests.unit.tuning.support import MATMUL

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from tessera.compiler import pipeline
-from tessera.compiler.arrays import View
-from tessera.compiler.binding import launches_of
+from tessera.compiler.bind.arrays import View
+from tessera.compiler.bind.binding import launches_of
 from tessera.handle import Tensor
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.interpreter_memory import allocate

@@ -12,12 +12,12 @@ import torch
 import tessera
 from tessera import autotune, numerics, op, profile
 from tessera.compiler import pipeline
-from tessera.compiler.inspection import choices_of, schedules_of
-from tessera.compiler.tuning import launches_of_operator, tuning_problem
+from tessera.compiler.explain.inspection import choices_of, schedules_of
+from tessera.compiler.tune.tuning import launches_of_operator, tuning_problem
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.ops import oracle
 from tessera.ops.attention import visible_pairs
-from tessera.scheduling.attention_space import AttentionProblem, space
+from tessera.scheduling.families.attention.space import AttentionProblem, space
 from tests.threads import torch_threads
 
 INFINITY = math.inf

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tessera import grad, op, settings
-from tessera.compiler.inspection import schedules_of
+from tessera.compiler.explain.inspection import schedules_of
 from tessera.handle import Tensor
 from tessera.ops import oracle
 

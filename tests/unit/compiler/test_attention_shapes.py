@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import op, profile
-from tessera.compiler.inspection import choices_of, schedules_of
+from tessera.compiler.explain.inspection import choices_of, schedules_of
 from tessera.ops import oracle
 from tests.threads import torch_threads
 

@@ -9,7 +9,7 @@ import torch
 
 from tessera import op
 from tessera.compiler import pipeline
-from tessera.compiler.collection import NEVER, collecting_later
+from tessera.compiler.process.collection import NEVER, collecting_later
 
 
 def is_put_off() -> bool:

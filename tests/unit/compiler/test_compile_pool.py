@@ -13,9 +13,9 @@ from bench.broken_compiler import FAULT
 from tessera import op
 from tessera.backend.contract import KernelObject
 from tessera.compiler import pipeline
-from tessera.compiler.compile_pool import CompilePool, Job
-from tessera.compiler.cpu_tuning import CpuCandidates
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler.process.pool import CompilePool, Job
+from tessera.compiler.tune.cpu_tuning import CpuCandidates
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError
 from tessera.lazy.threads import worker_count
 from tessera.tuning.process import Channel

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tessera
 from tessera import Tensor, grad, op, profile, settings, stream
-from tessera.compiler.columns import FEW
+from tessera.compiler.decompose.few_columns import FEW
 from tessera.errors import ArgumentError, GradDetachedError, MemoryLimitError
 from tessera.lazy.constants import ConstantLeaf
 from tessera.lazy.policy import policy

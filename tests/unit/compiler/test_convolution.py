@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import tessera
 from tessera import autotune, numerics, op
 from tessera.compiler import pipeline
-from tessera.compiler.inspection import choices_of, schedules_of
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler.explain.inspection import choices_of, schedules_of
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DTypeError, MemoryLimitError, ShapeMismatchError, UnsupportedTargetError
 from tessera.handle import Tensor
 from tessera.ops import oracle
-from tessera.scheduling.convolution_problem import ConvolutionProblem
-from tessera.scheduling.convolution_space import space
+from tessera.scheduling.families.convolution.problem import ConvolutionProblem
+from tessera.scheduling.families.convolution.space import space
 from tests.threads import torch_threads
 from tests.unit.compiler.interpreting import interpreted
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tessera import Tensor, op
-from tessera.compiler.expressions import expression_of, structure_of
+from tessera.compiler.graph.expressions import expression_of, structure_of
 from tessera.errors import ProfileError
 from tessera.lazy.node import joined
 from tessera.lazy.policy import FAST, Policy

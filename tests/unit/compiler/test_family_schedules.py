@@ -11,11 +11,11 @@ import torch
 
 from tessera import Tensor, autotune, op, settings
 from tessera.compiler import pipeline
-from tessera.compiler.binding import launches_of
-from tessera.compiler.kernels import AnySpace
-from tessera.compiler.launches import Launch
-from tessera.compiler.tuning import heaviest_problem
-from tessera.scheduling.schedule import Schedule
+from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device.kernels import AnySpace
+from tessera.compiler.tune.tuning import heaviest_problem
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.options import options
 
 GENERATOR = torch.Generator().manual_seed(11)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tessera import op, target
-from tessera.compiler.gpu import gpu_kernels, gpu_sites
-from tessera.compiler.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.gpu_refinement import Refined, refined
+from tessera.compiler.device.gpu import gpu_kernels, gpu_sites
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.gpu_refinement import Refined, refined
 from tessera.errors import CompileError
 from tessera.target import Target
 

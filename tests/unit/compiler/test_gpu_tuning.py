@@ -15,9 +15,9 @@ from tessera import autotune, op, settings, target
 from tessera.backend.contract import GpuKernelObject
 from tessera.backend.interpreter import InterpreterBackend
 from tessera.compiler import pipeline
-from tessera.compiler.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.gpu_tuning import gpu_tuning_problem
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.tune.gpu_tuning import gpu_tuning_problem
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError
 from tessera.ir.tile import find_kernel
 from tessera.lazy.devices import INTERPRETER

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera import numerics, op
-from tessera.compiler import pipeline, programs
+from tessera.compiler import pipeline
+from tessera.compiler.graph import programs
 from tessera.handle import Tensor
 from tessera.lazy.symbolic import symbolic_form
 from tessera.ops import oracle

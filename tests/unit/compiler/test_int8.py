@@ -19,9 +19,9 @@ from tessera.errors import CompileError, DTypeError, ShapeMismatchError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.runtime.calling import call
-from tessera.scheduling.contraction import lower_contraction
-from tessera.scheduling.contraction_space import space
-from tessera.scheduling.spec import Output, Panels
+from tessera.scheduling.families.product.lowering import lower_contraction
+from tessera.scheduling.families.product.space import space
+from tessera.scheduling.lowering.spec import Output, Panels
 from tests.property.checking import evaluated, evaluated_together
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX512, contraction_problem

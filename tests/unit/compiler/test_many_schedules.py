@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tessera import Tensor, op
-from tessera.compiler.tuning import heaviest_problem
-from tessera.scheduling.batches import Batches
-from tessera.scheduling.columns import Columns
-from tessera.scheduling.knobs import Space
+from tessera.compiler.tune.tuning import heaviest_problem
+from tessera.scheduling.language.batches import Batches
+from tessera.scheduling.language.columns import Columns
+from tessera.scheduling.language.knobs import Space
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.ranking import Ranking, ranked
 

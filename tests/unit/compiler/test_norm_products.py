@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessera import numerics, op
 from tessera.compiler import pipeline
-from tessera.compiler.stages import Stages
+from tessera.compiler.decompose.stages import Stages
 from tessera.handle import Tensor
 
 NORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor]]] = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tessera import op
-from tessera.compiler.tuning import CompilerBackend
-from tessera.scheduling.schedule import Schedule
+from tessera.compiler.tune.tuning import CompilerBackend
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Provenance
 

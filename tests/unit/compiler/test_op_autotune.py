@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tessera import autotune, op, schedule
-from tessera.compiler.tracing import TracedFunction
+from tessera.compiler.trace.tracing import TracedFunction
 from tessera.errors import ArgumentError, ScheduleError, TuneSpaceEmptyError
 
 A, B = torch.randn(70, 90), torch.randn(90, 60)

@@ -10,11 +10,11 @@ import torch
 import tessera
 from tessera import op
 from tessera.compiler import pipeline
-from tessera.compiler.inspection import schedules_of
-from tessera.compiler.tuning import launches_of_operator, tuning_problem
+from tessera.compiler.explain.inspection import schedules_of
+from tessera.compiler.tune.tuning import launches_of_operator, tuning_problem
 from tessera.errors import ArgumentError, ScheduleError, TuneSpaceEmptyError
 from tessera.grad import grad
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 
 TILE = (48, 64, 64)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tessera import op, schedule
-from tessera.compiler import tracing
+from tessera.compiler.trace import tracing
 from tessera.errors import ArgumentError, NoSubjectError, ScheduleError, TuneSpaceEmptyError
 
 

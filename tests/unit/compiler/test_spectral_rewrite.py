@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from tessera import numerics, op, profiler
-from tessera.compiler import pipeline, spectral_rewrite
+from tessera.compiler import pipeline
+from tessera.compiler.graph import spectral_rewrite
 from tessera.handle import Tensor
 from tessera.lazy.node import joined
 

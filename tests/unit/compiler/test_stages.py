@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import numerics, op
-from tessera.compiler import pipeline, stages
+from tessera.compiler import pipeline
+from tessera.compiler.decompose import stages
 from tessera.handle import Tensor
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.compiler.identities import identify
-from tessera.compiler.inspection import choices_of
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler.explain.inspection import choices_of
+from tessera.compiler.tune.identities import identify
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError
-from tessera.scheduling.spec import ContractionSpec
+from tessera.scheduling.lowering.spec import ContractionSpec
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

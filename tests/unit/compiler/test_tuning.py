@@ -13,13 +13,13 @@ import torch
 
 from tessera import Tensor, autotune, numerics, op, settings
 from tessera.compiler import pipeline
-from tessera.compiler.arrays import Call
-from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.tuning import CompilerBackend
+from tessera.compiler.bind.arrays import Call
+from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import ArgumentError
-from tessera.scheduling.cost import RooflineModel
-from tessera.scheduling.families import Problem
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.cost import RooflineModel
+from tessera.scheduling.families.registry import Problem
+from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
 from tessera.tuning.metrics import Roof
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tessera import autotune, numerics, op, profile
-from tessera.compiler.inspection import choices_of
-from tessera.compiler.usage import Timed, require, usage, usage_of_session, usage_of_trace
+from tessera.compiler.explain.inspection import choices_of
+from tessera.compiler.tune.usage import Timed, require, usage, usage_of_session, usage_of_trace
 from tessera.errors import ProfileError
 from tessera.tuning.options import options
 from tessera.tuning.uses import Usage

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import tessera
 from tessera import autotune, grad, numerics, op, profile
-from tessera.compiler.inspection import choices_of, schedules_of
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler.explain.inspection import choices_of, schedules_of
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DeviceError, DTypeError, MemoryLimitError, ShapeMismatchError
 from tessera.ir.graph import GraphOperation
 from tessera.ops import oracle
-from tessera.scheduling.window_space import WindowProblem, space
+from tessera.scheduling.families.window.space import WindowProblem, space
 
 functional = torch.nn.functional
 Layout = Any

@@ -8,9 +8,9 @@ from typing import TypeAlias
 import pytest
 
 from tessera.compiler import pipeline
-from tessera.compiler.binding import launches_of
-from tessera.compiler.launches import Launch
-from tessera.compiler.program import Program
+from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.bind.launches import Launch
+from tessera.compiler.graph.program import Program
 from tessera.handle import Tensor
 
 ProgramOf: TypeAlias = Callable[[Tensor], Program]

@@ -12,8 +12,8 @@ from tessera.handle import Tensor
 from tessera.ir.attributes import to_attribute
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.schedule import KernelOp, TileOp
-from tessera.scheduling.annotate import annotate, schedule_of
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.annotate import annotate, schedule_of
+from tessera.scheduling.language.schedule import Schedule
 
 SCHEDULE = Schedule(tile=(24, 64, 32), micro=(6, 16), unroll=2, pack_a=True, order="rows")
 

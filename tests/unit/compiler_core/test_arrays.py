@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.arrays import ShapedArrays, Storage, View, contraction_arrays, map_reduce_arrays
-from tessera.compiler.program import Alignment
+from tessera.compiler.bind.arrays import ShapedArrays, Storage, View, contraction_arrays, map_reduce_arrays
+from tessera.compiler.graph.program import Alignment
 from tessera.dtypes import fp32
 from tessera.lazy.structure import contiguous_strides
 

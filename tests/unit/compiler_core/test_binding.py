@@ -9,8 +9,8 @@ import torch
 
 from tessera import op
 from tessera.compiler import pipeline
-from tessera.compiler.binding import bind
-from tessera.compiler.launches import Launch
+from tessera.compiler.bind.binding import bind
+from tessera.compiler.bind.launches import Launch
 from tessera.handle import Tensor
 from tests.unit.compiler_core.conftest import LaunchesOf
 

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.dialects.func import FuncOp
 
 from tessera import op
-from tessera.compiler.graph import Graph, build_graph
+from tessera.compiler.graph.building import Graph, build_graph
 from tessera.handle import Tensor
 from tessera.ir.attributes import names_of
 from tessera.ir.graph import GraphOperation

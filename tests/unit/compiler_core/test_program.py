@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tessera import op
-from tessera.compiler.program import KernelItem, LayoutItem, Program
+from tessera.compiler.graph.program import KernelItem, LayoutItem, Program
 from tessera.dtypes import fp32, int64
 from tests.unit.compiler_core.conftest import ProgramOf
 

@@ -9,11 +9,11 @@ import torch
 
 from tessera import op
 from tessera.compiler import pipeline
-from tessera.compiler.arrays import Call
-from tessera.compiler.kernels import KernelCompiler
+from tessera.compiler.bind.arrays import Call
+from tessera.compiler.device.kernels import KernelCompiler
 from tessera.handle import Tensor
-from tessera.scheduling.families import Problem
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.registry import Problem
+from tessera.scheduling.language.schedule import Schedule
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tessera import Tensor, op
-from tessera.compiler.surroundings import Surroundings
+from tessera.compiler.trace.surroundings import Surroundings
 from tessera.errors import GradDetachedError
 
 FACTOR = torch.full((2,), 2.0)

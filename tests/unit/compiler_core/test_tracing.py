@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.compiler.tracing import TracedFunction
+from tessera.compiler.trace.tracing import TracedFunction
 from tessera.errors import ArgumentError, MissingArgumentError, ShapeMismatchError, TesseraError
 from tessera.handle import Tensor
 

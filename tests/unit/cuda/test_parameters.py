@@ -15,8 +15,9 @@ from tessera.dtypes import bf16, fp32
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import parse
 from tessera.runtime.cuda.parameters import ParameterLayout, bf16_bits
-from tessera.scheduling.gpu import lower_contraction_gpu, lower_map_reduce_gpu, map_reduce_gpu_schedule
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule
+from tessera.scheduling.language.schedule import Schedule
 from tests.unit.cuda.fake import kernel
 from tests.unit.cuda.offline_kernels import compile_source
 from tests.unit.scheduling import specs

@@ -10,12 +10,13 @@ import torch
 
 from tessera import op, settings, target
 from tessera.backend.interpreter import InterpreterBackend
-from tessera.compiler import gpu_kernels, gpu_schedules, pipeline
-from tessera.compiler.binding import bind
-from tessera.compiler.gpu import gpu_sites
-from tessera.compiler.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.gpu_launches import LARGEST
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler import pipeline
+from tessera.compiler.bind.binding import bind
+from tessera.compiler.device import gpu_kernels, gpu_schedules
+from tessera.compiler.device.gpu import gpu_sites
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.gpu_launches import LARGEST
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.dtypes import fp32
 from tessera.errors import CompileError, DeviceError, ScheduleError, TuneSpaceEmptyError, UnsupportedTargetError
 from tessera.handle import Tensor
@@ -28,7 +29,7 @@ from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import leaf_node
 from tessera.runtime.device import driver_of, use_driver
 from tessera.runtime.gpu_plan import DevicePlan
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tests.unit.device.fake import FakeDriver, kernel
 from tests.unit.device.test_interpreter import check, launched, normal, put
 

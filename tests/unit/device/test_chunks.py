@@ -9,8 +9,8 @@ import torch
 
 from tessera import Tensor, autotune, op, profiler, target
 from tessera.backend.contract import StaticFacts
-from tessera.compiler.gpu import gpu_kernels
-from tessera.compiler.inspection import schedules_of
+from tessera.compiler.device.gpu import gpu_kernels
+from tessera.compiler.explain.inspection import schedules_of
 from tessera.errors import CompileError
 
 

@@ -14,9 +14,9 @@ from tessera import dtypes, graph, op, profile
 from tessera.backend.contract import GpuKernelObject
 from tessera.backend.interpreter import InterpreterBackend, interpreted_functions
 from tessera.compiler import pipeline
-from tessera.compiler.arrays import Call
-from tessera.compiler.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.gpu_schedules import gpu_schedule
+from tessera.compiler.bind.arrays import Call
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.gpu_schedules import gpu_schedule
 from tessera.errors import CompileError
 from tessera.handle import Tensor
 from tessera.ir.tile import find_kernel
@@ -24,7 +24,7 @@ from tessera.lazy.leaf import scalar_leaf
 from tessera.profiling.device_tiles import CLOCK_COST, DeviceTiles
 from tessera.runtime.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
 from tessera.runtime.plan import Output
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 from tests.unit.device.fake import FakeDriver
 from tests.unit.device.test_plan import RESULT, SLOTS, leaf, plan

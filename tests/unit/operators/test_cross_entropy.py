@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import grad, op
-from tessera.compiler.arrays import View
-from tessera.compiler.launches import Launch
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler.bind.arrays import View
+from tessera.compiler.bind.launches import Launch
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DTypeError, IndexRangeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tests.property.checking import evaluated

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import op
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tests.property.checking import evaluated

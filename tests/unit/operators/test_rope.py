@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import grad, op
-from tessera.compiler.tuning import launches_of_operator
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tests.property.checking import evaluated
 

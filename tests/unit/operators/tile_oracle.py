@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from tessera.compiler import pipeline
-from tessera.compiler.arrays import Storage, View
-from tessera.compiler.binding import launches_of
+from tessera.compiler.bind.arrays import Storage, View
+from tessera.compiler.bind.binding import launches_of
 from tessera.handle import Tensor
 from tessera.ir.interpreter import run_kernel
 from tessera.lazy.export import to_torch

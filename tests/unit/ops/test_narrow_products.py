@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tessera import op
 from tessera.dtypes import bf16
 from tessera.ir.interpreter import run_kernel
-from tessera.scheduling.contraction import lower_contraction
-from tessera.scheduling.contraction_space import space
+from tessera.scheduling.families.product.lowering import lower_contraction
+from tessera.scheduling.families.product.space import space
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX512, contraction_problem
 from tests.unit.scheduling.test_contraction import operand, result

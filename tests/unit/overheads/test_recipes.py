@@ -13,16 +13,16 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import op, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.backend.llvm.objects import ObjectCache
-from tessera.compiler import recipes
-from tessera.compiler.binding import launches_of
-from tessera.compiler.graph import build_graph
-from tessera.compiler.kernels import Code, KernelCompiler
-from tessera.compiler.program import Program, read_program
-from tessera.compiler.subjects import Subject
+from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.bind.subjects import Subject
+from tessera.compiler.device import recipes
+from tessera.compiler.device.kernels import Code, KernelCompiler
+from tessera.compiler.graph.building import build_graph
+from tessera.compiler.graph.program import Program, read_program
 from tessera.handle import Tensor
 from tessera.lazy.symbolic import symbolic_form
 from tessera.rewrite.passes import graph_passes
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 
 Expression = Callable[[], Tensor]
 

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from tessera import autotune, op
-from tessera.compiler import pipeline, tuning
-from tessera.compiler.arrays import Call
-from tessera.compiler.binding import launches_of
-from tessera.compiler.kernels import KernelCompiler
-from tessera.compiler.launches import Launch
-from tessera.compiler.tuning import identity_of, tuning_problem
+from tessera.compiler import pipeline
+from tessera.compiler.bind.arrays import Call
+from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.tune import tuning
+from tessera.compiler.tune.tuning import identity_of, tuning_problem
 from tessera.lazy.threads import worker_count
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Provenance
 from tessera.tuning.interfaces import TuningProblem

@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 
 from tessera import Tensor, graph, numerics, op, profile, settings, stream
 from tessera.backend.tile_times import CAPACITY, COUNT, HEADER_WORDS, LONGEST, SHORTEST, TOTAL, WORKER_WORDS
-from tessera.compiler import pipeline, timing
-from tessera.compiler.inspection import inspect_structure
-from tessera.compiler.launches import Choice
+from tessera.compiler import pipeline
+from tessera.compiler.bind.launches import Choice
+from tessera.compiler.device import timing
+from tessera.compiler.explain.inspection import inspect_structure
 from tessera.errors import ArgumentError
 from tessera.lazy.policy import is_current
 from tessera.profiling.labels import kernel_label, operator_name
 from tessera.profiling.schema import Record
 from tessera.profiling.tile_profile import ALONE, LOST_RECORDS, NO_TILES, NOT_TIMED, TileProfile, TileRow, rows_of
 from tessera.profiling.tiles import HELD, ClockCost, TileTimes, collecting
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 
 PINNED = (48, 64, 32)
 

@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation
 
-from tessera.compiler.graph import Graph, build_graph
-from tessera.compiler.specs import attributes_of
+from tessera.compiler.bind.specs import attributes_of
+from tessera.compiler.graph.building import Graph, build_graph
 from tessera.dtypes import dtype_of
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tessera import op
 from tessera.compiler import pipeline
-from tessera.compiler.program import KernelItem
+from tessera.compiler.graph.program import KernelItem
 from tessera.ir.verification import verify
 from tessera.ops import oracle
 from tessera.ops.counting import operation_count, vector_instructions

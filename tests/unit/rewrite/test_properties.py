@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.ir import BlockArgument
 
-from tessera.compiler.program import align_region
+from tessera.compiler.graph.program import align_region
 from tessera.ir.verification import verify
 from tessera.ops.oracle import reference
 from tessera.rewrite.fusion import UNLIMITED

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tessera.dtypes import DType
-from tessera.scheduling.contraction_rows import row_values
-from tessera.scheduling.contraction_space import ContractionProblem
-from tessera.scheduling.expression import Value, post_order
-from tessera.scheduling.keeping import kept_values, made_again
-from tessera.scheduling.mapreduce_space import MapReduceProblem
-from tessera.scheduling.spec import ContractionSpec, MapReduceSpec, unit_axis
-from tessera.scheduling.transposed_map import transposed_axis
+from tessera.scheduling.families.product.norms import row_values
+from tessera.scheduling.families.product.space import ContractionProblem
+from tessera.scheduling.families.rows.scratch import kept_values, made_again
+from tessera.scheduling.families.rows.space import MapReduceProblem
+from tessera.scheduling.families.rows.transposed import transposed_axis
+from tessera.scheduling.language.expression import Value, post_order
+from tessera.scheduling.lowering.spec import ContractionSpec, MapReduceSpec, unit_axis
 from tessera.target import MemoryLevel, Target
 
 AVX2 = Target(

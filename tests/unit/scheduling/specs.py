@@ -8,8 +8,8 @@ import torch
 
 from tessera.dtypes import DType, accumulator, promote_product
 from tessera.ops import OPERATORS
-from tessera.scheduling.expression import Recorder, Value
-from tessera.scheduling.spec import Argument, AttentionSpec, ContractionSpec, MapReduceSpec, Output
+from tessera.scheduling.language.expression import Recorder, Value
+from tessera.scheduling.lowering.spec import Argument, AttentionSpec, ContractionSpec, MapReduceSpec, Output
 
 
 def _argument(dtype: DType, axes: Sequence[str], unit: str | None) -> Argument:

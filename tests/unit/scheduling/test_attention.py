@@ -17,12 +17,12 @@ from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.ops import OPERATORS
-from tessera.scheduling.attention_kernels import lower_attention
-from tessera.scheduling.attention_parts import joining_spec, partial_spec
-from tessera.scheduling.attention_space import AttentionProblem, default_schedule, scratch_bytes, space
-from tessera.scheduling.mapreduce import lower_map_reduce
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import AttentionSpec
+from tessera.scheduling.families.attention.lowering import lower_attention
+from tessera.scheduling.families.attention.parts import joining_spec, partial_spec
+from tessera.scheduling.families.attention.space import AttentionProblem, default_schedule, scratch_bytes, space
+from tessera.scheduling.families.rows.lowering import lower_map_reduce
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.spec import AttentionSpec
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512
 

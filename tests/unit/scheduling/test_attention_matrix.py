@@ -20,12 +20,12 @@ from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import DType, bf16, bool_, fp32
 from tessera.errors import CompileError
 from tessera.ir.verification import verify
-from tessera.scheduling.attention_kernels import lower_attention
-from tessera.scheduling.attention_space import default_schedule, space
-from tessera.scheduling.families import kernel_family
-from tessera.scheduling.machine import machine
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import AttentionSpec
+from tessera.scheduling.families.attention.lowering import lower_attention
+from tessera.scheduling.families.attention.space import default_schedule, space
+from tessera.scheduling.families.registry import kernel_family
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.spec import AttentionSpec
+from tessera.scheduling.model.machine import machine
 from tests.property.checking import evaluated
 from tests.unit.backend.harness import Guarded, compile_module
 from tests.unit.backend.harness import run as run_natively

@@ -15,11 +15,11 @@ from tessera.dtypes import DType, bf16, fp16, fp32, fp64
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
-from tessera.scheduling.contraction import lower_contraction
-from tessera.scheduling.contraction_parts import m_tails
-from tessera.scheduling.contraction_space import space
-from tessera.scheduling.schedule import KnobValue, Schedule
-from tessera.scheduling.spec import ContractionSpec
+from tessera.scheduling.families.product.lowering import lower_contraction
+from tessera.scheduling.families.product.parts import m_tails
+from tessera.scheduling.families.product.space import space
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.spec import ContractionSpec
 from tessera.target import Target
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512, contraction_problem

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from tessera.compiler.convolution import WeightPanels
+from tessera.compiler.bind.convolution import WeightPanels
 from tessera.dtypes import bf16, fp32
-from tessera.scheduling.convolution_blocks import row_tiles, tails
-from tessera.scheduling.convolution_problem import ConvolutionProblem, block_of, scratch_bytes
-from tessera.scheduling.convolution_space import default_schedule, space
-from tessera.scheduling.cost import RooflineModel
-from tessera.scheduling.spec import Window
+from tessera.scheduling.families.convolution.blocks import row_tiles, tails
+from tessera.scheduling.families.convolution.problem import ConvolutionProblem, block_of, scratch_bytes
+from tessera.scheduling.families.convolution.space import default_schedule, space
+from tessera.scheduling.families.cost import RooflineModel
+from tessera.scheduling.lowering.spec import Window
 from tests.unit.scheduling.problems import AVX2, AVX512
 
 THREE = Window((1, 1), (1, 1), (1, 1))

@@ -19,18 +19,18 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import numerics, op
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.convolution import WeightPanels
+from tessera.compiler.bind.convolution import WeightPanels
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CompileError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
-from tessera.scheduling.convolution_blocks import packed_depth, unit_step
-from tessera.scheduling.convolution_kernels import lower_convolution
-from tessera.scheduling.convolution_problem import ConvolutionProblem, convolution_problem
-from tessera.scheduling.convolution_space import default_schedule, space
-from tessera.scheduling.cost import RooflineModel
-from tessera.scheduling.families import kernel_family
-from tessera.scheduling.spec import Argument, ConvolutionSpec, Output, Window
+from tessera.scheduling.families.convolution.blocks import packed_depth, unit_step
+from tessera.scheduling.families.convolution.lowering import lower_convolution
+from tessera.scheduling.families.convolution.problem import ConvolutionProblem, convolution_problem
+from tessera.scheduling.families.convolution.space import default_schedule, space
+from tessera.scheduling.families.cost import RooflineModel
+from tessera.scheduling.families.registry import kernel_family
+from tessera.scheduling.lowering.spec import Argument, ConvolutionSpec, Output, Window
 from tests.property.checking import evaluated
 from tests.threads import torch_threads
 from tests.unit.backend.harness import Guarded, compile_module, run

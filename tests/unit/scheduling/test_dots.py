@@ -14,9 +14,9 @@ from tessera import op
 from tessera.dtypes import DType, bf16, fp16, fp32
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
-from tessera.scheduling.contraction import lower_contraction
-from tessera.scheduling.contraction_space import default_schedule, space
-from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.families.product.lowering import lower_contraction
+from tessera.scheduling.families.product.space import default_schedule, space
+from tessera.scheduling.language.schedule import KnobValue
 from tests.property.checking import evaluated
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512, contraction_problem

@@ -16,13 +16,9 @@ from tessera.dtypes import DType, bf16, fp16, fp32, fp64
 from tessera.ir import tile
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
-from tessera.scheduling.gpu import (
-    LONGEST_ROW,
-    lower_contraction_gpu,
-    lower_map_reduce_gpu,
-    map_reduce_gpu_schedule,
-)
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.families.rows.gpu.lowering import LONGEST_ROW, lower_map_reduce_gpu, map_reduce_gpu_schedule
+from tessera.scheduling.language.schedule import Schedule
 from tests.unit.scheduling import specs
 
 EXTENTS = st.integers(1, 90)

@@ -21,8 +21,8 @@ from tessera.ir.divisors import divisors_of
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
-from tessera.scheduling.gpu import lower_contraction_gpu
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
 
 PLAIN = Schedule(tile=(16, 64, 16), warps=4, pipeline_depth=3)

@@ -15,11 +15,11 @@ from tessera.dtypes import bf16, fp32
 from tessera.errors import ScheduleError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
-from tessera.scheduling.gpu_reduction import PART, lower_partial_gpu, partial_schedule, two_steps
-from tessera.scheduling.gpu_rows import lower_map_reduce_gpu
-from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import MapReduceSpec
+from tessera.scheduling.families.rows.gpu.chunks import PART, lower_partial_gpu, partial_schedule, two_steps
+from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu
+from tessera.scheduling.families.rows.gpu.problem import map_reduce_gpu_problem
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.spec import MapReduceSpec
 from tests.unit.scheduling import specs
 
 CHUNK = 64

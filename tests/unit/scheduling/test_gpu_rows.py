@@ -18,13 +18,13 @@ from tessera.errors import ScheduleError
 from tessera.ir import tile
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
-from tessera.scheduling import gpu_rows_space
-from tessera.scheduling.gpu_cost import GpuRooflineModel
-from tessera.scheduling.gpu_resources import size_step
-from tessera.scheduling.gpu_rows import lower_map_reduce_gpu
-from tessera.scheduling.gpu_rows_problem import GpuRowsProblem, map_reduce_gpu_problem
-from tessera.scheduling.schedule import KnobValue, Schedule
-from tessera.scheduling.spec import MapReduceSpec
+from tessera.scheduling.families.gpu_cost import GpuRooflineModel
+from tessera.scheduling.families.rows.gpu import space as gpu_rows_space
+from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu
+from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.spec import MapReduceSpec
+from tessera.scheduling.model.gpu_resources import size_step
 from tests.unit.scheduling import specs
 
 SEEDS = st.integers(0, 1 << 20)

@@ -9,10 +9,10 @@ import pytest
 from tessera import target
 from tessera.dtypes import DType, bf16, fp16, fp32, fp64
 from tessera.errors import ScheduleError, TuneSpaceEmptyError
-from tessera.scheduling import gpu_space
-from tessera.scheduling.gpu import contraction_gpu_problem
-from tessera.scheduling.gpu_space import GpuContractionProblem
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.families.product.gpu import space as gpu_space
+from tessera.scheduling.families.product.gpu.problem import contraction_gpu_problem
+from tessera.scheduling.families.product.gpu.space import GpuContractionProblem
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
 
 ARCHITECTURES = ("sm80", "sm90", "sm100", "gfx942")

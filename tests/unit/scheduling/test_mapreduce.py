@@ -15,11 +15,11 @@ from tessera.dtypes import DType, bf16, bool_, fp32, fp64, int32, int64
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
-from tessera.scheduling.keeping import kept_values
-from tessera.scheduling.mapreduce import identity, lower_map_reduce
-from tessera.scheduling.mapreduce_space import space
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import MapReduceSpec
+from tessera.scheduling.families.rows.lowering import identity, lower_map_reduce
+from tessera.scheduling.families.rows.scratch import kept_values
+from tessera.scheduling.families.rows.space import space
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.spec import MapReduceSpec
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512, map_reduce_problem
 

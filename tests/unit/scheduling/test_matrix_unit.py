@@ -21,14 +21,14 @@ from tessera.dtypes import DType, bf16, int8, int32
 from tessera.errors import CompileError
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
-from tessera.scheduling.columns import Columns
-from tessera.scheduling.contraction import lower_contraction
-from tessera.scheduling.contraction_space import ContractionProblem, default_schedule, space
-from tessera.scheduling.contraction_turned import turned_schedule
-from tessera.scheduling.cost import RooflineModel
-from tessera.scheduling.machine import machine
-from tessera.scheduling.schedule import KnobValue
-from tessera.scheduling.spec import ContractionSpec, Output, Panels
+from tessera.scheduling.families.cost import RooflineModel
+from tessera.scheduling.families.product.lowering import lower_contraction
+from tessera.scheduling.families.product.matrix.turned import turned_schedule
+from tessera.scheduling.families.product.space import ContractionProblem, default_schedule, space
+from tessera.scheduling.language.columns import Columns
+from tessera.scheduling.language.schedule import KnobValue
+from tessera.scheduling.lowering.spec import ContractionSpec, Output, Panels
+from tessera.scheduling.model.machine import machine
 from tessera.target import amx_refusal, detect
 from tests.property.checking import evaluated
 from tests.unit.backend.harness import Guarded, compile_module, run

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from tessera.dtypes import bf16, fp32
-from tessera.scheduling import contraction_space, mapreduce_space
-from tessera.scheduling.ordering import keeping_order, sum_order
+from tessera.scheduling.families.ordering import keeping_order, sum_order
+from tessera.scheduling.families.product import space as contraction_space
+from tessera.scheduling.families.rows import space as mapreduce_space
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX512, contraction_problem, map_reduce_problem
 

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.compiler.constants import PackedPanels
+from tessera.compiler.bind.constants import PackedPanels
 from tessera.dtypes import DType, bf16, fp16, fp32, fp64
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
-from tessera.scheduling.contraction import lower_contraction
-from tessera.scheduling.contraction_space import default_schedule, space
-from tessera.scheduling.spec import ContractionSpec, Panels
+from tessera.scheduling.families.product.lowering import lower_contraction
+from tessera.scheduling.families.product.space import default_schedule, space
+from tessera.scheduling.lowering.spec import ContractionSpec, Panels
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX512, contraction_problem
 from tests.unit.scheduling.test_contraction import SMALL, operand, result

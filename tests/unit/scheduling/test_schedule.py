@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.errors import ScheduleError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 
 KNOBS = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True).filter(
     lambda name: name not in ("and", "as", "def", "del", "elif", "else", "for", "from", "if", "in", "is", "not", "or")

@@ -9,9 +9,10 @@ import pytest
 
 from tessera.dtypes import DType, bf16, fp32
 from tessera.errors import ScheduleError, TuneSpaceEmptyError
-from tessera.scheduling import contraction_space, mapreduce_space
-from tessera.scheduling.knobs import Knob
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.families.product import space as contraction_space
+from tessera.scheduling.families.rows import space as mapreduce_space
+from tessera.scheduling.language.knobs import Knob
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AMX, AVX512, contraction_problem, map_reduce_problem
 

@@ -14,11 +14,11 @@ from tessera.dtypes import DType, bf16, fp32, fp64, int32
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import print_module
 from tessera.ir.verification import verify
-from tessera.scheduling.machine import machine
-from tessera.scheduling.mapreduce import lower_map_reduce
-from tessera.scheduling.mapreduce_cost import map_reduce_work
-from tessera.scheduling.mapreduce_space import default_schedule, space
-from tessera.scheduling.transposed_map import transposed_axis
+from tessera.scheduling.families.rows.cost import map_reduce_work
+from tessera.scheduling.families.rows.lowering import lower_map_reduce
+from tessera.scheduling.families.rows.space import default_schedule, space
+from tessera.scheduling.families.rows.transposed import transposed_axis
+from tessera.scheduling.model.machine import machine
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512, map_reduce_problem
 

@@ -17,12 +17,12 @@ from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.ops import OPERATORS
-from tessera.scheduling.cost import RooflineModel
-from tessera.scheduling.expression import Recorder, Value
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import Argument, Geometry, Output, WindowSpec
-from tessera.scheduling.window import lower_window
-from tessera.scheduling.window_space import RULES, default_schedule, space, window_problem
+from tessera.scheduling.families.cost import RooflineModel
+from tessera.scheduling.families.window.lowering import lower_window
+from tessera.scheduling.families.window.space import RULES, default_schedule, space, window_problem
+from tessera.scheduling.language.expression import Recorder, Value
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.spec import Argument, Geometry, Output, WindowSpec
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512
 

@@ -9,14 +9,14 @@ import pytest
 
 from tessera.dtypes import bf16, fp32
 from tessera.ops.counting import operation_count
-from tessera.scheduling.choice import modelled_choice
-from tessera.scheduling.contraction_space import ContractionProblem, default_schedule, space
-from tessera.scheduling.cost import BINDINGS, RooflineModel
-from tessera.scheduling.estimate import LEVELS, PARTS, RESOURCES, Estimate, Estimates
-from tessera.scheduling.machine import estimated_ceilings, machine
-from tessera.scheduling.mapreduce_space import MapReduceProblem
-from tessera.scheduling.mapreduce_space import default_schedule as default_row_schedule
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.families.cost import BINDINGS, RooflineModel
+from tessera.scheduling.families.product.space import ContractionProblem, default_schedule, space
+from tessera.scheduling.families.rows.space import MapReduceProblem
+from tessera.scheduling.families.rows.space import default_schedule as default_row_schedule
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.model.choice import modelled_choice
+from tessera.scheduling.model.estimate import LEVELS, PARTS, RESOURCES, Estimate, Estimates
+from tessera.scheduling.model.machine import estimated_ceilings, machine
 from tessera.target import Ceilings, MemoryLevel, Target
 from tessera.target.ceilings import ComputeCeiling, MemoryCeiling
 

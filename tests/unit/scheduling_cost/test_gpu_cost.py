@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from tessera import target
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp16, fp32, fp64, tf32
 from tessera.errors import UnsupportedTargetError
-from tessera.scheduling import gpu_choice, gpu_space
-from tessera.scheduling.choice import modelled_choice
-from tessera.scheduling.gpu import contraction_gpu_problem
-from tessera.scheduling.gpu_choice import best_starts
-from tessera.scheduling.gpu_contraction_cost import predicted_resources, unit_of
-from tessera.scheduling.gpu_cost import ContractionEstimate, GpuRooflineModel
-from tessera.scheduling.gpu_machine import gpu_machine
-from tessera.scheduling.gpu_problem import GpuContractionProblem
-from tessera.scheduling.gpu_resources import BlockResources
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.gpu_cost import ContractionEstimate, GpuRooflineModel
+from tessera.scheduling.families.product.gpu import choice as gpu_choice
+from tessera.scheduling.families.product.gpu import space as gpu_space
+from tessera.scheduling.families.product.gpu.choice import best_starts
+from tessera.scheduling.families.product.gpu.cost import predicted_resources, unit_of
+from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem, contraction_gpu_problem
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.choice import modelled_choice
+from tessera.scheduling.model.gpu_machine import gpu_machine
+from tessera.scheduling.model.gpu_resources import BlockResources
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
 from tests.unit.scheduling import specs
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera.scheduling.cost import RooflineModel
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.cost import RooflineModel
+from tessera.scheduling.language.schedule import Schedule
 from tests.unit.scheduling_cost.test_cost import CPU, product
 
 RECORDED = json.loads((Path(__file__).parent / "measured_products.json").read_text())["products"]

@@ -20,16 +20,13 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import target
 from tessera.backend.triton import TritonBackend
 from tessera.dtypes import bf16, fp16, fp32, fp64
-from tessera.scheduling import gpu_space
-from tessera.scheduling.gpu import (
-    contraction_gpu_problem,
-    lower_contraction_gpu,
-    lower_map_reduce_gpu,
-    map_reduce_gpu_schedule,
-)
-from tessera.scheduling.gpu_reduction import lower_partial_gpu, two_steps
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ContractionSpec, MapReduceSpec
+from tessera.scheduling.families.product.gpu import space as gpu_space
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.families.product.gpu.problem import contraction_gpu_problem
+from tessera.scheduling.families.rows.gpu.chunks import lower_partial_gpu, two_steps
+from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.spec import ContractionSpec, MapReduceSpec
 from tessera.target import Target
 from tests.unit.scheduling import specs
 

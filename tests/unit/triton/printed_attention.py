@@ -13,10 +13,10 @@ import torch
 
 from tessera.dtypes import DType, bf16, bool_, fp16, fp32
 from tessera.ops import OPERATORS
-from tessera.scheduling import gpu_attention_space
-from tessera.scheduling.attention_space import AttentionProblem
-from tessera.scheduling.gpu_attention import lower_attention_gpu
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.attention.gpu import space as gpu_attention_space
+from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
+from tessera.scheduling.families.attention.space import AttentionProblem
+from tessera.scheduling.language.schedule import Schedule
 from tests.unit.scheduling import specs
 from tests.unit.triton.printed import DEVICE, ERRORS, check, this_gpu
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 
 from tessera.dtypes import DType, bf16, fp16, fp32
-from tessera.scheduling.gpu import lower_contraction_gpu
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
 from tests.unit.triton import printed
 

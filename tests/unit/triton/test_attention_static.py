@@ -10,10 +10,10 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import target
 from tessera.dtypes import DType, bf16, bool_, fp32
 from tessera.errors import CompileError
-from tessera.scheduling import gpu_attention_space
-from tessera.scheduling.attention_space import AttentionProblem
-from tessera.scheduling.gpu_attention import lower_attention_gpu
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.attention.gpu import space as gpu_attention_space
+from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
+from tessera.scheduling.families.attention.space import AttentionProblem
+from tessera.scheduling.language.schedule import Schedule
 from tests.unit.scheduling import specs
 from tests.unit.triton.promises import aligned
 

@@ -9,7 +9,7 @@ import pytest
 
 import tessera
 from tessera import op
-from tessera.scheduling.schedule import KnobValue
+from tessera.scheduling.language.schedule import KnobValue
 
 PRODUCT: dict[str, KnobValue] = {"tile": (64, 64, 32), "warps": 4, "pipeline_depth": 3}
 

@@ -14,13 +14,14 @@ import pytest
 
 from tessera import op, target
 from tessera.backend.triton import TritonBackend
-from tessera.compiler.gpu import gpu_sites
+from tessera.compiler.device.gpu import gpu_sites
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp8_e5m2, fp16, fp32
 from tessera.lazy.policy import Mode, policy
-from tessera.scheduling import gpu_space
-from tessera.scheduling.gpu import contraction_gpu_problem, lower_contraction_gpu
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import ContractionSpec
+from tessera.scheduling.families.product.gpu import space as gpu_space
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.families.product.gpu.problem import contraction_gpu_problem
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.spec import ContractionSpec
 from tessera.target import Target
 from tests.unit.scheduling import specs
 from tests.unit.triton.promises import aligned

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tessera import op, target
-from tessera.compiler.gpu import gpu_kernels
+from tessera.compiler.device.gpu import gpu_kernels
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 

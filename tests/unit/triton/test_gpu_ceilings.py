@@ -12,7 +12,7 @@ from tessera import settings, target
 from tessera.backend.triton import ceilings
 from tessera.backend.triton.ceilings import Probe, TorchBench, measure, probes
 from tessera.errors import UnsupportedTargetError
-from tessera.scheduling.gpu_machine import gpu_machine
+from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.target import stored_ceilings as on_disk
 from tessera.target.stored_ceilings import driver_version, stored_ceilings, with_stored
 

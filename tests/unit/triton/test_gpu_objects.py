@@ -24,8 +24,9 @@ from tessera.errors import CacheFormatError, CompileError
 from tessera.ir.divisors import divisors_of, promising
 from tessera.ir.tile import find_kernel
 from tessera.priority import at_niceness
-from tessera.scheduling.gpu import lower_contraction_gpu, lower_map_reduce_gpu, map_reduce_gpu_schedule
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule
+from tessera.scheduling.language.schedule import Schedule
 from tests.unit.scheduling import specs
 from tests.unit.triton import cubin
 

@@ -13,9 +13,9 @@ from tessera.backend.triton.kernel import parameters_of
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module
-from tessera.scheduling.gpu import lower_contraction_gpu
-from tessera.scheduling.schedule import KnobValue, Schedule
-from tessera.scheduling.spec import ContractionSpec
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.spec import ContractionSpec
 from tests.unit.scheduling import specs
 
 H100 = target.gpu("h100")

@@ -9,8 +9,8 @@ import pytest
 from tessera import target
 from tessera.dtypes import bf16
 from tessera.errors import ScheduleIgnoredError
-from tessera.scheduling.gpu import lower_contraction_gpu
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tests.unit.scheduling import specs
 from tests.unit.triton.promises import aligned
 

@@ -9,11 +9,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import target
 from tessera.dtypes import bf16, fp32
-from tessera.scheduling import gpu_rows_space
-from tessera.scheduling.gpu_rows import lower_map_reduce_gpu
-from tessera.scheduling.gpu_rows_problem import map_reduce_gpu_problem, predicted_resources
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import MapReduceSpec
+from tessera.scheduling.families.rows.gpu import space as gpu_rows_space
+from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu
+from tessera.scheduling.families.rows.gpu.problem import map_reduce_gpu_problem, predicted_resources
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.spec import MapReduceSpec
 from tests.unit.scheduling import specs
 from tests.unit.triton.promises import aligned
 

@@ -9,8 +9,9 @@ import pytest
 
 from tessera import target
 from tessera.dtypes import bf16, fp32
-from tessera.scheduling import gpu_space
-from tessera.scheduling.gpu import contraction_gpu_problem, lower_contraction_gpu
+from tessera.scheduling.families.product.gpu import space as gpu_space
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.families.product.gpu.problem import contraction_gpu_problem
 from tests.unit.scheduling import specs
 from tests.unit.triton.promises import aligned
 

@@ -17,17 +17,15 @@ from tessera.dtypes import DType, bf16, bool_, fp8_e4m3, fp8_e5m2, fp16, fp32, f
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.tile import find_kernel
-from tessera.scheduling import gpu_attention_space, gpu_space
-from tessera.scheduling.attention_space import attention_problem
-from tessera.scheduling.gpu import (
-    contraction_gpu_problem,
-    lower_contraction_gpu,
-    lower_map_reduce_gpu,
-    map_reduce_gpu_schedule,
-)
-from tessera.scheduling.gpu_attention import lower_attention_gpu
-from tessera.scheduling.schedule import Schedule
-from tessera.scheduling.spec import AttentionSpec, ContractionSpec, MapReduceSpec
+from tessera.scheduling.families.attention.gpu import space as gpu_attention_space
+from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
+from tessera.scheduling.families.attention.space import attention_problem
+from tessera.scheduling.families.product.gpu import space as gpu_space
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.families.product.gpu.problem import contraction_gpu_problem
+from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.spec import AttentionSpec, ContractionSpec, MapReduceSpec
 from tests.unit.scheduling import specs
 
 H100 = target.gpu("h100")

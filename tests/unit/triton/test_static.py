@@ -9,12 +9,12 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import op, settings, target
-from tessera.compiler.gpu import gpu_kernels, gpu_sites
+from tessera.compiler.device.gpu import gpu_kernels, gpu_sites
 from tessera.dtypes import bf16
 from tessera.errors import CacheIOError, CompileError, UnsupportedTargetError
 from tessera.ir.tile import find_kernel
-from tessera.scheduling.gpu import lower_contraction_gpu
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 from tests.unit.scheduling import specs
 from tests.unit.triton.promises import aligned

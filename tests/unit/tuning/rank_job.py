@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from tessera import settings
 from tessera.errors import TuneFailedError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning import ranks
 from tessera.tuning.autotuner import Autotune
 from tessera.tuning.config import Config

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.knobs import Knob, Rule, Space
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.entry import Entry
 from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.interfaces import TuningProblem

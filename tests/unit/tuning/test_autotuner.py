@@ -18,7 +18,7 @@ from tessera.errors import (
     ShapeMismatchError,
     TuneFailedError,
 )
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.autotuner import Autotune
 from tessera.tuning.entry import Entry
 from tessera.tuning.interfaces import Progress, TuningProblem

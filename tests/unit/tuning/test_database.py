@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tessera import files
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning import family, layer
 from tessera.tuning.database import SHIPPED, TuningDatabase
 from tessera.tuning.entry import VERSION, dump

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars
 import pytest
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.database import CacheWarning, TuningDatabase
 from tessera.tuning.dataset import dataset
 from tessera.tuning.trial import Trial

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tessera.backend.contract import GpuParameter
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.checking import FullReference, check_output
 from tessera.tuning.measurement import Effort, SubprocessMeasurer
 from tessera.tuning.trial import Trial

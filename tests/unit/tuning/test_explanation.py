@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera import settings
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.config import Config
 from tessera.tuning.explanation import Explanation, Gap, duration, explanation
 from tests.unit.tuning.support import MATMUL, OPTIMUM, PROVENANCE, SPACE, problem, timing

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.gaussian_process import Array, Columns, Encoding, GaussianProcess, expected_gain
 from tests.unit.tuning.support import SPACE
 

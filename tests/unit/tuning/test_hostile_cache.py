@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.errors import CacheFormatError
-from tessera.scheduling.knobs import is_like
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.knobs import is_like
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning import untrusted
 from tessera.tuning.database import CacheWarning, TuningDatabase
 from tessera.tuning.entry import dump, from_record, parse

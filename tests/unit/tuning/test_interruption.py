@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interruption import Interruption
 from tessera.tuning.measurement import FINAL, Effort
 from tessera.tuning.search import SearchLimits, search

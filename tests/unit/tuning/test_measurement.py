@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tessera.errors import TuneFailedError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.clock import CacheFlush, ContentionMeter, time_batch
 from tessera.tuning.measurement import Effort, SubprocessMeasurer
 from tessera.tuning.process import Channel, WorkerDiedError
@@ -187,7 +187,7 @@ def test_worker_that_is_killed_while_it_makes_the_operands_is_replaced(monkeypat
 
 _ORPHAN = """
 import threading, time
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measurement import SCREEN, SubprocessMeasurer
 from tests.unit.tuning import kernels
 measurer = SubprocessMeasurer()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tessera.errors import ArgumentError, CacheFormatError
-from tessera.scheduling.estimate import Estimates
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Estimates
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import DOUBT, TuningProblem
 from tessera.tuning.models import COST_MODELS, cost_model, under

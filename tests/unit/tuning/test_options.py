@@ -10,7 +10,7 @@ import pytest
 
 from tessera import settings
 from tessera.errors import ArgumentError
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import SearchSpace
 from tessera.tuning.trial import Trial
 from tests.unit.tuning.support import SPACE, synthetic_seconds

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.identity import Identity
 from tessera.tuning.measurement import ReplayMeasurer

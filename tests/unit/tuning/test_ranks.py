@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning import agreement, ranks
 from tessera.tuning.ranks import merged
 from tessera.tuning.trial import Trial

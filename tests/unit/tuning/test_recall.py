@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tessera import settings
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.autotuner import Autotune
 from tessera.tuning.listed import ListedSpace
 from tessera.tuning.measurement import Done, Effort, ReplayMeasurer, unheard

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench.suites.tune_faults import told, victim
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.conditions import Conditions
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.identity import Provenance

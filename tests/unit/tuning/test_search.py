@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 
 from tessera.errors import TuneFailedError, TuneSpaceEmptyError
-from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.knobs import Knob, Rule, Space
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.guided import GuidedSearch
 from tessera.tuning.measurement import FINAL, Effort, ReplayMeasurer
 from tessera.tuning.ranking import COMBINED, ENUMERATED, ranked

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tessera.distribution import installing
 from tessera.errors import ArgumentError, ScheduleError
-from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.knobs import Knob, Rule, Space
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.guided import TRUSTED, GuidedSearch
 from tessera.tuning.interfaces import SearchSpace
 from tessera.tuning.measurement import ReplayMeasurer

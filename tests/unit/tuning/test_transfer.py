@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tessera.scheduling.knobs import Knob, Rule, Space
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.knobs import Knob, Rule, Space
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem

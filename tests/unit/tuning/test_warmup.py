@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.config import Config
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.interfaces import TuningProblem

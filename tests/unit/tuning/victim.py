@@ -9,7 +9,7 @@ import time
 
 from bench.tune_victim import telling
 from tessera import settings
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.measurement import ReplayMeasurer
 from tessera.tuning.search import SearchLimits

@@ -210,7 +210,7 @@ def _load_staged(p: Printer, op: tile.LoadOp, stage: tile.StageOp) -> None:
         raise CompileError(
             f"a load of {op.tile.type} from a stage of {made.type} in layout {layout!r}: Triton computes staged tiles"
             " where they are loaded, one at a time",
-            hints=["lower the kernel for a GPU (tessera.scheduling.gpu)"],
+            hints=["lower the kernel for a GPU (the `gpu` folders of tessera.scheduling.families)"],
         )
     indices = [p.operand(index) for index in op.indices]
     width = stage.staged.type.get_shape()[-1]

@@ -84,7 +84,7 @@ def _mma(p: Printer, op: tile.MmaOp) -> None:
     if min(*shapes[0], *shapes[1]) < SMALLEST_DOT:
         raise CompileError(
             f"tl.dot multiplies floats, {SMALLEST_DOT} and more along each axis, not {shapes[0]} by {shapes[1]}",
-            hints=["lower the kernel for a GPU (tessera.scheduling.gpu)"],
+            hints=["lower the kernel for a GPU (the `gpu` folders of tessera.scheduling.families)"],
         )
     options = [] if types[0].is_narrow and not mixed else [f'input_precision="{_precision(op)}"']
     if eight_bits:

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from tessera.scheduling.estimate import Seconds
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Seconds
 from tessera.tuning.interfaces import DOUBT, TuningProblem
 
 ARITHMETIC: Final = ("FMA", "compute")

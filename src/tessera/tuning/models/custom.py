@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from tessera.errors import ArgumentError
-from tessera.scheduling.estimate import Seconds
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Seconds
 from tessera.tuning.interfaces import TuningProblem
 
 

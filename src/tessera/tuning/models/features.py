@@ -15,9 +15,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tessera.scheduling.columns import Columns
-from tessera.scheduling.estimate import Estimates, Seconds
-from tessera.scheduling.schedule import KnobValue, Schedule
+from tessera.scheduling.language.columns import Columns
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.model.estimate import Estimates, Seconds
 
 Feature: TypeAlias = tuple[str, str, str]
 """Kind ("share", "unlike" or "product"), and one or two names."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tessera.errors import CacheFormatError
-from tessera.scheduling.columns import Columns
-from tessera.scheduling.estimate import Seconds
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.columns import Columns
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Seconds
 from tessera.sources import resource
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import DOUBT, TuningProblem

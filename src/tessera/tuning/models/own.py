@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tessera import settings
-from tessera.scheduling.estimate import Seconds
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Seconds
 from tessera.tuning.database import TuningDatabase
 from tessera.tuning.entry import schedule_of, seconds_of
 from tessera.tuning.identity import Identity

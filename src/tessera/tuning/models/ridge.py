@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from tessera.scheduling.columns import Columns
-from tessera.scheduling.estimate import Estimates, Seconds
-from tessera.scheduling.schedule import Schedule
+from tessera.scheduling.language.columns import Columns
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.estimate import Estimates, Seconds
 from tessera.tuning.identity import Identity
 from tessera.tuning.models.features import Feature, Matrix, features_of, matrix
 

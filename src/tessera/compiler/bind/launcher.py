@@ -1,0 +1,231 @@
+"""Collecting launches: a kernel over views becomes a call over merged axes under a schedule, in one step or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tessera.compiler.bind.arrays import (
+    Call,
+    Shape,
+    ShapedArrays,
+    Storage,
+    View,
+    attention_arrays,
+    contraction_arrays,
+    map_reduce_arrays,
+)
+from tessera.compiler.bind.convolution import convolution_arrays
+from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, PlanCompiler, views_of
+from tessera.compiler.bind.layout_views import words_of
+from tessera.compiler.bind.window_arrays import window_arrays, with_taps_along_lanes
+from tessera.compiler.decompose.few_columns import TURNED, is_turned, with_columns_along_k
+from tessera.compiler.decompose.split_k import PARTS, part_arrays, split_product
+from tessera.compiler.decompose.splitting import parts_of
+from tessera.compiler.graph.program import Alignment, KernelItem, Program, ValueInfo
+from tessera.dtypes import DType
+from tessera.errors import ScheduleError
+from tessera.lazy.structure import contiguous_strides
+from tessera.rewrite.groups import PRODUCTS
+from tessera.scheduling.language.schedule import Schedule
+
+Arrays: TypeAlias = Sequence[tuple[View, Alignment]]
+"""What a kernel reads and then what it writes, and how each lies over its domain."""
+
+FAMILY_ARRAYS: Mapping[str, Callable[[KernelItem, Sequence[int], Arrays], ShapedArrays]] = {
+    "attention": lambda item, domain, arrays: attention_arrays(domain, arrays, len(item.loads)),
+    "contraction": lambda item, domain, arrays: contraction_arrays(domain, arrays, len(item.loads)),
+    TURNED: lambda item, domain, arrays: contraction_arrays(domain, arrays, len(item.loads), True),
+    "convolution": convolution_arrays,
+    "window": lambda item, domain, arrays: window_arrays(domain, arrays, len(item.loads)),
+}
+"""Family of a kernel -> its arrays over merged axes, of the extents of its domain; those of maps and reductions have
+`map_reduce_arrays`.
+"""
+
+
+def _described(
+    arrays: Sequence[tuple[View, Alignment]], shaped: ShapedArrays
+) -> tuple[tuple[View, tuple[int, ...]], ...]:
+    """Each argument's view with the extents and strides that its descriptor holds."""
+    return tuple(
+        [
+            (view, tuple([shaped.extents[axis] for axis in axes]) + strides)
+            for (view, _), strides, axes in zip(arrays, shaped.strides, shaped.axes, strict=True)
+        ]
+    )
+
+
+class Launcher:
+    """Collects launches over views. `extents` gives the value of each extent name."""
+
+    def __init__(self, compiler: PlanCompiler[Any], extents: Mapping[str, int]) -> None:
+        self.compiler, self.extents = compiler, extents
+        self.launches: list[AnyLaunch] = []
+
+    def shape_of(self, value: ValueInfo) -> Shape:
+        """The extents of a program's value."""
+        return tuple([self.extents[name] for name in value.dims])
+
+    def new(self, shape: Shape, dtype: DType) -> View:
+        """A contiguous tensor in memory of the plan."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        return View(Storage(nbytes), dtype, shape, contiguous_strides(shape))
+
+    def launch(
+        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None = None
+    ) -> None:
+        """Adds the launch of a kernel under `schedule`, or the one chosen for it; none where nothing is written.
+
+        What the device does not make in one kernel, a schedule that says `fusion=False` and stages that are faster put
+        other kernels in its place (docs/architecture.md, "One kernel or several").
+        """
+        first = len(self.launches)
+        domain = [self.extents[name] for name in item.domain]
+        if all([0 in view.shape for view in outputs]):  # noqa: C419 - on the path of binding
+            return
+        arrays = [(inputs[index], alignment) for index, alignment in item.loads]
+        arrays += list(zip(outputs, item.stores, strict=True))
+        if item.family == "window":
+            arrays = with_taps_along_lanes(arrays, self._copied)
+        if item.family in FAMILY_ARRAYS:
+            arrays = [(self._readable(view, place, item), place) for view, place in arrays]
+            layout = item.family
+            few = self.compiler.few_columns, self.compiler.few_columns_of_pairs
+            if layout == "contraction" and is_turned(item, domain, arrays, *few):
+                layout, arrays = TURNED, with_columns_along_k(item, domain, arrays, self._copied)
+            shaped = FAMILY_ARRAYS[layout](item, domain, arrays)
+        else:
+            merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
+            if merged is None:
+                self._launch_on_copies(item, inputs, outputs, schedule)
+                return
+            shaped = merged
+        call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
+        call = self.compiler.prepared(call, self.new, self.copy, self._note)
+        apart = self.compiler.apart(call)
+        if apart is not None:
+            self._launch_instead(first, apart, inputs, outputs, schedule)
+            return
+        choice = self.compiler.choose(call, schedule)
+        parts = None if choice.schedule.get("fusion", True) else parts_of(item)
+        if parts is not None:
+            self._launch_instead(first, parts, inputs, outputs, choice.schedule)
+            return
+        stages = None
+        if schedule is None:
+            stages = self.compiler.stages(call, choice, self.extents, inputs, outputs)
+        if stages is not None:
+            self._launch_instead(first, stages, inputs, outputs, None)
+            return
+        if choice.schedule.get(PARTS, 1) != 1:
+            self._launch_split(item, inputs, outputs, choice.schedule)
+            return
+        for step in self.compiler.steps(call, choice, self.new):
+            self._note(step)
+
+    def _readable(self, view: View, alignment: Alignment, item: KernelItem) -> View:
+        """The view, or a copy in memory of numbers that a product or attention reads for more than its result."""
+        rank = len(item.stores[0])
+        inside = item.family == "contraction" and all(axis is None or axis < rank for axis in alignment)
+        return view if inside or not view.is_counted else self.in_memory(view)
+
+    def in_memory(self, view: View) -> View:
+        """The view itself, or a copy of what has no address: a scalar argument, which lies in the address table, and
+        numbers of elements, which lie nowhere.
+        """
+        return self._copied(view) if view.is_scalar or view.is_counted else view
+
+    def _add(self, call: Call, choice: Choice) -> None:
+        self._note(Launch(call, choice))
+
+    def _note(self, launch: AnyLaunch) -> None:
+        step = len(self.launches)
+        for view in views_of(launch):
+            storage = view.storage
+            storage.first = step if storage.first < 0 else storage.first
+            storage.last = step
+        self.launches.append(launch)
+
+    def _launch_split(
+        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule
+    ) -> None:
+        """A product whose K is split: its parts as a batch of products, and what adds them up."""
+        split, parts = split_product(item), schedule.integer(PARTS)
+        partial, rest = split.partial, split.rest
+        domain = [self.extents[name] for name in partial.domain]
+        if domain[-1] % parts:  # what the rule says; here wrong values would come of it
+            raise ScheduleError(
+                f"{item.name}: K of {domain[-1]} is not cut into {parts} equal parts", hints=["rule split-k"]
+            )
+        outer, self.extents = self.extents, {**self.extents, PARTS: parts}
+        workspace = self.new(self.shape_of(rest.values[0]), split.workspace)
+        arrays = part_arrays([(inputs[index], alignment) for index, alignment in partial.loads], parts, len(domain))
+        arrays.append((workspace, (0, *[None if axis is None else axis + 1 for axis in partial.stores[0]])))
+        shaped = contraction_arrays([parts, *domain[:-1], domain[-1] // parts], arrays, len(partial.loads))
+        call = Call(partial, _described(arrays, shaped), shaped)
+        self._add(call, self.compiler.choose(call, schedule.replace(split_k=1)))
+        views = {0: workspace, **dict(enumerate(inputs, 1)), **dict(zip(rest.roots, outputs, strict=True))}
+        self._run(rest, views, None)
+        self.extents = outer
+
+    def _launch_instead(
+        self,
+        first: int,
+        program: Program,
+        inputs: Sequence[View],
+        outputs: Sequence[View],
+        schedule: Schedule | None,
+    ) -> None:
+        """Other kernels in a fused one's place, whose launches from `first` on go: the new ones prepare their own. The
+        matrix product among them keeps the fused kernel's schedule, if any.
+        """
+        del self.launches[first:]
+        self._run(program, {**dict(enumerate(inputs)), **dict(zip(program.roots, outputs, strict=True))}, schedule)
+
+    def _run(self, program: Program, views: dict[int, View], schedule: Schedule | None) -> None:
+        """The kernels of a program over `views` of its arguments and roots; a product among them under `schedule`."""
+        for item in program.items:
+            assert isinstance(item, KernelItem)
+            for value in item.outputs:
+                info = program.values[value]
+                views.setdefault(value, self.new(self.shape_of(info), info.dtype))
+            keep = schedule if item.family in (*PRODUCTS, "window") else None
+            self.launch(item, [views[v] for v in item.inputs], [views[v] for v in item.outputs], keep)
+
+    def _launch_on_copies(
+        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None
+    ) -> None:
+        """A reduction over several dimensions that do not merge runs over contiguous copies of its inputs; where these
+        do not merge either (a bias of channels in a sum over whole images, a result that is a part of another),
+        operation by operation.
+        """
+        views = [view._replace(strides=contiguous_strides(view.shape)) for view in inputs]
+        arrays = [(views[index], alignment) for index, alignment in item.loads]
+        arrays += list(zip(outputs, item.stores, strict=True))
+        domain = [self.extents[name] for name in item.domain]
+        merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
+        parts = parts_of(item) if merged is None else None
+        if parts is None:
+            self.launch(item, [self._copied(view) for view in inputs], outputs, schedule)
+        else:
+            self._launch_instead(len(self.launches), parts, inputs, outputs, schedule)
+
+    def _copied(self, view: View, strides: Shape | None = None) -> View:
+        """A copy of a view in memory of the plan, in these strides; contiguous by default."""
+        copy = self.new(view.shape, view.dtype)
+        if strides is not None:
+            reached = 1 + sum((extent - 1) * stride for extent, stride in zip(view.shape, strides, strict=True))
+            copy = View(Storage(reached * view.dtype.itemsize), view.dtype, view.shape, strides)
+        self.copy(view, copy)
+        return copy
+
+    def copy(self, source: View, destination: View) -> None:
+        """Adds a kernel that copies one view into another of the same shape."""
+        source, destination = words_of(source), words_of(destination)
+        item = self.compiler.copy_item(source.dtype, source.shape)
+        names = {name: extent for name, extent in zip(item.domain, source.shape, strict=True) if name != "1"}
+        outer, self.extents = self.extents, {**names, "1": 1}
+        self.launch(item, [source], [destination])
+        self.extents = outer

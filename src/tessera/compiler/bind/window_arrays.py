@@ -1,0 +1,132 @@
+"""Arrays of a kernel that slides a window over images, over its merged axes.
+
+The domain is that of the result, then the image's rows and columns, the window's, and the image's channels. Axes are
+called `o0, ...` (images and channels, and the channels of the result that one of the image becomes), y and x (of the
+result), c (channels, where they lie side by side), h and w (of the image), ky and kx (of the window).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from tessera.compiler.bind.arrays import (
+    ArrayLayout,
+    Kinds,
+    Names,
+    ShapedArrays,
+    View,
+    axes_classes,
+    columns_of,
+    kinds_of,
+    numbered,
+    shaped_arrays,
+)
+from tessera.compiler.bind.layout import Axes, Column, merge_axes
+from tessera.compiler.bind.specs import Pattern
+from tessera.compiler.graph.program import Alignment
+from tessera.scheduling.lowering.spec import Argument
+
+ROWS, COLUMNS, KERNEL_ROWS, KERNEL_COLUMNS, CHANNELS = range(4, 9)
+"""Places in the domain, after the four of the result."""
+
+LINE = 16
+"""Elements between the channels of one tap and those of the next, beside the channels: taps whose channels lie a power
+of two apart would fall on the same sets of a cache.
+"""
+
+Arrays = Sequence[tuple[View, Alignment]]
+
+
+def window_arrays(domain: Sequence[int], arrays: Arrays, loads: int) -> ShapedArrays:
+    """Merges what lies outside the window; lanes go along channels where those of the image lie side by side."""
+    image = _image(arrays)
+    alignment = arrays[image][1]
+    y = alignment.index(ROWS)
+    x = alignment.index(COLUMNS)
+    channel = 6 - y - x  # of the dimensions 1, 2 and 3 the one that is left
+    columns = columns_of(arrays, len(domain))
+    multiplier = domain[channel] // max(domain[CHANNELS], 1)
+    spread = tuple([own * multiplier + other for own, other in zip(columns[channel], columns[CHANNELS], strict=True)])
+    by_channel = _lanes_are_channels(arrays[image], domain[CHANNELS])
+    outer = [(domain[0], columns[0]), (multiplier, columns[channel])]
+    inner = [(place, columns[place]) for place in (y, x)]
+    if not by_channel:
+        outer.insert(1, (domain[CHANNELS], spread))
+    merged = merge_axes([extent for extent, _ in outer], [column for _, column in outer])
+    axes = Axes(
+        (*merged.extents, domain[y], domain[x], *([domain[CHANNELS]] if by_channel else []), *domain[ROWS:CHANNELS]),
+        (
+            *merged.columns,
+            *[column for _, column in inner],
+            *([spread] if by_channel else []),
+            *columns[ROWS:CHANNELS],
+        ),
+    )
+    names = numbered("o", len(merged.extents), "y", "x", *("c" if by_channel else ""), "h", "w", "ky", "kx")
+    ones, classes = axes_classes(axes)
+    roles = tuple(["image" if place == image else "result" if place >= loads else "" for place in range(len(arrays))])
+    return shaped_arrays(_window_layout(names, ones, classes, kinds_of(arrays), roles), names, axes)
+
+
+def _image(arrays: Arrays) -> int:
+    """Which array is read through the window."""
+    return next(place for place, (_, alignment) in enumerate(arrays) if ROWS in alignment)
+
+
+def _lanes_are_channels(image: tuple[View, Alignment], channels: int) -> bool:
+    view, alignment = image
+    along = {axis: view.strides[dimension] for dimension, axis in enumerate(alignment)}
+    return channels > 1 and along[CHANNELS] == 1 and along[COLUMNS] != 1
+
+
+def with_taps_along_lanes(
+    arrays: Sequence[tuple[View, Alignment]], copied: Callable[[View, tuple[int, ...]], View]
+) -> list[tuple[View, Alignment]]:
+    """The arrays, where lanes go along channels with the window's operands as lanes read them: channel after channel.
+
+    `copied(view, strides)` makes a copy of a view in those strides: of a few elements a channel.
+    """
+    image = next(array for array in arrays if ROWS in array[1])
+    if not _lanes_are_channels(image, image[0].shape[image[1].index(CHANNELS)]):
+        return list(arrays)
+    found = []
+    for view, alignment in arrays:
+        varies = KERNEL_ROWS in alignment or KERNEL_COLUMNS in alignment
+        if varies and view.strides[0] != 1:
+            channels, _, width = view.shape
+            apart = -(-channels // LINE) * LINE + LINE
+            found.append((copied(view, (1, width * apart, apart)), alignment))
+        else:
+            found.append((view, alignment))
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def _window_layout(
+    names: Names, ones: tuple[bool, ...], classes: tuple[Column, ...], kinds: Kinds, roles: tuple[str, ...]
+) -> ArrayLayout:
+    lanes = "c" if "c" in names else "x"
+    forced = {"image": {"h", "w", *lanes.strip("x")}, "result": {"y", "x", lanes}, "": set[str]()}
+    arguments: list[Argument] = []
+    axes: list[Names] = []
+    picks: list[tuple[int, ...]] = []
+    for index, ((dtype, is_scalar, _), role) in enumerate(zip(kinds, roles, strict=True)):
+        walked: dict[str, int] = {}
+        for place, name in enumerate(() if is_scalar else names):
+            if classes[place][index] and (not ones[place] or name in forced[role]):
+                walked[name] = place
+            elif name in forced[role]:
+                walked[name] = len(names) + ones[place]
+        unit = "w" if role == "image" and lanes == "x" else lanes
+        static = tuple(
+            1 if name == unit and (classes[pick][index] if pick < len(classes) else pick - len(names)) == 1 else None
+            for name, pick in walked.items()
+        )
+        arguments.append(Argument(dtype, tuple(walked), static, is_scalar))
+        axes.append(tuple(walked))
+        picks.append(tuple(walked.values()))
+    outer = tuple(name for name in names if name.startswith("o"))
+    if lanes == "c":
+        outer = (*outer, "y")
+    return ArrayLayout(Pattern(tuple(arguments), outer, None, lanes, True), tuple(axes), tuple(picks))

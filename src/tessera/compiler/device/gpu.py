@@ -1,0 +1,96 @@
+"""The kernels of an operator for a GPU that need not be there: their Tile IR, their schedules, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backend.contract import StaticFacts
+from tessera.compiler.bind.arrays import Call
+from tessera.compiler.bind.launches import Choice
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.gpu_launches import Site
+from tessera.compiler.device.gpu_refinement import Pruned, refined
+from tessera.compiler.device.gpu_schedules import gpu_knobs
+from tessera.compiler.tune.tuning import launches_of_operator
+from tessera.errors import CompileError, ScheduleError
+from tessera.scheduling.families.gpu_cost import GpuEstimate
+from tessera.scheduling.language.schedule import Schedule
+from tessera.target import Target
+
+
+@dataclass(frozen=True)
+class GpuKernel:
+    """A kernel of an operator: `name`, `schedule`, Tile IR, its facts or why it does not compile, what the model makes
+    of them (None for families that it does not know), and the schedules that the compiler's figures spoke against.
+    """
+
+    name: str
+    schedule: Schedule
+    module: ModuleOp
+    facts: StaticFacts | CompileError
+    estimate: GpuEstimate | None = None
+    pruned: tuple[Pruned, ...] = ()
+
+
+def gpu_kernels(
+    op: object, shapes: object, dtype: object, target: Target, pins: Schedule | None = None, candidates: int = 0
+) -> list[GpuKernel]:
+    """The kernels that `op` applied to operands of these shapes takes on `target`, compiled without running any.
+
+    `shapes` and `dtype` are those of `autotune`; `pins` are knobs that differ from the default schedules. Without pins
+    so many `candidates` of the model are compiled for each kernel, and the best of those that do not spill is taken.
+    Raises what the operator raises for them, ScheduleError for pins that break a rule, and UnsupportedTargetError where
+    Triton is not installed.
+    """
+    sites = gpu_sites(op, shapes, dtype, target, pins)
+    found = refined(sites, GpuKernelCompiler(target), 0 if pins else candidates)
+    return [
+        GpuKernel(
+            name=each.site.name,
+            schedule=each.site.launch.schedule,
+            module=each.site.lowered.module,
+            facts=each.facts,
+            estimate=each.estimate,
+            pruned=each.pruned,
+        )
+        for each in found
+    ]
+
+
+def gpu_sites(
+    op: object, shapes: object, dtype: object, target: Target, pins: Schedule | None = None
+) -> Sequence[Site]:
+    """The launches that `op` applied to operands of these shapes takes on `target`, lowered and not compiled."""
+    compiler = _PinningCompiler(target, pins or Schedule())
+    launches = launches_of_operator(op, shapes, dtype, compiler)
+    compiler.require_taken()
+    return [Site(launch, compiler.lowered(launch.choice), frozenset()) for launch in launches]
+
+
+class _PinningCompiler(GpuKernelCompiler):
+    """Changes pinned knobs of the default schedules, and no others, of the kernels that have all of these knobs."""
+
+    def __init__(self, target: Target, pins: Schedule) -> None:
+        super().__init__(target)
+        self.pins, self._known, self._taken = pins, set[str](), not pins
+
+    def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:
+        """Raises ScheduleError, whose hints are the rules that the pins break."""
+        choice = super().choose(call, schedule, unaligned)
+        space = gpu_knobs(choice.subject.spec, call, self.target)
+        self._known |= space.by_name.keys()
+        if schedule is not None or not self.pins or self.pins.keys() - space.by_name.keys():
+            return choice
+        self._taken = True
+        return choice._replace(schedule=space.check(choice.schedule.replace(**self.pins)))
+
+    def require_taken(self) -> None:
+        """Raises ScheduleError where no kernel had the pinned knobs."""
+        if not self._taken:
+            unknown = sorted(self.pins.keys() - self._known) or list(self.pins)
+            raise ScheduleError(
+                f"no kernel has the knob {unknown[0]!r}", hints=[f"there are {', '.join(sorted(self._known))}"]
+            )

@@ -1,0 +1,125 @@
+"""Schedules that the model likes, held against the compiler: those that spill go, the others are estimated again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.backend.contract import StaticFacts
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.gpu_launches import Site
+from tessera.compiler.device.gpu_schedules import gpu_knobs
+from tessera.errors import CompileError
+from tessera.scheduling.families.gpu_cost import GpuEstimate, GpuRooflineModel
+from tessera.scheduling.families.product.gpu import choice as gpu_choice
+from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem
+from tessera.scheduling.families.rows.gpu import space as gpu_rows_space
+from tessera.scheduling.families.rows.gpu.chunks import CHUNK
+from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.gpu_resources import BlockResources
+from tessera.target import Target
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A schedule that was compiled and not taken, and why."""
+
+    schedule: Schedule
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What is left of a kernel's candidates: the site to launch, what it compiles to, its estimate with the registers
+    and shared memory that the compiler reported (None where there is no model of its family), and what was pruned.
+    """
+
+    site: Site
+    facts: StaticFacts | CompileError
+    estimate: GpuEstimate | None
+    pruned: tuple[Pruned, ...]
+
+
+def refined(
+    sites: Sequence[Site], compiler: GpuKernelCompiler, count: int, model: GpuRooflineModel | None = None
+) -> list[Refined]:
+    """Each site under the best of its own schedule and of the `count` schedules that the model likes best.
+
+    All are compiled in one process. Those that do not compile, spill, or fit no multiprocessor are pruned; of the rest
+    the one whose estimate with the compiler's figures is least is taken, the site's own where it is as good. With a
+    `count` of 0 nothing but the site's own schedule is looked at, and it is kept whatever it does.
+    """
+    rates = model or GpuRooflineModel(None, compiler.target)
+    rivals = [_rivals(site, compiler, count, rates) for site in sites]
+    found = iter(compiler.backend.facts([each.module for group in rivals for each in group], compiler.target))
+    return [_best([(each, next(found)) for each in group], compiler.target, rates) for group in rivals]
+
+
+def resources(facts: StaticFacts) -> BlockResources:
+    """What the model takes of a compiled kernel."""
+    source = f"Triton {facts.triton}"
+    return BlockResources(facts.registers, facts.spill_bytes, facts.shared_bytes, facts.warps, source)
+
+
+def _problem(site: Site, target: Target) -> GpuContractionProblem | GpuRowsProblem | None:
+    """What the model estimates; None for families that it does not know."""
+    if CHUNK in site.launch.schedule:
+        return None
+    posed = gpu_knobs(site.launch.subject.spec, site.launch.call, target).problem
+    return posed if isinstance(posed, GpuContractionProblem | GpuRowsProblem) else None
+
+
+def _rivals(site: Site, compiler: GpuKernelCompiler, count: int, model: GpuRooflineModel) -> list[Site]:
+    """The site, and others of the same launch under schedules that the model likes."""
+    problem = _problem(site, compiler.target)
+    own = site.launch.schedule
+    liked: list[Schedule] = []
+    if isinstance(problem, GpuContractionProblem) and count:
+        liked = [found.schedule for found in gpu_choice.best_starts(problem, count, model=model)]
+    elif isinstance(problem, GpuRowsProblem) and count:
+        liked = [found.schedule for found in gpu_rows_space.best_starts(problem, count, model)]
+    others = [schedule for schedule in liked if schedule != own]
+    return [site, *(_under(schedule, site, compiler) for schedule in others[: max(count - 1, 0)])]
+
+
+def _under(schedule: Schedule, site: Site, compiler: GpuKernelCompiler) -> Site:
+    choice = site.launch.choice._replace(schedule=schedule)
+    return Site(site.launch._replace(choice=choice), compiler.lowered(choice), site.unaligned)
+
+
+def _best(
+    compiled: Sequence[tuple[Site, StaticFacts | CompileError]], target: Target, model: GpuRooflineModel
+) -> Refined:
+    pruned: list[Pruned] = []
+    kept: list[tuple[float, Refined]] = []
+    for site, facts in compiled:
+        reason = _why_pruned(facts, target)
+        if reason is None and isinstance(facts, StaticFacts):
+            estimate = _estimate(site, facts, target, model)
+            kept.append((estimate.seconds if estimate is not None else 0.0, Refined(site, facts, estimate, ())))
+        else:
+            pruned.append(Pruned(site.launch.schedule, reason or ""))
+    if not kept:  # nothing better is known than what was asked for
+        site, facts = compiled[0]
+        estimate = _estimate(site, facts, target, model) if isinstance(facts, StaticFacts) else None
+        return Refined(site, facts, estimate, tuple(pruned[1:]))
+    least = min(seconds for seconds, _ in kept)
+    taken = next(each for seconds, each in kept if seconds <= gpu_choice.SAME * least)
+    return Refined(taken.site, taken.facts, taken.estimate, tuple(pruned))
+
+
+def _why_pruned(facts: StaticFacts | CompileError, target: Target) -> str | None:
+    if isinstance(facts, CompileError):
+        return f"does not compile: {facts.args[0]}"
+    if facts.spill_bytes:
+        return f"spills {facts.spill_bytes} bytes a thread"
+    held = facts.occupancy(target)
+    return None if held.blocks else f"fits no multiprocessor, for its {held.binds}"
+
+
+def _estimate(site: Site, facts: StaticFacts, target: Target, model: GpuRooflineModel) -> GpuEstimate | None:
+    problem, taken = _problem(site, target), resources(facts)
+    if isinstance(problem, GpuContractionProblem):
+        return model.estimate(problem, site.launch.schedule, taken)
+    return model.estimate(problem, site.launch.schedule, taken) if isinstance(problem, GpuRowsProblem) else None

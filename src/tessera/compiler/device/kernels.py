@@ -1,0 +1,384 @@
+"""Kernels of a program: the schedule of each, its Tile IR and its object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
+
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
+
+from tessera.backend.contract import CpuBackend, LoadedKernel
+from tessera.compiler.bind.arrays import Call, Shape, View
+from tessera.compiler.bind.constants import packed_call
+from tessera.compiler.bind.convolution import packed_weights, packed_weights_of, with_packing
+from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
+from tessera.compiler.bind.layout import UNLIMITED
+from tessera.compiler.bind.library_calls import library_step
+from tessera.compiler.bind.subjects import Subject
+from tessera.compiler.decompose.attention_parts import in_parts, is_cut
+from tessera.compiler.decompose.copies import Copies
+from tessera.compiler.decompose.few_columns import FEW, FEW_OF_PAIRS
+from tessera.compiler.decompose.packing import is_packed_by_all, packed_by_all
+from tessera.compiler.decompose.spectral_steps import OPERATOR as SPECTRAL
+from tessera.compiler.decompose.spectral_steps import spectral_step
+from tessera.compiler.decompose.splitting import products_apart, rows_apart
+from tessera.compiler.decompose.stages import Stages
+from tessera.compiler.device.recipes import recipe
+from tessera.compiler.explain.reports import facts_of
+from tessera.compiler.graph.program import KernelItem, Program
+from tessera.dtypes import DType
+from tessera.ir.tile import find_kernel
+from tessera.lazy.devices import CPU
+from tessera.lazy.policy import current_policy
+from tessera.lazy.threads import worker_count
+from tessera.profiling.schema import SCRATCH, Traffic
+from tessera.runtime import native
+from tessera.runtime.library import raising
+from tessera.runtime.plan import BoundPlan, Step
+from tessera.scheduling.families.cost import Estimate, RooflineModel
+from tessera.scheduling.families.ordering import keeping_order, sum_order
+from tessera.scheduling.families.product.problem import ContractionProblem
+from tessera.scheduling.families.registry import Problem, kernel_family
+from tessera.scheduling.language.knobs import Space, is_like
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.language.sizes import size_class
+from tessera.scheduling.lowering.spec import Spec
+from tessera.scheduling.model.choice import modelled_choice
+from tessera.target import Target
+from tessera.target.stored_ceilings import stored_ceilings
+
+
+@dataclass(frozen=True, eq=False)
+class Code:
+    """Loaded code, one object for all kernels of the same recipe."""
+
+    loaded: LoadedKernel
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A compiled kernel under one schedule."""
+
+    subject: Subject
+    schedule: Schedule
+    code: Code
+
+
+AnySpace: TypeAlias = Space[Any]
+"""The schedules of a kernel of any family."""
+
+ScheduleSource = Callable[["KernelCompiler", Call, Problem], Schedule | None]
+"""Gives the tuned schedule of a call, or None where nothing was tuned for it."""
+
+_PACK: Mapping[str, Callable[[Call, Spec, Target], Call]] = {
+    "contraction": packed_call,
+    "convolution": packed_weights,
+}
+"""Family -> the call over packed operands."""
+
+REMEMBERED = 1 << 14
+"""Choices of kernels kept before they are made again."""
+
+
+class KernelCompiler:
+    """Chooses schedules, compiles kernels and makes plans for one CPU: the `PlanCompiler` of "cpu".
+
+    `source`, when set, is asked first (tuned schedules).
+    """
+
+    device = CPU
+    largest_axis = UNLIMITED
+    few_columns = FEW
+
+    def __init__(self, target: Target, backend: CpuBackend) -> None:
+        self.target, self.backend = target, backend
+        self.few_columns_of_pairs = FEW_OF_PAIRS if target.has_avx512bf16 else FEW
+        self.source: ScheduleSource | None = None
+        self._chosen: dict[object, Choice] = {}
+        self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
+        self._modelled: dict[object, Schedule] = {}
+        self._together: dict[object, bool] = {}
+        self._traffic: dict[object, Traffic] = {}
+        self._copies = Copies()
+        self._stages = Stages(self)
+
+    # -- the path of binding --------------------------------------------------------------------------------------
+
+    def subject(self, call: Call) -> Subject:
+        """The subject of a call for this CPU: one object for each kernel and layout pattern."""
+        item, key = call.item, (self, call.shaped.pattern)
+        subject = item.variants.get(key)
+        if not isinstance(subject, Subject):
+            subject = item.variants[key] = Subject(item, call.shaped.pattern, self.target)
+        return subject
+
+    def over_constants(self, call: Call) -> Call:
+        """A product or a convolution over packed weights, where these are a constant."""
+        pack = _PACK.get(call.item.family)
+        return call if pack is None else pack(call, self.subject(call).spec, self.target)
+
+    def prepared(
+        self,
+        call: Call,
+        new: Callable[[Shape, DType], View],
+        copy: Callable[[View, View], None],
+        note: Callable[[AnyLaunch], None],
+    ) -> Call:
+        """A convolution over weights that are packed before, where they are no constant."""
+        if call.item.family != "convolution" or packed_weights_of(call) is not None:
+            return call
+        return with_packing(call, self.subject(call).spec, self.target, new, copy, note)
+
+    def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
+        """How a call will run: under `schedule` if one is given, else as tuned, else by default."""
+        subject = self.subject(call)
+        policy = current_policy()
+        threads = worker_count()
+        key = (subject, tuple(call.shaped.extents.values()), threads, policy, schedule)
+        known = self._chosen.get(key)
+        if known is None:
+            # A fixed order of sums may not depend on how many workers there are, so neither may the schedule.
+            problem = subject.problem(call.shaped.extents, 1 if policy.fixed_order else threads)
+            if schedule is None and self.source is not None:
+                schedule = self.source(self, call, problem)
+            if schedule is None:
+                schedule = self.default_schedule(subject, problem)
+            known = Choice(self.blocked(subject, schedule, problem), schedule, useful_workers(problem, threads))
+            if len(self._chosen) >= REMEMBERED:
+                self._chosen.clear()
+            self._chosen[key] = known
+        return known
+
+    def plan(self, launches: Sequence[AnyLaunch], memory: Memory) -> BoundPlan:
+        """One native call that runs the launches in order, over one address table."""
+        return self.plan_of([self.step(launch, self.kernel) for launch in launches], launches, memory)
+
+    def plan_of(
+        self,
+        steps: Sequence[Step],
+        launches: Sequence[AnyLaunch],
+        memory: Memory,
+        around: Callable[[Callable[[int], None]], Callable[[int], None]] | None = None,
+    ) -> BoundPlan:
+        """The plan of the launches with these steps; `around` makes of what runs a frame what is called instead."""
+        calls = any([not isinstance(launch, Launch) for launch in launches])  # noqa: C419 - on the path of binding
+        run = raising(native.driver().run) if calls else None
+        return BoundPlan(
+            steps=steps,
+            slots=memory.slots,
+            results=memory.results,
+            outputs=memory.outputs,
+            arena_bytes=memory.arena_bytes,
+            facts=facts_of(launches, self.traffic),
+            derived=memory.derived,
+            call=run if around is None else around(run or native.driver().run),
+        )
+
+    def step(self, launch: AnyLaunch, kernel_of: Callable[[Choice], Kernel]) -> Step:
+        """The step of a launch, of a kernel that `kernel_of` gives."""
+        if isinstance(launch, LibraryLaunch):
+            return _call_step(launch)
+        descriptors: list[int] = []
+        for view, words in launch.call.arguments:
+            descriptors.append(view.storage.slot)
+            if not view.is_scalar:
+                descriptors.append(view.storage.offset + view.offset_bytes)
+                descriptors += words
+        code = kernel_of(launch.choice).code
+        return Step(code.loaded, tuple(descriptors), launch.choice.workers, code.workspace_bytes)
+
+    def kernel(self, choice: Choice) -> Kernel:
+        """The kernel of a choice, compiled if its pattern and schedule are new."""
+        return self.compiled(choice.subject, choice.schedule)
+
+    def forget_schedules(self) -> None:
+        """Schedules are chosen anew; compiled kernels stay."""
+        self._chosen.clear()
+        self._modelled.clear()
+        self._stages.decided.clear()
+
+    def blocked(self, subject: Subject, schedule: Schedule, problem: Problem) -> Subject:
+        """The subject, with code for several K blocks where the schedule's block does not hold K."""
+        if not isinstance(problem, ContractionProblem) or schedule.integers("tile")[2] >= problem.k:
+            return subject
+        blocked = subject.item.variants.get((subject, "blocks"))
+        if not isinstance(blocked, Subject):
+            blocked = Subject(subject.item, replace(subject.pattern, one_block=False), self.target)
+            subject.item.variants[subject, "blocks"] = blocked
+        return blocked
+
+    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
+        """One launch: workers share a kernel's work. Keys of attention may be cut into parts, and the second operand of
+        a product packed by all workers together.
+        """
+        if call.item.family == "attention" and is_cut(choice.schedule):
+            return in_parts(call, choice, self.target, new, self.copy_item, self._as_it_comes)
+        if call.item.family == "contraction" and is_packed_by_all(choice.schedule):
+            return packed_by_all(call, choice, self.target, new, self.copy_item, self._as_it_comes, self.choose)
+        return (Launch(call, choice),)
+
+    def _as_it_comes(self, subject: Subject, call: Call) -> Choice:
+        """A step of several under its default schedule."""
+        problem = subject.problem(call.shaped.extents, worker_count())
+        return Choice(subject, self.default_schedule(subject, problem), useful_workers(problem, problem.workers))
+
+    def apart(self, call: Call) -> Program | None:
+        """A norm and its product, or the products of one A, where these have few columns; such products also where
+        they cannot be formed together or the model expects that to be slower.
+        """
+        item = call.item
+        several = len(item.products) > 1
+        if (several or item.takes_rows) and call.shaped.extents["n"] <= self.few_columns:
+            return rows_apart(item) if item.takes_rows else products_apart(item)
+        if not several:
+            return None
+        subject, workers = self.subject(call), worker_count()
+        problem = subject.problem(call.shaped.extents, workers)
+        assert isinstance(problem, ContractionProblem)
+        key = (subject, *[size_class(extent) for extent in problem.sizes], workers, current_policy())
+        together = self._together.get(key)
+        if together is None:
+            together = self._together[key] = self._is_formed_together(problem)
+        return None if together else products_apart(item)
+
+    def _is_formed_together(self, problem: ContractionProblem) -> bool:
+        start = self.start(problem)
+        if any(not rule.holds(start, problem) for rule in kernel_family(problem).rules):
+            return False
+        if current_policy().fixed_order:  # sums are the same, but not how often they are rounded
+            return True
+        apart = self.model.estimate(problem.apart, self.start(problem.apart))
+        launches = (problem.products - 1) * apart.terms["launch"]
+        return self.model.estimate(problem, start).seconds <= apart.seconds + launches
+
+    def stages(
+        self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
+    ) -> Program | None:
+        """The stages of a kernel that are faster than it; None where it runs as one."""
+        return self._stages.of(call, choice, extents, inputs, outputs)
+
+    # -- compiling ------------------------------------------------------------------------------------------------
+
+    def compiled(self, subject: Subject, schedule: Schedule) -> Kernel:
+        """The kernel of a subject under a schedule, from memory, from disk, or compiled now."""
+        kernel = subject.item.variants.get((subject, schedule))
+        if not isinstance(kernel, Kernel):
+            kernel = Kernel(subject, schedule, self._code(subject, schedule))
+            subject.item.variants[subject, schedule] = kernel
+        return kernel
+
+    def timed(self, choice: Choice) -> Kernel:
+        """The kernel of a choice as a build of its own that times its tiles, and is kept by the caller."""
+        return Kernel(choice.subject, choice.schedule, self._code(choice.subject, choice.schedule, timed=True))
+
+    def _code(self, subject: Subject, schedule: Schedule, timed: bool = False) -> Code:
+        key = recipe(subject.spec, schedule, self.target, self.backend.version(), timed)
+        code = self._codes.get(key)
+        if code is None:
+            stored = self.backend.stored(key, lambda: self.tile_ir(subject, schedule, timed), self.target)
+            code = self._codes[key] = Code(self.backend.load(stored), stored.workspace_bytes)
+        return code
+
+    def ready(self, subject: Subject, schedule: Schedule, problem: Problem) -> Kernel:
+        """The kernel that a call under a schedule will launch, compiled before it is bound."""
+        return self.compiled(self.blocked(subject, schedule, problem), schedule)
+
+    def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
+        """The Tile IR of a subject under a schedule, marked as a `timed` build if need be."""
+        spec = subject.spec
+        module = kernel_family(spec).lower(spec, schedule, self.target)
+        if timed:
+            find_kernel(module).attributes["timed"] = UnitAttr()
+        return module
+
+    # -- schedules ------------------------------------------------------------------------------------------------
+
+    def space(self, subject: Subject, problem: Problem) -> AnySpace:
+        """The schedules of a problem: the user pins knobs, and a policy the order of sums."""
+        schedules = kernel_family(problem).space(problem).pinned(subject.pins)
+        return keeping_order(schedules) if current_policy().fixed_order else schedules
+
+    def start(self, problem: Problem) -> Schedule:
+        """The proven schedule that the model and the tuner start from."""
+        return kernel_family(problem).start(problem)
+
+    def permits(self, subject: Subject, problem: Problem, schedule: Schedule) -> bool:
+        """Whether a schedule that comes from another shape or from a file has the knobs of a problem and keeps its
+        rules, the user's pins and the policy's order of sums.
+        """
+        family, start = kernel_family(problem), self.start(problem)
+        if not is_like(schedule, start) and family.space(problem).unlike(schedule):
+            return False
+        if not all(rule.holds(schedule, problem) for rule in family.rules):
+            return False
+        if any(schedule.get(knob) != value for knob, value in subject.pins.items()):
+            return False
+        return not current_policy().fixed_order or (sum_order(schedule, problem) == sum_order(start, problem))
+
+    @cached_property
+    def model(self) -> RooflineModel:
+        """The cost model over this machine's ceilings, where they have been measured."""
+        return RooflineModel(stored_ceilings(), self.target)
+
+    def estimate(self, launch: Launch) -> Estimate:
+        """What the cost model expects of a launch."""
+        problem = launch.subject.problem(launch.call.shaped.extents, launch.choice.workers)
+        return self.model.estimate(problem, launch.schedule)
+
+    def traffic(self, choice: Choice, extents: Mapping[str, int]) -> Traffic:
+        """What the cost model says that a launch moves, by memory level, and its scratch memory, in bytes."""
+        key = choice, tuple(extents.values())
+        known = self._traffic.get(key)
+        if known is None:
+            problem = choice.subject.problem(extents, choice.workers)
+            scratch = choice.workers * self.kernel(choice).code.workspace_bytes
+            if len(self._traffic) >= REMEMBERED:
+                self._traffic.clear()
+            known = (*self.model.traffic(problem, choice.schedule).items(), (SCRATCH, float(scratch)))
+            self._traffic[key] = known
+        return known
+
+    def default_schedule(self, subject: Subject, problem: Problem) -> Schedule:
+        """The schedule of a kernel that nobody has tuned."""
+        if subject.pins:
+            return self._around_pins(subject, problem)
+        start = self.start(problem)
+        if current_policy().fixed_order:  # which may not depend on what was measured on this machine either
+            return start
+        sizes = tuple([size_class(extent) for extent in problem.sizes])
+        key = (subject, start, sizes, problem.workers)
+        change = self._modelled.get(key)
+        if change is None:
+            chosen = modelled_choice(self.space(subject, problem), self.model).schedule
+            change = Schedule({knob: value for knob, value in chosen.items() if start[knob] != value})
+            self._modelled[key] = change
+        if not change:
+            return start
+        changed = start.replace(**change)
+        return start if self.space(subject, problem).violations(changed) else changed
+
+    def _around_pins(self, subject: Subject, problem: Problem) -> Schedule:
+        """The pinned knobs, and around them what the model likes best; under a fixed order of sums, what is legal."""
+        space = self.space(subject, problem)
+        return space.default if current_policy().fixed_order else modelled_choice(space, self.model).schedule
+
+    # -- copies ---------------------------------------------------------------------------------------------------
+
+    def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
+        """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
+        return self._copies.item(dtype, shape)
+
+
+def _call_step(launch: LibraryLaunch) -> Step:
+    """The step of a call of a library, native where there is a kernel for it."""
+    native = spectral_step(launch) if launch.operator.name == SPECTRAL else None
+    return library_step(launch) if native is None else native
+
+
+def useful_workers(problem: Problem, workers: int) -> int:
+    """Workers that have something to do."""
+    return workers if kernel_family(problem).is_shared(problem) else 1

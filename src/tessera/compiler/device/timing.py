@@ -1,0 +1,128 @@
+"""Timed builds: while a `Timing` is the source of plans, what runs is plans of kernels that time their tiles.
+
+The usual plans and their objects stay as they are, and are used again afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from functools import cache
+
+import numpy
+
+from tessera.compiler import pipeline
+from tessera.compiler.bind.binding import placed
+from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device.gpu_timing import DeviceTiming
+from tessera.ir.parsing import parse
+from tessera.lazy.devices import CPU
+from tessera.lazy.structure import Plan, Structure
+from tessera.profiling import recorder
+from tessera.profiling.device_tiles import DeviceTiles
+from tessera.profiling.tiles import ClockCost, Tiles, TileTimes, collecting
+from tessera.rewrite.engine import Firing
+from tessera.runtime import native
+from tessera.runtime.calling import call, last_durations
+from tessera.runtime.gpu_timed_plan import TimedDevicePlan
+from tessera.runtime.plan import BoundPlan, Step
+
+_EMPTY_TILES = """
+"tessera.tile.kernel"() ({
+^bb0(%count: index):
+  "tessera.tile.parallel"(%count) ({
+  ^bb0(%lower: index, %upper: index):
+    "tessera.tile.for"(%lower, %upper) ({
+    ^bb0(%tile: index):
+      "tessera.tile.yield"() : () -> ()
+    }) {step = 1 : i64, macro_tile} : (index, index) -> ()
+  }) {steps = array<i64: 1>, split = 0 : i64} : (index) -> ()
+}) {sym_name = "empty_tiles", outputs = array<i64>, timed} : () -> ()
+"""
+_MEASURED = 50_000
+
+
+class Timing:
+    """The timed plans of one profile. `tiles` has, for each by its number, what each step's tiles took; None for the
+    steps that have none: calls of libraries.
+    """
+
+    def __init__(self) -> None:
+        self.tiles: dict[int, Sequence[Tiles | None]] = {}
+        self.rewritten: list[Firing] = []
+        """The rewrites that put other operators in the place of those that were written, before there were kernels."""
+        self.notes: list[str] = []
+        """What is not in the tiles."""
+        self._clocks: dict[str, list[DeviceTiles]] = {}
+        self._plans: dict[pipeline.PlanKey, Plan] = {}
+
+    def plan(self, structure: Structure) -> Plan:
+        """The timed plan of a structure under the numerics policy in force, bound if need be."""
+        key = pipeline.plan_key(structure)
+        with pipeline.lock:
+            plan = self._plans.get(key)
+            if plan is None:
+                bind = self._bind if structure.device in (None, CPU) else self._bind_device
+                plan = self._plans[key] = bind(structure)
+            return plan
+
+    def forget(self) -> None:
+        """Forgets what tiles took so far, not the plans."""
+        for steps in self.tiles.values():
+            for each in steps:
+                if each is not None:
+                    each.forget()
+
+    def _bind(self, asked: Structure) -> BoundPlan:
+        structure, log = pipeline.as_planned(asked)
+        self.rewritten += log
+        order = structure.post_order()
+        compiler = pipeline.kernel_compiler()
+        launches, memory = placed(pipeline.program_of(structure, order), order, compiler)
+        steps: list[Step] = []
+        tiles: list[TileTimes | None] = []
+        for launch in launches:
+            step = compiler.step(launch, compiler.timed)
+            times = TileTimes(step.workers) if isinstance(launch, Launch) else None
+            if times is not None:
+                step = step._replace(descriptors=(*step.descriptors, times.address))
+            steps.append(step)
+            tiles.append(times)
+        written = [times for times in tiles if times is not None]
+        plan = compiler.plan_of(steps, launches, memory, lambda run: collecting(run, written))
+        self.tiles[plan.number] = tiles
+        return plan
+
+    def _bind_device(self, asked: Structure) -> TimedDevicePlan:
+        structure, log = pipeline.as_planned(asked)
+        self.rewritten += log
+        order = structure.post_order()
+        compiler = pipeline.gpu_compiler(str(structure.device))
+        launches, memory = placed(pipeline.program_of(structure, order), order, compiler)
+        return DeviceTiming(compiler, self._keep, self.notes.append).plan(launches, memory)
+
+    def _keep(self, plan: TimedDevicePlan) -> None:
+        self.tiles[plan.number] = plan.tiles
+        self._clocks.setdefault(plan.driver.name, []).extend(filter(None, plan.tiles))
+
+    def clocks(self) -> dict[str, int]:
+        """In steps of how many nanoseconds the clock of each GPU was seen to advance."""
+        seen = {name: [each.advance_ns for each in tiles if each.advance_ns] for name, tiles in self._clocks.items()}
+        return {name: math.gcd(*steps) for name, steps in seen.items() if steps}
+
+
+@cache
+def clock_cost() -> ClockCost:
+    """What timing a tile costs on this machine, measured with tiles that do nothing."""
+    compiler = pipeline.kernel_compiler()
+    native.driver()  # which provides the clock
+    loaded = compiler.backend.load(compiler.backend.compile(parse(_EMPTY_TILES), compiler.target))
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        times = call(loaded, [_MEASURED])
+        best = min(best, (time.perf_counter() - start) / _MEASURED)
+    assert times is not None
+    inside = float(numpy.median(last_durations(times)[0])) * recorder.ns_per_tick()
+    return ClockCost(inside_ns=inside, whole_ns=max(best * 1e9, inside))

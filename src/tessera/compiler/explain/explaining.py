@@ -1,0 +1,104 @@
+"""What expressions became: from the plans that they are bound to, without tuning or running anything more."""
+
+from __future__ import annotations
+
+from tessera.compiler import pipeline
+from tessera.compiler.bind.binding import steps_of
+from tessera.compiler.bind.launches import AnyLaunch, Launch
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.explain.fusion_report import through_memory
+from tessera.compiler.explain.graph_explanation import KernelExplanation, PlanExplanation, ScheduleSource
+from tessera.compiler.explain.inspection import rewrites_of
+from tessera.compiler.explain.reports import facts_of
+from tessera.compiler.tune.gpu_tuning import gpu_tuning_problem, is_tuned
+from tessera.compiler.tune.tuning import looked_at
+from tessera.lazy.devices import CPU
+from tessera.lazy.policy import Policy, current_policy
+from tessera.lazy.structure import Plan, Structure
+from tessera.lazy.threads import worker_count
+from tessera.profiling.labels import kernel_label
+from tessera.scheduling.model.estimate import Estimate
+
+AnyCompiler = KernelCompiler | GpuKernelCompiler
+
+
+class Explainer:
+    """Explains the structures that plans are asked for while it is the source of plans."""
+
+    def __init__(self) -> None:
+        self._explained: dict[tuple[Structure, Policy], PlanExplanation] = {}
+
+    @property
+    def plans(self) -> tuple[PlanExplanation, ...]:
+        """Of each structure under each policy, once, in the order in which they were first asked for."""
+        return tuple(self._explained.values())
+
+    def plan(self, structure: Structure) -> Plan:
+        """The usual plan."""
+        plan = pipeline.usual_plan(structure)
+        key = structure, current_policy()
+        if key not in self._explained:
+            self._explained[key] = explain_structure(structure)
+        return plan
+
+
+def explain_structure(asked: Structure) -> PlanExplanation:
+    """What a structure runs under the numerics policy in force. Tunes and runs nothing."""
+    compiler = pipeline.compiler_of(asked.device)
+    with pipeline.lock, looked_at(compiler):
+        structure = pipeline.as_planned(asked).structure
+        steps = steps_of(pipeline.program_of(structure), structure, compiler)
+        kernels = tuple(_explained(launch, compiler) for launch in steps)
+        between, rewrites = through_memory(structure), rewrites_of(asked)
+    return PlanExplanation(asked.device or CPU, kernels, tuple(map(str, rewrites)), tuple(between))
+
+
+def _explained(launch: AnyLaunch, compiler: AnyCompiler) -> KernelExplanation:
+    is_cpu = isinstance(compiler, KernelCompiler)
+    (facts,) = facts_of([launch], compiler.traffic if isinstance(compiler, KernelCompiler) else None)()
+    estimate = _estimate(launch, compiler) if isinstance(launch, Launch) else None
+    return KernelExplanation(
+        name=facts.kernel_name,
+        label=kernel_label(facts.fused or (facts.operator,), facts.schedule),
+        operators=facts.fused or (facts.operator,),
+        dtype=facts.dtype,
+        shapes=facts.shapes,
+        flops=facts.flops,
+        bytes=facts.bytes,
+        workers=launch.choice.workers if isinstance(launch, Launch) and is_cpu else None,
+        schedule=facts.schedule,
+        source=schedule_source(launch, compiler) if isinstance(launch, Launch) else None,
+        predicted_us=None if estimate is None else estimate.seconds * 1e6,
+        binding=None if estimate is None else estimate.resource,
+        ceilings=None if estimate is None else estimate.source,
+        traffic=dict(facts.traffic),
+        rewrites=facts.rewrites,
+    )
+
+
+def _estimate(launch: Launch, compiler: AnyCompiler) -> Estimate | None:
+    if isinstance(compiler, KernelCompiler):
+        return compiler.estimate(launch)
+    if not is_tuned(launch.subject):
+        return None
+    estimated = gpu_tuning_problem(launch.call, compiler).estimated
+    return None if estimated is None else estimated([launch.schedule])[0]
+
+
+def schedule_source(launch: Launch, compiler: AnyCompiler) -> ScheduleSource:
+    """Who chose the schedule of a launch, or that of the call that it is a step of."""
+    call = launch.call if launch.whole is None else launch.whole
+    subject, schedule = compiler.subject(call), compiler.choose(call).schedule
+    if isinstance(compiler, GpuKernelCompiler):
+        tuned = compiler.source(compiler, call) if compiler.source is not None else None
+        if tuned is not None and tuned == schedule:
+            return "tuned"
+        return "pinned" if subject.pins else "model"
+    problem = subject.problem(call.shaped.extents, 1 if current_policy().fixed_order else worker_count())
+    tuned = compiler.source(compiler, call, problem) if compiler.source is not None else None
+    if tuned is not None and tuned == schedule:
+        return "tuned"
+    if subject.pins:
+        return "pinned"
+    return "default" if schedule == compiler.start(problem) else "model"

@@ -1,0 +1,149 @@
+"""What users see of the compiler: the text of each level, the schedules chosen, and what was compiled and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tessera.compiler import pipeline
+from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.bind.constants import packed_note
+from tessera.compiler.bind.launches import Choice
+from tessera.compiler.device.kernels import Code, Kernel
+from tessera.compiler.explain.fusion_report import fusion_text
+from tessera.compiler.graph.building import build_graph
+from tessera.compiler.graph.program import KernelItem
+from tessera.compiler.graph.programs import Programs
+from tessera.errors import ArgumentError
+from tessera.ir.parsing import print_module
+from tessera.ir.schedule import KernelOp
+from tessera.lazy.devices import CPU
+from tessera.lazy.structure import Structure
+from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.rewrite.engine import Firing
+from tessera.scheduling.language.annotate import annotate
+from tessera.scheduling.language.schedule import Schedule
+
+LEVELS = ("graph", "rewrites", "fusion", "schedule", "tile", "target")
+
+
+def inspect_structure(structure: Structure, level: str) -> str:
+    """The text of a level for a structure, which is planned if it was not.
+
+    Raises ArgumentError for an unknown level.
+    """
+    if level not in LEVELS:
+        raise ArgumentError(f"no level is called {level!r}", hints=[f"one of {', '.join(LEVELS)}"])
+    return _TEXT[level](structure)
+
+
+def choices_of(structure: Structure) -> list[Choice]:
+    """The kernels that the plan of a structure launches, in order: what each computes, under which schedule."""
+    pipeline.usual_plan(structure)
+    return pipeline.launched(structure)
+
+
+def schedules_of(structure: Structure) -> list[Schedule]:
+    """The schedules of those kernels."""
+    return [choice.schedule for choice in choices_of(structure)]
+
+
+def compilations_of(forms: Mapping[SymbolicForm, str]) -> list[tuple[str, str, str, str]]:
+    """(kernel, reason, schedule, arguments) of every kernel compiled for some forms, whose reasons are given.
+
+    Code that several kernels share stands under the first of them.
+    """
+    rows: list[tuple[str, str, str, str]] = []
+    listed: set[Code] = set()
+    for form, reason in forms.items():
+        for kernels in _kernels_by_item(form):
+            for place, kernel in enumerate(kernels):
+                if kernel.code not in listed:
+                    arguments = ", ".join(str(argument.type) for argument in kernel.subject.pattern.arguments)
+                    why = _why(kernel, kernels[:place], reason)
+                    rows.append((kernel.subject.item.name, why, str(kernel.schedule), arguments))
+                    listed.add(kernel.code)
+    return rows
+
+
+def _kernels_by_item(form: SymbolicForm) -> list[list[Kernel]]:
+    programs = form.program.made if isinstance(form.program, Programs) else ()
+    return [
+        [kernel for kernel in item.variants.values() if isinstance(kernel, Kernel)]
+        for program in programs
+        for item in program.items
+        if isinstance(item, KernelItem)
+    ]
+
+
+def _why(kernel: Kernel, earlier: list[Kernel], reason: str) -> str:
+    if not earlier:
+        return reason
+    if all(other.subject.pattern != kernel.subject.pattern for other in earlier):
+        return "another memory layout"
+    return "another schedule"
+
+
+def _graph_text(structure: Structure) -> str:
+    return print_module(build_graph(symbolic_form(structure)).module)
+
+
+def _schedule_text(asked: Structure) -> str:
+    structure = pipeline.as_planned(asked).structure
+    program = pipeline.program_of(structure)
+    module, own = program.module.clone(), set(program.items)
+    # Parts of a kernel that does not run as one have names of their own, which may be those of others here.
+    kernels = {choice.subject.item.name: choice for choice in choices_of(asked) if choice.subject.item in own}
+    for operation in module.walk():
+        if isinstance(operation, KernelOp) and operation.sym_name.data in kernels:
+            annotate(operation, kernels[operation.sym_name.data].schedule)
+    return "\n".join([*_predictions(structure), print_module(module)])
+
+
+def _predictions(structure: Structure) -> list[str]:
+    """A comment for each launch: what the cost model expects of it, and the resource that binds it."""
+    if structure.device not in (None, CPU):
+        return []
+    compiler = pipeline.kernel_compiler()
+    lines = []
+    for launch in launches_of(pipeline.program_of(structure), structure, compiler):
+        estimate = compiler.estimate(launch)
+        workers = "1 worker" if launch.choice.workers == 1 else f"{launch.choice.workers} workers"
+        lines.append(
+            f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {workers}, "
+            f"bound by {estimate.binding} (ceilings: {estimate.source}){packed_note(launch.call)}"
+        )
+    return lines
+
+
+def rewrites_of(structure: Structure) -> list[Firing]:
+    """The rules that fired between a structure and its kernels, in order."""
+    planned = pipeline.as_planned(structure)
+    return [*planned.log, *pipeline.program_of(planned.structure).log]
+
+
+def _rewrites_text(structure: Structure) -> str:
+    return "\n".join(map(str, rewrites_of(structure)))
+
+
+def _tile_text(structure: Structure) -> str:
+    compiler = pipeline.compiler_of(structure.device)
+    return "\n".join(print_module(compiler.tile_ir(c.subject, c.schedule)) for c in choices_of(structure))
+
+
+def _target_text(structure: Structure) -> str:
+    compiler = pipeline.compiler_of(structure.device)
+    texts = [
+        compiler.backend.emit(compiler.tile_ir(choice.subject, choice.schedule), compiler.target, "source")
+        for choice in choices_of(structure)
+    ]
+    return "\n".join(str(text) for text in texts)
+
+
+_TEXT: dict[str, Callable[[Structure], str]] = {
+    "graph": _graph_text,
+    "rewrites": _rewrites_text,
+    "fusion": fusion_text,
+    "schedule": _schedule_text,
+    "tile": _tile_text,
+    "target": _target_text,
+}

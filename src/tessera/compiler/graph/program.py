@@ -1,0 +1,393 @@
+"""Programs: what is left of a fused module for binding, as plain Python (no IR is walked when shapes change)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, BlockArgument, SSAValue
+
+from tessera.compiler.graph.building import Place
+from tessera.dtypes import DType, dtype_of
+from tessera.ir import schedule as schedule_ir
+from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
+from tessera.ir.graph import GraphOperation
+from tessera.ops.record import OPERATORS, family_of
+from tessera.ops.windows import image_dimensions
+from tessera.rewrite.alignment import operand_alignment
+from tessera.rewrite.engine import Firing, dims_of
+from tessera.rewrite.guards import Guard, guards_of
+from tessera.rewrite.idioms import IDIOMS
+from tessera.rewrite.siblings import products_of
+
+Alignment = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """A tensor of the program: dtype and the names of its extents ("1" where static)."""
+
+    dtype: DType
+    dims: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class KernelItem:
+    """One kernel of a program.
+
+    `inputs`, `outputs` are value numbers. `domain` names the iteration extents; a contraction's ends in m, n, k, of
+    which k is not a dimension of the result, an attention's in queries, size of a value, keys, size of a key and heads
+    of K and V, of which the first two are dimensions of the result, a convolution's in the image's rows, columns and
+    channels, the window's rows and columns, and the channels of a group, a window's in the rows and columns of the
+    image, those of the window, and the image's channels. `loads` are the arrays that the kernel reads, as
+    (index into `inputs`, alignment over the domain); an input that is read under two alignments is two arrays.
+    `stores` are the alignments of the outputs. `variants` caches what has been compiled.
+    """
+
+    operation: schedule_ir.KernelOp
+    name: str
+    family: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    domain: tuple[str, ...]
+    reduced: tuple[int, int] | None
+    loads: tuple[tuple[int, Alignment], ...]
+    stores: tuple[Alignment, ...]
+    variants: dict[object, object] = field(default_factory=dict)
+
+    @property
+    def window(self) -> GraphOperation | None:
+        """The operation that slides a window over images."""
+        return _first(self.operation, "window")
+
+    @property
+    def anchor(self) -> GraphOperation | None:
+        """The matrix product of a contraction."""
+        return _anchor(self.operation)
+
+    @cached_property
+    def products(self) -> tuple[GraphOperation, ...]:
+        """The matrix products of a contraction, which share their first operand where there are several."""
+        inside = [op for op in self.operation.body.block.ops if isinstance(op, GraphOperation)]
+        return tuple(products_of(inside))
+
+    @cached_property
+    def takes_rows(self) -> bool:
+        """Whether a product's kernel normalizes the rows of its first operand."""
+        return self.family == "contraction" and _first(self.operation, "row") is not None
+
+    @property
+    def convolution(self) -> GraphOperation | None:
+        """The convolution of a kernel of that family."""
+        return _first(self.operation, "convolution")
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutItem:
+    """A view or a copy: the operator, its inputs and output, and the structure's node that holds its extents.
+
+    `permutation` is a transpose's, `axis` a concatenation's.
+    """
+
+    operator: str
+    inputs: tuple[int, ...]
+    output: int
+    node: int
+    permutation: tuple[int, ...] = ()
+    axis: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class LibraryItem:
+    """A call of a library: the operators whose results it gives, with the number of each value, its inputs, and the
+    structure's node that holds extents and attributes. Results of one call that nothing reads have no value.
+    """
+
+    outputs: Mapping[str, int]
+    inputs: tuple[int, ...]
+    node: int
+
+
+Item: TypeAlias = KernelItem | LayoutItem | LibraryItem
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A fused function.
+
+    `values[i]` for `i < len(leaves)` are arguments; `leaves[i]` is the form's node of argument i.
+    """
+
+    module: ModuleOp
+    leaves: tuple[int, ...]
+    extents: Mapping[str, Place]
+    values: tuple[ValueInfo, ...]
+    items: tuple[Item, ...]
+    roots: tuple[int, ...]
+    log: tuple[Firing, ...]
+    """The rewrites that fired, in order."""
+    guards: tuple[Guard, ...] = ()
+    """What extents have to be for the rewrites to be right: names on either side, whose products are equal."""
+
+    @cached_property
+    def recognized(self) -> bool:
+        """Whether an idiom stands in place of what was written."""
+        return any(firing.rule in IDIOMS for firing in self.log)
+
+
+def read_program(
+    module: ModuleOp, leaves: tuple[int, ...], extents: Mapping[str, Place], log: Sequence[Firing] = ()
+) -> Program:
+    """The program of a module in which `fuse-kernels` has run."""
+    (function,) = (op for op in module.ops if isinstance(op, FuncOp))
+    numbers: dict[SSAValue, int] = {}
+    values: list[ValueInfo] = []
+    items: list[Item] = []
+    calls: dict[object, int] = {}
+
+    def number(value: SSAValue, dims: tuple[str, ...]) -> int:
+        assert isinstance(value.type, TensorType)
+        numbers[value] = len(values)
+        values.append(ValueInfo(dtype_of(DTYPE_NAMES[value.type.element_type]), dims))
+        return numbers[value]
+
+    for argument in function.body.block.args:
+        number(argument, dims_of(argument))
+    roots: tuple[int, ...] = ()
+    for operation in function.body.block.ops:
+        if isinstance(operation, ReturnOp):
+            roots = tuple(numbers[value] for value in operation.operands)
+        elif isinstance(operation, schedule_ir.KernelOp):
+            items.append(_kernel_item(operation, numbers, number))
+        elif isinstance(operation, GraphOperation) and operation.operator == "library":
+            inputs = tuple(numbers[value] for value in operation.inputs)
+            output = number(operation.result, dims_of(operation.result))
+            _add_call(operation, inputs, output, items, calls)
+        elif isinstance(operation, GraphOperation):
+            inputs = tuple(numbers[value] for value in operation.inputs)
+            items.append(_layout_item(operation, inputs, number(operation.result, dims_of(operation.result))))
+    guards = tuple(guards_of(function))
+    return Program(module, leaves, extents, tuple(values), tuple(items), roots, tuple(log), guards)
+
+
+def _add_call(
+    operation: GraphOperation, inputs: tuple[int, ...], output: int, items: list[Item], calls: dict[object, int]
+) -> None:
+    """Adds the call of a library, or its result to an earlier call that gives several. `calls` are those by what they
+    compute.
+    """
+    callee, node = operation.attribute("callee"), operation.attribute("node")
+    assert isinstance(callee, str) and isinstance(node, int)
+    joint = OPERATORS[callee].joint
+    others = {name: value for name, value in operation.attributes.items() if name not in ("callee", "node", "dims")}
+    place = calls.setdefault((joint or node, inputs, frozenset(others.items())), len(items))
+    if place == len(items):
+        items.append(LibraryItem({callee: output}, inputs, node))
+    else:
+        known = items[place]
+        assert isinstance(known, LibraryItem)
+        items[place] = LibraryItem({**known.outputs, callee: output}, inputs, known.node)
+
+
+def _layout_item(operation: GraphOperation, inputs: tuple[int, ...], output: int) -> LayoutItem:
+    node, axis = operation.attribute("node"), operation.attribute("axis", 0)
+    assert isinstance(node, int) and isinstance(axis, int)
+    permutation = operation.integers("permutation") if operation.operator == "transpose" else ()
+    return LayoutItem(operation.operator, inputs, output, node, permutation, axis)
+
+
+def _kernel_item(
+    operation: schedule_ir.KernelOp, numbers: dict[SSAValue, int], number: Callable[[SSAValue, tuple[str, ...]], int]
+) -> KernelItem:
+    result_dims = _dims_lists(operation.attributes["result_dims"])
+    domain = names_of(operation.attributes["domain"])
+    body = operation.body.block
+    alignments = align_region(operation)
+    loads = dict.fromkeys(
+        (argument.index, alignment) for argument in body.args for alignment in alignments.uses.get(argument, ())
+    )
+    last = body.last_op
+    assert last is not None
+    anchor = _anchor(operation)
+    if anchor is not None:
+        inner = -2 if anchor.attribute("transpose_a", False) else -1
+        argument_dims = _dims_lists(operation.attributes["argument_dims"])
+        domain = (*domain, _operand_dims(anchor.inputs[0], argument_dims)[inner])
+    convolution = _first(operation, "convolution")
+    if convolution is not None:
+        image, weights = (
+            _operand_dims(value, _dims_lists(operation.attributes["argument_dims"])) for value in convolution.inputs
+        )
+        domain = (*domain, *image[1:], *weights[2:], weights[1])
+    attention = _first(operation, "attention")
+    if attention is not None:
+        domain = (*domain, *_key_dims(attention, _dims_lists(operation.attributes["argument_dims"])))
+    window = _first(operation, "window")
+    if window is not None:
+        domain = (*domain, *_window_dims(window, _dims_lists(operation.attributes["argument_dims"])))
+    return KernelItem(
+        operation,
+        operation.sym_name.data,
+        operation.family.data,
+        tuple(numbers[value] for value in operation.inputs),
+        tuple(number(value, dims) for value, dims in zip(operation.outputs, result_dims, strict=True)),
+        domain,
+        _reduced_range(operation),
+        tuple(loads),
+        tuple(alignments.results[value] for value in last.operands),
+    )
+
+
+def _reduced_range(operation: schedule_ir.KernelOp) -> tuple[int, int] | None:
+    reduced = operation.attributes.get("reduced")
+    if reduced is None:
+        return None
+    first, last = integers_of(reduced)
+    return first, last
+
+
+def named_dims(operation: schedule_ir.KernelOp, attribute: str) -> list[tuple[str, ...]]:
+    """The names of extents in a kernel's `argument_dims` or `result_dims`."""
+    return _dims_lists(operation.attributes[attribute])
+
+
+def _dims_lists(attribute: Attribute) -> list[tuple[str, ...]]:
+    assert isinstance(attribute, ArrayAttr)
+    return [names_of(dims) for dims in attribute.data]
+
+
+def _operand_dims(value: SSAValue, argument_dims: list[tuple[str, ...]]) -> tuple[str, ...]:
+    if isinstance(value, BlockArgument):
+        return argument_dims[value.index]
+    return dims_of(value)
+
+
+def _anchor(operation: schedule_ir.KernelOp) -> GraphOperation | None:
+    return _first(operation, "contraction")
+
+
+def _first(operation: schedule_ir.KernelOp, family: str) -> GraphOperation | None:
+    """The first operation of a kernel's region whose operator is of a family."""
+    for op in operation.body.block.ops:
+        if isinstance(op, GraphOperation) and family_of(op.operator) == family:
+            return op
+    return None
+
+
+def _key_dims(attention: GraphOperation, argument_dims: list[tuple[str, ...]]) -> tuple[str, str, str]:
+    """The names of the number of keys, their size, and the heads of K and V ("1" where K has no such dimension)."""
+    dims = _operand_dims(attention.inputs[1], argument_dims)
+    return dims[-2], dims[-1], dims[-3] if len(dims) > 2 else "1"
+
+
+def _window_dims(window: GraphOperation, argument_dims: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """The names of the image's rows and columns, of the window's ("1" where no operand has them), of the channels."""
+    image = _operand_dims(window.inputs[0], argument_dims)
+    taps = _operand_dims(window.inputs[1], argument_dims)[1:] if len(window.inputs) > 1 else ("1", "1")
+    channel, *sides = image_dimensions(str(window.attribute("layout")))
+    return *[image[dimension] for dimension in sides], *taps, image[channel]
+
+
+@dataclass(frozen=True)
+class Alignments:
+    """How the values of a kernel's region lie over its domain.
+
+    A result lies one way, an argument in as many ways as it is used, an operand as its operation uses it.
+    """
+
+    results: dict[SSAValue, Alignment]
+    uses: dict[SSAValue, tuple[Alignment, ...]]
+    operands: dict[tuple[GraphOperation, int], Alignment]
+
+
+def align_region(operation: schedule_ir.KernelOp) -> Alignments:
+    """Alignments of all values of a kernel's region, from the `mapping` attributes that fusion left on it."""
+    results: dict[SSAValue, Alignment] = {}
+    uses: dict[SSAValue, list[Alignment]] = {}
+    operands: dict[tuple[GraphOperation, int], Alignment] = {}
+    domain = names_of(operation.attributes["domain"])
+    for op in reversed(list(operation.body.block.ops)):
+        if not isinstance(op, GraphOperation):
+            continue
+        if "mapping" in op.attributes:
+            results[op.result] = tuple([None if axis < 0 else axis for axis in op.integers("mapping")])
+        for index, operand in enumerate(op.inputs):
+            alignment = _operand_alignment(op, index, results[op.result], domain)
+            operands[op, index] = alignment
+            if isinstance(operand, BlockArgument):
+                known = uses.setdefault(operand, [])
+                if alignment not in known:
+                    known.append(alignment)
+            elif operand not in results:
+                # A prologue: it has no place in the result's domain, its consumer decides.
+                results[operand] = alignment
+    return Alignments(results, {value: tuple(found) for value, found in uses.items()}, operands)
+
+
+def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain: tuple[str, ...]) -> Alignment:
+    rank = len(domain)
+    operand = op.inputs[index].type
+    assert isinstance(operand, TensorType)
+    shape = operand.get_shape()
+    family = family_of(op.operator)
+    if family == "contraction" and index < 2:
+        batch = tuple(range(rank - len(shape), rank - 2)) if len(shape) > 2 else ()
+        inner = (rank - 2, rank) if index == 0 else (rank, rank - 1)
+        flip = op.attribute("transpose_a" if index == 0 else "transpose_b", False)
+        full: Alignment = (*batch, *(inner[::-1] if flip else inner))
+    elif family == "convolution":
+        full = (0, rank, rank + 1, rank + 2) if index == 0 else (rank - 1, rank + 5, rank + 3, rank + 4)
+    elif family == "window":
+        channel, *sides = image_dimensions(str(op.attribute("layout")))
+        placed = {0: 0, channel: rank + 4, sides[0]: rank, sides[1]: rank + 1}
+        full = (channel, rank + 2, rank + 3) if index else tuple([placed[dimension] for dimension in range(rank)])
+    elif family == "attention":
+        full = _attention_alignment(index, len(shape), rank)
+        keys = op.inputs[1].type
+        assert isinstance(keys, TensorType)
+        if index == 4 and shape[-1:] == (1,) != keys.get_shape()[-2:-1]:  # one column of a mask for all keys
+            full = (*full[:-1], None)
+    else:
+        full = operand_alignment(op, index, result, rank)
+        if family == "elementwise":
+            full = _unrepeated(op, shape, full)
+    return tuple(
+        None if extent == 1 and axis is not None and _broadcasts(axis, domain) else axis
+        for axis, extent in zip(full, shape, strict=True)
+    )
+
+
+def _unrepeated(op: GraphOperation, shape: Sequence[int], alignment: Alignment) -> Alignment:
+    """The alignment of a map's operand without the dimensions along which the map repeats it: a prologue walks a
+    product's k, of which the domain does not tell whether it is 1.
+    """
+    made = op.result.type
+    assert isinstance(made, TensorType)
+    wide = made.get_shape()[made.get_num_dims() - len(shape) :]
+    return tuple(
+        None if extent == 1 != result else axis for axis, extent, result in zip(alignment, shape, wide, strict=True)
+    )
+
+
+def _attention_alignment(index: int, own: int, rank: int) -> Alignment:
+    """How an operand of attention, of `own` dimensions, lies over the domain; the result has `rank` dimensions."""
+    queries, value, keys, size, shared = rank - 2, rank - 1, rank, rank + 1, rank + 2
+    heads = (rank - 3,)
+    inner: Alignment = (
+        (*heads, queries, size),
+        (shared, keys, size),
+        (shared, keys, value),
+        (),
+        (*heads, queries, keys),
+    )[index]
+    lead = tuple(range(rank - own, rank - 3))
+    return (*lead, *inner)[-own:] if own else ()
+
+
+def _broadcasts(axis: int, domain: tuple[str, ...]) -> bool:
+    """Whether an extent of 1 is repeated along a domain dimension (past the end there are those of operands alone)."""
+    return axis < len(domain) and domain[axis] != "1"

@@ -1,0 +1,239 @@
+"""Tuning problems of GPUs: a kernel's space, its cost model, and candidates that are compiled in batches.
+
+Triton takes seconds for a kernel, and its processes more to start: a batch of candidates is compiled at once, and what
+spills registers is dropped before it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tessera.backend.contract import GpuKernelObject
+from tessera.compiler.bind.arrays import Call, View
+from tessera.compiler.bind.launches import Choice, Launch
+from tessera.compiler.bind.subjects import Subject
+from tessera.compiler.decompose.gpu_chunks import StepSubject
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.gpu_launches import Site
+from tessera.compiler.device.gpu_schedules import FUSION, layouts_of, on_gpus
+from tessera.compiler.explain.reports import facts_of
+from tessera.compiler.process.revision import generator_revision
+from tessera.compiler.tune.candidates import Launched, launched_under, scalar_bits, workload_of
+from tessera.compiler.tune.identities import identify, product_shape
+from tessera.errors import CompileError, UnsupportedTargetError
+from tessera.ir.divisors import Divisors
+from tessera.priority import current_niceness
+from tessera.scheduling.families.gpu_cost import GpuRooflineModel
+from tessera.scheduling.families.product.gpu import space as gpu_space
+from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem, contraction_gpu_problem
+from tessera.scheduling.families.rows.gpu import space as gpu_rows_space
+from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
+from tessera.scheduling.language.knobs import Space
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.spec import AttentionSpec, ContractionSpec
+from tessera.scheduling.model.estimate import Estimates
+from tessera.scheduling.model.gpu_machine import gpu_machine
+from tessera.target import Target
+from tessera.target.occupancy import occupancy
+from tessera.tuning.conditions import Cache
+from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
+from tessera.tuning.metrics import Roof, Work
+from tessera.tuning.workload import Case, GpuLaunch, Place, Workload
+
+
+def gpu_arch(target: Target) -> str:
+    """The name that identities have for a GPU: devices of one architecture differ in what is fastest."""
+    return f"{target.arch} {target.name}"
+
+
+def gpu_tuning_problem(call: Call, compiler: GpuKernelCompiler) -> TuningProblem:
+    """The problem of one call on a GPU, ready to tune. Raises CompileError for a kernel that has no space."""
+    subject = compiler.subject(call)
+    posed = _pose(subject, call, compiler.target)
+    model = GpuRooflineModel(None, compiler.target)
+    candidates = _Candidates(call, compiler)
+
+    def estimates(schedules: Sequence[Schedule]) -> Estimates:
+        return Estimates.of([model.estimate(posed.problem, schedule) for schedule in schedules])
+
+    return TuningProblem(
+        identity=identify(subject, posed.shape, posed.accumulation, gpu_arch(compiler.target), threads=1),
+        space=posed.space,
+        build=candidates.build,
+        predict=EstimatedSeconds(estimates),
+        generator=f"{generator_revision()} Triton {compiler.backend.version()}",
+        prepare=candidates.prepare,
+        estimated=estimates,
+        family="gpu-contraction" if isinstance(posed.problem, GpuContractionProblem) else "gpu-rows",
+        work=_work(call, subject, compiler.target, posed.space.default),
+    )
+
+
+def _work(call: Call, subject: Subject, target: Target, schedule: Schedule) -> Work:
+    """What one call does, and the bandwidth of L2, or of memory where operands do not stay in it, or it is cold."""
+    facts = facts_of([Launch(call, Choice(subject, schedule, 1))])()[0]
+    try:
+        rates = gpu_machine(target)
+    except UnsupportedTargetError as error:
+        return Work(facts.flops, facts.bytes, no_roof=error.message, is_gpu=True)
+    hbm = Roof("HBM", rates.hbm_byte_per_s, rates.sources["HBM"])
+    l2 = Roof("L2", rates.l2_byte_per_s, rates.sources["L2"])
+    roofs: dict[Cache, Roof] = {"warm": l2 if facts.bytes <= rates.l2_bytes else hbm, "cold": hbm}
+    return Work(facts.flops, facts.bytes, roofs, is_gpu=True)
+
+
+class _Posed(NamedTuple):
+    """A kernel's problem for rules and cost model, its size and accumulator, and the space that is searched."""
+
+    problem: GpuContractionProblem | GpuRowsProblem
+    shape: tuple[int, ...]
+    accumulation: str
+    space: Space[Any]
+
+
+def is_tuned(subject: Subject) -> bool:
+    """Whether a kernel has a space and a cost model on GPUs: all have but attention and reductions in chunks."""
+    return not isinstance(subject, StepSubject) and not isinstance(subject.spec, AttentionSpec)
+
+
+def _pose(subject: Subject, call: Call, target: Target) -> _Posed:
+    spec, extents = on_gpus(subject.spec), call.shaped.extents
+    if isinstance(subject, StepSubject):
+        raise CompileError(f"kernel {subject.item.name}: reductions in chunks have one schedule, and are not tuned")
+    if isinstance(spec, AttentionSpec):
+        raise CompileError(f"kernel {subject.item.name}: attention has no cost model on GPUs, and is not tuned there")
+    pins = Schedule({knob: value for knob, value in subject.pins.items() if knob != FUSION})
+    if isinstance(spec, ContractionSpec):
+        problem = contraction_gpu_problem(spec, extents, target, layouts_of(spec, call))
+        shape = product_shape(problem.batch, problem.m, problem.n, problem.k)
+        whole = gpu_space.space(problem).pinned(pins)
+        return _Posed(problem, shape, problem.accumulator.name, whole.restricted(_searched(whole, problem, pins)))
+    rows = map_reduce_gpu_problem(spec, extents, target)
+    return _Posed(rows, tuple(extents.values()), "fp32", gpu_rows_space.space(rows).pinned(pins))
+
+
+_LARGE = 2048 * 2048
+"""Elements of a result from which on it has tiles for all multiprocessors, whatever their size."""
+
+
+def _searched(space: Space[Any], problem: GpuContractionProblem, pins: Schedule) -> dict[str, Sequence[KnobValue]]:
+    """The choices that a search looks at; the other knobs keep their defaults, unless they are pinned.
+
+    All 17 knobs together have more schedules than a search can look through. Tiles that are larger than the product,
+    and parts of K where the result has tiles enough, are left out as well.
+    """
+    knobs = {knob.name: knob.choices for knob in space.knobs}
+    most = [max(16, 1 << (extent - 1).bit_length()) for extent in (problem.m, problem.n, problem.k)]
+    wanted: dict[str, Sequence[KnobValue]] = {
+        **{name: (space.default[name],) for name in knobs},
+        "tile": [
+            # The default's stays: what is legal may be larger than a small product (32 deep, of 8-bit operands).
+            tile
+            for tile in knobs["tile"]
+            if tile == space.default["tile"] or all(map(int.__le__, _sides(tile), most))
+        ],
+        "warps": knobs["warps"],
+        "pipeline_depth": knobs["pipeline_depth"],
+        "group": (1, 8),
+        "grid": ("flat", "persistent"),
+        "a_indexing": [way for way in knobs["a_indexing"] if way != "device_descriptor"],
+        "b_indexing": [way for way in knobs["b_indexing"] if way != "device_descriptor"],
+        "epilogue_parts": (1, 2),
+        "split_k": (1,) if problem.m * problem.n >= _LARGE else (1, 2, 4, 8),
+    }
+    return {name: choices for name, choices in wanted.items() if name not in pins}
+
+
+def _sides(tile: KnobValue) -> tuple[int, ...]:
+    assert isinstance(tile, tuple)
+    return tile
+
+
+class _Candidates:
+    """The candidates of one call, compiled as far as they were asked for."""
+
+    def __init__(self, call: Call, compiler: GpuKernelCompiler) -> None:
+        self._call, self._compiler = call, compiler
+        self._launched: dict[Schedule, tuple[Launched, list[Site]] | CompileError] = {}
+        self._objects: dict[tuple[int, Divisors], GpuKernelObject | CompileError] = {}
+        self._workload: Workload | None = None
+
+    def prepare(self, schedules: Sequence[Schedule]) -> None:
+        """Compiles what the schedules need and is not compiled yet, in one go; beside a running program, of which that
+        would take too much at once, one is compiled when it is built.
+        """
+        if not current_niceness():
+            self._compile(schedules)
+
+    def _compile(self, schedules: Sequence[Schedule]) -> None:
+        missing: dict[tuple[int, Divisors], Site] = {}
+        for schedule in schedules:
+            launched = self._launch(schedule)
+            for site in () if isinstance(launched, CompileError) else launched[1]:
+                if _key(site) not in self._objects:
+                    missing[_key(site)] = site
+        made = self._compiler.objects(list(missing.values()))
+        self._objects.update(zip(missing, made, strict=True))
+
+    def build(self, schedule: Schedule) -> Case:
+        """The candidate of a schedule. Raises CompileError where it does not compile, or spills registers."""
+        self._compile([schedule])
+        launched = self._launch(schedule)
+        if isinstance(launched, CompileError):
+            raise launched
+        (_, slots, temporaries), sites = launched
+        kernels = [self._object(site) for site in sites]
+        if self._workload is None:
+            self._workload = workload_of(self._call, self._compiler.device)
+        starts = {view.storage: view.offset_bytes for view, _ in reversed(self._call.arguments)}
+
+        def operand(view: View, kind: str) -> float | Place:
+            if view.is_scalar:
+                return scalar_bits(view.dtype)[1]
+            return Place(slots[view.storage], view.offset_bytes - starts.get(view.storage, 0))
+
+        launches = [
+            GpuLaunch(kernel.to_bytes(), site.grid, tuple(site.arguments(kernel.parameters, operand)))
+            for kernel, site in zip(kernels, sites, strict=True)
+        ]
+        return Case(self._workload, tuple(launches), temporaries, self._occupancy_limit(sites))
+
+    def _occupancy_limit(self, sites: Sequence[Site]) -> float | None:
+        """The least occupancy that registers and shared memory leave to one of the kernels."""
+        limits = self._compiler.target.gpu
+        if limits is None:
+            return None
+        kernels = [self._object(site) for site in sites]
+        held = [
+            occupancy(limits, max(made.threads // limits.warp_size, 1), made.registers, made.shared_bytes)
+            for made in kernels
+        ]
+        return min((each.fraction for each in held), default=None)
+
+    def _launch(self, schedule: Schedule) -> tuple[Launched, list[Site]] | CompileError:
+        known = self._launched.get(schedule)
+        if known is None:
+            try:
+                launched = launched_under(self._call, schedule, self._compiler)
+                known = launched, [self._site(launch) for launch in launched.launches]
+            except CompileError as error:
+                known = error
+            self._launched[schedule] = known
+        return known
+
+    def _site(self, launch: Launch) -> Site:
+        return Site(launch, self._compiler.lowered(launch.choice), frozenset())
+
+    def _object(self, site: Site) -> GpuKernelObject:
+        made = self._objects[_key(site)]
+        if isinstance(made, CompileError):
+            raise made
+        if made.spill_bytes:
+            raise CompileError(f"{site.name} spills {made.spill_bytes} bytes a thread")
+        return made
+
+
+def _key(site: Site) -> tuple[int, Divisors]:
+    """What tells compiled kernels apart; the compiler keeps what is lowered alive."""
+    return id(site.lowered), site.divisors

@@ -1,0 +1,220 @@
+"""Attention for few queries, as when tokens are generated one by one: elements of a head along the lanes of vectors.
+
+Such a kernel reads keys and values once and does little with them, so that it reads them in place, and each of them
+once for all the queries of a block, which may be the heads that share them. (Pope et al., "Efficiently Scaling
+Transformer Inference", 2022, on what bounds it; Shazeer, "Fast Transformer Decoding", 2019, on sharing.)
+
+    for each block of queries:   Q multiplied by scale * log2(e); sums = 0
+        for each block of keys, with (m, l):
+            scores = <q, k>, a few keys against all queries of the block at a time; hidden ones -inf; their maximum
+            scores -> weights = 2^(score - m), their sum
+            sums   = sums * 2^(old m - m) + weights V
+        out = sums / l
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects import arith
+from xdsl.dialects import math as math_dialect
+from xdsl.ir import SSAValue
+
+from tessera.dtypes import bool_
+from tessera.scheduling.families.attention.nest import AttentionNest
+from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive
+from tessera.scheduling.language.expression import Value
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.attributes import buffer_type
+from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.spec import AttentionSpec, loaded_arguments
+from tessera.scheduling.lowering.writer import ArgumentTile
+
+SCORES_VECTORS = 2
+"""Vectors of scores of one query that the softmax takes at a time."""
+SUMS_VECTORS = 20
+"""Vectors of sums that registers hold."""
+WIDEST = 8
+"""Vectors of values that are read at a time."""
+UNROLL = 2
+AHEAD = 16
+"""Keys that are fetched ahead: what is read while a line comes from memory."""
+LINE_BYTES = 64
+
+
+class DecodingAttention(AttentionNest):
+    """The kernel with elements of a head along lanes. `lanes` is the number of accumulators in a vector."""
+
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        schedule: Schedule,
+        lanes: int,
+        builder: TileBuilder,
+        arguments: dict[int, ArgumentTile],
+    ) -> None:
+        super().__init__(spec, schedule, builder, arguments)
+        self.kt, self.bm = schedule.integers("micro")
+        self.lanes, self.chunk = lanes, SCORES_VECTORS * lanes
+        self.bn = -(-schedule.integers("tile")[1] // self.chunk) * self.chunk
+        head, value_head = schedule.integers("head")
+        vectors = max(1, min(WIDEST, SUMS_VECTORS // self.bm, value_head // lanes))
+        self.columns = vectors * lanes
+        self.softmax = OnlineSoftmax(builder, self.dtype, self.bm, axis=1)
+        self.queries = self._scratch(-(-head // lanes) * lanes)
+        self.scores = self._scratch(self.bn)
+        self.sums = self._scratch(-(-value_head // self.columns) * self.columns)
+
+    def _scratch(self, columns: int) -> SSAValue:
+        """A row for each query of a block."""
+        return self.builder.alloc(buffer_type(self.dtype, [columns, 1], [self.bm, columns]), "L1")
+
+    def _get(self, memory: SSAValue, column: SSAValue, columns: int, row: int | None = None) -> SSAValue:
+        """Columns of all rows, or of one."""
+        at = [self.builder.index(row or 0), column]
+        rows = self.bm if row is None else 1
+        return self.builder.load(memory, at, [0, 1], (rows, columns), [True, True])
+
+    def _put(self, value: SSAValue, memory: SSAValue, column: SSAValue, row: int = 0) -> None:
+        self.builder.store(value, memory, [self.builder.index(row), column], [0, 1], [True, True])
+
+    # -- a block of queries ---------------------------------------------------------------------------------------
+
+    def block(self) -> None:
+        builder, softmax, zero = self.builder, self.softmax, self.builder.index(0)
+        factor = softmax.scale_factor(self.write(self.spec.scale, {"q": self.bm, "": 1}, {}))
+        with builder.loop(zero, self.extents["d"], self.lanes) as d:
+            queries = self.write(self.spec.q, {"q": self.bm, "d": self.lanes}, {"d": d.index})
+            self._put(builder.append(arith.MulfOp(queries, softmax.spread(factor, queries))), self.queries, d.index)
+        with builder.loop(zero, self.extents["v"], self.columns) as v:
+            self._put(builder.splat(0.0, self.dtype, (self.bm, self.columns)), self.sums, v.index)
+        keys = KeyRange.of(builder, self.at["q"], self.bm, self.extents["q"], self.extents["k"], self.spec.causal)
+        first, end = self._part(keys.end)
+        with builder.loop(first, end, self.bn, softmax.initial()) as loop:
+            loop.yielded = tuple(self._keys(loop.index, end, keys, loop.carried))
+        m, total = loop.results
+        if self.spec.logarithms is not None:
+            self._store_logarithms(self.spec.logarithms, m, total)
+        with builder.loop(zero, self.extents["v"], self.columns) as v:
+            mean = softmax.mean(self._get(self.sums, v.index, self.columns), total)
+            self.write_result(mean, {"q": self.bm, "v": self.columns}, {"v": v.index})
+
+    def _part(self, end: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """The keys of this part: all up to `end` where there are no parts."""
+        builder = self.builder
+        if self.spec.logarithms is None:
+            return builder.index(0), end
+        axis = self.spec.batch[0]
+        number, parts = self.at[axis], self.extents[axis]
+        after = builder.add(number, builder.index(1))
+        first, last = (builder.floor_div(builder.mul(end, bound), parts) for bound in (number, after))
+        return first, last
+
+    def _store_logarithms(self, argument: int, m: SSAValue, total: SSAValue) -> None:
+        """log(l) + m log(2) of each query: -inf where it saw no key."""
+        builder = self.builder
+        scaled = builder.append(arith.MulfOp(m, self.softmax.splat(math.log(2))))
+        logarithm = builder.append(arith.AddfOp(builder.append(math_dialect.LogOp(total)), scaled))
+        axes = self.spec.arguments[argument].axes
+        place = [self.at[axis] for axis in axes]
+        builder.store(logarithm, self.arguments[argument].value, place, [axes.index("q"), -1], [False, True])
+
+    # -- a block of keys ------------------------------------------------------------------------------------------
+
+    def _keys(self, key: SSAValue, end: SSAValue, keys: KeyRange, state: State) -> Sequence[SSAValue]:
+        """(m, l) after a block of keys, which all lie before `end`."""
+        builder, softmax = self.builder, self.softmax
+        m, total = state
+        width = builder.minimum(builder.index(self.bn), builder.sub(end, key))
+        whole = self.rounded_down(width, self.kt)
+        for lower, upper, count in ((builder.index(0), whole, self.kt), (whole, width, 1)):
+            with builder.loop(lower, upper, count) as row:
+                self._products(key, row.index, count)
+        m_next = softmax.raised(m, self._masked(key, width, keys))
+        base = softmax.base(m_next)
+        decay = softmax.decay(m, base)
+        added = self._weights(width, base)
+        with builder.loop(builder.index(0), self.extents["v"], self.columns) as v:
+            self._values(key, width, v.index, decay)
+        return m_next, softmax.total(total, decay, added)
+
+    def _products(self, key: SSAValue, row: SSAValue, count: int) -> None:
+        """The scores of `count` keys, each a sum across lanes."""
+        builder, shape, at = self.builder, (count, self.lanes), self.builder.add(key, row)
+        size = self.extents["d"]
+        totals = [builder.splat(0.0, self.dtype, shape)] * self.bm
+        middle = self.rounded_down(size, self.lanes)
+        for lower, upper, whole in ((builder.index(0), middle, True), (middle, size, False)):
+            with builder.loop(lower, upper, self.lanes, totals, UNROLL if whole else 1) as d:
+                position = {"k": at, "d": d.index}
+                keys = self.write(self.spec.k, {"k": count, "d": self.lanes}, position, {"k": True, "d": whole})
+                for number in range(count):
+                    self._fetch_ahead(self.spec.k, {**position, "k": builder.add(at, builder.index(number))}, "d", 1)
+                queries = [self._get(self.queries, d.index, self.lanes, query) for query in range(self.bm)]
+                d.yielded = tuple(
+                    builder.append(math_dialect.FmaOp(keys, self.softmax.spread(query, keys), total))
+                    for query, total in zip(queries, d.carried, strict=True)
+                )
+            totals = list(d.results)
+        for query, total in enumerate(totals):
+            place = [builder.index(query), row]
+            builder.store(builder.reduce(total, "add", 1), self.scores, place, [1, 0], [True, True])
+
+    def _masked(self, key: SSAValue, width: SSAValue, keys: KeyRange) -> SSAValue:
+        """Hides scores; gives the largest of each query."""
+        builder, softmax, shape = self.builder, self.softmax, (self.bm, self.chunk)
+        lowest = builder.splat(float("-inf"), self.dtype, shape)
+        with builder.loop(builder.index(0), width, self.chunk, [lowest]) as loop:
+            scores, at = self._get(self.scores, loop.index, self.chunk), builder.add(key, loop.index)
+            if self.spec.mask is not None:
+                mask = self.write(self.spec.mask, {"q": self.bm, "k": self.chunk}, {"k": at})
+                if self.spec.mask.dtype is bool_:
+                    scores = softmax.hide(scores, mask)
+                else:
+                    scores = additive(builder, scores, mask, self.dtype)
+            if self.spec.causal:
+                seen = softmax.below_diagonal(self.at["q"], at, keys.shift, shape)
+                scores = softmax.hide(scores, seen)
+            scores = softmax.hide(scores, builder.mask(loop.index, width, shape, 1))
+            self._put(scores, self.scores, loop.index)
+            loop.yielded = (softmax.raised(loop.carried[0], scores),)
+        return softmax.largest(loop.results[0])
+
+    def _weights(self, width: SSAValue, base: SSAValue) -> SSAValue:
+        """Turns scores into weights; gives the sum of each query's."""
+        builder, shape = self.builder, (self.bm, self.chunk)
+        zero = builder.splat(0.0, self.dtype, shape)
+        with builder.loop(builder.index(0), width, self.chunk, [zero]) as loop:
+            weights = self.softmax.weights(self._get(self.scores, loop.index, self.chunk), base)
+            self._put(weights, self.scores, loop.index)
+            loop.yielded = (builder.append(arith.AddfOp(loop.carried[0], weights)),)
+        return builder.reduce(loop.results[0], "add", 1)
+
+    def _values(self, key: SSAValue, width: SSAValue, v: SSAValue, decay: SSAValue) -> None:
+        """A register tile of the weighted sums of values."""
+        builder = self.builder
+        sums = self.softmax.shrunk(self._get(self.sums, v, self.columns), decay)
+        with builder.loop(builder.index(0), width, 1, [sums], UNROLL) as loop:
+            at = {"k": builder.add(key, loop.index), "v": v}
+            values = self.write(self.spec.v, {"k": 1, "v": self.columns}, at, {"k": True})
+            self._fetch_ahead(self.spec.v, at, "v", self.columns)
+            weights = self._get(self.scores, loop.index, 1)
+            loop.yielded = (builder.mma(weights, values, loop.carried[0], self.bm, self.columns, 1, self.dtype),)
+        self._put(loop.results[0], self.sums, v)
+
+    def _fetch_ahead(self, value: Value, at: Mapping[str, SSAValue], axis: str, count: int) -> None:
+        """Asks for `count` elements along `axis` of a later key: no two rows need lie side by side, and hardware does
+        not look past a page.
+        """
+        builder = self.builder
+        (number,) = loaded_arguments(value)
+        argument = self.spec.arguments[number]
+        if argument.stride(axis) != 1:
+            return
+        line = LINE_BYTES // argument.dtype.itemsize
+        where = {**self.at, **at, "k": builder.add(at["k"], builder.index(AHEAD))}
+        for first in range(0, count, line):
+            column = {axis: builder.add(at[axis], builder.index(first))}
+            indices = [{**where, **column}[name] for name in argument.axes]
+            builder.prefetch(self.arguments[number].value, indices, 1, 1, write=False)

@@ -1,0 +1,209 @@
+"""The knobs, rules and default schedule of attention on GPUs."""
+
+from __future__ import annotations
+
+import math
+
+from tessera.scheduling.families.attention.space import AttentionProblem, padded_head
+from tessera.scheduling.language.knobs import Knob, Rule, Space
+from tessera.scheduling.language.schedule import Schedule
+from tessera.target.facts import GpuLimits
+
+
+def _limits(problem: AttentionProblem) -> GpuLimits:
+    assert problem.target.gpu is not None
+    return problem.target.gpu
+
+
+def _reads_shared(schedule: Schedule, problem: AttentionProblem) -> bool:
+    """Whether the matrix units read their operands from shared memory: those of Hopper and later, which multiply 64
+    rows of narrow operands for four warps together.
+    """
+    wide = schedule.integers("tile")[0] >= 64 and schedule.integer("warps") >= 4
+    return wide and problem.target.arch in ("sm_90", "sm_100") and problem.operand.itemsize <= 2
+
+
+def _is_amd(problem: AttentionProblem) -> bool:
+    return problem.target.arch.startswith("gfx")
+
+
+def shared_bytes(schedule: Schedule, problem: AttentionProblem) -> int:
+    """Bytes of shared memory that one block takes at most, as Triton 3.6 was seen to allot them.
+
+    Keys, values and the mask in flight, as for products; the queries, but on AMD; and, where the matrix units read
+    registers, the weights on their way from the layout of a result to that of an operand. Values of 8 bits lie there
+    once more, in bf16.
+    """
+    bm, bn = schedule.integers("tile")
+    head, value_head = schedule.integers("head")
+    stages, size = schedule.integer("pipeline_depth"), problem.operand.itemsize
+    flying, queries, weights = bn * (head + value_head), bm * head, bm * bn
+    if _is_amd(problem):
+        elements = flying * stages
+    elif _reads_shared(schedule, problem):
+        elements = queries + flying * stages
+    else:
+        elements = queries + flying * max(stages - 1, 1) + weights
+    mask = bm * bn * problem.mask.itemsize * max(stages - 1, 1) if problem.mask is not None else 0
+    converted = bn * value_head * 2 if size == 1 else 0
+    return max(elements * size + mask + converted, bm * value_head * size)
+
+
+def values_per_thread(schedule: Schedule, problem: AttentionProblem) -> float:
+    """32-bit registers of a thread that hold sums and scores, and what else decides whether a schedule spills.
+
+    Operands where they are multiplied from registers: the queries by matrix units as Ampere has them, all of them by
+    ordinary instructions (fp32, fp64). The addresses of keys and values on their way to shared memory, 16 bytes each.
+    A mask in fp32, in which it is added; half of that where NVIDIA's compiler has booleans. Values of 8 bits on their
+    way to bf16.
+    """
+    bm, bn = schedule.integers("tile")
+    head, value_head = schedule.integers("head")
+    size = problem.operand.itemsize
+    queries, flying = bm * head * size / 4, bn * (head + value_head) * size / 4
+    words = bm * (value_head + bn) * problem.accumulator.itemsize / 4
+    if size > 2:
+        words += queries + flying
+    elif not _is_amd(problem):
+        words += flying / 2 + (0 if _reads_shared(schedule, problem) else queries)
+    if size == 1:
+        words += bn * value_head / 2
+    if problem.mask is not None:
+        words += bm * bn / (2 if problem.mask.kind == "bool" and not _is_amd(problem) else 1)
+    return words / (schedule.integer("warps") * _limits(problem).warp_size)
+
+
+def registers_for_values(schedule: Schedule, problem: AttentionProblem) -> float:
+    """How many of a thread's registers `values_per_thread` may take so that none was seen to spill.
+
+    The rest holds what is in flight between memory and shared memory (on AMD most of all), addresses and masks.
+    """
+    limits = _limits(problem)
+    threads = schedule.integer("warps") * limits.warp_size
+    registers = min(limits.max_registers_per_thread + 1, limits.registers // threads)
+    if _is_amd(problem):
+        return 0.18 * registers
+    if problem.operand.itemsize > 2:
+        return 0.3 * registers
+    return 0.67 * registers
+
+
+def _heads(schedule: Schedule, problem: AttentionProblem) -> bool:
+    head, value_head = schedule.integers("head")
+    if schedule["exact"]:
+        return (head, value_head) == (problem.head, problem.value_head)
+    return head >= problem.head and value_head >= problem.value_head
+
+
+def _dot(schedule: Schedule, problem: AttentionProblem) -> bool:
+    least = 32 if problem.operand.itemsize == 1 else 16
+    sizes = (*schedule.integers("tile"), *schedule.integers("head"))
+    powers = all(size >= 16 and not size & (size - 1) for size in sizes)
+    return powers and sizes[1] >= least and sizes[2] >= least
+
+
+def _rows(schedule: Schedule, problem: AttentionProblem) -> bool:
+    if problem.operand.itemsize > 2:
+        return True
+    bm = schedule.integers("tile")[0]
+    shared = bm >= 32 and not (_reads_shared(schedule, problem) or _is_amd(problem))
+    return bm >= (8 if shared else 16) * schedule.integer("warps")
+
+
+def _shared(schedule: Schedule, problem: AttentionProblem) -> bool:
+    return shared_bytes(schedule, problem) <= _limits(problem).max_shared_bytes_per_block
+
+
+def _registers(schedule: Schedule, problem: AttentionProblem) -> bool:
+    return values_per_thread(schedule, problem) <= registers_for_values(schedule, problem)
+
+
+def _block(schedule: Schedule, problem: AttentionProblem) -> bool:
+    return schedule.integer("warps") * _limits(problem).warp_size <= 1024
+
+
+def _stages(schedule: Schedule, problem: AttentionProblem) -> bool:
+    return problem.mask is None or not _is_amd(problem) or schedule.integer("pipeline_depth") <= 3
+
+
+def _useful(schedule: Schedule, problem: AttentionProblem) -> bool:
+    bm, bn = schedule.integers("tile")
+    return bm <= max(32, 2 * problem.queries) and bn <= max(32, 2 * problem.keys)
+
+
+RULES: tuple[Rule[AttentionProblem], ...] = (
+    Rule("heads-fit", "tiles are as wide as heads; exact ones promise that nothing is masked", _heads),
+    Rule("matrix-unit-shape", "a tile holds at least one 16 x 16 x 16 product, extents are powers of two", _dot),
+    Rule(
+        "rows-per-warp",
+        "each warp has 16 queries, as a row of matrix units has; 8 where two warps may share one (Ampere)",
+        _rows,
+    ),
+    Rule("shared-memory", "queries and the keys and values in flight must fit the shared memory of one block", _shared),
+    Rule(
+        "values-in-registers",
+        "scores, sums and operands in registers leave room for what else a thread holds",
+        _registers,
+    ),
+    Rule("threads-per-block", "a block has at most 1024 threads", _block),
+    Rule("stages-beside-mask", "Triton 3.6 for AMD was seen to fail at four stages where a mask is read", _stages),
+    Rule("tile-within-problem", "a tile is at most twice as large as the problem, or as small as tiles get", _useful),
+)
+
+STARTS: tuple[tuple[tuple[int, int], int, int], ...] = (
+    ((128, 128), 8, 3),
+    ((128, 128), 8, 2),
+    ((128, 64), 8, 3),
+    ((128, 64), 8, 2),
+    ((128, 64), 4, 2),
+    ((128, 32), 8, 3),
+    ((128, 32), 8, 2),
+    ((128, 32), 4, 2),
+    ((128, 16), 8, 2),
+    ((64, 64), 4, 2),
+    ((64, 32), 8, 2),
+    ((64, 32), 4, 2),
+    ((64, 16), 4, 2),
+    ((32, 32), 2, 2),
+    ((32, 32), 4, 2),
+    ((16, 32), 1, 2),
+    ((16, 16), 1, 1),
+    ((16, 16), 4, 1),
+    ((16, 16), 8, 1),
+)
+"""((queries, keys), warps, stages), the best first."""
+
+
+def space(problem: AttentionProblem) -> Space[AttentionProblem]:
+    """All schedules of one attention."""
+    default = default_schedule(problem)
+    tiles = tuple((bm, bn) for bm in (16, 32, 64, 128, 256) for bn in (16, 32, 64, 128, 256))
+    knobs = (
+        Knob("tile", tiles, "queries of a block, and keys of one step"),
+        Knob("head", (default["head"],), "what tiles hold of a query and of a value, a power of two"),
+        Knob("exact", (default["exact"],), "heads are as large as that, so that nothing is masked along them"),
+        Knob("warps", (1, 2, 4, 8, 16), "warps of a block"),
+        Knob("pipeline_depth", (1, 2, 3, 4), "stages: tiles of keys and values that are on their way at a time"),
+    )
+    return Space(knobs, RULES, problem, default)
+
+
+def blocks(schedule: Schedule, problem: AttentionProblem) -> int:
+    """Programs of the grid."""
+    return math.prod(problem.batch) * -(-problem.queries // schedule.integers("tile")[0])
+
+
+def default_schedule(problem: AttentionProblem) -> Schedule:
+    """The first of the known good starts that is legal and gives every multiprocessor a block; where none does, the
+    first with at most 64 queries in a block, so that there are more of them. The smallest start where none is legal.
+    """
+    head = (padded_head(problem.head), padded_head(problem.value_head))
+    exact = head == (problem.head, problem.value_head)
+    starts = [
+        Schedule(tile=tile, head=head, exact=exact, warps=warps, pipeline_depth=stages)
+        for tile, warps, stages in STARTS
+    ]
+    legal = [start for start in starts if all(rule.holds(start, problem) for rule in RULES)]
+    filling = (start for start in legal if blocks(start, problem) >= problem.target.cores)
+    smaller = (start for start in legal if start.integers("tile")[0] <= 64)
+    return next(filling, None) or next(smaller, None) or (legal or starts)[-1]

@@ -1,0 +1,130 @@
+"""The schedule of a matrix product on a GPU that nobody has tuned: the model's choice among likely starts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from tessera.scheduling.families.gpu_cost import ContractionEstimate, GpuRooflineModel
+from tessera.scheduling.families.product.gpu.problem import DEFAULTS, GpuContractionProblem, uses_descriptor
+from tessera.scheduling.families.product.gpu.rules import RULES
+from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.gpu_resources import size_step
+from tessera.target import Target
+
+STARTS: tuple[tuple[tuple[int, int, int], int, int], ...] = (
+    ((128, 256, 64), 3, 8),
+    ((128, 128, 64), 3, 8),
+    ((128, 128, 64), 4, 8),
+    ((256, 128, 64), 4, 8),
+    ((128, 128, 128), 3, 8),
+    ((128, 256, 128), 3, 8),
+    ((128, 128, 128), 4, 8),
+    ((128, 256, 64), 4, 8),
+    ((128, 128, 64), 3, 4),
+    ((128, 128, 64), 2, 8),
+    ((128, 128, 64), 2, 4),
+    ((128, 128, 32), 3, 8),
+    ((128, 256, 32), 3, 8),
+    ((128, 128, 32), 4, 4),
+    ((64, 256, 64), 3, 4),
+    ((128, 64, 64), 4, 4),
+    ((64, 128, 64), 4, 4),
+    ((64, 128, 128), 3, 4),
+    ((64, 128, 32), 3, 4),
+    ((64, 64, 128), 3, 4),
+    ((64, 64, 64), 4, 4),
+    ((64, 64, 32), 4, 4),
+    ((64, 64, 32), 2, 4),
+    ((64, 32, 64), 5, 4),
+    ((32, 128, 64), 4, 4),
+    ((32, 64, 64), 4, 4),
+    ((32, 64, 32), 2, 4),
+    ((64, 16, 128), 4, 4),
+    ((16, 128, 64), 4, 4),
+    ((16, 64, 128), 4, 4),
+    ((16, 32, 128), 5, 4),
+    ((32, 32, 32), 3, 4),
+    ((32, 32, 16), 2, 4),
+    ((16, 32, 16), 2, 1),
+    ((16, 32, 32), 1, 1),
+    ((16, 16, 64), 4, 1),
+    ((16, 16, 16), 1, 1),
+    ((16, 16, 32), 1, 1),
+)
+"""(tile, stages, warps): the first five are known to be good for bf16 on Hopper, the others serve 8-bit operands,
+smaller products, few rows or columns, and GPUs with less shared memory."""
+
+PROMISED = 16
+"""Extents and strides that this divides are promised to every kernel by its launches."""
+
+SAME = 1.02
+"""Estimates that differ by less say nothing: the start that stands first is taken."""
+
+
+def complete(schedule: Schedule) -> Schedule:
+    """A schedule with every knob: those that it leaves out have their defaults."""
+    return Schedule({**schedule, **{name: value for name, value in DEFAULTS.items() if name not in schedule}})
+
+
+def default_schedule(problem: GpuContractionProblem) -> Schedule:
+    """The start that the model thinks fastest, K not split. Problems of about the same size share a choice."""
+    m, n, k, batch = (size_step(extent) for extent in (problem.m, problem.n, problem.k, problem.batch))
+    chosen = _default(replace(problem, m=m, n=n, k=k, batch=batch))
+    return with_vectors(chosen, problem) if _is_legal(chosen, problem) else _best(problem)
+
+
+def with_vectors(schedule: Schedule, problem: GpuContractionProblem) -> Schedule:
+    """A schedule whose kernel relies on the widest accesses that the operands permit, where its launches do not promise
+    them anyway: those promise extents that 16 divides. Loads of fewer than 4 bytes cannot be asynchronous copies, and
+    take registers for every element.
+    """
+    extents = {"m": problem.m, "n": problem.n, "k": problem.k}
+    layouts = {"a": problem.a, "b": problem.b, "out": problem.out}
+    pointed = [layout.unit_axis for name, layout in layouts.items() if not uses_descriptor(schedule, name)]
+    if all(extents[axis] % PROMISED == 0 for axis in pointed if axis in extents):
+        return schedule
+    wider = (schedule.replace(vector_bytes=width) for width in (16, 8, 4))
+    return next((found for found in wider if _is_legal(found, problem)), schedule)
+
+
+def best_starts(
+    problem: GpuContractionProblem, count: int, splits: Sequence[int] = (1,), model: GpuRooflineModel | None = None
+) -> list[ContractionEstimate]:
+    """The `count` legal starts that the model thinks fastest, the best first, with K in any of `splits` parts."""
+    rates = model or _model(problem.target)
+    return sorted(_estimates(problem, splits, rates), key=lambda found: found.seconds)[:count]
+
+
+@lru_cache(maxsize=4096)
+def _default(problem: GpuContractionProblem) -> Schedule:
+    return _best(problem)
+
+
+def _best(problem: GpuContractionProblem) -> Schedule:
+    found = list(_estimates(problem, (1,), _model(problem.target)))
+    least = min(each.seconds for each in found)
+    return next(each.schedule for each in found if each.seconds <= SAME * least)
+
+
+def _estimates(
+    problem: GpuContractionProblem, splits: Sequence[int], model: GpuRooflineModel
+) -> Iterator[ContractionEstimate]:
+    parts = (1, 2, 4) if problem.epilogue_words else (1,)
+    for (tile, stages, warps), split, part in itertools.product(STARTS, splits, parts):
+        start = Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8, split_k=split, epilogue_parts=part)
+        schedule = complete(start)
+        if _is_legal(schedule, problem):
+            schedule = with_vectors(schedule, problem)
+            yield model.estimate(problem, schedule)
+
+
+def _is_legal(schedule: Schedule, problem: GpuContractionProblem) -> bool:
+    return all(rule.holds(schedule, problem) for rule in RULES)
+
+
+@lru_cache(maxsize=8)
+def _model(target: Target) -> GpuRooflineModel:
+    return GpuRooflineModel(None, target)
