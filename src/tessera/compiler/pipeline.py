@@ -34,7 +34,7 @@ from tessera.profiling import facts
 from tessera.rewrite.passes import graph_passes
 from tessera.runtime.device import driver_of
 from tessera.runtime.plan import BoundPlan
-from tessera.scheduling.families.registry import Problem
+from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 
 lock = forks.recursive_lock()

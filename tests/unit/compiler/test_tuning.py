@@ -18,7 +18,7 @@ from tessera.compiler.device.kernels import KernelCompiler
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import ArgumentError
 from tessera.scheduling.families.cost import RooflineModel
-from tessera.scheduling.families.registry import Problem
+from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
 from tessera.tuning.metrics import Roof

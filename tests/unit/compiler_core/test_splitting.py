@@ -12,7 +12,7 @@ from tessera.compiler import pipeline
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.handle import Tensor
-from tessera.scheduling.families.registry import Problem
+from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 
 

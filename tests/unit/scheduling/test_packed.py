@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.compiler.bind.constants import PackedPanels
 from tessera.dtypes import DType, bf16, fp16, fp32, fp64
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
+from tessera.scheduling.families.product.forms import PackedPanels
 from tessera.scheduling.families.product.lowering import lower_contraction
 from tessera.scheduling.families.product.space import default_schedule, space
 from tessera.scheduling.lowering.spec import ContractionSpec, Panels

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tessera import target
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp16, fp32, fp64, tf32
 from tessera.errors import UnsupportedTargetError
-from tessera.scheduling.families.gpu_cost import ContractionEstimate, GpuRooflineModel
+from tessera.scheduling.families.gpu_cost import GpuRooflineModel
 from tessera.scheduling.families.product.gpu import choice as gpu_choice
 from tessera.scheduling.families.product.gpu import space as gpu_space
 from tessera.scheduling.families.product.gpu.choice import best_starts
@@ -22,6 +22,7 @@ from tessera.scheduling.families.product.gpu.cost import predicted_resources, un
 from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem, contraction_gpu_problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.choice import modelled_choice
+from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.scheduling.model.gpu_resources import BlockResources
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
@@ -49,12 +50,12 @@ def legal(posed: GpuContractionProblem, splits: tuple[int, ...] = (1,)) -> list[
     return [schedule for schedule in drawn if all(rule.holds(schedule, posed) for rule in gpu_space.RULES)]
 
 
-def ranked(posed: GpuContractionProblem, splits: tuple[int, ...] = (1,)) -> list[ContractionEstimate]:
+def ranked(posed: GpuContractionProblem, splits: tuple[int, ...] = (1,)) -> list[GpuEstimate]:
     model = GpuRooflineModel(None, posed.target)
     return sorted((model.estimate(posed, each) for each in legal(posed, splits)), key=lambda found: found.seconds)
 
 
-def estimate(posed: GpuContractionProblem, schedule: Schedule = KNOWN_GOOD) -> ContractionEstimate:
+def estimate(posed: GpuContractionProblem, schedule: Schedule = KNOWN_GOOD) -> GpuEstimate:
     return GpuRooflineModel(None, posed.target).estimate(posed, schedule)
 
 

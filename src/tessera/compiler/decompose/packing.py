@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tessera.compiler.bind.arrays import Call, Shape, View
-from tessera.compiler.bind.constants import over_panels, panels_of
+from tessera.compiler.bind.constants import over_panels
 from tessera.compiler.bind.launches import Choice, Launch
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.decompose.gpu_chunks import StepSubject, step_call
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType, int32
 from tessera.lazy.structure import contiguous_strides
+from tessera.scheduling.families.product.forms import panels_of
 from tessera.scheduling.families.product.space import SHARED
 from tessera.scheduling.language.expression import Recorder
 from tessera.scheduling.language.schedule import Schedule

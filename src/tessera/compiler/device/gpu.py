@@ -16,8 +16,8 @@ from tessera.compiler.device.gpu_refinement import Pruned, refined
 from tessera.compiler.device.gpu_schedules import gpu_knobs
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError, ScheduleError
-from tessera.scheduling.families.gpu_cost import GpuEstimate
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.target import Target
 
 

@@ -20,7 +20,7 @@ from tessera.compiler.decompose.copies import Copies
 from tessera.compiler.decompose.gpu_chunks import STEP, StepSubject, chunk_schedule, in_chunks
 from tessera.compiler.decompose.splitting import products_apart, rows_apart
 from tessera.compiler.device.gpu_launches import LARGEST, Lowered, Site
-from tessera.compiler.device.gpu_schedules import FUSION, Layouts, gpu_knobs, gpu_schedule, gpu_tile_ir, layouts_of
+from tessera.compiler.device.gpu_schedules import gpu_knobs, gpu_schedule, gpu_tile_ir, layouts_of, without_fusion
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.program import KernelItem, Program
 from tessera.dtypes import DType
@@ -34,9 +34,9 @@ from tessera.runtime.gpu_graphs import shared_runner
 from tessera.runtime.gpu_library_plan import MixedDevicePlan
 from tessera.runtime.gpu_plan import DevicePlan
 from tessera.scheduling.families.attention.space import HEADS
+from tessera.scheduling.families.family import Layouts
 from tessera.scheduling.families.rows.gpu.chunks import CHUNK
 from tessera.scheduling.language.schedule import Schedule
-from tessera.scheduling.lowering.spec import ContractionSpec
 from tessera.target import Target
 
 REMEMBERED = 1 << 14
@@ -101,7 +101,7 @@ class GpuKernelCompiler:
         if schedule is not None:
             return Choice(subject, schedule, 1)
         buckets, spec = settings.current().shape_buckets, subject.spec
-        layouts = layouts_of(spec, call, unaligned) if isinstance(spec, ContractionSpec) else {}
+        layouts = layouts_of(spec, call, unaligned)
         key = (subject, tuple(call.shaped.extents.values()), tuple(layouts.values()), current_policy(), buckets)
         known = self._chosen.get(key)
         if known is None:
@@ -120,8 +120,7 @@ class GpuKernelCompiler:
         spec, extents = subject.spec, call.shaped.extents
         if buckets:
             shared = gpu_schedule(spec, _bucketed(extents), self.target, subject.pins, layouts)
-            plain = Schedule({knob: value for knob, value in shared.items() if knob != FUSION})
-            if not gpu_knobs(spec, call, self.target).violations(plain):
+            if not gpu_knobs(spec, call, self.target).violations(without_fusion(shared)):
                 return shared
         return gpu_schedule(spec, extents, self.target, subject.pins, layouts)
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tessera.backend.contract import StaticFacts
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.gpu_launches import Site
 from tessera.compiler.device.gpu_schedules import gpu_knobs
 from tessera.errors import CompileError
-from tessera.scheduling.families.gpu_cost import GpuEstimate, GpuRooflineModel
-from tessera.scheduling.families.product.gpu import choice as gpu_choice
-from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem
-from tessera.scheduling.families.rows.gpu import space as gpu_rows_space
+from tessera.scheduling.families.gpu_cost import GpuRooflineModel
+from tessera.scheduling.families.product.gpu.choice import SAME
+from tessera.scheduling.families.registry import gpu_kernels, gpu_model
 from tessera.scheduling.families.rows.gpu.chunks import CHUNK
-from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_resources import BlockResources
 from tessera.target import Target
 
@@ -62,12 +62,12 @@ def resources(facts: StaticFacts) -> BlockResources:
     return BlockResources(facts.registers, facts.spill_bytes, facts.shared_bytes, facts.warps, source)
 
 
-def _problem(site: Site, target: Target) -> GpuContractionProblem | GpuRowsProblem | None:
+def _problem(site: Site, target: Target) -> Any | None:
     """What the model estimates; None for families that it does not know."""
-    if CHUNK in site.launch.schedule:
+    spec = site.launch.subject.spec
+    if CHUNK in site.launch.schedule or gpu_kernels(spec).model is None:
         return None
-    posed = gpu_knobs(site.launch.subject.spec, site.launch.call, target).problem
-    return posed if isinstance(posed, GpuContractionProblem | GpuRowsProblem) else None
+    return gpu_knobs(spec, site.launch.call, target).problem
 
 
 def _rivals(site: Site, compiler: GpuKernelCompiler, count: int, model: GpuRooflineModel) -> list[Site]:
@@ -75,10 +75,8 @@ def _rivals(site: Site, compiler: GpuKernelCompiler, count: int, model: GpuRoofl
     problem = _problem(site, compiler.target)
     own = site.launch.schedule
     liked: list[Schedule] = []
-    if isinstance(problem, GpuContractionProblem) and count:
-        liked = [found.schedule for found in gpu_choice.best_starts(problem, count, model=model)]
-    elif isinstance(problem, GpuRowsProblem) and count:
-        liked = [found.schedule for found in gpu_rows_space.best_starts(problem, count, model)]
+    if problem is not None and count:
+        liked = [found.schedule for found in gpu_model(problem).best(problem, count, model.machine)]
     others = [schedule for schedule in liked if schedule != own]
     return [site, *(_under(schedule, site, compiler) for schedule in others[: max(count - 1, 0)])]
 
@@ -105,7 +103,7 @@ def _best(
         estimate = _estimate(site, facts, target, model) if isinstance(facts, StaticFacts) else None
         return Refined(site, facts, estimate, tuple(pruned[1:]))
     least = min(seconds for seconds, _ in kept)
-    taken = next(each for seconds, each in kept if seconds <= gpu_choice.SAME * least)
+    taken = next(each for seconds, each in kept if seconds <= SAME * least)
     return Refined(taken.site, taken.facts, taken.estimate, tuple(pruned))
 
 
@@ -119,7 +117,5 @@ def _why_pruned(facts: StaticFacts | CompileError, target: Target) -> str | None
 
 
 def _estimate(site: Site, facts: StaticFacts, target: Target, model: GpuRooflineModel) -> GpuEstimate | None:
-    problem, taken = _problem(site, target), resources(facts)
-    if isinstance(problem, GpuContractionProblem):
-        return model.estimate(problem, site.launch.schedule, taken)
-    return model.estimate(problem, site.launch.schedule, taken) if isinstance(problem, GpuRowsProblem) else None
+    problem = _problem(site, target)
+    return None if problem is None else model.estimate(problem, site.launch.schedule, resources(facts))

@@ -1,68 +1,24 @@
-"""Schedules and Tile IR of a kernel on a GPU: what the lowerings and spaces of `scheduling` offer, for any family."""
+"""Schedules and Tile IR of a kernel on a GPU: what the lowerings and spaces of its family offer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.compiler.bind.arrays import Call
-from tessera.errors import UnsupportedTargetError
-from tessera.scheduling.families.attention.gpu import space as gpu_attention_space
-from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
-from tessera.scheduling.families.attention.space import attention_problem
-from tessera.scheduling.families.product.gpu import space as gpu_space
-from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
-from tessera.scheduling.families.product.gpu.problem import VECTOR_BYTES, contraction_gpu_problem
-from tessera.scheduling.families.rows.gpu import space as gpu_rows_space
-from tessera.scheduling.families.rows.gpu.chunks import CHUNK, lower_partial_gpu
-from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu
-from tessera.scheduling.families.rows.gpu.problem import map_reduce_gpu_problem
+from tessera.scheduling.families.family import Layouts
+from tessera.scheduling.families.product.gpu.problem import VECTOR_BYTES
+from tessera.scheduling.families.registry import gpu_kernels
 from tessera.scheduling.language.knobs import Space
 from tessera.scheduling.language.schedule import Schedule
-from tessera.scheduling.lowering.spec import (
-    AttentionSpec,
-    ContractionSpec,
-    ConvolutionSpec,
-    MapReduceSpec,
-    PackingSpec,
-    Spec,
-    WindowSpec,
-)
+from tessera.scheduling.lowering.spec import Spec
 from tessera.target import Target
 
 FUSION = "fusion"
 """The knob that every kernel has: False launches its operators one by one."""
-
-
-Layouts: TypeAlias = Mapping[int, tuple[int, int]]
-"""For arguments of a kernel: the bytes, at most 16, that divide address and strides, and those that divide the extent
-along stride 1 as well.
-"""
-
-
-GpuSpec: TypeAlias = ContractionSpec | AttentionSpec | MapReduceSpec
-"""Of the families that have kernels on GPUs."""
-
-
-def on_gpus(spec: Spec) -> GpuSpec:
-    """The specification, of a family that GPUs have. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
-    if isinstance(spec, ConvolutionSpec | WindowSpec | PackingSpec):
-        raise UnsupportedTargetError(
-            f"{spec.name}: {_WITHOUT_KERNEL[type(spec)]} have no kernel for GPUs yet",
-            hints=["compute them on the CPU: x.to('cpu')"],
-        )
-    return spec
-
-
-_WITHOUT_KERNEL: Mapping[type[Spec], str] = {
-    ConvolutionSpec: "convolutions",
-    PackingSpec: "operands packed for all workers",
-    WindowSpec: "reductions over windows",
-}
-"""What users call the families of CPUs alone."""
 
 
 def gpu_schedule(
@@ -72,36 +28,33 @@ def gpu_schedule(
     operands of a product lie; without it they are packed.
 
     Raises ScheduleError (E_SCHEDULE_ILLEGAL) and TuneSpaceEmptyError (E_TUNE_SPACE_EMPTY) for pins that no legal
-    schedule has.
+    schedule has, and UnsupportedTargetError (E_UNSUPPORTED_TARGET) for families without kernels for GPUs.
     """
-    wanted = Schedule({knob: value for knob, value in pins.items() if knob != FUSION})
-    spec = on_gpus(spec)
-    if isinstance(spec, ContractionSpec):
-        problem = contraction_gpu_problem(spec, extents, target, layouts)
-        chosen = gpu_space.space(problem).pinned(wanted).default if wanted else gpu_space.default_schedule(problem)
-    elif isinstance(spec, AttentionSpec):
-        attended = attention_problem(spec, target, extents)
-        space = gpu_attention_space
-        chosen = space.space(attended).pinned(wanted).default if wanted else space.default_schedule(attended)
-    else:
-        rows = map_reduce_gpu_problem(spec, extents, target)
-        chosen = gpu_rows_space.space(rows).pinned(wanted).default if wanted else gpu_rows_space.default_schedule(rows)
+    wanted = without_fusion(pins)
+    kernels = gpu_kernels(spec)
+    problem = kernels.problem(spec, extents, target, layouts)
+    chosen = kernels.space(problem).pinned(wanted).default if wanted else kernels.start(problem)
     return chosen.replace(fusion=False) if pins.get(FUSION) is False else chosen
+
+
+def without_fusion(schedule: Schedule) -> Schedule:
+    """A schedule without the knob `fusion`, which spaces of GPUs do not have."""
+    return Schedule({knob: value for knob, value in schedule.items() if knob != FUSION})
 
 
 def gpu_knobs(spec: Spec, call: Call, target: Target) -> Space[Any]:
     """All schedules of a kernel on a GPU, for a call of it."""
-    extents, spec = call.shaped.extents, on_gpus(spec)
-    if isinstance(spec, ContractionSpec):
-        return gpu_space.space(contraction_gpu_problem(spec, extents, target, layouts_of(spec, call)))
-    if isinstance(spec, AttentionSpec):
-        return gpu_attention_space.space(attention_problem(spec, target, extents))
-    return gpu_rows_space.space(map_reduce_gpu_problem(spec, extents, target))
+    kernels = gpu_kernels(spec)
+    return kernels.space(kernels.problem(spec, call.shaped.extents, target, layouts_of(spec, call)))
 
 
-def layouts_of(spec: ContractionSpec, call: Call, unaligned: frozenset[int] = frozenset()) -> Layouts:
-    """How the arguments of a product lie in a call; the addresses of slots in `unaligned` may be anything."""
+def layouts_of(spec: Spec, call: Call, unaligned: frozenset[int] = frozenset()) -> Layouts:
+    """How the arguments of a kernel lie in a call, where its family's schedules depend on that; the addresses of slots
+    in `unaligned` may be anything.
+    """
     found: dict[int, tuple[int, int]] = {}
+    if not gpu_kernels(spec).reads_layouts:
+        return found
     for index, (argument, (view, words)) in enumerate(zip(spec.arguments, call.arguments, strict=True)):
         if view.is_scalar:
             continue
@@ -118,11 +71,4 @@ def layouts_of(spec: ContractionSpec, call: Call, unaligned: frozenset[int] = fr
 
 def gpu_tile_ir(spec: Spec, schedule: Schedule) -> ModuleOp:
     """The Tile IR of a kernel on a GPU under a schedule."""
-    spec = on_gpus(spec)
-    if isinstance(spec, ContractionSpec):
-        return lower_contraction_gpu(spec, schedule)
-    if isinstance(spec, AttentionSpec):
-        return lower_attention_gpu(spec, schedule)
-    if CHUNK in schedule:
-        return lower_partial_gpu(spec, schedule)
-    return lower_map_reduce_gpu(spec, schedule)
+    return gpu_kernels(spec).lower(spec, schedule)

@@ -39,9 +39,10 @@ from tessera.runtime import native
 from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
 from tessera.scheduling.families.cost import Estimate, RooflineModel
+from tessera.scheduling.families.family import Problem
 from tessera.scheduling.families.ordering import keeping_order, sum_order
 from tessera.scheduling.families.product.problem import ContractionProblem
-from tessera.scheduling.families.registry import Problem, kernel_family
+from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.knobs import Space, is_like
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class

@@ -22,7 +22,7 @@ from tessera.compiler.tune.candidates import Launched, launched_under, step_laun
 from tessera.errors import CompileError
 from tessera.lazy.threads import worker_count
 from tessera.priority import current_niceness
-from tessera.scheduling.families.registry import Problem
+from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import LEVELS
 from tessera.scheduling.model.machine import DRAM

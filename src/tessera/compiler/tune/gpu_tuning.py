@@ -16,22 +16,19 @@ from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.decompose.gpu_chunks import StepSubject
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.gpu_launches import Site
-from tessera.compiler.device.gpu_schedules import FUSION, layouts_of, on_gpus
+from tessera.compiler.device.gpu_schedules import gpu_knobs, without_fusion
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.process.revision import generator_revision
 from tessera.compiler.tune.candidates import Launched, launched_under, scalar_bits, workload_of
-from tessera.compiler.tune.identities import identify, product_shape
+from tessera.compiler.tune.identities import identify
 from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.ir.divisors import Divisors
 from tessera.priority import current_niceness
+from tessera.scheduling.families.family import GpuModel
 from tessera.scheduling.families.gpu_cost import GpuRooflineModel
-from tessera.scheduling.families.product.gpu import space as gpu_space
-from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem, contraction_gpu_problem
-from tessera.scheduling.families.rows.gpu import space as gpu_rows_space
-from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
+from tessera.scheduling.families.registry import gpu_kernels, kernel_family
 from tessera.scheduling.language.knobs import Space
-from tessera.scheduling.language.schedule import KnobValue, Schedule
-from tessera.scheduling.lowering.spec import AttentionSpec, ContractionSpec
+from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Estimates
 from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.target import Target
@@ -53,19 +50,20 @@ def gpu_tuning_problem(call: Call, compiler: GpuKernelCompiler) -> TuningProblem
     posed = _pose(subject, call, compiler.target)
     model = GpuRooflineModel(None, compiler.target)
     candidates = _Candidates(call, compiler)
+    shape, sums = posed.model.shape(posed.problem, call.shaped.extents), posed.model.accumulation(posed.problem)
 
     def estimates(schedules: Sequence[Schedule]) -> Estimates:
         return Estimates.of([model.estimate(posed.problem, schedule) for schedule in schedules])
 
     return TuningProblem(
-        identity=identify(subject, posed.shape, posed.accumulation, gpu_arch(compiler.target), threads=1),
+        identity=identify(subject, shape, sums, gpu_arch(compiler.target), threads=1),
         space=posed.space,
         build=candidates.build,
         predict=EstimatedSeconds(estimates),
         generator=f"{generator_revision()} Triton {compiler.backend.version()}",
         prepare=candidates.prepare,
         estimated=estimates,
-        family="gpu-contraction" if isinstance(posed.problem, GpuContractionProblem) else "gpu-rows",
+        family=posed.model.name,
         work=_work(call, subject, compiler.target, posed.space.default),
     )
 
@@ -84,70 +82,30 @@ def _work(call: Call, subject: Subject, target: Target, schedule: Schedule) -> W
 
 
 class _Posed(NamedTuple):
-    """A kernel's problem for rules and cost model, its size and accumulator, and the space that is searched."""
+    """A kernel's problem for rules and cost model, the space that is searched, and what the family knows of both."""
 
-    problem: GpuContractionProblem | GpuRowsProblem
-    shape: tuple[int, ...]
-    accumulation: str
+    problem: Any
     space: Space[Any]
+    model: GpuModel
 
 
 def is_tuned(subject: Subject) -> bool:
     """Whether a kernel has a space and a cost model on GPUs: all have but attention and reductions in chunks."""
-    return not isinstance(subject, StepSubject) and not isinstance(subject.spec, AttentionSpec)
+    return not isinstance(subject, StepSubject) and gpu_kernels(subject.spec).model is not None
 
 
 def _pose(subject: Subject, call: Call, target: Target) -> _Posed:
-    spec, extents = on_gpus(subject.spec), call.shaped.extents
     if isinstance(subject, StepSubject):
         raise CompileError(f"kernel {subject.item.name}: reductions in chunks have one schedule, and are not tuned")
-    if isinstance(spec, AttentionSpec):
-        raise CompileError(f"kernel {subject.item.name}: attention has no cost model on GPUs, and is not tuned there")
-    pins = Schedule({knob: value for knob, value in subject.pins.items() if knob != FUSION})
-    if isinstance(spec, ContractionSpec):
-        problem = contraction_gpu_problem(spec, extents, target, layouts_of(spec, call))
-        shape = product_shape(problem.batch, problem.m, problem.n, problem.k)
-        whole = gpu_space.space(problem).pinned(pins)
-        return _Posed(problem, shape, problem.accumulator.name, whole.restricted(_searched(whole, problem, pins)))
-    rows = map_reduce_gpu_problem(spec, extents, target)
-    return _Posed(rows, tuple(extents.values()), "fp32", gpu_rows_space.space(rows).pinned(pins))
-
-
-_LARGE = 2048 * 2048
-"""Elements of a result from which on it has tiles for all multiprocessors, whatever their size."""
-
-
-def _searched(space: Space[Any], problem: GpuContractionProblem, pins: Schedule) -> dict[str, Sequence[KnobValue]]:
-    """The choices that a search looks at; the other knobs keep their defaults, unless they are pinned.
-
-    All 17 knobs together have more schedules than a search can look through. Tiles that are larger than the product,
-    and parts of K where the result has tiles enough, are left out as well.
-    """
-    knobs = {knob.name: knob.choices for knob in space.knobs}
-    most = [max(16, 1 << (extent - 1).bit_length()) for extent in (problem.m, problem.n, problem.k)]
-    wanted: dict[str, Sequence[KnobValue]] = {
-        **{name: (space.default[name],) for name in knobs},
-        "tile": [
-            # The default's stays: what is legal may be larger than a small product (32 deep, of 8-bit operands).
-            tile
-            for tile in knobs["tile"]
-            if tile == space.default["tile"] or all(map(int.__le__, _sides(tile), most))
-        ],
-        "warps": knobs["warps"],
-        "pipeline_depth": knobs["pipeline_depth"],
-        "group": (1, 8),
-        "grid": ("flat", "persistent"),
-        "a_indexing": [way for way in knobs["a_indexing"] if way != "device_descriptor"],
-        "b_indexing": [way for way in knobs["b_indexing"] if way != "device_descriptor"],
-        "epilogue_parts": (1, 2),
-        "split_k": (1,) if problem.m * problem.n >= _LARGE else (1, 2, 4, 8),
-    }
-    return {name: choices for name, choices in wanted.items() if name not in pins}
-
-
-def _sides(tile: KnobValue) -> tuple[int, ...]:
-    assert isinstance(tile, tuple)
-    return tile
+    model = gpu_kernels(subject.spec).model
+    if model is None:
+        kernels = kernel_family(subject.spec).kernels
+        raise CompileError(f"kernel {subject.item.name}: {kernels} has no cost model on GPUs, and is not tuned there")
+    pins = without_fusion(subject.pins)
+    whole = gpu_knobs(subject.spec, call, target).pinned(pins)
+    searched = model.searched(whole, whole.problem)
+    choices = {name: choices for name, choices in searched.items() if name not in pins}
+    return _Posed(whole.problem, whole.restricted(choices) if choices else whole, model)
 
 
 class _Candidates:

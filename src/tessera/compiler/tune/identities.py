@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from tessera.compiler.bind.subjects import Subject
 from tessera.lazy.policy import current_policy
-from tessera.scheduling.lowering.spec import AttentionSpec, ContractionSpec, ConvolutionSpec
+from tessera.scheduling.families.registry import kernel_family
+from tessera.scheduling.lowering.spec import multiplies_tf32
 from tessera.tuning.identity import Identity
 
 
@@ -14,7 +15,7 @@ def identify(subject: Subject, shape: tuple[int, ...], accumulation: str, arch: 
     """The identity of a subject under the numerics policy in force; the rest as `Identity` has it."""
     policy = current_policy()
     operator, dtypes, layouts = _signature(subject)
-    rounded = isinstance(subject.spec, ContractionSpec) and subject.spec.math == "tf32"
+    rounded = multiplies_tf32(subject.spec)
     return Identity(
         operator=operator,
         shape=shape,
@@ -26,11 +27,6 @@ def identify(subject: Subject, shape: tuple[int, ...], accumulation: str, arch: 
         arch=arch,
         threads=threads,
     )
-
-
-def product_shape(batch: int, m: int, n: int, k: int) -> tuple[int, ...]:
-    """The problem size of a matrix product: its batch, where it has one, then M, N and K."""
-    return (batch, m, n, k) if batch > 1 else (m, n, k)
 
 
 @lru_cache(maxsize=1024)
@@ -47,8 +43,5 @@ def _signature(subject: Subject) -> tuple[str, tuple[str, ...], tuple[str, ...]]
     operator = subject.item.name.rsplit("_", 1)[0]
     if subject.pins:  # what was tuned around given knobs is not the winner of all schedules
         operator += f" pinned to {subject.pins}"
-    if isinstance(subject.spec, AttentionSpec) and subject.spec.causal:
-        operator += " causal"
-    if isinstance(subject.spec, ConvolutionSpec):
-        operator += f" {subject.spec.window}" + " padded after" * subject.spec.window.only_after
+    operator += kernel_family(subject.spec).identity(subject.spec)
     return operator, tuple(a.dtype.name for a in arguments), tuple(layouts)

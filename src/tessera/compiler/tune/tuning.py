@@ -27,7 +27,7 @@ from tessera.compiler.process.revision import generator_revision
 from tessera.compiler.tune.candidates import extents_of_call
 from tessera.compiler.tune.cpu_tuning import CpuCandidates, work_of
 from tessera.compiler.tune.gpu_tuning import gpu_arch, gpu_tuning_problem, is_tuned
-from tessera.compiler.tune.identities import identify, product_shape
+from tessera.compiler.tune.identities import identify
 from tessera.compiler.tune.objections import objection
 from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
 from tessera.errors import ArgumentError, DeviceError, UnsupportedTargetError
@@ -40,8 +40,8 @@ from tessera.lazy.policy import current_policy
 from tessera.lazy.structure import Structure
 from tessera.lazy.threads import worker_count
 from tessera.ops.record import family_of
-from tessera.scheduling.families.product.space import ContractionProblem
-from tessera.scheduling.families.registry import Problem, kernel_family
+from tessera.scheduling.families.family import Problem
+from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.columns import Columns
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Estimates
@@ -306,10 +306,9 @@ def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
 
 def identity_of(subject: Subject, problem: Problem, call: Call, compiler: KernelCompiler) -> Identity:
     """What a tuned schedule of this call is remembered under."""
-    shape = tuple(call.shaped.extents.values())
-    if isinstance(problem, ContractionProblem):
-        shape = product_shape(problem.batch, problem.m, problem.n, problem.k)
-    return identify(subject, shape, kernel_family(problem).accumulation(problem), compiler.target.arch, problem.workers)
+    family = kernel_family(problem)
+    shape = family.shape(problem, call.shaped.extents)
+    return identify(subject, shape, family.accumulation(problem), compiler.target.arch, problem.workers)
 
 
 def _between_parts(call: Call) -> float:

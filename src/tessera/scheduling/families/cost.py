@@ -14,7 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from tessera.scheduling.families.registry import Problem, kernel_family
+from tessera.scheduling.families.family import Problem
+from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.columns import Columns, Knobs, Number, larger
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.model.estimate import LEVELS, PARTS, Binding, Estimate, Estimates, Seconds

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from tessera.scheduling.families.registry import Problem, kernel_family
+from tessera.scheduling.families.family import Problem
+from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.knobs import Rule, Space
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 

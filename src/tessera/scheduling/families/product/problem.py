@@ -131,3 +131,8 @@ def columns_of(problem: ContractionProblem, vectors: int) -> int:
     """The width of a register tile of `vectors` vectors a row, not below the least that the rules allow."""
     bits = problem.target.vector_bits
     return max(vectors * bits // (8 * problem.accumulator.itemsize), bits // 32)
+
+
+def product_shape(batch: int, m: int, n: int, k: int) -> tuple[int, ...]:
+    """The problem size of a matrix product: its batch, where it has one, then M, N and K."""
+    return (batch, m, n, k) if batch > 1 else (m, n, k)

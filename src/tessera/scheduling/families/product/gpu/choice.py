@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from tessera.scheduling.families.gpu_cost import ContractionEstimate, GpuRooflineModel
+from tessera.scheduling.families.product.gpu.estimate import ContractionEstimate, estimate_product
 from tessera.scheduling.families.product.gpu.problem import DEFAULTS, GpuContractionProblem, uses_descriptor
 from tessera.scheduling.families.product.gpu.rules import RULES
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.gpu_machine import GpuMachine, gpu_machine
 from tessera.scheduling.model.gpu_resources import size_step
 from tessera.target import Target
 
@@ -91,11 +92,10 @@ def with_vectors(schedule: Schedule, problem: GpuContractionProblem) -> Schedule
 
 
 def best_starts(
-    problem: GpuContractionProblem, count: int, splits: Sequence[int] = (1,), model: GpuRooflineModel | None = None
+    problem: GpuContractionProblem, count: int, splits: Sequence[int] = (1,), rates: GpuMachine | None = None
 ) -> list[ContractionEstimate]:
     """The `count` legal starts that the model thinks fastest, the best first, with K in any of `splits` parts."""
-    rates = model or _model(problem.target)
-    return sorted(_estimates(problem, splits, rates), key=lambda found: found.seconds)[:count]
+    return sorted(_estimates(problem, splits, rates or _rates(problem.target)), key=lambda found: found.seconds)[:count]
 
 
 @lru_cache(maxsize=4096)
@@ -104,13 +104,13 @@ def _default(problem: GpuContractionProblem) -> Schedule:
 
 
 def _best(problem: GpuContractionProblem) -> Schedule:
-    found = list(_estimates(problem, (1,), _model(problem.target)))
+    found = list(_estimates(problem, (1,), _rates(problem.target)))
     least = min(each.seconds for each in found)
     return next(each.schedule for each in found if each.seconds <= SAME * least)
 
 
 def _estimates(
-    problem: GpuContractionProblem, splits: Sequence[int], model: GpuRooflineModel
+    problem: GpuContractionProblem, splits: Sequence[int], rates: GpuMachine
 ) -> Iterator[ContractionEstimate]:
     parts = (1, 2, 4) if problem.epilogue_words else (1,)
     for (tile, stages, warps), split, part in itertools.product(STARTS, splits, parts):
@@ -118,7 +118,7 @@ def _estimates(
         schedule = complete(start)
         if _is_legal(schedule, problem):
             schedule = with_vectors(schedule, problem)
-            yield model.estimate(problem, schedule)
+            yield estimate_product(problem, schedule, rates)
 
 
 def _is_legal(schedule: Schedule, problem: GpuContractionProblem) -> bool:
@@ -126,5 +126,5 @@ def _is_legal(schedule: Schedule, problem: GpuContractionProblem) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _model(target: Target) -> GpuRooflineModel:
-    return GpuRooflineModel(None, target)
+def _rates(target: Target) -> GpuMachine:
+    return gpu_machine(target)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tessera.scheduling.families.product.gpu.choice import STARTS, complete, default_schedule, with_vectors
 from tessera.scheduling.families.product.gpu.problem import (
     VECTOR_BYTES,
@@ -15,14 +18,15 @@ from tessera.scheduling.language.knobs import Knob, Space
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 
 __all__ = [
-    "FAMILIES",
     "RULES",
     "STARTS",
+    "VARIANTS",
     "GpuContractionProblem",
     "OperandLayout",
     "complete",
     "default_schedule",
     "knobs",
+    "searched",
     "shared_bytes",
     "space",
     "starts",
@@ -75,7 +79,7 @@ def knobs(problem: GpuContractionProblem) -> tuple[Knob, ...]:
     )
 
 
-FAMILIES: tuple[dict[str, KnobValue], ...] = (
+VARIANTS: tuple[dict[str, KnobValue], ...] = (
     {},
     {"grid": "persistent"},
     {"a_indexing": "host_descriptor", "b_indexing": "host_descriptor"},
@@ -102,11 +106,11 @@ FAMILIES: tuple[dict[str, KnobValue], ...] = (
 
 
 def starts(problem: GpuContractionProblem) -> tuple[Schedule, ...]:
-    """The legal ones of the known good starts, each in all of the `FAMILIES`."""
+    """The legal ones of the known good starts, each in all of the `VARIANTS`."""
     plain = [
         complete(Schedule(tile=tile, warps=warps, pipeline_depth=stages, group=8)) for tile, stages, warps in STARTS
     ]
-    drawn = (start.replace(**family) for start in plain for family in FAMILIES)
+    drawn = (start.replace(**family) for start in plain for family in VARIANTS)
     found = dict.fromkeys(with_vectors(start, problem) for start in drawn)
     return tuple(start for start in found if all(rule.holds(start, problem) for rule in RULES))
 
@@ -114,3 +118,39 @@ def starts(problem: GpuContractionProblem) -> tuple[Schedule, ...]:
 def space(problem: GpuContractionProblem) -> Space[GpuContractionProblem]:
     """All schedules of one matrix product."""
     return Space(knobs(problem), RULES, problem, default_schedule(problem), starts(problem))
+
+
+_LARGE = 2048 * 2048
+"""Elements of a result from which on it has tiles for all multiprocessors, whatever their size."""
+
+
+def searched(space: Space[Any], problem: GpuContractionProblem) -> dict[str, Sequence[KnobValue]]:
+    """The choices that a search looks at; the other knobs keep their defaults.
+
+    All 17 knobs together have more schedules than a search can look through. Tiles that are larger than the product,
+    and parts of K where the result has tiles enough, are left out as well.
+    """
+    knobs = {knob.name: knob.choices for knob in space.knobs}
+    most = [max(16, 1 << (extent - 1).bit_length()) for extent in (problem.m, problem.n, problem.k)]
+    return {
+        **{name: (space.default[name],) for name in knobs},
+        "tile": [
+            # The default's stays: what is legal may be larger than a small product (32 deep, of 8-bit operands).
+            tile
+            for tile in knobs["tile"]
+            if tile == space.default["tile"] or all(map(int.__le__, _sides(tile), most))
+        ],
+        "warps": knobs["warps"],
+        "pipeline_depth": knobs["pipeline_depth"],
+        "group": (1, 8),
+        "grid": ("flat", "persistent"),
+        "a_indexing": [way for way in knobs["a_indexing"] if way != "device_descriptor"],
+        "b_indexing": [way for way in knobs["b_indexing"] if way != "device_descriptor"],
+        "epilogue_parts": (1, 2),
+        "split_k": (1,) if problem.m * problem.n >= _LARGE else (1, 2, 4, 8),
+    }
+
+
+def _sides(tile: KnobValue) -> tuple[int, ...]:
+    assert isinstance(tile, tuple)
+    return tile

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 from functools import lru_cache
 
-from tessera.scheduling.families.gpu_cost import GpuRooflineModel, RowsEstimate
 from tessera.scheduling.families.rows.gpu.cost import vector_bytes
+from tessera.scheduling.families.rows.gpu.estimate import RowsEstimate, estimate_rows
 from tessera.scheduling.families.rows.gpu.problem import (
     GpuRowsProblem,
     of_its_size,
@@ -16,6 +16,7 @@ from tessera.scheduling.families.rows.gpu.problem import (
 )
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.model.gpu_machine import GpuMachine, gpu_machine
 from tessera.target import Target
 
 WIDTHS = tuple(1 << power for power in range(5, 17))
@@ -140,20 +141,20 @@ def _default(problem: GpuRowsProblem) -> Schedule:
 
 
 def _modelled(problem: GpuRowsProblem) -> Schedule:
-    model = _model(problem.target)
+    rates = _rates(problem.target)
     legal = (each for each in _starts(problem) if all(rule.holds(each, problem) for rule in RULES))
-    timed = [(model.estimate(problem, each).seconds, each) for each in legal]
+    timed = [(estimate_rows(problem, each, rates).seconds, each) for each in legal]
     if not timed:
         return _narrowest(problem)
     best = min(seconds for seconds, _ in timed)
     return next(schedule for seconds, schedule in timed if seconds <= 1.01 * best)
 
 
-def best_starts(problem: GpuRowsProblem, count: int, model: GpuRooflineModel | None = None) -> list[RowsEstimate]:
+def best_starts(problem: GpuRowsProblem, count: int, rates: GpuMachine | None = None) -> list[RowsEstimate]:
     """The `count` legal starts that the model thinks fastest, the best first."""
-    rates = model or _model(problem.target)
+    known = rates or _rates(problem.target)
     legal = (each for each in _starts(problem) if all(rule.holds(each, problem) for rule in RULES))
-    return sorted((rates.estimate(problem, each) for each in legal), key=lambda found: found.seconds)[:count]
+    return sorted((estimate_rows(problem, each, known) for each in legal), key=lambda found: found.seconds)[:count]
 
 
 def space(problem: GpuRowsProblem) -> Space[GpuRowsProblem]:
@@ -162,8 +163,8 @@ def space(problem: GpuRowsProblem) -> Space[GpuRowsProblem]:
 
 
 @lru_cache(maxsize=8)
-def _model(target: Target) -> GpuRooflineModel:
-    return GpuRooflineModel(None, target)
+def _rates(target: Target) -> GpuMachine:
+    return gpu_machine(target)
 
 
 def _l2_bytes(target: Target) -> int:

@@ -1,0 +1,48 @@
+"""Attention, as a family of kernels."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tessera.scheduling.families.attention import space
+from tessera.scheduling.families.attention.cost import attention_work
+from tessera.scheduling.families.attention.gpu import space as gpu_space
+from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
+from tessera.scheduling.families.attention.lowering import lower_attention
+from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, dtype_of_sums
+from tessera.scheduling.families.product.problem import MATRIX
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.spec import AttentionSpec
+
+
+def _order(schedule: Schedule, problem: space.AttentionProblem) -> tuple[KnobValue, ...]:
+    blocks = schedule.integers("tile")[1], schedule.integers("micro")[0]
+    unit = (MATRIX,) if schedule.get("unit") == MATRIX else ()
+    return schedule["fusion"], schedule["lanes"], schedule["parts"], *blocks, *unit
+
+
+FAMILY = Family(
+    name="attention",
+    kernels="attention",
+    spec=AttentionSpec,
+    problem=space.AttentionProblem,
+    lower=lambda spec, schedule, target: lower_attention(
+        spec, schedule, target.vector_bits // 8, target.has_avx512bf16
+    ),
+    space=space.space,
+    rules=space.RULES,
+    start=space.default_schedule,
+    pose=lambda spec, target: partial(space.attention_problem, spec, target),
+    work=attention_work,
+    sum_order=_order,
+    is_shared=lambda p: 2 * p.visible * (p.head + p.value_head) >= PARALLEL_FLOPS,
+    accumulation=dtype_of_sums,
+    counted=("L3", "DRAM"),  # scores and packed blocks, in the nearer caches, are cycles
+    identity=lambda spec: " causal" if spec.causal else "",
+    gpu=GpuKernels(
+        problem=lambda spec, extents, target, layouts: space.attention_problem(spec, target, extents),
+        space=gpu_space.space,
+        start=gpu_space.default_schedule,
+        lower=lower_attention_gpu,
+    ),
+)

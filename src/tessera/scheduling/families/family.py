@@ -1,0 +1,133 @@
+"""What a family of kernels is: for one kind of problem its schedules, its costs and its lowerings, on CPUs and on GPUs.
+
+Each folder beside this file is a family, and exports one constant, `FAMILY`, from its `family.py` (`registry.py` finds
+them). What compiles, tunes and judges kernels looks a family up by the class of its specification or of its problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.scheduling.language.columns import Knobs
+from tessera.scheduling.language.knobs import Rule, Space
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.model.estimate import LEVELS
+from tessera.scheduling.model.gpu_estimate import GpuEstimate
+from tessera.scheduling.model.gpu_machine import GpuMachine
+from tessera.scheduling.model.gpu_resources import BlockResources
+from tessera.scheduling.model.machine import Machine, Work
+from tessera.target import Target
+
+P = TypeVar("P")
+
+PARALLEL_FLOPS = 2_000_000
+"""Work below which starting a second worker (1.1 us on this project's machines) costs more than it saves."""
+PARALLEL_BYTES = 1 << 18
+
+Layouts: TypeAlias = Mapping[int, tuple[int, int]]
+"""For arguments of a kernel: the bytes, at most 16, that divide address and strides, and those that divide the extent
+along stride 1 as well.
+"""
+
+
+class Problem(Protocol):
+    """What every family's problem tells: the extents that a choice of schedule depends on, and the workers."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The extents that a choice of schedule depends on."""
+
+    @property
+    def workers(self) -> int:
+        """The workers that share the kernel's work."""
+
+
+Poser: TypeAlias = Callable[[Mapping[str, int], int], Problem]
+"""(extents, workers) -> the problem. On the path of binding."""
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """What is known of a family's schedules on GPUs, so that they can be estimated and tuned.
+
+    `problem` is the class of its problems. `estimate` says what a schedule costs, with what the compiler reported of a
+    block where that is known; `best` gives the schedules that cost least of those that are worth a look. `shape` is
+    the size that a tuned schedule is remembered for, `accumulation` the dtype of sums, and `searched` the choices of
+    knobs that a search looks at, but for pinned ones (of a knob that it does not name, all).
+    """
+
+    name: str
+    problem: type[Any]
+    estimate: Callable[[Any, Schedule, GpuMachine, BlockResources | None], GpuEstimate]
+    best: Callable[[Any, int, GpuMachine], Sequence[GpuEstimate]]
+    shape: Callable[[Any, Mapping[str, int]], tuple[int, ...]]
+    accumulation: Callable[[Any], str]
+    searched: Callable[[Space[Any], Any], Mapping[str, Sequence[KnobValue]]] = lambda space, problem: {}
+
+
+@dataclass(frozen=True)
+class GpuKernels:
+    """A family's kernels on GPUs: the problem that a specification poses for extents, a target and the layouts of a
+    call, its `space` and the proven schedule to `start` from, and the lowering. Without a `model` kernels run under
+    that start, and are not tuned.
+    """
+
+    problem: Callable[[Any, Mapping[str, int], Target, Layouts | None], Any]
+    space: Callable[[Any], Space[Any]]
+    start: Callable[[Any], Schedule]
+    lower: Callable[[Any, Schedule], ModuleOp]
+    model: GpuModel | None = None
+    reads_layouts: bool = False
+    """Whether schedules depend on how a call's operands lie."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of kernels, by its name; `kernels` is what users call them.
+
+    `lower` gives the Tile IR of a specification under a schedule, `space`, `rules` and `start` are the schedules of a
+    problem and the proven one of them, `pose` gives what makes problems of extents, `work` is what one makes a worker
+    do, and `sum_order` what of one decides the bits of a result. `is_shared` says whether a problem is worth a second
+    worker, `accumulation` names the dtype of its sums. All of these are of CPUs; `gpu` has what GPUs run, if they run
+    any.
+    """
+
+    name: str
+    kernels: str
+    spec: type[Any]
+    problem: type[Any]
+    lower: Callable[[Any, Schedule, Target], ModuleOp]
+    space: Callable[[Any], Space[Any]]
+    rules: tuple[Rule[Any], ...]
+    start: Callable[[Any], Schedule]
+    pose: Callable[[Any, Target], Poser]
+    work: Callable[[Any, Knobs, Machine], Work]
+    sum_order: Callable[[Schedule, Any], tuple[KnobValue, ...]]
+    is_shared: Callable[[Any], bool]
+    accumulation: Callable[[Any], str]
+    counted: tuple[str, ...] = LEVELS
+    """The memory levels of which `work` has all traffic; of others it has what can hold a kernel up."""
+    shape: Callable[[Any, Mapping[str, int]], tuple[int, ...]] = lambda problem, extents: tuple(extents.values())
+    """The size that a tuned schedule is remembered for."""
+    identity: Callable[[Any], str] = lambda spec: ""
+    """What tells specifications of one operator and one layout apart."""
+    gpu: GpuKernels | None = None
+
+
+def like(problem: P, **changes: int) -> P:
+    """A problem with some fields changed. The constructor of a frozen dataclass, and `replace`, set field by field,
+    which takes four times as long.
+    """
+    made = object.__new__(type(problem))
+    vars(made).update(vars(problem), **changes)
+    return made
+
+
+def dtype_of_sums(problem: Any) -> str:
+    """The name of the dtype that a problem of products adds up in."""
+    name: str = problem.accumulator.name
+    return name

@@ -1,0 +1,61 @@
+"""Matrix products, as a family of kernels."""
+
+from __future__ import annotations
+
+from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
+from tessera.scheduling.families.product import space
+from tessera.scheduling.families.product.cost import contraction_work
+from tessera.scheduling.families.product.gpu import space as gpu_space
+from tessera.scheduling.families.product.gpu.choice import best_starts
+from tessera.scheduling.families.product.gpu.estimate import estimate_product
+from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
+from tessera.scheduling.families.product.gpu.problem import GpuContractionProblem, contraction_gpu_problem
+from tessera.scheduling.families.product.lowering import lower_contraction
+from tessera.scheduling.families.product.parts import REGISTER_BLOCK
+from tessera.scheduling.families.product.posing import product_poser
+from tessera.scheduling.families.product.problem import MATRIX, product_shape
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.spec import ContractionSpec
+
+
+def _order(schedule: Schedule, problem: space.ContractionProblem) -> tuple[KnobValue, ...]:
+    depth = REGISTER_BLOCK if schedule["sums"] == "registers" else schedule.integers("tile")[2]
+    if schedule.get("unit") == MATRIX:  # whose sums go on from block to block as if there were one
+        return schedule["fusion"], MATRIX
+    return schedule["fusion"], schedule["order"] == "dots", depth if depth < problem.k else 0
+
+
+FAMILY = Family(
+    name="contraction",
+    kernels="matrix products",
+    spec=ContractionSpec,
+    problem=space.ContractionProblem,
+    lower=lambda spec, schedule, target: lower_contraction(
+        spec, schedule, target.has_avx512bf16, target.has_avx512vnni
+    ),
+    space=space.space,
+    rules=space.RULES,
+    start=space.default_schedule,
+    pose=product_poser,
+    work=contraction_work,
+    sum_order=_order,
+    is_shared=lambda p: 2 * p.m * p.n * p.k * p.batch * p.products >= PARALLEL_FLOPS,
+    accumulation=dtype_of_sums,
+    shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
+    gpu=GpuKernels(
+        problem=contraction_gpu_problem,
+        space=gpu_space.space,
+        start=gpu_space.default_schedule,
+        lower=lower_contraction_gpu,
+        reads_layouts=True,
+        model=GpuModel(
+            name="gpu-contraction",
+            problem=GpuContractionProblem,
+            estimate=estimate_product,
+            best=lambda problem, count, rates: best_starts(problem, count, rates=rates),
+            shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
+            accumulation=dtype_of_sums,
+            searched=gpu_space.searched,
+        ),
+    ),
+)

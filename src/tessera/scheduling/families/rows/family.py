@@ -1,0 +1,62 @@
+"""Maps and reductions, as a family of kernels."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.scheduling.families.family import PARALLEL_BYTES, Family, GpuKernels, GpuModel
+from tessera.scheduling.families.rows import space
+from tessera.scheduling.families.rows.cost import map_reduce_work
+from tessera.scheduling.families.rows.gpu import space as gpu_space
+from tessera.scheduling.families.rows.gpu.chunks import CHUNK, lower_partial_gpu
+from tessera.scheduling.families.rows.gpu.estimate import estimate_rows
+from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu
+from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
+from tessera.scheduling.families.rows.lowering import lower_map_reduce
+from tessera.scheduling.families.rows.posing import rows_poser
+from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.spec import MapReduceSpec
+
+_Problem: TypeAlias = space.MapReduceProblem
+
+
+def _order(schedule: Schedule, problem: _Problem) -> tuple[KnobValue, ...]:
+    return schedule["fusion"], schedule.integers("tile")[1] if problem.by_rows else 0
+
+
+def _lower_gpu(spec: MapReduceSpec, schedule: Schedule) -> ModuleOp:
+    lower = lower_partial_gpu if CHUNK in schedule else lower_map_reduce_gpu
+    return lower(spec, schedule)
+
+
+FAMILY = Family(
+    name="map-reduce",
+    kernels="maps and reductions",
+    spec=MapReduceSpec,
+    problem=_Problem,
+    lower=lambda spec, schedule, target: lower_map_reduce(spec, schedule, target.vector_bits // 32),
+    space=space.space,
+    rules=space.RULES,
+    start=space.default_schedule,
+    pose=rows_poser,
+    work=map_reduce_work,
+    sum_order=_order,
+    is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
+    accumulation=lambda p: "fp32",
+    gpu=GpuKernels(
+        problem=lambda spec, extents, target, layouts: map_reduce_gpu_problem(spec, extents, target),
+        space=gpu_space.space,
+        start=gpu_space.default_schedule,
+        lower=_lower_gpu,
+        model=GpuModel(
+            name="gpu-rows",
+            problem=GpuRowsProblem,
+            estimate=estimate_rows,
+            best=gpu_space.best_starts,
+            shape=lambda problem, extents: tuple(extents.values()),
+            accumulation=lambda problem: "fp32",
+        ),
+    ),
+)
