@@ -26,10 +26,12 @@ class OtlpExporter:
     def __init__(
         self, endpoint: str, service: str, headers: Mapping[str, str], give_up_s: float, waiting_profiles: int
     ) -> None:
-        """Raises ArgumentError for an endpoint, a header or a time that is none, and ProfileError without the extra
-        `otlp`.
+        """Raises ArgumentError for an endpoint, a header, a time or a count that is none, and ProfileError without the
+        extra `otlp`.
         """
-        if not (math.isfinite(give_up_s) and give_up_s >= 0):
+        if type(waiting_profiles) is not int or waiting_profiles < 0:
+            raise ArgumentError(f"waiting_profiles={waiting_profiles!r} is no count")
+        if not isinstance(give_up_s, (int, float)) or not (math.isfinite(give_up_s) and give_up_s >= 0):
             raise ArgumentError(f"give_up_s={give_up_s!r} is no time", hints=["give a number of seconds"])
         self.endpoint = endpoint
         self._service = service
