@@ -106,7 +106,7 @@ class Absent:
     __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = refuse
     __pow__ = __rpow__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __iter__ = refuse
     __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __and__ = __rand__ = __or__ = __ror__ = __invert__ = refuse
-    __getitem__ = __len__ = __float__ = __int__ = __eq__ = __ne__ = refuse  # type: ignore[assignment]
+    __getitem__ = __len__ = __float__ = __int__ = __eq__ = __ne__ = refuse
     __hash__ = object.__hash__
 
 
