@@ -96,7 +96,9 @@ def cached_library(name: str, text: str, directory: Path) -> NativeLibrary:
     data = (stored or b"")[32:]
     if stored is None or hashlib.sha256(data).digest() != stored[:32]:
         if stored is not None:
-            folder.refuse(CacheFormatError(f"{directory / file_name} is cut short or altered: its digest does not match"))
+            folder.refuse(
+                CacheFormatError(f"{directory / file_name} is cut short or altered: its digest does not match")
+            )
         data = compile_text(text)
         with contextlib.suppress(OSError):
             folder.write(file_name, hashlib.sha256(data).digest() + data)
