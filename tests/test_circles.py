@@ -11,9 +11,7 @@ import pytest
 from tests.imports import SOURCE, module_of, modules
 
 CIRCLES: Set[frozenset[str]] = {
-    frozenset({"tessera.lazy.occurrences", "tessera.lazy.structure"}),
     frozenset({"tessera.profiling.columns", "tessera.profiling.recording"}),
-    frozenset({"tessera.profiling.analyses.roofline", "tessera.profiling.analyses.roofline_picture"}),
     frozenset(
         f"tessera.profiling.{name}"
         for name in "aggregate chrome delivery noting options parquet report sessions spill".split()

@@ -25,9 +25,8 @@ from tessera.compiler.warming import WarmingPlan, running
 from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU
 from tessera.lazy.node import Node, joined
-from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
-from tessera.lazy.structure import Plan, Structure
+from tessera.lazy.structure import Occurrence, Plan, Structure
 from tessera.lazy.symbolic import symbolic_form
 from tessera.lazy.threads import worker_count
 from tessera.profiling import facts

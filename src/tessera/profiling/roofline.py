@@ -45,6 +45,15 @@ def bound(facts: StepFacts, workers: int, ceilings: Ceilings, levels: Sequence[M
     return max(terms, key=lambda term: term.seconds, default=None)
 
 
+def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
+    """A memory level's ceiling for `workers`, byte/s, as bounds use it: the best access that kernels make.
+
+    Raises ValueError where there is none.
+    """
+    rows = (row for row in ceilings.memory if (row.level, row.workers) == (level, workers))
+    return max(row.byte_per_s for row in rows if row.access in ACCESSES)
+
+
 def _arithmetic(dtype: str, ceilings: Ceilings, workers: int) -> str:
     """The dtype whose peak applies: narrow floats without arithmetic of their own are computed in fp32."""
     if dtype in ("bf16", "fp16", "fp8_e4m3", "fp8_e5m2") and ceilings.flop_per_s(dtype, workers) is None:

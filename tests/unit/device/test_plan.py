@@ -10,7 +10,7 @@ import pytest
 
 from tessera import dtypes, profile, settings
 from tessera.errors import MemoryLimitError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
 from tessera.profiling import facts
 from tessera.profiling.report import UNMEASURED, render
@@ -27,7 +27,7 @@ FACTS = [StepFacts("exp", "first", 1.0, 2.0, "fp32"), StepFacts("add", "second",
 
 
 def leaf(address: int) -> Leaf:
-    return Leaf(structures.buffer((4, 8), (8, 1), dtypes.fp32, "cuda:0"), address, object())
+    return Leaf(interning.buffer((4, 8), (8, 1), dtypes.fp32, "cuda:0"), address, object())
 
 
 def plan(driver: FakeDriver, **changes: object) -> DevicePlan:

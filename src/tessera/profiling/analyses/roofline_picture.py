@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.profiling.analyses.result import cell, log_scales
-from tessera.profiling.analyses.roofline import bandwidth
-from tessera.target import Ceilings
+from tessera.profiling.roofline import bandwidth
+from tessera.target import Ceilings, Target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from tessera.profiling.analyses.roofline import Roofline
 
 _COLORS = ("#1b6ca8", "#c8553d", "#3c8d53", "#7d5ba6", "#8d6e3c", "#5f6b7a")
 _MARKERS = "osD^vP"
 _ROOF = "#333333"
 
 
-def draw(axes: Axes, model: Roofline) -> None:
-    """The ceilings for the most workers of any point, and the points."""
-    ceilings = model.target.ceilings
-    counts = [model.workers(point) for point in model.points] or list(ceilings.worker_counts() if ceilings else ())
-    workers = max(counts, default=1)
-    intensities = [point.intensity for point in model.points] or [1.0]
+class Mark(NamedTuple):
+    """A kernel in the picture: FLOP per byte, FLOP per second, and the share of the bound where one is known."""
+
+    name: str
+    dtype: str
+    intensity: float
+    flop_per_s: float
+    efficiency_pct: float | None
+
+
+def draw(axes: Axes, target: Target, workers: int, marks: Sequence[Mark]) -> None:
+    """The ceilings of a device for so many workers, and the marks."""
+    intensities = [mark.intensity for mark in marks] or [1.0]
     span = min(0.05, *intensities) / 2, max(100.0, *intensities) * 4
-    if ceilings is not None:
-        _draw_roofs(axes, ceilings, workers, span)
-    _draw_points(axes, model)
+    if target.ceilings is not None:
+        _draw_roofs(axes, target.ceilings, workers, span)
+    _draw_marks(axes, marks)
     log_scales(axes)
     axes.set_xlim(*span)
     axes.set_xlabel("operational intensity, FLOP per byte")
     axes.set_ylabel("GFLOP/s")
-    axes.set_title(f"{model.target.name}, {workers} worker{'s' if workers > 1 else ''}", fontsize=11, loc="left")
+    axes.set_title(f"{target.name}, {workers} worker{'s' if workers > 1 else ''}", fontsize=11, loc="left")
     axes.grid(True, which="major", color="#dddddd", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8, frameon=False, loc="lower right")
@@ -75,21 +80,20 @@ def _label_slope(axes: Axes, text: str, x: float, slope: float) -> None:
     )
 
 
-def _draw_points(axes: Axes, model: Roofline) -> None:
-    dtypes = _in_order(point.dtype for point in model.points)
-    names = _in_order(point.name for point in model.points)
-    for point in model.points:
-        efficiency = model.efficiency_pct(point)
-        share = "" if efficiency is None else f", {efficiency:.0f} %"
+def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
+    dtypes = _in_order(mark.dtype for mark in marks)
+    names = _in_order(mark.name for mark in marks)
+    for mark in marks:
+        share = "" if mark.efficiency_pct is None else f", {mark.efficiency_pct:.0f} %"
         axes.plot(
-            [point.intensity],
-            [point.flop_per_s / 1e9],
-            marker=_MARKERS[dtypes.index(point.dtype) % len(_MARKERS)],
-            color=_COLORS[names.index(point.name) % len(_COLORS)],
+            [mark.intensity],
+            [mark.flop_per_s / 1e9],
+            marker=_MARKERS[dtypes.index(mark.dtype) % len(_MARKERS)],
+            color=_COLORS[names.index(mark.name) % len(_COLORS)],
             linestyle="none",
             markersize=7,
             zorder=10,
-            label=f"{cell(point.name)} {point.dtype}{share}",
+            label=f"{cell(mark.name)} {mark.dtype}{share}",
         )
 
 
