@@ -11,11 +11,6 @@ import pytest
 from tests.imports import SOURCE, module_of, modules
 
 CIRCLES: Set[frozenset[str]] = {
-    frozenset({"tessera.profiling.columns", "tessera.profiling.recording"}),
-    frozenset(
-        f"tessera.profiling.{name}"
-        for name in "aggregate chrome delivery noting options parquet report sessions spill".split()
-    ),
     frozenset(f"tessera.compiler.{name}" for name in "entry fusion_report inspection issuing pipeline tuning".split()),
 }
 """What still is one. Exact: a circle that is gone leaves the list."""

@@ -140,7 +140,7 @@ def timeline(path: str | Path) -> Path:
     """
     from tessera.profiling.chrome import ChromeExporter
 
-    return ChromeExporter(Path(path)).export(current())
+    return ChromeExporter(Path(path)).export(current().trace())
 
 
 def report() -> None:

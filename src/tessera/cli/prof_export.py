@@ -7,15 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-
 from tessera.errors import ArgumentError, ProfileError
-from tessera.files import host_name
 from tessera.profiling import chrome, delivery, parquet, report, rocprof_csv, summary
-from tessera.profiling.aggregate import OperatorRow, by_operator_in
 from tessera.profiling.table import Trace
-from tessera.target import detect
-from tessera.target.stored_ceilings import stored_ceilings
 
 FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
     ".json": chrome.write,
@@ -40,7 +34,7 @@ def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> l
     """
     writers = [(path, partial(FORMATS[format_of(path)], trace)) for path in exports]
     if summary_path is not None:
-        writers.append((summary_path, partial(summary.write, operator_rows(trace))))
+        writers.append((summary_path, partial(summary.write, report.operator_rows(trace))))
     failures = []
     for path, writer in writers:
         try:
@@ -50,20 +44,6 @@ def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> l
     if failures:
         told = "; ".join(failure.message for failure in failures)
         raise ProfileError(
-            f"{told}. {delivery.kept(lambda: trace)}", hints=["tessera-prof report FILE reads it"]
+            f"{told}. {delivery.kept(trace)}", hints=["tessera-prof report FILE reads it"]
         ) from failures[0]
     return [path for path, _ in writers]
-
-
-def operator_rows(trace: Trace) -> list[OperatorRow]:
-    """What ran, operator by operator; held against this machine's ceilings where they are known and it ran here."""
-    hosts = {rank.get("host", host_name()) for rank in trace.metadata.get("ranks", {}).values()}
-    known = stored_ceilings() if hosts <= {host_name()} else None
-    return by_operator_in(trace, known, detect().memory)
-
-
-def print_report(trace: Trace, console: Console) -> None:
-    """Prints what ran, operator by operator, and what is not recorded."""
-    reasons = trace.metadata.get("dropped_reasons", {})
-    lost = [f"{count:,} kernels ran and are not recorded: {reason}" for reason, count in reasons.items() if count]
-    console.print(report.table_of(operator_rows(trace), lost))

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from tessera.cli import prof_export
 from tessera.errors import ArgumentError, AttachError, ProfileError
+from tessera.profiling import report
 from tessera.profiling.attach import client, home
 from tessera.profiling.attach.observation import Observation, Wishes
 from tessera.profiling.counters.nvidia_metrics import RANGES
@@ -258,7 +259,7 @@ def _finish(observation: Observation, order: Order, seconds: float) -> int:
     for path in prof_export.write(trace, order.exports, order.summary):
         say(f"wrote {path}")
     if not order.exports and order.summary is None:
-        prof_export.print_report(trace, Console(stderr=True))
+        Console(stderr=True).print(report.of_trace(trace))
     for why, names in _missing(trace, order).items():
         say(f"not measured: {', '.join(names)}: {why}")
     return 0

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 
 from tessera import analyze
-from tessera.cli import prof_export
 from tessera.errors import ArgumentError
+from tessera.profiling import report as reports
 from tessera.profiling import trace
 
 File = Annotated[Path, typer.Argument(help="A trace, or the folder with the traces of all ranks.")]
@@ -27,7 +27,7 @@ def report(file: File) -> None:
             if found.metadata.get("mode") == "summary":
                 hint = 'mode="summary" keeps sums alone: profile.summary(path) writes them'
             raise ArgumentError(f"{file} holds no kernels", hints=[hint])
-        prof_export.print_report(found, Console())
+        Console().print(reports.of_trace(found))
 
 
 def roofline(file: File, arch: Arch = None, plot: Plot = None) -> None:

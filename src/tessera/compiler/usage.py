@@ -61,7 +61,7 @@ def usage_of_session(session: Session) -> Usage:
         for record in session.records()
         if record.kind == "kernel"
     ]
-    return usage(timed, {number: tell() for number, tell in session.plans.items()})
+    return usage(timed, {number: tell() for number, tell in session.recording.plans.items()})
 
 
 def usage_of_trace(path: Path) -> Usage:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tessera.errors import ProfileError
 from tessera.profiling.roofline import bound
 from tessera.profiling.schema import StepFacts
-from tessera.profiling.sessions import Session
+from tessera.profiling.totals import OperatorTotal
 from tessera.target import Ceilings, MemoryLevel
 
 if TYPE_CHECKING:
@@ -47,21 +48,32 @@ class _Sums:
     bindings: dict[str, float] | None = None
 
 
-def by_operator(session: Session, ceilings: Ceilings | None, levels: Sequence[MemoryLevel] = ()) -> list[OperatorRow]:
-    """Rows in order of each operator's first kernel. `ceilings` None: efficiencies are None."""
+def by_operator(
+    totals: Iterable[OperatorTotal], ceilings: Ceilings | None, levels: Sequence[MemoryLevel] = ()
+) -> list[OperatorRow]:
+    """Rows in order of each operator's first kernel. `ceilings` None: efficiencies are None, as those of other devices
+    than CPUs, whose ceilings these are.
+    """
     sums: dict[tuple[str, str], _Sums] = {}
-    for total in session.totals().values():
-        facts = session.step_facts(total.plan, total.step)
-        into = sums.setdefault((facts.operator, facts.dtype), _Sums(bindings={}))
-        _add(into, facts, total.calls, total.seconds, total.fastest)
-        _add_bound(
-            into, facts, total.calls, total.workers, None if total.device else ceilings, levels
-        )  # the ceilings are the CPU's
+    for total in totals:
+        into = sums.setdefault((total.operator, total.dtype), _Sums(bindings={}))
+        _add(into, total)
+        _add_bound(into, total, None if total.device else ceilings, levels)
     return [_row(operator, dtype, each) for (operator, dtype), each in sums.items()]
 
 
-def by_operator_in(trace: Trace, ceilings: Ceilings | None, levels: Sequence[MemoryLevel] = ()) -> list[OperatorRow]:
-    """The same of a trace. Kernels of other devices than CPUs are not held against these ceilings."""
+def totals_of(trace: Trace) -> list[OperatorTotal]:
+    """The sums of a trace's kernels, and those that its metadata tell of sessions that kept sums alone. Raises
+    ProfileError where the metadata tell something else.
+    """
+    try:
+        told = [OperatorTotal(**each) for each in trace.metadata.get("totals", ())]
+    except TypeError as error:
+        raise ProfileError(f"the sums in the trace's metadata are damaged: {error}") from error
+    return [*told, *_summed(trace)]
+
+
+def _summed(trace: Trace) -> list[OperatorTotal]:
     import polars
 
     work = ("dtype", "device", "workers", "flops", "bytes")
@@ -74,35 +86,38 @@ def by_operator_in(trace: Trace, ceilings: Ceilings | None, levels: Sequence[Mem
         .sort("first", "operator")
         .collect(engine="streaming")
     )
-    sums: dict[tuple[str, str], _Sums] = {}
-    for row in groups.iter_rows(named=True):
-        facts = StepFacts(
-            row["operator"] or "", "", flops=row["flops"] or 0.0, bytes=row["bytes"] or 0.0, dtype=row["dtype"] or ""
+    return [
+        OperatorTotal(
+            operator=row["operator"] or "",
+            dtype=row["dtype"] or "",
+            flops=row["flops"] or 0.0,
+            bytes=row["bytes"] or 0.0,
+            workers=row["workers"] or 1,
+            device=int((row["device"] or "cpu") != "cpu"),
+            calls=row["calls"],
+            seconds=row["total"],
+            fastest=row["fastest"],
         )
-        into = sums.setdefault((facts.operator, facts.dtype), _Sums(bindings={}))
-        _add(into, facts, row["calls"], row["total"], row["fastest"])
-        own = ceilings if (row["device"] or "cpu") == "cpu" else None
-        _add_bound(into, facts, row["calls"], row["workers"] or 1, own, levels)
-    return [_row(operator, dtype, each) for (operator, dtype), each in sums.items()]
+        for row in groups.iter_rows(named=True)
+    ]
 
 
-def _add(into: _Sums, facts: StepFacts, calls: int, seconds: float, fastest: float) -> None:
-    into.calls += calls
-    into.seconds += seconds
-    into.fastest = min(into.fastest, fastest)
-    into.flops += calls * facts.flops
-    into.bytes += calls * facts.bytes
+def _add(into: _Sums, total: OperatorTotal) -> None:
+    into.calls += total.calls
+    into.seconds += total.seconds
+    into.fastest = min(into.fastest, total.fastest)
+    into.flops += total.calls * total.flops
+    into.bytes += total.calls * total.bytes
 
 
-def _add_bound(
-    into: _Sums, facts: StepFacts, calls: int, workers: int, ceilings: Ceilings | None, levels: Sequence[MemoryLevel]
-) -> None:
-    found = bound(facts, workers, ceilings, levels) if ceilings is not None else None
+def _add_bound(into: _Sums, total: OperatorTotal, ceilings: Ceilings | None, levels: Sequence[MemoryLevel]) -> None:
+    facts = StepFacts(total.operator, "", total.flops, total.bytes, total.dtype)
+    found = bound(facts, total.workers, ceilings, levels) if ceilings is not None else None
     if found is None or into.bound_seconds is None or into.bindings is None:
         into.bound_seconds = None
         return
-    into.bound_seconds += calls * found.seconds
-    into.bindings[found.binding] = into.bindings.get(found.binding, 0.0) + calls * found.seconds
+    into.bound_seconds += total.calls * found.seconds
+    into.bindings[found.binding] = into.bindings.get(found.binding, 0.0) + total.calls * found.seconds
 
 
 def _row(operator: str, dtype: str, sums: _Sums) -> OperatorRow:

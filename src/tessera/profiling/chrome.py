@@ -31,7 +31,6 @@ from tessera.profiling.chrome_lines import COUNTERS, FACTS, OPENING, SLICES, arr
 from tessera.profiling.grouping import numbered
 from tessera.profiling.output import exported
 from tessera.profiling.schema import PCT_NOTE
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import Trace
 
 _TRACK: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
@@ -39,14 +38,14 @@ _TRACK: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name
 
 @dataclass(frozen=True, slots=True)
 class ChromeExporter:
-    """Writes a session as a Chrome trace."""
+    """Writes Chrome traces."""
 
     path: Path
     needs_kernels: ClassVar[bool] = True
 
-    def export(self, session: Session) -> Path:
+    def export(self, trace: Trace) -> Path:
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""
-        return write(session.trace(), self.path)
+        return write(trace, self.path)
 
 
 def write(trace: Trace, path: Path) -> Path:

@@ -13,7 +13,7 @@ import numpy
 import polars
 from numpy.typing import NDArray
 
-from tessera.profiling import tracks
+from tessera.profiling import records, tracks
 from tessera.profiling.analyses.sweep import with_overlap
 from tessera.profiling.callers import Callers
 from tessera.profiling.issued import IssuedWork, asked, region_codes
@@ -21,7 +21,7 @@ from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recording import CountedKernel, Recording, rank
 from tessera.profiling.regions import Presence, RegionEvent
 from tessera.profiling.samples import annotated
-from tessera.profiling.schema import RECORD_FIELDS, TRACE_CAPABILITIES, StepFacts, Traffic
+from tessera.profiling.schema import RECORD_FIELDS, TRACE_CAPABILITIES, Record, StepFacts, Traffic
 from tessera.profiling.table import COLUMNS, Trace, complete, given
 from tessera.profiling.totals import distinct
 from tessera.profiling.tracks import Service
@@ -43,6 +43,11 @@ def trace_of(recording: Recording) -> Trace:
     reasons = {**TRACE_CAPABILITIES, **recording.capability}
     absent = {name: reasons[name] for name in COLUMNS if name in reasons and name not in held}
     return Trace(complete(events.lazy().with_columns(filled), held), recording.metadata(), absent)
+
+
+def records_of(recording: Recording) -> list[Record]:
+    """All events in order of their start, in the portable schema."""
+    return records.of_events(events_of(recording), recording.capability)
 
 
 def events_of(recording: Recording) -> polars.DataFrame:

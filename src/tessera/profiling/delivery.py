@@ -1,11 +1,10 @@
-"""What becomes of a session at its end: its exporters write their files, and nothing is lost where one cannot."""
+"""What becomes of a session's trace at its end: exporters write their files, and nothing is lost where one cannot."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,29 +13,27 @@ from tessera.errors import ProfileError
 from tessera.private import PrivateFolder
 
 if TYPE_CHECKING:
-    from tessera.profiling.options import Exporter
-    from tessera.profiling.sessions import Session
+    from tessera.profiling.options import Exporter, Options
     from tessera.profiling.table import Trace
 
 
-def deliver(session: Session, error: BaseException | None) -> None:
-    """Has every exporter write its file. Where one fails, whatever it raises, the others write theirs and all records
-    are kept in the cache folder; ProfileError says where. With an `error` of the program's own, which goes on its way,
-    that is a note on it.
+def deliver(trace: Trace, options: Options, error: BaseException | None) -> None:
+    """Has every exporter that is asked for write its file. Where one fails, whatever it raises, the others write
+    theirs and all records are kept in the cache folder; ProfileError says where. With an `error` of the program's own,
+    which goes on its way, that is a note on it.
     """
-    options = session.options
     exporters = list(options.exporters)
     if options.tensorboard_dir is not None:
         exporters += _log(options.tensorboard_dir)
     failures = []
     for exporter in exporters:
         try:
-            exporter.export(session)
+            exporter.export(trace)
         except Exception as failure:  # noqa: BLE001 - an exporter may be the user's own
             failures.append(failure)
     if not failures:
         return
-    text = f"{'; '.join(map(_said, failures))}. {kept(session.trace)}"
+    text = f"{'; '.join(map(_said, failures))}. {kept(trace)}"
     if error is not None:
         error.add_note(f"tessera: {text}")
     else:
@@ -63,14 +60,14 @@ def file_name() -> str:
     return f"{files.host_name()}_{os.getpid()}.{time.time_ns() // 1_000_000}"
 
 
-def kept(trace: Callable[[], Trace]) -> str:
+def kept(trace: Trace) -> str:
     """Keeps a trace in the cache folder, and says where, or why not."""
     from tessera.profiling.parquet import write
 
     path = settings.current().profiles_dir / f"{file_name()}.parquet"
     try:
         PrivateFolder(path.parent).make()
-        write(trace(), path)
+        write(trace, path)
     except (ProfileError, OSError) as error:
         return f"The records could not be kept in {path} either ({error}); they are in the session as long as it lives"
     return f"All records are kept in {path}"

@@ -16,14 +16,13 @@ from tessera.profiling.regions import Look, Presence, RegionEvent, Scope
 
 if TYPE_CHECKING:
     from tessera.profiling.device_kernels import Measured
-    from tessera.profiling.recording import CountedKernel
-    from tessera.profiling.sessions import Session
+    from tessera.profiling.recording import CountedKernel, Recording
 
 lock = forks.recursive_lock()
 """Held while sessions begin and end, and while they count."""
 
-recording: list[Session] = []
-"""The sessions that keep what is noted now."""
+recording: list[Recording] = []
+"""Those of the sessions that keep what is noted now."""
 
 _look: Look | None = None
 follows_contexts = False
@@ -32,12 +31,12 @@ which region the thread is in: it enters and leaves them itself.
 """
 
 
-def record_into(sessions: Sequence[Session]) -> None:
-    """From now on these sessions keep what is noted. New ones learn which region every thread is in."""
+def record_into(recordings: Sequence[Recording]) -> None:
+    """From now on these keep what is noted. New ones learn which region every thread is in."""
     global _look  # noqa: PLW0603 - one for the process, as sessions are
-    if recording != list(sessions):
-        recording[:] = sessions
-        _look = regions.watcher(_note_presence) if sessions else None
+    if recording != list(recordings):
+        recording[:] = recordings
+        _look = regions.watcher(_note_presence) if recordings else None
         look()
     evaluation.before_run = _look if follows_contexts else None
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from tessera.errors import ArgumentError
 from tessera.profiling.steps import Schedule
 
 if TYPE_CHECKING:
-    from tessera.profiling.sessions import Session
+    from tessera.profiling.table import Trace
 
 ACTIVITIES: Final = ("cpu", "gpu", "memcpy", "collective", "power", "torch")
 """What can be asked for."""
@@ -26,12 +26,13 @@ Mode = Literal["timeline", "summary"]
 
 
 class Exporter(Protocol):
-    """Writes a session to a file, or sends it away; `profile.chrome(...)` and its like make them. One whose attribute
-    `needs_kernels` is true is warned of in a session that keeps none.
+    """Writes a trace to a file, or sends it away; `profile.chrome(...)` and its like make them. A session gives its
+    trace to its exporters when it ends. One whose attribute `needs_kernels` is true is warned of in a session that
+    keeps none.
     """
 
-    def export(self, session: Session) -> Path | str:
-        """Writes the session and says where it is. Raises ProfileError when it cannot be written."""
+    def export(self, trace: Trace) -> Path | str:
+        """Writes the trace and says where it is. Raises ProfileError when it cannot be written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,20 @@ class Options:
             raise ArgumentError(
                 f"exporters=[{wrong[0]!r}]: that is no exporter", hints=['exporters=[profile.chrome("trace.json")]']
             )
+
+    def about(self) -> dict[str, Any]:
+        """What a trace says of them, as plain JSON."""
+        told: dict[str, Any] = {"activities": list(self.activities), "mode": self.mode}
+        if self.mode == "summary":
+            told["no_kernels"] = SUMS_ALONE
+        if self.schedule is not None:
+            told["schedule"] = asdict(self.schedule)
+        return told
+
+    @property
+    def exports(self) -> bool:
+        """Whether anything is written at the end."""
+        return bool(self.exporters) or self.tensorboard_dir is not None
 
     @property
     def left_empty(self) -> Sequence[str]:

@@ -17,7 +17,6 @@ from polars.exceptions import PolarsError
 from tessera.errors import ProfileError
 from tessera.profiling.output import exported
 from tessera.profiling.schema import FORMAT_VERSION
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import COLUMNS, Trace, complete
 
 KEY: Final = "tessera"
@@ -32,14 +31,14 @@ _TEXTS: Final = tuple(name for name, kind in COLUMNS.items() if kind == polars.C
 
 @dataclass(frozen=True, slots=True)
 class ParquetExporter:
-    """Writes a session as Parquet."""
+    """Writes Parquet files."""
 
     path: Path
     needs_kernels: ClassVar[bool] = True
 
-    def export(self, session: Session) -> Path:
+    def export(self, trace: Trace) -> Path:
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""
-        return write(session.trace(), self.path)
+        return write(trace, self.path)
 
 
 def write(trace: Trace, path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Prometheus' text format (exposition format 0.0.4): totals of a session, and last values of counters and samples."""
+"""Prometheus' text format (exposition format 0.0.4): totals of a trace, and last values of counters and samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import polars
 from polars import col
 
 from tessera.profiling.output import exported
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import Trace
 
 Sample = tuple[dict[str, Any], float]
@@ -18,16 +17,16 @@ Sample = tuple[dict[str, Any], float]
 
 
 class PrometheusExporter:
-    """Writes a session's text to a file, as node_exporter's textfile collector reads it, or keeps it in `latest`."""
+    """Writes a trace's text to a file, as node_exporter's textfile collector reads it, or keeps it in `latest`."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self.latest = ""
-        """What the last session that was exported says; for a program's own /metrics page."""
+        """What the last trace that was exported says; for a program's own /metrics page."""
 
-    def export(self, session: Session) -> str:
+    def export(self, trace: Trace) -> str:
         """Gives the text. Raises ProfileError when the file cannot be written."""
-        self.latest = text(session.trace())
+        self.latest = text(trace)
         if self._path is not None:
             with exported(self._path, "text for Prometheus") as file:
                 file.write(self.latest.encode())

@@ -1,11 +1,11 @@
-"""What a session holds: native records as they were drained, what Python noted around them, and both as columns."""
+"""What a session recorded: native records as they were drained, and what Python noted around them."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy
@@ -19,15 +19,14 @@ from tessera.profiling.issued import IssuedWork
 from tessera.profiling.noted import NotedEvent
 from tessera.profiling.recorder import Drained
 from tessera.profiling.regions import Presence, RegionEvent
-from tessera.profiling.schema import FORMAT_VERSION, RECORD_FIELDS, RECORD_WORDS, Record, StepFacts
-from tessera.profiling.totals import Total, Totals
+from tessera.profiling.schema import FORMAT_VERSION, RECORD_FIELDS, RECORD_WORDS, StepFacts
+from tessera.profiling.steps import Windows
+from tessera.profiling.totals import OperatorTotal, Totals
 from tessera.profiling.tracks import Service
 from tessera.target import detect
 
 if TYPE_CHECKING:
     import polars
-
-    from tessera.profiling.table import Trace
 
 _START: Final = RECORD_FIELDS.index("start")
 _PLAN: Final = RECORD_FIELDS.index("plan")
@@ -72,7 +71,7 @@ class Told:
 
 
 class Recording:
-    """The events of one session. Instants are nanoseconds of `time.monotonic_ns`."""
+    """The events of one session as they came, without the session. Instants are nanoseconds of `time.monotonic_ns`."""
 
     def __init__(self, *, record_shapes: bool = False, only_totals: bool = False) -> None:
         self.pid = os.getpid()
@@ -89,6 +88,10 @@ class Recording:
         self.overwritten = 0
         self.unfinished = 0
         self.unmeasured: dict[str, int] = {}
+        self.windows = Windows()
+        """When events were kept, by the session's schedule."""
+        self.about: dict[str, Any] = {}
+        """What the session says of itself: further entries of the metadata, as plain JSON."""
         self.capability: dict[str, str] = {}
         """Why activities, and columns of the trace, are not recorded."""
         self.regions: list[RegionEvent] = []
@@ -127,8 +130,12 @@ class Recording:
         unmeasured = {f"not measured on {device}": kernels for device, kernels in self.unmeasured.items()}
         return {"overwritten": self.overwritten, "unfinished": self.unfinished, **unmeasured}
 
+    def keeps(self, instant_ns: int) -> bool:
+        """Whether what began at this instant of `time.monotonic_ns` is kept."""
+        return self.windows.hold(instant_ns)
+
     def take(self, drained: Drained) -> None:
-        """Adds what the ring gave. Called for active sessions by `sessions.collect`."""
+        """Adds what the ring gave."""
         self.launched += drained.launched
         self.overwritten += drained.overwritten
         self.unfinished += drained.unfinished
@@ -193,13 +200,13 @@ class Recording:
             rows = numpy.take(rows.T, numpy.argsort(starts, kind="stable"), axis=1).T
         return rows
 
-    def totals(self) -> Totals:
+    def totals(self) -> list[OperatorTotal]:
         """Sums over kernels, in order of their first one."""
-        if self._totals is not None:
-            return self._totals
-        totals = Totals()
-        totals.add(self.kernel_rows())
-        return totals
+        totals = self._totals
+        if totals is None:
+            totals = Totals()
+            totals.add(self.kernel_rows())
+        return [OperatorTotal.of(each, self.step_facts(each.plan, each.step)) for each in totals.values()]
 
     def _rows(self) -> NDArray[numpy.int64]:
         """All native records, column after column in memory: what reads one column is several times as fast then."""
@@ -253,12 +260,6 @@ class Recording:
         """Whether there are events."""
         return any(getattr(self, name) for name in _LISTS)
 
-    def trace(self) -> Trace:
-        """All events as columns (`table.COLUMNS`), by start, with what a file says of them."""
-        from tessera.profiling.columns import trace_of
-
-        return trace_of(self)
-
     def metadata(self) -> dict[str, Any]:
         """What a trace says of the session, as plain JSON."""
         return {
@@ -273,27 +274,14 @@ class Recording:
             "ranks": {str(rank()): self._own_rank()},
             "target": {"kind": "cpu", "arch": detect().arch, "name": detect().name},
             "thread_names": {str(thread): name for thread, name in self.thread_names.items()},
-            "totals": [] if self._totals is None else [self._told(total) for total in self._totals.values()],
+            "totals": [] if self._totals is None else [asdict(total) for total in self.totals()],
             "plans": {str(number): tell() for number, tell in self._expressions().items()},
-        }
-
-    def _told(self, total: Total) -> dict[str, Any]:
-        known = self.step_facts(total.plan, total.step)
-        return {"operator": known.operator, "dtype": known.dtype, "flops": known.flops, "bytes": known.bytes} | {
-            name: getattr(total, name) for name in ("workers", "device", "calls", "seconds", "fastest")
+            **self.about,
         }
 
     def _own_rank(self) -> dict[str, Any]:
         own = {"host": files.host_name(), "pid": self.pid, "start_unix_ns": self.start_unix_ns}
         return own | {"clock_offset_ns": self.clock_offset_ns, "uncertainty_ns": self.clock_uncertainty_ns}
-
-    def records(self) -> list[Record]:
-        """All events in order of their start, in the portable schema: kernels, copies, collectives, operators, regions,
-        marks, counters and samples.
-        """
-        from tessera.profiling import columns, records
-
-        return records.of_events(columns.events_of(self), self.capability)
 
     @property
     def services(self) -> Mapping[int, Sequence[Service]]:

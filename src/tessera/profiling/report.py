@@ -1,17 +1,18 @@
-"""The table that `session.report()` prints."""
+"""The report of a profile: a table with a row per operator."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tessera.profiling.aggregate import OperatorRow, by_operator
+from tessera.files import host_name
+from tessera.profiling.aggregate import OperatorRow, by_operator, totals_of
 from tessera.profiling.noted import printed
-from tessera.profiling.sessions import Session
+from tessera.profiling.recording import Recording
+from tessera.profiling.table import Trace
 from tessera.target import detect
 from tessera.target.stored_ceilings import stored_ceilings
 
@@ -20,9 +21,11 @@ NOT_MEASURED: Final = "not measured"
 UNMEASURED: Final = "not measured, as kernels of GPUs finish after the call that launches them"
 
 
-def operator_rows(session: Session) -> list[OperatorRow]:
-    """The rows of the report, measured against this machine's stored ceilings where there are any."""
-    return by_operator(session, stored_ceilings(), detect().memory)
+def operator_rows(trace: Trace) -> list[OperatorRow]:
+    """What ran, operator by operator; held against this machine's ceilings where they are known and it ran here."""
+    hosts = {rank.get("host", host_name()) for rank in trace.metadata.get("ranks", {}).values()}
+    known = stored_ceilings() if hosts <= {host_name()} else None
+    return by_operator(totals_of(trace), known, detect().memory)
 
 
 def cells(row: OperatorRow) -> tuple[str, ...]:
@@ -56,17 +59,19 @@ def table_of(rows: Sequence[OperatorRow], notes: Sequence[str] = ()) -> Table:
     return table
 
 
-def render(session: Session) -> Table:
-    """The report as a rich table."""
-    notes = [f"{kernels} kernels on {device}: {UNMEASURED}" for device, kernels in session.unmeasured.items()]
-    if session.overwritten or session.unfinished:
+def of_trace(trace: Trace) -> Table:
+    """The report of a trace: what ran, operator by operator, and what is not recorded."""
+    reasons = trace.metadata.get("dropped_reasons", {})
+    lost = [f"{count:,} kernels ran and are not recorded: {reason}" for reason, count in reasons.items() if count]
+    return table_of(operator_rows(trace), lost)
+
+
+def of_recording(recording: Recording) -> Table:
+    """The same of a recording of this process, whose events need not be made columns."""
+    notes = [f"{kernels} kernels on {device}: {UNMEASURED}" for device, kernels in recording.unmeasured.items()]
+    if recording.overwritten or recording.unfinished:
         notes.append(
-            f"{session.launched} kernels ran, {session.recorded} are recorded: {session.overwritten} were overwritten "
-            f"(raise TESSERA_PROFILE_RECORDS), {session.unfinished} were not finished"
+            f"{recording.launched} kernels ran, {recording.recorded} are recorded: {recording.overwritten} were "
+            f"overwritten (raise TESSERA_PROFILE_RECORDS), {recording.unfinished} were not finished"
         )
-    return table_of(operator_rows(session), notes)
-
-
-def print_report(session: Session) -> None:
-    """Prints the table to the standard output."""
-    Console().print(render(session))
+    return table_of(by_operator(recording.totals(), stored_ceilings(), detect().memory), notes)

@@ -1,4 +1,4 @@
-"""The kernels of a session as rocprofv3 writes them (`kernel_trace.csv`), for tools that read that.
+"""The kernels of a trace as rocprofv3 writes them (`kernel_trace.csv`), for tools that read that.
 
 What only AMD's tools know (registers, grid and work-group sizes) is left empty. Timestamps are nanoseconds since 1970.
 """
@@ -13,7 +13,6 @@ import polars
 from polars import col
 
 from tessera.profiling.output import exported
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import Trace
 
 UNKNOWN: Final = (
@@ -29,14 +28,14 @@ UNKNOWN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RocprofCsvExporter:
-    """Writes the kernels of a session."""
+    """Writes the kernels of a trace."""
 
     path: Path
     needs_kernels: ClassVar[bool] = True
 
-    def export(self, session: Session) -> Path:
+    def export(self, trace: Trace) -> Path:
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""
-        return write(session.trace(), self.path)
+        return write(trace, self.path)
 
 
 def write(trace: Trace, path: Path) -> Path:

@@ -13,7 +13,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,17 +27,18 @@ from tessera.profiling.delivery import deliver
 from tessera.profiling.device_kernels import COLLECTOR, Source
 from tessera.profiling.draining import Drain
 from tessera.profiling.noted import text
-from tessera.profiling.options import SUMS_ALONE, Options
+from tessera.profiling.options import Options
 from tessera.profiling.pending import PendingResults
-from tessera.profiling.recorder import Drained
 from tessera.profiling.recording import Recording
 from tessera.profiling.regions import Scope
 from tessera.profiling.spill import AFTER_S, Spill
-from tessera.profiling.steps import Phase, Windows
+from tessera.profiling.steps import Phase
 
 if TYPE_CHECKING:
     from tessera.profiling.eager import OperatorMode
     from tessera.profiling.sampling import Sampling
+    from tessera.profiling.schema import Record
+    from tessera.profiling.table import Trace
 
 _lock = noting.lock
 _active: list[Session] = []
@@ -46,8 +46,8 @@ _pending = PendingResults()
 _last: Session | None = None
 
 
-class Session(Recording):
-    """What one session recorded. Made by `profile.session(...)`; use it as a context manager, once.
+class Session:
+    """A profile of what runs while it is on. Made by `profile.session(...)`; use it as a context manager, once.
 
     An `observer` is a session that somebody outside the program began. It changes nothing that the program does: no
     results are kept or evaluated for it, and the program's `current()` passes it over.
@@ -55,18 +55,58 @@ class Session(Recording):
 
     def __init__(self, options: Options | None = None, *, observer: bool = False) -> None:
         self.options = options or Options()
-        super().__init__(record_shapes=self.options.record_shapes, only_totals=self.options.mode == "summary")
+        self.recording = Recording(record_shapes=self.options.record_shapes, only_totals=self.options.mode == "summary")
+        """What it has recorded so far."""
+        self.recording.about = self.options.about()
+        self.recording.callers = Callers() if self.options.with_stack else None
         self.observer = observer
         self.times_devices = False
         self.activities = tuple(self.options.activities)
-        self.callers = Callers() if self.options.with_stack else None
         self.steps = 0
         """Calls of `step` so far."""
-        self._windows = Windows()
         self.spill: Spill | None = None
         """What is on disk already, while the session is on."""
         self._sampling: Sampling | None = None
         self._operators: OperatorMode | None = None
+
+    @property
+    def start_ns(self) -> int:
+        """When it began, in nanoseconds of `time.monotonic_ns`; 0 before."""
+        return self.recording.start_ns
+
+    @property
+    def end_ns(self) -> int | None:
+        """When it ended, None before."""
+        return self.recording.end_ns
+
+    @property
+    def launched(self) -> int:
+        """Kernels that ran."""
+        return self.recording.launched
+
+    @property
+    def recorded(self) -> int:
+        """Kernels with a record."""
+        return self.recording.recorded
+
+    @property
+    def dropped(self) -> int:
+        """Kernels that ran and have no record; `launched == recorded + dropped`."""
+        return self.recording.dropped
+
+    def dropped_reasons(self) -> dict[str, int]:
+        """Why kernels have no record, and how many."""
+        return self.recording.dropped_reasons()
+
+    @property
+    def unmeasured(self) -> dict[str, int]:
+        """Kernels that nobody timed, by their device; some of those `dropped`."""
+        return self.recording.unmeasured
+
+    @property
+    def capability(self) -> dict[str, str]:
+        """Why activities, and columns of the trace, are not recorded."""
+        return self.recording.capability
 
     def __enter__(self) -> Self:
         if self.start_ns:
@@ -75,7 +115,7 @@ class Session(Recording):
             from tessera.profiling import sampling
 
             self._sampling = sampling.prepared(self.options.sampling_ms, self.activities)
-            self.capability |= self._sampling.capability
+            self.recording.capability |= self._sampling.capability
         try:
             _begin(self)
             if self._sampling is not None:
@@ -83,7 +123,7 @@ class Session(Recording):
             if "torch" in self.activities and not self.observer:
                 from tessera.profiling.eager import OperatorMode
 
-                operators = OperatorMode(noting.note, record_shapes=self.record_shapes)
+                operators = OperatorMode(noting.note, record_shapes=self.options.record_shapes)
                 operators.__enter__()  # type: ignore[no-untyped-call]
                 self._operators = operators
         except BaseException:  # of computing what was pending, of a thread that cannot start
@@ -99,10 +139,10 @@ class Session(Recording):
     ) -> None:
         if self._operators is not None:
             self._operators.__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
-        if self.pid != os.getpid():
+        own = self.recording.pid
+        if own != os.getpid():
             warnings.warn(
-                f"the profile session of process {self.pid} goes on there; this fork of it, {os.getpid()}, recorded "
-                "nothing",
+                f"the profile session of process {own} goes on there; this fork of it, {os.getpid()}, recorded nothing",
                 stacklevel=2,
             )
             return
@@ -120,7 +160,8 @@ class Session(Recording):
             self._sampling.end()
             self._take_samples()
         try:
-            deliver(self, error)
+            if self.options.exports:
+                deliver(self.trace(), self.options, error)
         finally:
             if self.spill is not None:
                 self.spill.remove()
@@ -128,7 +169,7 @@ class Session(Recording):
     @property
     def active(self) -> bool:
         """Whether the session is on, in this process."""
-        return bool(self.start_ns) and self.end_ns is None and self.pid == os.getpid()
+        return bool(self.start_ns) and self.end_ns is None and self.recording.pid == os.getpid()
 
     @property
     def phase(self) -> Phase:
@@ -136,13 +177,9 @@ class Session(Recording):
         schedule = self.options.schedule
         return "active" if schedule is None else schedule.phase(self.steps)
 
-    def keeps(self, instant_ns: int) -> bool:
-        """Whether the session keeps what began at this instant of `time.monotonic_ns`."""
-        return self._windows.hold(instant_ns)
-
     def enter_phase(self) -> None:
         """Notes that the schedule's phase may have changed."""
-        self._windows.turn(self.phase == "active")
+        self.recording.windows.turn(self.phase == "active")
 
     def mark(self, name: str) -> None:
         """Notes an instant. Results made so far by this thread are evaluated first, so that they lie before it."""
@@ -150,7 +187,7 @@ class Session(Recording):
         self._check_on(f"mark {name!r}")
         flush()
         if self.phase == "active":
-            self.marks.append((time.monotonic_ns(), name, threading.get_ident()))
+            self.recording.marks.append((time.monotonic_ns(), name, threading.get_ident()))
 
     def step(self) -> None:
         """Says that a step of the training loop is over: the next one begins, and the schedule with it."""
@@ -159,7 +196,7 @@ class Session(Recording):
         with _lock:
             collect()
             if self.phase == "active":
-                self.marks.append((time.monotonic_ns(), f"step {self.steps}", threading.get_ident()))
+                self.recording.marks.append((time.monotonic_ns(), f"step {self.steps}", threading.get_ident()))
             self.steps += 1
             self.enter_phase()
             _update()
@@ -169,46 +206,52 @@ class Session(Recording):
             hint = "call it inside the with block; a fork of the process starts without the session"
             raise ProfileError(f"{what}: the session is not on", hints=[hint])
 
-    def take(self, drained: Drained) -> None:
-        """Adds what the ring gave, if the schedule says so."""
-        if self.phase == "active":
-            super().take(drained)
-
-    def kernel_rows(self) -> NDArray[numpy.int64]:
-        """The native records in order of their start; columns as in `schema.RECORD_FIELDS`, times in nanoseconds of
-        `time.monotonic_ns`.
-        """
-        if self.active:
-            collect()
-            self._take_samples()
-        return super().kernel_rows()
-
     def take_rows(self) -> NDArray[numpy.int64]:
         """The native records since the last call, which the session then holds no more."""
         with _lock:
-            return super().take_rows()
+            return self.recording.take_rows()
 
     def _take_samples(self) -> None:
         if self._sampling is not None:
             taken = self._sampling.take(self.start_ns)
-            self.samples += [taken] if len(taken) else []
+            self.recording.samples += [taken] if len(taken) else []
+            self.recording.about["sampling"] = self._sampling.metadata()
+
+    def _take_all(self) -> None:
+        """Takes up what the session's sources hold while it is on."""
+        if self.active:
+            collect()
+            self._take_samples()
 
     def metadata(self) -> dict[str, Any]:
         """What a trace says of the session, as plain JSON."""
-        told: dict[str, Any] = {"activities": list(self.activities), "mode": self.options.mode}
-        if self.options.mode == "summary":
-            told["no_kernels"] = SUMS_ALONE
-        if self.options.schedule is not None:
-            told["schedule"] = asdict(self.options.schedule)
-        if self._sampling is not None:
-            told["sampling"] = self._sampling.metadata()
-        return super().metadata() | told
+        self._take_all()
+        return self.recording.metadata()
+
+    def trace(self) -> Trace:
+        """All events as columns (`table.COLUMNS`), by start, with what a file says of them."""
+        from tessera.profiling.columns import trace_of
+
+        self._take_all()
+        return trace_of(self.recording)
+
+    def records(self) -> list[Record]:
+        """All events in order of their start, in the portable schema: kernels, copies, collectives, operators, regions,
+        marks, counters and samples.
+        """
+        from tessera.profiling.columns import records_of
+
+        self._take_all()
+        return records_of(self.recording)
 
     def report(self) -> None:
         """Prints one row per operator: latency, work, bandwidth, and efficiency against the measured ceilings."""
-        from tessera.profiling.report import print_report
+        from rich.console import Console
 
-        print_report(self)
+        from tessera.profiling.report import of_recording
+
+        self._take_all()
+        Console().print(of_recording(self.recording))
 
 
 device_source: Callable[[], Source] = CuptiActivity
@@ -219,7 +262,7 @@ def note_refusal(columns: Iterable[str], reason: str) -> None:
     """Says in every active session why columns have no values."""
     with _lock:
         for each in _active:
-            each.capability |= dict.fromkeys(columns, reason)
+            each.recording.capability |= dict.fromkeys(columns, reason)
 
 
 def flush() -> None:
@@ -277,14 +320,14 @@ def _begin(starting: Session) -> None:
     flush()
     with _lock:
         collect()
-        starting.start_ns = time.monotonic_ns()
-        starting.start_unix_ns = time.time_ns()
+        starting.recording.start_ns = time.monotonic_ns()
+        starting.recording.start_unix_ns = time.time_ns()
         facts.keep()
         if "gpu" in starting.activities:
             _time_devices(starting)
         starting.enter_phase()
         if starting.options.spill is not False and starting.options.mode == "timeline" and not starting.observer:
-            starting.spill = Spill(starting, 0.0 if starting.options.spill else AFTER_S)
+            starting.spill = Spill(starting.recording, 0.0 if starting.options.spill else AFTER_S)
         _active.append(starting)
         _update()
 
@@ -292,7 +335,7 @@ def _begin(starting: Session) -> None:
 def _abandon(failed: Session) -> None:
     """Turns off what a session has turned on that could not begin."""
     with _lock:
-        failed.end_ns = failed.start_ns
+        failed.recording.end_ns = failed.start_ns
         if failed.times_devices:
             COLLECTOR.end()
         if failed in _active:
@@ -309,14 +352,14 @@ def _end(ending: Session, *, flush_results: bool) -> None:
             enqueued.wait()
     finally:
         with _lock:
-            ending.end_ns = time.monotonic_ns()
+            ending.recording.end_ns = time.monotonic_ns()
             collect()
             if ending.times_devices:
                 _take_devices()
                 COLLECTOR.end()
             _active.remove(ending)
             _update()
-            ending.keep_facts()
+            ending.recording.keep_facts()
             facts.release()
             if not ending.observer:
                 _last = ending
@@ -328,7 +371,7 @@ def _time_devices(starting: Session) -> None:
         COLLECTOR.begin(device_source())
     except LibraryError as error:
         reason = "; ".join([error.message, *error.hints])
-        starting.capability["gpu"] = f"kernels of GPUs are counted, not timed: {reason}"
+        starting.recording.capability["gpu"] = f"kernels of GPUs are counted, not timed: {reason}"
     else:
         starting.times_devices = True
 
@@ -336,7 +379,7 @@ def _time_devices(starting: Session) -> None:
 def _take_devices() -> None:
     """Moves what GPUs have told into the active sessions, each what was launched while it was on."""
     measured, copies = COLLECTOR.take()
-    for each in _active:
+    for each in (session.recording for session in _active):
         each.take_device([run for run in measured if each.keeps(run.run.launched_ns)])
         each.noted.extend(copy for copy in copies if each.keeps(copy.start_ns))
 
@@ -344,9 +387,9 @@ def _take_devices() -> None:
 def _update() -> None:
     """Turns on and off what the sessions that are on, and their schedules, ask for. Called with the lock held."""
     recorded = [each for each in _active if each.phase in ("warmup", "active")]
-    noting.record_into([each for each in recorded if each.phase == "active"])
+    noting.record_into([each.recording for each in recorded if each.phase == "active"])
     owners = [each for each in recorded if not each.observer]
-    callers = [each.callers.note for each in owners if each.callers is not None]
+    callers = [each.recording.callers.note for each in owners if each.recording.callers is not None]
     if not owners:
         _pending.unwatch()
     elif callers or not _pending.watching or _pending.follows_contexts != noting.follows_contexts:

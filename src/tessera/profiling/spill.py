@@ -50,7 +50,7 @@ class Spill:
             return
         young = now - self._recording.start_ns < _YOUNG_S * 1e9
         self._due_ns = now + int((_OFTEN_S if young else _SELDOM_S) * 1e9)
-        from tessera.profiling import parquet
+        from tessera.profiling import columns, parquet
 
         part = self._recording.part(self._told)
         if not part.anything:
@@ -59,7 +59,7 @@ class Spill:
         try:
             PrivateFolder(self.folder.parent).make()
             self.folder.mkdir(mode=0o700, exist_ok=True)
-            trace = part.trace()
+            trace = columns.trace_of(part)
             trace.metadata["part"] = self._parts
             trace.metadata["open_regions"] = self._open_regions(now)
             parquet.write(trace, self.folder / f"part-{self._parts:06}.parquet")

@@ -11,7 +11,7 @@ from pathlib import Path
 from tessera.profiling.aggregate import OperatorRow
 from tessera.profiling.output import exported
 from tessera.profiling.report import operator_rows
-from tessera.profiling.sessions import Session
+from tessera.profiling.table import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class SummaryExporter:
 
     path: Path
 
-    def export(self, session: Session) -> Path:
+    def export(self, trace: Trace) -> Path:
         """Writes the file and gives its path. Raises ProfileError when it cannot be written."""
-        return write(operator_rows(session), self.path)
+        return write(operator_rows(trace), self.path)
 
 
 def _plain(value: object) -> object:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy
 from numpy.typing import NDArray
 
-from tessera.profiling.schema import RECORD_FIELDS
+from tessera.profiling.schema import RECORD_FIELDS, StepFacts
 
 _PLACE: Final = {name: place for place, name in enumerate(RECORD_FIELDS)}
 
@@ -54,6 +54,38 @@ class Total:
     calls: int = 0
     seconds: float = 0.0
     fastest: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTotal:
+    """The kernels of one operator label, element type and work, on so many workers of a device (0: the CPU). Operations
+    and bytes are those of a kernel; so a file's metadata tell them, too.
+    """
+
+    operator: str
+    dtype: str
+    flops: float
+    bytes: float
+    workers: int
+    device: int
+    calls: int
+    seconds: float
+    fastest: float
+
+    @staticmethod
+    def of(total: Total, facts: StepFacts) -> OperatorTotal:
+        """A step's sums under the operator's name."""
+        return OperatorTotal(
+            facts.operator,
+            facts.dtype,
+            facts.flops,
+            facts.bytes,
+            total.workers,
+            total.device,
+            total.calls,
+            total.seconds,
+            total.fastest,
+        )
 
 
 class Totals:

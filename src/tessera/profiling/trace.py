@@ -116,6 +116,7 @@ def _joined(traces: Sequence[Trace], ordered: bool) -> Trace:
     metadata = {
         **traces[0].metadata,
         **sums,
+        "totals": [total for trace in traces for total in trace.metadata.get("totals", [])],
         "dropped_reasons": _added(trace.metadata.get("dropped_reasons", {}) for trace in traces),
         "ranks": {number: told for own in ranks for number, told in own.items()},
         "thread_names": {

@@ -13,7 +13,7 @@ from tessera.errors import MemoryLimitError
 from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
 from tessera.profiling import facts
-from tessera.profiling.report import UNMEASURED, render
+from tessera.profiling.report import UNMEASURED, of_recording
 from tessera.profiling.schema import StepFacts
 from tessera.runtime.gpu_graphs import GraphRunner, shared_runner
 from tessera.runtime.gpu_plan import DevicePlan, DeviceStep, Hole
@@ -261,7 +261,7 @@ def test_profiles_count_what_they_cannot_measure() -> None:
         bound.run([leaf(1 << 20), scalar_leaf(2.5, dtypes.fp32)])
     assert (session.launched, session.recorded, session.dropped) == (2, 0, 2)
     assert session.unmeasured == {"cuda:0": 2}
-    assert f"2 kernels on cuda:0: {UNMEASURED}" in str(render(session).caption)
+    assert f"2 kernels on cuda:0: {UNMEASURED}" in str(of_recording(session.recording).caption)
     assert session.records() == []
     assert facts.of_plan(bound.number) == FACTS
 

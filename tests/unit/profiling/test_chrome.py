@@ -98,4 +98,4 @@ def test_file_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="timeline could not be written"):
         profile.timeline(tmp_path / "no such folder" / "trace.json")
     with pytest.raises(ProfileError, match="summary could not be written"):
-        profile.summary(tmp_path / "no such folder" / "summary.csv").export(busy_session())
+        profile.summary(tmp_path / "no such folder" / "summary.csv").export(busy_session().trace())

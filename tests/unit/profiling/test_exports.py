@@ -41,7 +41,7 @@ def recorded() -> profile.Session:
 
 def test_prometheus_reads_totals_and_last_values(tmp_path: Path) -> None:
     exporter = profile.prometheus(tmp_path / "tessera.prom")
-    exporter.export(recorded())
+    exporter.export(recorded().trace())
     read = samples((tmp_path / "tessera.prom").read_text())
     assert read["tessera_kernels_launched_total", ()] == 8
     assert read["tessera_kernels_recorded_total", ()] == 8
@@ -79,7 +79,7 @@ def test_sensors_are_told_apart_by_device() -> None:
 
 def test_kernels_are_written_as_rocprofv3_writes_them(tmp_path: Path) -> None:
     session = recorded()
-    profile.rocprof_csv(tmp_path / "kernel_trace.csv").export(session)
+    profile.rocprof_csv(tmp_path / "kernel_trace.csv").export(session.trace())
     with (tmp_path / "kernel_trace.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     names = [record.kernel_name for record in session.records() if record.kind == "kernel"]
@@ -100,8 +100,8 @@ def test_files_are_whole_or_as_they_were(tmp_path: Path, writer: Callable[[Path]
     path.write_text("as it was")
     missing = tmp_path / "no such folder" / "file"
     with pytest.raises(ProfileError, match="could not be written"):
-        writer(missing).export(session)
-    writer(path).export(session)
+        writer(missing).export(session.trace())
+    writer(path).export(session.trace())
     assert path.read_text() != "as it was"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
@@ -109,20 +109,20 @@ def test_files_are_whole_or_as_they_were(tmp_path: Path, writer: Callable[[Path]
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
 def test_a_full_disk_is_an_error_that_says_so(writer: Callable[[Path], Any]) -> None:
     with pytest.raises(ProfileError, match="No space left on device"):
-        writer(Path("/dev/full")).export(recorded())
+        writer(Path("/dev/full")).export(recorded().trace())
 
 
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
 def test_files_are_packed_where_their_name_says_so(tmp_path: Path, writer: Callable[[Path], Any]) -> None:
     session = recorded()
-    writer(tmp_path / "plain").export(session)
-    writer(tmp_path / "packed.gz").export(session)
+    writer(tmp_path / "plain").export(session.trace())
+    writer(tmp_path / "packed.gz").export(session.trace())
     assert gzip.decompress((tmp_path / "packed.gz").read_bytes()) == (tmp_path / "plain").read_bytes()
 
 
 def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
-    profile.chrome(tmp_path / "link.json").export(recorded())
+    profile.chrome(tmp_path / "link.json").export(recorded().trace())
     assert (tmp_path / "link.json").is_symlink()
     assert (tmp_path / "real.json").read_text().startswith('{"traceEvents"')
 
@@ -131,10 +131,10 @@ def test_sessions_that_export_to_one_file_never_tear_it(tmp_path: Path) -> None:
     sessions = [recorded(), recorded()]
     wholes = []
     for number, session in enumerate(sessions):
-        profile.chrome(tmp_path / f"{number}.json").export(session)
+        profile.chrome(tmp_path / f"{number}.json").export(session.trace())
         wholes.append((tmp_path / f"{number}.json").read_text())
     path = tmp_path / "shared.json"
-    profile.chrome(path).export(sessions[0])
+    profile.chrome(path).export(sessions[0].trace())
     ended = threading.Event()
     seen = set()
 
@@ -144,7 +144,7 @@ def test_sessions_that_export_to_one_file_never_tear_it(tmp_path: Path) -> None:
 
     watcher = threading.Thread(target=look)
     writers = [
-        threading.Thread(target=lambda s=session: [profile.chrome(path).export(s) for _ in range(20)])
+        threading.Thread(target=lambda s=session: [profile.chrome(path).export(s.trace()) for _ in range(20)])
         for session in sessions
     ]
     watcher.start()

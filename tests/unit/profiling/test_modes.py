@@ -18,6 +18,7 @@ from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling import recorder, sessions
 from tessera.profiling.aggregate import by_operator
 from tessera.profiling.steps import Schedule, Windows
+from tessera.profiling.table import Trace
 from tests.unit.profiling.support import run, script, two_step_plan
 
 
@@ -85,7 +86,7 @@ def test_a_summary_keeps_sums_alone() -> None:
         run(plan, 50)
     assert (summary.launched, summary.recorded) == (100, 100)
     assert [record.kind for record in summary.records()] == []
-    ours, full = by_operator(summary, None), by_operator(timeline, None)
+    ours, full = by_operator(summary.recording.totals(), None), by_operator(timeline.recording.totals(), None)
     assert [(row.operator, row.calls, row.gflop) for row in ours] == [
         (row.operator, row.calls, row.gflop) for row in full
     ]
@@ -240,7 +241,7 @@ def test_records_are_kept_where_no_file_can_be_written(tmp_path: Path, cache_dir
 class Faulty:
     """An exporter of a user's, with a bug."""
 
-    def export(self, session: profile.Session) -> str:
+    def export(self, trace: Trace) -> str:
         raise LookupError("my own bug")
 
 

@@ -52,8 +52,8 @@ def recorded(steps: list[StepFacts], rows: list[tuple[int, int]]) -> Session:
         [[n + 1, 1000 * n, 1000 * n + taken, 1, step, 1, 7, 0] for n, (step, taken) in enumerate(rows)],
         dtype=numpy.int64,
     )
-    session.take(Drained(records, len(rows), 0, 0))
-    session._facts[1] = steps
+    session.recording.take(Drained(records, len(rows), 0, 0))
+    session.recording._facts[1] = steps
     return session
 
 
@@ -66,7 +66,7 @@ def least(step: StepFacts) -> tuple[str, float]:
 
 def test_efficiency_is_the_bounds_share_of_the_time() -> None:
     # 1000 FLOP at 100 GFLOP/s take 10 ns, 500 bytes at 100 GB/s 5 ns; 20 ns were taken.
-    (row,) = by_operator(recorded([facts(1000.0, 500.0)], [(0, 20)]), CEILINGS, LEVELS)
+    (row,) = by_operator(recorded([facts(1000.0, 500.0)], [(0, 20)]).recording.totals(), CEILINGS, LEVELS)
     assert row.efficiency_pct == pytest.approx(50)
     assert row.binding == "compute"
     assert row.gflop_per_s == pytest.approx(50)
@@ -77,14 +77,14 @@ def test_efficiency_is_the_bounds_share_of_the_time() -> None:
 
 def test_calls_of_one_operator_are_one_row_in_order_of_appearance() -> None:
     steps = [facts(100.0, 10.0, operator="matmul"), facts(10.0, 100.0, operator="softmax")]
-    rows = by_operator(recorded(steps, [(1, 10), (0, 30), (1, 50)]), CEILINGS, LEVELS)
+    rows = by_operator(recorded(steps, [(1, 10), (0, 30), (1, 50)]).recording.totals(), CEILINGS, LEVELS)
     assert [(row.operator, row.calls) for row in rows] == [("softmax", 2), ("matmul", 1)]
     assert rows[0].latency_ms == pytest.approx(30e-6)
     assert rows[0].fastest_ms == pytest.approx(10e-6)
 
 
 def test_efficiency_is_not_measured_without_ceilings() -> None:
-    (row,) = by_operator(recorded([facts(1000.0, 500.0)], [(0, 20)]), None, LEVELS)
+    (row,) = by_operator(recorded([facts(1000.0, 500.0)], [(0, 20)]).recording.totals(), None, LEVELS)
     assert (row.efficiency_pct, row.binding) == (None, None)
 
 
@@ -133,7 +133,7 @@ def test_a_report_without_kernels_says_so(capsys: pytest.CaptureFixture[str], ca
 
 def test_dropped_kernels_are_named_in_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     session = recorded([facts(1.0, 1.0)], [(0, 5)])
-    session.take(Drained(numpy.empty((0, 8), numpy.int64), 3, 2, 1))
+    session.recording.take(Drained(numpy.empty((0, 8), numpy.int64), 3, 2, 1))
     session.report()
     printed = " ".join(capsys.readouterr().out.split())
     assert "4 kernels ran, 1 are recorded" in printed

@@ -128,4 +128,4 @@ def test_names_of_ended_threads_are_kept_by_the_session() -> None:
         thread.start()
         thread.join()
     (record,) = session.records()
-    assert session.thread_names[record.thread_id] == "loader"
+    assert session.recording.thread_names[record.thread_id] == "loader"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tessera.profiling import trace
-from tessera.profiling.recording import Recording
+from tessera.profiling.sessions import Session
 from tessera.profiling.table import Trace
 
-Source: TypeAlias = str | Path | Trace | Recording
+Source: TypeAlias = str | Path | Trace | Session
 
 
 @contextlib.contextmanager
@@ -21,7 +21,7 @@ def opened(source: Source) -> Iterator[Trace]:
     """
     if isinstance(source, Trace):
         yield source
-    elif isinstance(source, Recording):
+    elif isinstance(source, Session):
         yield source.trace()
     else:
         with trace.reading(source, ordered=False) as found:

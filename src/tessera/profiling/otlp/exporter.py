@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from tessera.errors import ArgumentError
 from tessera.profiling.otlp import encoding, transport
 from tessera.profiling.otlp.delivery import Batch, Delivery, Job
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import Trace
 
 
 class OtlpExporter:
-    """Sends sessions to a collector from a thread of its own; `export` never waits for it.
+    """Sends traces to a collector from a thread of its own; `export` never waits for it.
 
     `sent` and `dropped` count spans and points of metrics: each is in one of them when it is no longer waiting.
     The thread and its connection last while something is waiting.
@@ -45,18 +44,14 @@ class OtlpExporter:
         """Spans and points that were lost, by reason."""
         return Counter(self._delivery.dropped)
 
-    def export(self, session: Session) -> str:
-        """Enqueues what the session recorded and gives the endpoint."""
-        self.send(session.trace())
-        return self.endpoint
-
-    def send(self, trace: Trace) -> None:
-        """Enqueues a trace of any source."""
+    def export(self, trace: Trace) -> str:
+        """Enqueues the trace and gives the endpoint."""
 
         def batches() -> itertools.chain[Batch]:
             return itertools.chain(encoding.spans(trace, self._service), encoding.metrics(trace, self._service))
 
         self._delivery.submit(Job(encoding.count(trace), batches))
+        return self.endpoint
 
     def flush(self, timeout_s: float = 30.0) -> bool:
         """Waits until everything was sent, at most `timeout_s`, then drops what is left; whether nothing was dropped

@@ -71,7 +71,7 @@ def http() -> Iterator[HttpCollector]:
 
 def test_kernels_are_spans_within_the_span_of_their_region(collector: HttpCollector | GrpcCollector) -> None:
     exporter = profile.otlp(collector.endpoint, service="trainer", headers={"authorization": "Bearer x"})
-    exporter.send(kernels(20))
+    exporter.export(kernels(20))
     assert exporter.flush()
     spans = {span.span_id: span for span in collector.received.spans()}
     assert len(spans) == 21
@@ -98,7 +98,7 @@ def test_kernels_are_spans_within_the_span_of_their_region(collector: HttpCollec
 
 def test_metrics_hold_counts_times_and_values(collector: HttpCollector | GrpcCollector) -> None:
     exporter = profile.otlp(collector.endpoint)
-    exporter.send(kernels(20))
+    exporter.export(kernels(20))
     assert exporter.flush()
     points = collector.received.points()
     assert [point.as_int for point in points["tessera.kernels.launched"]] == [22]
@@ -120,7 +120,7 @@ def test_marks_are_spans_without_length_in_the_span_of_their_region(collector: H
     }
     trace = Trace(frame(parts).lazy(), {"start_unix_ns": ZERO}, {})
     exporter = profile.otlp(collector.endpoint)
-    exporter.send(trace)
+    exporter.export(trace)
     assert exporter.flush()
     spans = {span.name: span for span in collector.received.spans()}
     assert sorted(spans) == ["after", "inside", "step"]
@@ -136,7 +136,7 @@ def test_the_thread_ends_when_nothing_is_left_and_another_begins_with_the_next(
 ) -> None:
     exporter = profile.otlp(collector.endpoint)
     for times in (1, 2):
-        exporter.send(kernels(3))
+        exporter.export(kernels(3))
         assert exporter.flush()
         assert not [thread for thread in threading.enumerate() if thread.name == "tessera-otlp"]
         assert exporter.sent == times * encoding.count(kernels(3))
@@ -153,7 +153,7 @@ def test_where_no_thread_can_be_started_the_caller_delivers(
         # Only of ours: the collector answers in threads of its own.
         begin = threading.Thread.start
         patch.setattr(threading.Thread, "start", lambda each: (refused if "otlp" in each.name else begin)(each))
-        exporter.send(kernels(3))
+        exporter.export(kernels(3))
     assert exporter.sent == encoding.count(kernels(3))
     assert exporter.flush()
 
@@ -162,7 +162,7 @@ def test_where_no_thread_can_be_started_the_caller_delivers(
 def test_a_fork_leaves_what_waits_to_its_parent(http: HttpCollector) -> None:
     http.stop()
     exporter = profile.otlp(http.endpoint, give_up_s=20.0)
-    exporter.send(kernels(3))
+    exporter.export(kernels(3))
     assert as_user(os.getuid(), lambda: [exporter.flush(10.0), exporter.sent]) == [True, 0]
     http.restart()
     assert exporter.flush()
@@ -180,13 +180,13 @@ def test_https_trusts_who_has_a_certificate_and_nobody_else(
     http.secure(key, certificate)
     endpoint = f"https://localhost:{http.port}"
     stranger = profile.otlp(endpoint, give_up_s=0.2)
-    stranger.send(kernels(3))
+    stranger.export(kernels(3))
     assert not stranger.flush(5.0)
     assert stranger.sent == http.received.items() == 0
     assert stranger.dropped.total() == encoding.count(kernels(3))
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     exporter = profile.otlp(endpoint)
-    exporter.send(kernels(20_000))  # more than a record of TLS
+    exporter.export(kernels(20_000))  # more than a record of TLS
     assert exporter.flush()
     assert exporter.sent == http.received.items() == encoding.count(kernels(20_000))
 
@@ -209,11 +209,11 @@ def test_a_collector_that_is_killed_and_restarted_midway_loses_nothing(
 ) -> None:
     monkeypatch.setattr(encoding, "SPANS", 100)
     exporter = profile.otlp(collector.endpoint)
-    exporter.send(kernels(150))
+    exporter.export(kernels(150))
     assert exporter.flush()
     collector.stop()
     begun = time.monotonic()
-    exporter.send(kernels(2000))
+    exporter.export(kernels(2000))
     assert time.monotonic() - begun < 1.0  # the program is not held up
     time.sleep(0.05)
     assert exporter.sent == encoding.count(kernels(150))
@@ -230,7 +230,7 @@ def test_what_a_collector_that_stays_away_does_not_get_is_counted(
     monkeypatch.setattr(encoding, "SPANS", 100)
     exporter = profile.otlp(collector.endpoint, give_up_s=0.3)
     collector.stop()
-    exporter.send(kernels(50))
+    exporter.export(kernels(50))
     assert not exporter.flush(10.0)
     assert exporter.sent == 0
     assert exporter.dropped.total() == encoding.count(kernels(50))
@@ -240,7 +240,7 @@ def test_what_a_collector_that_stays_away_does_not_get_is_counted(
 def test_answers_that_say_later_are_followed(http: HttpCollector) -> None:
     http.received.answers = [503, 0, 429]
     exporter = profile.otlp(http.endpoint)
-    exporter.send(kernels(10))
+    exporter.export(kernels(10))
     assert wait_until(lambda: exporter.sent == encoding.count(kernels(10)))
     assert http.requests["/v1/traces"] == 4
     assert not exporter.dropped
@@ -249,7 +249,7 @@ def test_answers_that_say_later_are_followed(http: HttpCollector) -> None:
 def test_answers_that_say_never_are_counted_with_their_reason(http: HttpCollector) -> None:
     http.received.answers = [401]
     exporter = profile.otlp(http.endpoint)
-    exporter.send(kernels(10))
+    exporter.export(kernels(10))
     assert not exporter.flush()
     assert exporter.dropped == {"the collector answered 401 Unauthorized to /v1/traces": 11}
     assert exporter.sent == encoding.count(kernels(10)) - 11
@@ -258,7 +258,7 @@ def test_answers_that_say_never_are_counted_with_their_reason(http: HttpCollecto
 def test_something_else_that_answers_is_told_from_a_collector(http: HttpCollector) -> None:
     http.received.garbage = True
     exporter = profile.otlp(http.endpoint)
-    exporter.send(kernels(10))
+    exporter.export(kernels(10))
     assert not exporter.flush()
     assert exporter.sent == 0
     assert exporter.dropped["what answers at /v1/traces is no collector"] == 11
@@ -267,7 +267,7 @@ def test_something_else_that_answers_is_told_from_a_collector(http: HttpCollecto
 def test_spans_that_the_collector_rejects_are_counted(http: HttpCollector) -> None:
     http.received.reject = 4
     exporter = profile.otlp(http.endpoint)
-    exporter.send(kernels(10))
+    exporter.export(kernels(10))
     assert not exporter.flush()
     assert exporter.dropped == {"rejected by the collector": 4}
 
@@ -276,7 +276,7 @@ def test_the_queue_is_bounded_and_says_what_it_refused(http: HttpCollector) -> N
     http.stop()
     exporter = profile.otlp(http.endpoint, waiting_profiles=2)
     for _ in range(6):
-        exporter.send(kernels(10))
+        exporter.export(kernels(10))
     refused = exporter.dropped["more than 2 profiles were waiting"]
     assert refused in (3 * encoding.count(kernels(10)), 4 * encoding.count(kernels(10)))  # one may be on its way
     http.restart()
@@ -298,7 +298,7 @@ def test_a_failure_of_ours_is_counted_and_the_next_profile_goes_on(http: HttpCol
     finally:
         threading.excepthook = before
     assert made.dropped == {"an error ended their delivery": 7}
-    made.send(kernels(3))
+    made.export(kernels(3))
     assert made.flush()
     assert made.sent == encoding.count(kernels(3))
 
