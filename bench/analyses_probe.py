@@ -24,9 +24,9 @@ PACE_NS = 10_000
 
 def make(events: int, path: Path) -> None:
     """Writes a trace of kernels of 40 operators, one event in 100 a collective, one a copy, one a sample of power."""
-    from tessera.profiling import chrome, parquet
-    from tessera.profiling.schema import CAPABILITIES
-    from tessera.profiling.table import Trace, frame
+    from tessera.profiling.export import chrome, parquet
+    from tessera.profiling.trace.schema import CAPABILITIES
+    from tessera.profiling.trace.table import Trace, frame
 
     piece = min(events, PIECE)
     draw = numpy.random.default_rng(1)

@@ -22,8 +22,8 @@ import torch
 
 from tessera import op, profile
 from tessera.lazy.node import Node
-from tessera.profiling import recorder
-from tessera.profiling.aggregate import by_operator
+from tessera.profiling.report.operators import by_operator
+from tessera.profiling.ring import recorder
 from tessera.runtime import native
 
 CALLS: Final = 2000

@@ -11,7 +11,7 @@ import pytest
 
 from tessera.errors import AttachError
 from tessera.profiling.attach import client, places
-from tessera.profiling.columns import records_of
+from tessera.profiling.trace.conversion import records_of
 from tests.e2e.programs import Programs
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from tessera.errors import ArgumentError, ProfileError
-from tessera.profiling import chrome, delivery, parquet, report, rocprof_csv, summary
-from tessera.profiling.table import Trace
+from tessera.profiling.export import chrome, parquet, rocprof_csv, summary
+from tessera.profiling.report import report
+from tessera.profiling.session import delivery
+from tessera.profiling.trace.table import Trace
 
 FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
     ".json": chrome.write,

@@ -20,11 +20,11 @@ from rich.console import Console
 
 from tessera.cli import prof_export
 from tessera.errors import ArgumentError, AttachError, ProfileError
-from tessera.profiling import report
 from tessera.profiling.attach import client, home
 from tessera.profiling.attach.observation import Observation, Wishes
 from tessera.profiling.counters.nvidia_metrics import RANGES
-from tessera.profiling.table import Trace
+from tessera.profiling.report import report
+from tessera.profiling.trace.table import Trace
 
 READ_S: Final = 0.1
 """Seconds between readings: long enough to cost the process nothing, short enough that its ring never overflows."""

@@ -29,7 +29,7 @@ from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
 from tessera.lazy.structure import Occurrence, Plan, Structure
 from tessera.lazy.symbolic import symbolic_form
 from tessera.lazy.threads import worker_count
-from tessera.profiling import facts
+from tessera.profiling.recording import facts
 from tessera.rewrite.passes import graph_passes
 from tessera.runtime.device import driver_of
 from tessera.runtime.plan import BoundPlan

@@ -12,9 +12,9 @@ from tessera import dtypes, profile, settings
 from tessera.errors import MemoryLimitError
 from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
-from tessera.profiling import facts
-from tessera.profiling.report import UNMEASURED, of_recording
-from tessera.profiling.schema import StepFacts
+from tessera.profiling.recording import facts
+from tessera.profiling.recording.facts import StepFacts
+from tessera.profiling.report.report import UNMEASURED, of_recording
 from tessera.runtime.gpu_graphs import GraphRunner, shared_runner
 from tessera.runtime.gpu_plan import DevicePlan, DeviceStep, Hole
 from tessera.runtime.plan import Output, Slot

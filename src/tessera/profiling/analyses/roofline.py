@@ -13,11 +13,12 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import histograms
-from tessera.profiling.analyses.result import Analysis, drawn
-from tessera.profiling.analyses.roofline_picture import Mark, draw
-from tessera.profiling.roofline import Bound, bound
-from tessera.profiling.schema import Record, StepFacts
-from tessera.profiling.table import Trace
+from tessera.profiling.analyses.presentation.result import Analysis, drawn
+from tessera.profiling.analyses.presentation.roofline_picture import Mark, draw
+from tessera.profiling.recording.facts import StepFacts
+from tessera.profiling.report.bounds import Bound, bound
+from tessera.profiling.trace.schema import Record
+from tessera.profiling.trace.table import Trace
 from tessera.target import Target, detect, gpu
 from tessera.target.stored_ceilings import stored_ceilings
 
@@ -86,7 +87,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True, repr=False)
 class Roofline:
-    """Kernels held against the ceilings of a device; the model is `tessera.profiling.roofline`'s.
+    """Kernels held against the ceilings of a device; the model is `tessera.profiling.report.bounds`'s.
 
     `target` has ceilings, else the bounds are None. Prints as a table; iterating gives its rows.
     """

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from tessera.profiling import trace
-from tessera.profiling.sessions import Session
-from tessera.profiling.table import Trace
+from tessera.profiling.session.sessions import Session
+from tessera.profiling.trace import reading
+from tessera.profiling.trace.table import Trace
 
 Source: TypeAlias = str | Path | Trace | Session
 
@@ -24,5 +24,5 @@ def opened(source: Source) -> Iterator[Trace]:
     elif isinstance(source, Session):
         yield source.trace()
     else:
-        with trace.reading(source, ordered=False) as found:
+        with reading.reading(source, ordered=False) as found:
             yield found

@@ -22,11 +22,11 @@ from tessera.profiling.attach import credentials, places, wire
 from tessera.profiling.attach.increments import Increment, recording_of
 from tessera.profiling.attach.places import Process
 from tessera.profiling.attach.wire import Message, ProtocolError
-from tessera.profiling.columns import trace_of
-from tessera.profiling.noted import printed
-from tessera.profiling.options import Options
-from tessera.profiling.recording import Recording
-from tessera.profiling.table import COLUMNS, Trace
+from tessera.profiling.recording.recording import Recording
+from tessera.profiling.recording.texts import printed
+from tessera.profiling.session.options import Options
+from tessera.profiling.trace.conversion import trace_of
+from tessera.profiling.trace.table import COLUMNS, Trace
 
 _STRANGE: Final = "what answers there is not Tessera, or of another version"
 

@@ -16,18 +16,20 @@ from typing import Any, Final
 import numpy
 from numpy.typing import NDArray
 
-from tessera.profiling import facts, sessions, tracks
 from tessera.profiling.attach import wire
-from tessera.profiling.issued import IssuedWork, Moment
-from tessera.profiling.noted import NotedEvent
-from tessera.profiling.options import Options
-from tessera.profiling.recording import CountedKernel, Recording, distinct
-from tessera.profiling.regions import Presence, RegionEvent
-from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS, StepFacts
-from tessera.profiling.sessions import Session
-from tessera.profiling.tracks import Service, Track
+from tessera.profiling.recording import facts, tracks
+from tessera.profiling.recording.attribution import IssuedWork, Moment
+from tessera.profiling.recording.events import Event
+from tessera.profiling.recording.facts import StepFacts
+from tessera.profiling.recording.recording import CountedKernel, Recording, distinct
+from tessera.profiling.recording.regions import Presence, RegionEvent
+from tessera.profiling.recording.tracks import Service, Track
+from tessera.profiling.ring.layout import RECORD_FIELDS, RECORD_WORDS
+from tessera.profiling.session import sessions
+from tessera.profiling.session.options import Options
+from tessera.profiling.session.sessions import Session
 
-_EVENTS: Final = ("regions", "presences", "marks", "counters", "noted", "issued", "counted")
+_EVENTS: Final = ("regions", "presences", "marks", "counters", "events", "issued", "counted")
 _COUNTS: Final = ("launched", "overwritten", "unfinished")
 _PLAN: Final = RECORD_FIELDS.index("plan")
 _MOST: Final = {"start": 2**62, "end": 2**62, "plan": 2**31, "step": 2**31, "workers": 2**20, "device": 2**10}
@@ -139,7 +141,7 @@ def recording_of(increments: Sequence[Increment], plans: Mapping[str, Any], opti
         made.presences += [Presence(*event) for event in rest["presences"]]
         made.marks += [tuple(event) for event in rest["marks"]]
         made.counters += [tuple(event) for event in rest["counters"]]
-        made.noted += [NotedEvent(*event) for event in rest["noted"]]
+        made.events += [Event(*event) for event in rest["events"]]
         made.counted += [CountedKernel(*event) for event in rest["counted"]]
         made.issued += [
             IssuedWork(thread, begin, end, Moment(*issued)) for thread, begin, end, issued in rest["issued"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera.profiling import parquet
-from tessera.profiling.table import Trace
+from tessera.profiling.export import parquet
+from tessera.profiling.trace.table import Trace
 
 _MAGIC = b"PAR1"
 

@@ -12,14 +12,15 @@ import pytest
 
 from tessera import op, profile
 from tessera.errors import AttachError
-from tessera.profiling import recorder, sessions
 from tessera.profiling.attach import client, conversation, credentials, places, wire
 from tessera.profiling.attach.client import Attachment
 from tessera.profiling.attach.conversation import Conversation
 from tessera.profiling.attach.listener import MOST_CLIENTS, Listener
-from tessera.profiling.columns import records_of
-from tessera.profiling.recording import Recording
-from tessera.profiling.schema import RECORD_FIELDS
+from tessera.profiling.recording.recording import Recording
+from tessera.profiling.ring import recorder
+from tessera.profiling.ring.layout import RECORD_FIELDS
+from tessera.profiling.session import sessions
+from tessera.profiling.trace.conversion import records_of
 from tests.unit.profiling.support import FACTS, run, two_step_plan
 
 
