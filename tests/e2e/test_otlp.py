@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tessera import profile
-from tests.unit.profiling.export.otlp.collectors import GrpcCollector, HttpCollector
-from tests.unit.profiling.export.otlp.test_otlp import kernels, wait_until
+from tests.unit.profiling.export.formats.otlp.collectors import GrpcCollector, HttpCollector
+from tests.unit.profiling.export.formats.otlp.test_otlp import kernels, wait_until
 
 SPANS = 100_000
 

@@ -13,10 +13,10 @@ import pytest
 
 from tessera import profile
 from tessera.errors import ArgumentError
-from tessera.profiling.export.otlp import encoding
-from tessera.profiling.export.otlp.exporter import OtlpExporter
-from tests.unit.profiling.export.otlp.collectors import GrpcCollector
-from tests.unit.profiling.export.otlp.test_otlp import kernels, wait_until
+from tessera.profiling.export.formats.otlp import encoding
+from tessera.profiling.export.formats.otlp.exporter import OtlpExporter
+from tests.unit.profiling.export.formats.otlp.collectors import GrpcCollector
+from tests.unit.profiling.export.formats.otlp.test_otlp import kernels, wait_until
 
 ITEMS = encoding.count(kernels(5))
 OK = b"HTTP/1.1 200 OK\r\n"

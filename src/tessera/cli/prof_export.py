@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
-from tessera.errors import ArgumentError, ProfileError
-from tessera.profiling.export import chrome, parquet, rocprof_csv, summary
-from tessera.profiling.report import report
+from tessera.errors import ProfileError
+from tessera.profiling.export.formats.summary import SummaryExporter
+from tessera.profiling.export.registry import exporter_to
 from tessera.profiling.session import delivery
 from tessera.profiling.trace.table import Trace
-
-FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
-    ".json": chrome.write,
-    ".json.gz": chrome.write,
-    ".parquet": parquet.write,
-    ".csv": rocprof_csv.write,
-}
-
-
-def format_of(path: Path) -> str:
-    """The ending that decides the format. Raises ArgumentError for one that there is not."""
-    found = next((ending for ending in FORMATS if path.name.endswith(ending)), None)
-    if found is None:
-        raise ArgumentError(f"{path}: the format is not known", hints=[f"endings are {', '.join(FORMATS)}"])
-    return found
 
 
 def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> list[Path]:
@@ -34,13 +17,13 @@ def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> l
 
     Where one cannot be written the others are, and all events are kept in the cache folder; ProfileError says where.
     """
-    writers = [(path, partial(FORMATS[format_of(path)], trace)) for path in exports]
+    exporters = [(path, exporter_to(path)) for path in exports]
     if summary_path is not None:
-        writers.append((summary_path, partial(summary.write, report.operator_rows(trace))))
+        exporters.append((summary_path, SummaryExporter(summary_path)))
     failures = []
-    for path, writer in writers:
+    for _, exporter in exporters:
         try:
-            writer(path)
+            exporter.export(trace)
         except ProfileError as failure:
             failures.append(failure)
     if failures:
@@ -48,4 +31,4 @@ def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> l
         raise ProfileError(
             f"{told}. {delivery.kept(trace)}", hints=["tessera-prof report FILE reads it"]
         ) from failures[0]
-    return [path for path, _ in writers]
+    return [path for path, _ in exporters]

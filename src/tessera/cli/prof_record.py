@@ -23,6 +23,7 @@ from tessera.errors import ArgumentError, AttachError, ProfileError
 from tessera.profiling.attach import client, home
 from tessera.profiling.attach.observation import Observation, Wishes
 from tessera.profiling.counters.nvidia_metrics import RANGES
+from tessera.profiling.export.registry import exporter_to
 from tessera.profiling.report import report
 from tessera.profiling.trace.table import Trace
 
@@ -64,7 +65,7 @@ class Order:
     def check(self) -> None:
         """Raises ArgumentError for what cannot be done, before anything runs."""
         for path in self.exports:
-            prof_export.format_of(path)
+            exporter_to(path)
         for path in (*self.exports, *([self.summary] if self.summary is not None else [])):
             if not path.absolute().parent.is_dir():
                 raise ArgumentError(f"{path}: there is no folder {path.parent}")

@@ -1,4 +1,4 @@
-"""Tessera's own Chrome traces, as `profiling/export/chrome.py` writes them."""
+"""Tessera's own Chrome traces, as `profiling/export/formats/chrome.py` writes them."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from tessera import files, settings
 from tessera.errors import ProfileError
 from tessera.private import PrivateFolder
+from tessera.profiling.export.contract import Exporter
 
 if TYPE_CHECKING:
-    from tessera.profiling.session.options import Exporter, Options
+    from tessera.profiling.session.options import Options
     from tessera.profiling.trace.table import Trace
 
 
@@ -46,8 +47,8 @@ def _said(failure: Exception) -> str:
 
 def _log(folder: Path) -> list[Exporter]:
     """The session's log for TensorBoard: columns, and a timeline that its viewers open."""
-    from tessera.profiling.export.chrome import ChromeExporter
-    from tessera.profiling.export.parquet import ParquetExporter
+    from tessera.profiling.export.formats.chrome import ChromeExporter
+    from tessera.profiling.export.formats.parquet import ParquetExporter
 
     name = file_name()
     with contextlib.suppress(OSError):  # the exporters say that they cannot write there
@@ -62,7 +63,7 @@ def file_name() -> str:
 
 def kept(trace: Trace) -> str:
     """Keeps a trace in the cache folder, and says where, or why not."""
-    from tessera.profiling.export.parquet import write
+    from tessera.profiling.export.formats.parquet import write
 
     path = settings.current().profiles_dir / f"{file_name()}.parquet"
     try:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from tessera.errors import ArgumentError
+from tessera.profiling.export.contract import Exporter
 from tessera.profiling.session.steps import Schedule
-
-if TYPE_CHECKING:
-    from tessera.profiling.trace.table import Trace
 
 ACTIVITIES: Final = ("cpu", "gpu", "memcpy", "collective", "power", "torch")
 """What can be asked for."""
@@ -23,16 +21,6 @@ SUMS_ALONE: Final = 'mode="summary" keeps no kernels, only their sums'
 """Why a trace of that mode has no kernels among its events."""
 
 Mode = Literal["timeline", "summary"]
-
-
-class Exporter(Protocol):
-    """Writes a trace to a file, or sends it away; `profile.chrome(...)` and its like make them. A session gives its
-    trace to its exporters when it ends. One whose attribute `needs_kernels` is true is warned of in a session that
-    keeps none.
-    """
-
-    def export(self, trace: Trace) -> Path | str:
-        """Writes the trace and says where it is. Raises ProfileError when it cannot be written."""
 
 
 @dataclass(frozen=True, kw_only=True)

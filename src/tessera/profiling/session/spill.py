@@ -50,7 +50,7 @@ class Spill:
             return
         young = now - self._recording.start_ns < _YOUNG_S * 1e9
         self._due_ns = now + int((_OFTEN_S if young else _SELDOM_S) * 1e9)
-        from tessera.profiling.export import parquet
+        from tessera.profiling.export.formats import parquet
         from tessera.profiling.trace import conversion
 
         part = self._recording.part(self._told)

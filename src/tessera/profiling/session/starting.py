@@ -9,7 +9,8 @@ from typing import Any
 
 from tessera import forks
 from tessera.errors import ArgumentError, ProfileError
-from tessera.profiling.session.options import SUMS_ALONE, Exporter, Mode, Options
+from tessera.profiling.export.contract import Exporter
+from tessera.profiling.session.options import SUMS_ALONE, Mode, Options
 from tessera.profiling.session.sessions import Session
 from tessera.profiling.session.steps import Schedule
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tessera import profile
 from tessera.errors import ProfileError
-from tessera.profiling.export import prometheus
+from tessera.profiling.export.formats import prometheus
 from tessera.profiling.trace.table import Trace, frame
 from tests.unit.profiling.support import run, two_step_plan
 

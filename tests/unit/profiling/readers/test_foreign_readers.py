@@ -11,7 +11,7 @@ import polars
 import pytest
 
 from tessera.errors import ProfileError
-from tessera.profiling.export import chrome, rocprof_csv
+from tessera.profiling.export.formats import chrome, rocprof_csv
 from tessera.profiling.trace import reading
 from tessera.profiling.trace.table import COLUMNS
 

@@ -27,6 +27,7 @@ import polars
 from numpy.typing import NDArray
 
 from tessera.profiling.export.chrome_lines import COUNTERS, FACTS, OPENING, SLICES, arrows, lines
+from tessera.profiling.export.contract import Format
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace import nesting
 from tessera.profiling.trace.grouping import numbered
@@ -151,3 +152,6 @@ def _edges(
     slices = numpy.flatnonzero(events["kind"].is_in(SLICES).to_numpy())
     starts[slices], ends[slices], shift = nesting.fit(starts[slices], ends[slices], tracks[slices])
     return starts, ends, shift
+
+
+FORMAT: Final = Format(lambda path: ChromeExporter(Path(path)), (".json", ".json.gz"))

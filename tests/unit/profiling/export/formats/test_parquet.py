@@ -12,7 +12,7 @@ import pytest
 
 from tessera import analyze, profile
 from tessera.errors import ProfileError
-from tessera.profiling.export import parquet
+from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace import reading
 from tessera.profiling.trace.schema import FORMAT_VERSION
 from tessera.profiling.trace.table import Trace, frame

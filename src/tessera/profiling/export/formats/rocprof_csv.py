@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 import polars
 from polars import col
 
+from tessera.profiling.export.contract import Format
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace.table import Trace
 
@@ -61,3 +62,6 @@ def write(trace: Trace, path: Path) -> Path:
     with exported(path, "kernel trace") as file:
         file.write(rows.write_csv(quote_style="non_numeric").encode())
     return path
+
+
+FORMAT: Final = Format(lambda path: RocprofCsvExporter(Path(path)), (".csv",))

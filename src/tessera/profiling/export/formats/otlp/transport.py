@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
-from tessera.profiling.export.otlp.bounded import Connection, EndlessAnswerError, left
-from tessera.profiling.export.otlp.delivery import (
+from tessera.profiling.export.formats.otlp.bounded import Connection, EndlessAnswerError, left
+from tessera.profiling.export.formats.otlp.delivery import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
     Batch,

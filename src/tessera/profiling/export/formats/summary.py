@@ -7,7 +7,9 @@ import io
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Final
 
+from tessera.profiling.export.contract import Format
 from tessera.profiling.export.output import exported
 from tessera.profiling.report.operators import OperatorRow
 from tessera.profiling.report.report import operator_rows
@@ -39,3 +41,7 @@ def write(rows: Iterable[OperatorRow], path: Path) -> Path:
         writer.writerows({name: _plain(value) for name, value in asdict(row).items()} for row in rows)
         text.detach()  # which flushes, and leaves the file to its owner
     return path
+
+
+FORMAT: Final = Format(lambda path: SummaryExporter(Path(path)))
+"""Without an ending, as `.csv` is the kernel trace; `tessera-prof --summary` writes it."""

@@ -17,11 +17,11 @@ import pytest
 from tessera import profile
 from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
-from tessera.profiling.export.otlp import delivery, encoding
-from tessera.profiling.export.otlp.exporter import OtlpExporter
+from tessera.profiling.export.formats.otlp import delivery, encoding
+from tessera.profiling.export.formats.otlp.exporter import OtlpExporter
 from tessera.profiling.trace.table import Trace, frame
 from tests.hostile.users import as_user, needs_root
-from tests.unit.profiling.export.otlp.collectors import GrpcCollector, HttpCollector
+from tests.unit.profiling.export.formats.otlp.collectors import GrpcCollector, HttpCollector
 from tests.unit.profiling.support import run, two_step_plan
 
 ZERO = 1_790_000_000_000_000_000

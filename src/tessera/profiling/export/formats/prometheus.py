@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import polars
 from polars import col
 
+from tessera.profiling.export.contract import Format
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace.table import Trace
 
@@ -86,3 +87,6 @@ def _lines(name: str, kind: str, what: str, samples: Iterable[Sample]) -> Iterat
 
 def _escaped(label: str) -> str:
     return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+FORMAT: Final = Format(lambda path: PrometheusExporter(Path(path)), (".prom",))

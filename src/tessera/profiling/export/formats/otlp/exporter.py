@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tessera.errors import ArgumentError
-from tessera.profiling.export.otlp import encoding, transport
-from tessera.profiling.export.otlp.delivery import Batch, Delivery, Job
+from tessera.profiling.export.formats.otlp import encoding, transport
+from tessera.profiling.export.formats.otlp.delivery import Batch, Delivery, Job
 from tessera.profiling.trace.table import Trace
 
 
@@ -23,7 +23,12 @@ class OtlpExporter:
     needs_kernels = True
 
     def __init__(
-        self, endpoint: str, service: str, headers: Mapping[str, str], give_up_s: float, waiting_profiles: int
+        self,
+        endpoint: str,
+        service: str = "tessera",
+        headers: Mapping[str, str] | None = None,
+        give_up_s: float = 60.0,
+        waiting_profiles: int = 16,
     ) -> None:
         """Raises ArgumentError for an endpoint, a header or a time that is none, and ProfileError without the extra
         `otlp`.
@@ -32,7 +37,9 @@ class OtlpExporter:
             raise ArgumentError(f"give_up_s={give_up_s!r} is no time", hints=["give a number of seconds"])
         self.endpoint = endpoint
         self._service = service
-        self._delivery = Delivery(transport.to(endpoint, headers), give_up_s=give_up_s, waiting_jobs=waiting_profiles)
+        self._delivery = Delivery(
+            transport.to(endpoint, headers or {}), give_up_s=give_up_s, waiting_jobs=waiting_profiles
+        )
 
     @property
     def sent(self) -> int:
