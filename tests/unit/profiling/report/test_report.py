@@ -12,12 +12,14 @@ import pytest
 from rich.console import Console
 
 from tessera import profile
+from tessera.errors import ProfileError
 from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.report.bounds import bound
-from tessera.profiling.report.operators import OperatorRow, by_operator
+from tessera.profiling.report.operators import OperatorRow, by_operator, totals_of
 from tessera.profiling.report.report import HEADINGS, significant, table_of
 from tessera.profiling.ring.recorder import Drained
 from tessera.profiling.session.sessions import Session
+from tessera.profiling.trace.table import Trace, frame
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, gpu
 from tests.unit.profiling.support import run, two_step_plan
 
@@ -178,3 +180,20 @@ def test_names_of_a_file_are_neither_markup_nor_escape_sequences() -> None:
     assert "[/bold]?]0;owned?" in text
     assert "[/x]?[2J" in text
     assert "\x1b" not in text
+
+
+def test_a_file_of_sums_alone_tells_its_operators(tmp_path: Path) -> None:
+    path = tmp_path / "sums.parquet"
+    with (
+        pytest.warns(UserWarning, match="keeps no kernels"),
+        profile.session(mode="summary", exporters=[profile.parquet(path)]) as session,
+    ):
+        run(two_step_plan(), 3)
+    rows = by_operator(totals_of(profile.read(path)), None)
+    assert [(row.operator, row.calls) for row in rows] == [("add", 3), ("double", 3)]
+    assert rows == by_operator(session.recording.totals(), None)
+
+
+def test_sums_that_are_damaged_are_refused() -> None:
+    with pytest.raises(ProfileError, match="are damaged"):
+        totals_of(Trace(frame({}).lazy(), {"totals": [{"operator": "add"}]}))
