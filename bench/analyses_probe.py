@@ -24,9 +24,10 @@ PACE_NS = 10_000
 
 def make(events: int, path: Path) -> None:
     """Writes a trace of kernels of 40 operators, one event in 100 a collective, one a copy, one a sample of power."""
-    from tessera.profiling import chrome, parquet
-    from tessera.profiling.schema import CAPABILITIES
-    from tessera.profiling.table import Trace, frame
+    from tessera.profiling.export.formats import chrome, parquet
+    from tessera.profiling.trace import reading
+    from tessera.profiling.trace.schema import CAPABILITIES
+    from tessera.profiling.trace.table import Trace, frame
 
     piece = min(events, PIECE)
     draw = numpy.random.default_rng(1)
@@ -60,7 +61,7 @@ def make(events: int, path: Path) -> None:
         metadata = {"source": "made", "launched": events, "recorded": events, "ranks": {"0": {}}}
         capability = {name: why for name, why in CAPABILITIES.items() if name not in columns}
         parquet.write(Trace(table, metadata, capability), once)
-        read = parquet.read(once).events
+        read = reading.read(once).events
         step = piece * PACE_NS + PACE_NS
         parts = [read.with_columns(polars.col("start_ns") + step * index) for index in range(-(-events // piece))]
         write = chrome.write if path.suffix == ".json" else parquet.write

@@ -12,7 +12,8 @@ import typing
 
 import pytest
 
-from tests.test_layers import LAYERS, SOURCE
+from tests.imports import SOURCE
+from tests.test_layers import LAYERS
 
 PAGE = SOURCE.parent / "docs" / "api.md"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src"
+from tests.imports import SOURCE, imported, module_of, modules
 
 LAYERS = (
     ("errors",),
@@ -49,54 +49,18 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 and parts[1] not in ("__init__", "__main__") else "cli"
 
 
-def imported(
-    tree: ast.AST, module: str, is_package: bool, is_module: Callable[[str], bool] = lambda name: False
-) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import of tessera in a module, those inside functions included. `is_module` tells
-    which names that are imported from a package are modules themselves.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = module.split(".")
-                keep = len(parts) - node.level + is_package
-                base = ".".join([*parts[:keep], *([base] if base else [])])
-            # In `from tessera import x`, x is what is imported; elsewhere the module is enough.
-            for alias in node.names:
-                name = f"{base}.{alias.name}"
-                yield node.lineno, name if base == "tessera" or is_module(name) else base
-
-
 def violations(source: Path) -> list[str]:
     """Every import that goes upwards in the package `tessera` of a folder, as "file:line: what imports what"."""
     found = []
     for path in sorted((source / "tessera").rglob("*.py")):
         relative = path.relative_to(source)
-        module = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
+        module = module_of(source, path)
         here = room_of(module)
         for line, name in imported(ast.parse(path.read_text()), module, path.name == "__init__.py"):
             there = room_of(name)
             if name.split(".")[0] == "tessera" and here != "cli" and level(there) > level(here):
                 found.append(f"{relative}:{line}: {here} imports {there}, which stands above it")
     return found
-
-
-def modules(source: Path, room: str) -> Iterator[tuple[Path, int, str]]:
-    """(file, line, dotted name) of every import of tessera in a room of the package in a folder."""
-
-    def is_module(name: str) -> bool:
-        place = source.joinpath(*name.split("."))
-        return place.with_suffix(".py").exists() or place.is_dir()
-
-    place = source / "tessera" / room
-    for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
-        module = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
-        for line, name in imported(ast.parse(path.read_text()), module, path.name == "__init__.py", is_module):
-            if name.split(".")[0] == "tessera":
-                yield path.relative_to(source), line, name
 
 
 def test_imports_go_downwards() -> None:

@@ -22,10 +22,10 @@ from tessera.profiling.analyses import memory as _memory
 from tessera.profiling.analyses import power as _power
 from tessera.profiling.analyses import roofline as _roofline
 from tessera.profiling.analyses import stalls as _stalls
-from tessera.profiling.analyses.result import Analysis
-from tessera.profiling.analyses.roofline import Roofline, RooflinePoint, bandwidth, machine, point_of
+from tessera.profiling.analyses.presentation.result import Analysis
+from tessera.profiling.analyses.roofline import Roofline, RooflinePoint, machine, point_of
 from tessera.profiling.analyses.source import Source, opened
-from tessera.profiling.roofline import Bound
+from tessera.profiling.report.bounds import Bound, bandwidth
 from tessera.target import Target
 
 __all__ = [

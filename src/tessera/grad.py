@@ -11,7 +11,7 @@ from tessera.handle import Tensor
 from tessera.lazy.building import apply
 from tessera.lazy.conversion import as_node
 from tessera.lazy.leaf import Leaf
-from tessera.lazy.occurrences import Occurrence
+from tessera.lazy.structure import Occurrence
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import filled
 

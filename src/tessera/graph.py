@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from tessera.compiler.explain.graph_explanation import GraphExplanation, KernelExplanation, PlanExplanation
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
-from tessera.profiling.starting import session
-from tessera.profiling.tile_profile import TileProfile, TileRow
+from tessera.profiling.session.starting import session
+from tessera.profiling.tiles.tile_profile import TileProfile, TileRow
 
 if TYPE_CHECKING:
     from tessera.compiler.device.timing import Timing
@@ -46,8 +46,8 @@ def profile(step_fn: Callable[[], object], *, steps: int = 1, warmup: int = 1) -
         raise ArgumentError("graph.profile measures one step or more, after warm-ups of which there may be none")
     from tessera.compiler.device.timing import Timing, clock_cost
     from tessera.compiler.pipeline import planned_by
-    from tessera.profiling import recorder
-    from tessera.profiling.tile_profile import rows_of
+    from tessera.profiling.ring import recorder
+    from tessera.profiling.tiles.tile_profile import rows_of
 
     clock, timing = clock_cost(), Timing()
     with planned_by(timing):

@@ -14,18 +14,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tessera.profiling.noting import counter
-from tessera.profiling.options import Exporter
-from tessera.profiling.schema import Record
-from tessera.profiling.scopes import region
-from tessera.profiling.sessions import Session, current
-from tessera.profiling.starting import session, start, stop
-from tessera.profiling.steps import Schedule
+from tessera.profiling.export.contract import Exporter
+from tessera.profiling.recording.instrumentation import counter
+from tessera.profiling.session.region import region
+from tessera.profiling.session.sessions import Session, current
+from tessera.profiling.session.starting import session, start, stop
+from tessera.profiling.session.steps import Schedule
+from tessera.profiling.trace.schema import Record
 
 if TYPE_CHECKING:
-    from tessera.profiling.otlp.exporter import OtlpExporter
-    from tessera.profiling.prometheus import PrometheusExporter
-    from tessera.profiling.table import Trace
+    from tessera.profiling.export.formats.otlp.exporter import OtlpExporter
+    from tessera.profiling.export.formats.prometheus import PrometheusExporter
+    from tessera.profiling.trace.table import Trace
 
 __all__ = [
     "Exporter",
@@ -52,14 +52,14 @@ __all__ = [
 
 def chrome(path: str | Path) -> Exporter:
     """An exporter that writes a Chrome trace, which Perfetto opens, to `path` when the session ends."""
-    from tessera.profiling.chrome import ChromeExporter
+    from tessera.profiling.export.formats.chrome import ChromeExporter
 
     return ChromeExporter(Path(path))
 
 
 def parquet(path: str | Path) -> Exporter:
     """An exporter that writes all events as columns to `path`, a Parquet file, when the session ends."""
-    from tessera.profiling.parquet import ParquetExporter
+    from tessera.profiling.export.formats.parquet import ParquetExporter
 
     return ParquetExporter(Path(path))
 
@@ -79,14 +79,14 @@ def read(path: str | Path) -> Trace:
 
     Raises ProfileError (E_PROFILE) where there is no such file, its format is not known, or it is damaged.
     """
-    from tessera.profiling import trace
+    from tessera.profiling.trace import reading
 
-    return trace.read(path)
+    return reading.read(path)
 
 
 def summary(path: str | Path) -> Exporter:
     """An exporter that writes one line of CSV per operator to `path` when the session ends."""
-    from tessera.profiling.summary import SummaryExporter
+    from tessera.profiling.export.formats.summary import SummaryExporter
 
     return SummaryExporter(Path(path))
 
@@ -95,14 +95,14 @@ def prometheus(path: str | Path | None = None) -> PrometheusExporter:
     """An exporter of totals and last values in Prometheus' text format: to `path` when the session ends, else to its
     attribute `latest`, for a program's own /metrics page.
     """
-    from tessera.profiling.prometheus import PrometheusExporter
+    from tessera.profiling.export.formats.prometheus import PrometheusExporter
 
     return PrometheusExporter(None if path is None else Path(path))
 
 
 def rocprof_csv(path: str | Path) -> Exporter:
     """An exporter that writes the kernels to `path`, as rocprofv3 writes its kernel trace, when the session ends."""
-    from tessera.profiling.rocprof_csv import RocprofCsvExporter
+    from tessera.profiling.export.formats.rocprof_csv import RocprofCsvExporter
 
     return RocprofCsvExporter(Path(path))
 
@@ -128,9 +128,9 @@ def otlp(
     seconds at most for what is on its way. Raises ArgumentError for an
     endpoint that is none, and ProfileError without the extra `otlp`.
     """
-    from tessera.profiling.otlp.exporter import OtlpExporter
+    from tessera.profiling.export.formats.otlp.exporter import OtlpExporter
 
-    return OtlpExporter(endpoint, service, headers or {}, give_up_s, waiting_profiles)
+    return OtlpExporter(endpoint, service, headers, give_up_s, waiting_profiles)
 
 
 def timeline(path: str | Path) -> Path:
@@ -138,9 +138,9 @@ def timeline(path: str | Path) -> Path:
 
     Raises ProfileError (E_PROFILE) when no session has run or the file cannot be written.
     """
-    from tessera.profiling.chrome import ChromeExporter
+    from tessera.profiling.export.formats.chrome import ChromeExporter
 
-    return ChromeExporter(Path(path)).export(current())
+    return ChromeExporter(Path(path)).export(current().trace())
 
 
 def report() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars
 
-from tessera.profiling import trace
+from tessera.profiling.trace import reading
 from tests.docs.snippets import ROOT
 
 PRELUDE = """set -eu
@@ -46,7 +46,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     assert "attached to process" in done.stderr
     assert (tmp_path / "perf.csv").read_text().startswith("operator,")
     for name in ("trace.json", "run.parquet"):
-        kernels = trace.read(tmp_path / name).events.filter(polars.col("kind") == "kernel").collect()
+        kernels = reading.read(tmp_path / name).events.filter(polars.col("kind") == "kernel").collect()
         assert set(kernels["operator"].cast(str)) == {"matmul+gelu", "softmax"}
         # Also those of a region that was open when the client came: a program's first plan makes the client come.
         assert set(kernels["region"].cast(str)) == {"forward"}

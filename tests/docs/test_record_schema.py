@@ -6,7 +6,7 @@ import re
 
 import polars
 
-from tessera.profiling.table import COLUMNS
+from tessera.profiling.trace.table import COLUMNS
 from tests.docs.snippets import ROOT
 
 TYPES = {

@@ -11,6 +11,7 @@ import pytest
 
 from tessera.errors import AttachError
 from tessera.profiling.attach import client, places
+from tessera.profiling.trace.conversion import records_of
 from tests.e2e.programs import Programs
 
 
@@ -41,8 +42,8 @@ def test_a_process_listens_from_its_first_plan_to_its_end(programs: Programs) ->
     assert socket.parent.stat().st_mode & 0o777 == 0o700
     with client.attach(program.pid) as attachment:
         program.do("step(); step()")
-    session = attachment.session()
-    assert [(record.kind, record.operator, record.region) for record in session.records()] == [
+    records = records_of(attachment.recording())
+    assert [(record.kind, record.operator, record.region) for record in records] == [
         ("region", "", ""),
         ("kernel", "add", "step"),
     ] * 2
@@ -53,7 +54,7 @@ def test_a_process_listens_from_its_first_plan_to_its_end(programs: Programs) ->
     program.do("step()")
     program.tell("import atexit; atexit.register(step); sys.exit(7)")
     read_until_ended(last)
-    assert (last.complete, last.session().recorded) == (True, 2)
+    assert (last.complete, last.recording().recorded) == (True, 2)
     assert program.process.wait(20) == 7
     assert not socket.exists()
 
@@ -70,7 +71,7 @@ def test_a_killed_process_leaves_what_was_read_and_a_socket_that_the_next_remove
     program.process.send_signal(signal.SIGKILL)
     program.process.wait()
     read_until_ended(attachment)
-    assert (attachment.complete, attachment.session().recorded) == (False, 2)
+    assert (attachment.complete, attachment.recording().recorded) == (False, 2)
     attachment.stop()
     assert socket is not None
     assert socket.exists()
@@ -101,7 +102,7 @@ def test_a_fork_has_a_socket_of_its_own_from_its_first_plan_on(programs: Program
         assert childs.hello["pid"] == child
     program.do("step()")
     parents.stop()
-    assert parents.session().recorded == 1
+    assert parents.recording().recorded == 1
     program.do("os.write(w, b'1'); os.waitpid(child, 0)")
     with client.attach(program.pid):
         program.do("step()")

@@ -16,8 +16,7 @@ from tessera import Tensor, op, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler import pipeline
 from tessera.compiler.device.kernels import KernelCompiler
-from tessera.lazy import structure as structures
-from tessera.lazy import symbolic
+from tessera.lazy import interning, symbolic
 from tests.docs.snippets import ROOT
 
 PROGRAM = """
@@ -176,7 +175,7 @@ def own_compiler(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 
     def forget() -> None:
         pipeline.kernel_compiler.cache_clear()
-        structures.forget_structures(keep_plans=False)
+        interning.forget_structures(keep_plans=False)
         symbolic._forms.clear()
 
     forget()
@@ -201,7 +200,7 @@ def test_a_home_shared_by_two_kinds_of_cpu_serves_both(own_compiler: Path, monke
     with monkeypatch.context() as patch:
         compiler = KernelCompiler(older, LLVMBackend())
         patch.setattr(pipeline, "kernel_compiler", lambda: compiler)
-        structures.forget_structures(keep_plans=False)
+        interning.forget_structures(keep_plans=False)
         symbolic._forms.clear()
         torch.testing.assert_close(product().torch(), expected)
         assert "zmm" not in product().inspect("target")

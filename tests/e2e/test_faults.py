@@ -14,7 +14,7 @@ from tessera import Tensor, TesseraError, op, target
 from tessera.compiler import pipeline
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.errors import GradDetachedError, InputMutatedError, MemoryLimitError, UnsupportedTargetError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 
 X = torch.ones(3, 4)
 
@@ -244,7 +244,7 @@ def test_an_unsupported_cpu_is_named_when_kernels_are_needed(monkeypatch: pytest
     old = replace(target.detect(), arch="nocona", features=frozenset({"sse2", "sse3"}))
     monkeypatch.setattr(target, "detect", lambda: old)
     pipeline.kernel_compiler.cache_clear()
-    structures.forget_structures(keep_plans=False)
+    interning.forget_structures(keep_plans=False)
     try:
         pending = op.tensor(torch.ones(3, 3, 3)) * 5.0
         with pytest.raises(UnsupportedTargetError, match="AVX2") as raised:
@@ -263,7 +263,7 @@ def test_a_failure_in_the_compiler_leaves_the_expression_pending(monkeypatch: py
 
     with monkeypatch.context() as patch:
         patch.setattr(KernelCompiler, "compiled", fail)
-        structures.forget_structures(keep_plans=False)
+        interning.forget_structures(keep_plans=False)
         pending = op.exp(op.tensor(torch.zeros(2, 3, 2))) * 7.0 - 1.0
         with pytest.raises(MemoryError):
             pending.eval()

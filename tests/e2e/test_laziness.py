@@ -15,7 +15,7 @@ import tessera
 from tessera import Tensor, numerics, op, settings
 from tessera.compiler import pipeline
 from tessera.errors import InPlaceError, InputMutatedError, MemoryLimitError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.runtime.plan import BoundPlan
 
 
@@ -101,9 +101,9 @@ def test_a_result_keeps_its_inputs_alive_until_it_is_computed() -> None:
 
 
 def test_a_pending_graph_is_evaluated_before_it_grows_past_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert structures.PENDING_LIMIT == 10_000
+    assert interning.PENDING_LIMIT == 10_000
     # A tenth of it, so that the test is short: compiling takes time in proportion.
-    monkeypatch.setattr(structures, "PENDING_LIMIT", 200)
+    monkeypatch.setattr(interning, "PENDING_LIMIT", 200)
     y = op.tensor(torch.zeros(5))
     largest = 0
     for number in range(500):

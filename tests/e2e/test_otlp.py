@@ -7,8 +7,8 @@ import time
 import pytest
 
 from tessera import profile
-from tests.unit.profiling.otlp.collectors import GrpcCollector, HttpCollector
-from tests.unit.profiling.otlp.test_otlp import kernels, wait_until
+from tests.unit.profiling.export.formats.otlp.collectors import GrpcCollector, HttpCollector
+from tests.unit.profiling.export.formats.otlp.test_otlp import kernels, wait_until
 
 SPANS = 100_000
 
@@ -17,7 +17,7 @@ SPANS = 100_000
 def test_every_span_arrives_or_is_counted(make: type[HttpCollector] | type[GrpcCollector]) -> None:
     collector = make()
     exporter = profile.otlp(collector.endpoint)
-    exporter.send(kernels(SPANS))
+    exporter.export(kernels(SPANS))
     assert wait_until(lambda: exporter.sent > 0)
     collector.stop()
     before = exporter.sent

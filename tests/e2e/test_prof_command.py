@@ -19,8 +19,8 @@ import polars
 import pytest
 
 from tessera.cli.prof import main
-from tessera.profiling import trace
 from tessera.profiling.attach import client, places
+from tessera.profiling.trace import reading
 from tests.e2e.programs import Program, Programs
 
 
@@ -76,7 +76,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def wait_until_attached(program: Program) -> None:
-    wait_for(lambda: program.do("from tessera.profiling import sessions; print(sessions.count())") == "1")
+    wait_for(lambda: program.do("from tessera.profiling.session import sessions; print(sessions.count())") == "1")
 
 
 def press_ctrl_c() -> None:
@@ -98,7 +98,7 @@ def attached(program: Program, line: str) -> Callable[[], None]:
 
 
 def kernels(path: Path) -> polars.DataFrame:
-    return trace.read(path).events.filter(polars.col("kind") == "kernel").collect()
+    return reading.read(path).events.filter(polars.col("kind") == "kernel").collect()
 
 
 def test_a_running_process_is_recorded_as_the_specification_writes_it(
@@ -114,7 +114,7 @@ def test_a_running_process_is_recorded_as_the_specification_writes_it(
     assert "20 of 20 kernels" in said
     assert re.search("not measured: .*tc_util_pct.*: ", said)
 
-    found = trace.read(events)
+    found = reading.read(events)
     assert (found.metadata["launched"], found.metadata["recorded"], found.metadata["dropped"]) == (20, 20, 0)
     rows = found.events.collect()
     assert set(rows["pid"]) == {program.pid}
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_it_and_the_process_goes_on(prof: Command, program: Program,
         prof("--pid", program.pid, *(word for path in paths for word in ("--export", path)))
     assert [len(kernels(path)) for path in paths] == [1, 1, 1]
     assert signal.getsignal(signal.SIGINT) is before
-    assert program.do("from tessera.profiling import sessions; print(sessions.count())") == "0"
+    assert program.do("from tessera.profiling.session import sessions; print(sessions.count())") == "0"
 
 
 def test_what_cannot_be_written_is_kept(prof: Command, program: Program, tmp_path: Path, cache_dir: Path) -> None:
@@ -190,7 +190,7 @@ def test_of_a_process_that_is_killed_what_was_read_is_exported(
     with meanwhile(die):
         _, said = prof("--pid", program.pid, "--export", tmp_path / "trace.parquet")
     assert f"process {program.pid} has ended" in said
-    found = trace.read(tmp_path / "trace.parquet")
+    found = reading.read(tmp_path / "trace.parquet")
     assert len(kernels(tmp_path / "trace.parquet")) == 1
     assert found.metadata["processes"][0]["whole"] is False
 
@@ -201,7 +201,7 @@ def test_a_process_that_runs_no_plan_is_sampled_and_joined_when_it_does(
     program = programs.start()
     _, said = prof("--pid", program.pid, "--export", tmp_path / "a.parquet", "--duration", 0.3)
     assert "sampling from outside" in said
-    assert set(trace.read(tmp_path / "a.parquet").events.collect()["kind"]) == {"sample"}
+    assert set(reading.read(tmp_path / "a.parquet").events.collect()["kind"]) == {"sample"}
 
     def begin() -> None:
         wait_for(lambda: "tessera-sampling" in [thread.name for thread in threading.enumerate()])
@@ -243,7 +243,7 @@ def test_a_program_is_run_and_recorded_from_its_first_plan_to_its_last(
     assert out == "['--lr', '0.1']\n"
     assert "KeyError: 'late'" in said
     assert len(kernels(events)) == 5
-    found = trace.read(events)
+    found = reading.read(events)
     assert found.metadata["launched"] == 5
     assert found.metadata["processes"][0]["command"] == [str(path), "--lr", "0.1"]
     assert found.metadata["processes"][0]["whole"] is True
@@ -271,7 +271,7 @@ def test_all_processes_of_a_program_are_recorded(prof: Command, script: Callable
     assert sorted(ran["operator"].cast(str)) == ["add"] * 5 + ["matmul"]
     assert len(set(ran["pid"])) == len(set(ran["rank"])) == 2
     assert ran.select("operator", "pid", "plan_id").unique().height == 2
-    plans = trace.read(events).metadata["plans"]
+    plans = reading.read(events).metadata["plans"]
     assert {str(plan) for plan in ran["plan_id"]} == plans.keys()
 
 
@@ -350,7 +350,7 @@ def test_top_goes_on_until_ctrl_c(prof: Command, program: Program) -> None:
 COUNTED = """
 from tessera import dtypes, profile
 from tessera.lazy.leaf import scalar_leaf
-from tessera.profiling import replay
+from tessera.profiling.session import replay
 from tests.unit.device.fake import FakeDriver
 from tests.unit.device.test_plan import leaf, plan
 

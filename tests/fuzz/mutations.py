@@ -94,7 +94,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a stale plan: buffers of other strides are taken for the same",
-        "lazy/structure.py",
+        "lazy/interning.py",
         'key = ("buffer", shape, canonical, dtype, device, frozen)',
         'key = ("buffer", shape, dtype, device, frozen)',
     ),

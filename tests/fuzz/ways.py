@@ -16,8 +16,7 @@ from tessera.compiler import pipeline
 from tessera.dtypes import dtype_of
 from tessera.errors import InputMutatedError
 from tessera.handle import Tensor
-from tessera.lazy import structure as structures
-from tessera.lazy import symbolic
+from tessera.lazy import interning, symbolic
 from tessera.lazy.conversion import as_node
 from tessera.lazy.evaluation import evaluate
 from tessera.ops import OPERATORS
@@ -70,7 +69,7 @@ def _empty(program: Program) -> list[torch.Tensor]:
 def forget() -> None:
     """Has every plan and every structure made anew: for what was compiled under other conditions."""
     pipeline.forget_plans()
-    structures.forget_structures(keep_plans=False)
+    interning.forget_structures(keep_plans=False)
     symbolic._forms.clear()
 
 

@@ -9,13 +9,13 @@ import torch
 
 from tessera import op, profile
 from tessera.errors import LibraryError
-from tessera.profiling import sampling
 from tessera.profiling.counters import Subject
 from tessera.profiling.counters.backends.gpm import GpmBackend
 from tessera.profiling.counters.backends.nvml import NvmlBackend
 from tessera.profiling.counters.backends.pm_sampling import PmSampler, availability, chip_of
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.counters.range_profiling import counted as counted_ranges
+from tessera.profiling.sampling import sampling
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 

@@ -13,10 +13,10 @@ import pytest
 
 from tessera import profile
 from tessera.errors import ArgumentError
-from tessera.profiling.otlp import encoding
-from tessera.profiling.otlp.exporter import OtlpExporter
-from tests.unit.profiling.otlp.collectors import GrpcCollector
-from tests.unit.profiling.otlp.test_otlp import kernels, wait_until
+from tessera.profiling.export.formats.otlp import encoding
+from tessera.profiling.export.formats.otlp.exporter import OtlpExporter
+from tests.unit.profiling.export.formats.otlp.collectors import GrpcCollector
+from tests.unit.profiling.export.formats.otlp.test_otlp import kernels, wait_until
 
 ITEMS = encoding.count(kernels(5))
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -87,7 +87,7 @@ def senders() -> list[threading.Thread]:
 def exported(server: Hostile, scheme: str = "http", give_up_s: float = 0.3) -> OtlpExporter:
     """An exporter whose items were all given up or sent by itself, long before a request's ten seconds are over."""
     exporter = profile.otlp(f"{scheme}://127.0.0.1:{server.port}", give_up_s=give_up_s)
-    exporter.send(kernels(5))
+    exporter.export(kernels(5))
     assert wait_until(lambda: exporter.sent + exporter.dropped.total() == ITEMS, 5.0)
     assert wait_until(lambda: not senders(), 5.0)
     return exporter
@@ -140,7 +140,7 @@ def test_a_collector_that_does_not_read_does_not_outlive_the_deadline(
     server = serving(then_for_ever(b"", b""), pause_s=SLOW_S, reads=False)
     exporter = profile.otlp(f"http://127.0.0.1:{server.port}", give_up_s=0.3)
     trace = kernels(60_000)  # more than the buffers of two sockets hold
-    exporter.send(trace)
+    exporter.export(trace)
     assert wait_until(lambda: exporter.dropped.total() == encoding.count(trace), 20.0)
 
 
@@ -182,7 +182,7 @@ def test_of_an_answer_by_grpc_a_mebibyte_is_taken_and_no_more(length: int) -> No
     collector = GrpcCollector()
     collector.message = "x" * length
     exporter = profile.otlp(collector.endpoint, give_up_s=0.3)
-    exporter.send(kernels(5))
+    exporter.export(kernels(5))
     complete = exporter.flush(5.0)
     collector.stop()
     assert exporter.sent + exporter.dropped.total() == ITEMS
@@ -257,7 +257,7 @@ def test_what_is_on_its_way_when_a_flush_ends_is_counted(serving: Callable[..., 
     server = serving(then_for_ever(b"", b""), pause_s=SLOW_S)
     exporter = profile.otlp(f"http://127.0.0.1:{server.port}", give_up_s=3.0)
     for _ in range(3):
-        exporter.send(kernels(5))
+        exporter.export(kernels(5))
     assert wait_until(lambda: server.asked > 0)
     assert not exporter.flush(0.1)
     assert exporter.dropped == {"there was no time left": 3 * ITEMS}
@@ -275,7 +275,7 @@ def test_reasons_do_not_grow_with_what_a_collector_makes_up(serving: Callable[..
     server = serving(lambda: iter([next(answers)]))
     exporter = profile.otlp(f"http://127.0.0.1:{server.port}", give_up_s=1.0, waiting_profiles=100)
     for _ in range(60):
-        exporter.send(kernels(1))
+        exporter.export(kernels(1))
     assert not exporter.flush(20.0)
     assert exporter.dropped.total() == 60 * encoding.count(kernels(1))
     assert len(exporter.dropped) == 101

@@ -15,7 +15,7 @@ from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache
 from tessera.errors import ProfileError
 from tessera.files import append_lines, write_atomically
 from tessera.private import PrivateFolder
-from tessera.profiling.output import exported
+from tessera.profiling.export.output import exported
 from tessera.target.ceilings import read_ceilings
 from tessera.tuning.database import CacheWarning, TuningDatabase
 from tests.hostile.test_objects import GENUINE, cached, kernel  # noqa: F401

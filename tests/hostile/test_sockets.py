@@ -28,8 +28,8 @@ from tessera.profiling.attach.client import Attachment
 from tessera.profiling.attach.home import Home
 from tessera.profiling.attach.increments import Increment, Taker
 from tessera.profiling.attach.places import Process
-from tessera.profiling.options import Options
-from tessera.profiling.sessions import Session
+from tessera.profiling.session.options import Options
+from tessera.profiling.session.sessions import Session
 from tests.hostile.users import COLLEAGUE, give, needs_root
 
 DECOYS = 400

@@ -16,8 +16,7 @@ from tessera.compiler import pipeline
 from tessera.dtypes import DType, fp32, fp64
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
-from tessera.lazy import structure as structures
-from tessera.lazy import symbolic
+from tessera.lazy import interning, symbolic
 from tessera.lazy.conversion import as_node
 from tessera.ops import OPERATORS
 from tessera.rewrite.passes import graph_passes
@@ -52,7 +51,7 @@ def without_fusion() -> Iterator[None]:
 
 def _forget() -> None:
     pipeline.forget_plans()
-    structures.forget_structures(keep_plans=False)
+    interning.forget_structures(keep_plans=False)
     symbolic._forms.clear()
 
 

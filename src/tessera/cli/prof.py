@@ -90,7 +90,9 @@ def record(
     ] = False,
     export: Annotated[
         list[Path] | None,
-        typer.Option(help="Where to write all events: .json or .json.gz for Perfetto, .parquet, .csv as rocprofv3's."),
+        typer.Option(
+            help="Where to write all events; the name's ending is the format: .json (Perfetto), .parquet, ..."
+        ),
     ] = None,
     summary: Annotated[Path | None, typer.Option(help="Where to write one line of CSV per operator.")] = None,
 ) -> None:

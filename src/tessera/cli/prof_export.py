@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
-from rich.console import Console
-
-from tessera.errors import ArgumentError, ProfileError
-from tessera.files import host_name
-from tessera.profiling import chrome, delivery, parquet, report, rocprof_csv, summary
-from tessera.profiling.aggregate import OperatorRow, by_operator_in
-from tessera.profiling.table import Trace
-from tessera.target import detect
-from tessera.target.stored_ceilings import stored_ceilings
-
-FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
-    ".json": chrome.write,
-    ".json.gz": chrome.write,
-    ".parquet": parquet.write,
-    ".csv": rocprof_csv.write,
-}
-
-
-def format_of(path: Path) -> str:
-    """The ending that decides the format. Raises ArgumentError for one that there is not."""
-    found = next((ending for ending in FORMATS if path.name.endswith(ending)), None)
-    if found is None:
-        raise ArgumentError(f"{path}: the format is not known", hints=[f"endings are {', '.join(FORMATS)}"])
-    return found
+from tessera.errors import ProfileError
+from tessera.profiling.export.formats.summary import SummaryExporter
+from tessera.profiling.export.registry import exporter_to
+from tessera.profiling.session import delivery
+from tessera.profiling.trace.table import Trace
 
 
 def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> list[Path]:
@@ -38,32 +17,18 @@ def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> l
 
     Where one cannot be written the others are, and all events are kept in the cache folder; ProfileError says where.
     """
-    writers = [(path, partial(FORMATS[format_of(path)], trace)) for path in exports]
+    exporters = [(path, exporter_to(path)) for path in exports]
     if summary_path is not None:
-        writers.append((summary_path, partial(summary.write, operator_rows(trace))))
+        exporters.append((summary_path, SummaryExporter(summary_path)))
     failures = []
-    for path, writer in writers:
+    for _, exporter in exporters:
         try:
-            writer(path)
+            exporter.export(trace)
         except ProfileError as failure:
             failures.append(failure)
     if failures:
         told = "; ".join(failure.message for failure in failures)
         raise ProfileError(
-            f"{told}. {delivery.kept(lambda: trace)}", hints=["tessera-prof report FILE reads it"]
+            f"{told}. {delivery.kept(trace)}", hints=["tessera-prof report FILE reads it"]
         ) from failures[0]
-    return [path for path, _ in writers]
-
-
-def operator_rows(trace: Trace) -> list[OperatorRow]:
-    """What ran, operator by operator; held against this machine's ceilings where they are known and it ran here."""
-    hosts = {rank.get("host", host_name()) for rank in trace.metadata.get("ranks", {}).values()}
-    known = stored_ceilings() if hosts <= {host_name()} else None
-    return by_operator_in(trace, known, detect().memory)
-
-
-def print_report(trace: Trace, console: Console) -> None:
-    """Prints what ran, operator by operator, and what is not recorded."""
-    reasons = trace.metadata.get("dropped_reasons", {})
-    lost = [f"{count:,} kernels ran and are not recorded: {reason}" for reason, count in reasons.items() if count]
-    console.print(report.table_of(operator_rows(trace), lost))
+    return [path for path, _ in exporters]

@@ -23,7 +23,9 @@ from tessera.errors import ArgumentError, AttachError, ProfileError
 from tessera.profiling.attach import client, home
 from tessera.profiling.attach.observation import Observation, Wishes
 from tessera.profiling.counters.nvidia_metrics import RANGES
-from tessera.profiling.table import Trace
+from tessera.profiling.export.registry import exporter_to
+from tessera.profiling.report import report
+from tessera.profiling.trace.table import Trace
 
 READ_S: Final = 0.1
 """Seconds between readings: long enough to cost the process nothing, short enough that its ring never overflows."""
@@ -63,7 +65,7 @@ class Order:
     def check(self) -> None:
         """Raises ArgumentError for what cannot be done, before anything runs."""
         for path in self.exports:
-            prof_export.format_of(path)
+            exporter_to(path)
         for path in (*self.exports, *([self.summary] if self.summary is not None else [])):
             if not path.absolute().parent.is_dir():
                 raise ArgumentError(f"{path}: there is no folder {path.parent}")
@@ -258,7 +260,7 @@ def _finish(observation: Observation, order: Order, seconds: float) -> int:
     for path in prof_export.write(trace, order.exports, order.summary):
         say(f"wrote {path}")
     if not order.exports and order.summary is None:
-        prof_export.print_report(trace, Console(stderr=True))
+        Console(stderr=True).print(report.of_trace(trace))
     for why, names in _missing(trace, order).items():
         say(f"not measured: {', '.join(names)}: {why}")
     return 0

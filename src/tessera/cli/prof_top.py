@@ -15,13 +15,13 @@ from rich.text import Text
 
 from tessera.cli.prof_record import Stop, until_signalled
 from tessera.errors import ArgumentError
-from tessera.profiling import sampling
 from tessera.profiling.analyses import kernels
 from tessera.profiling.attach import client
 from tessera.profiling.attach.client import Attachment
-from tessera.profiling.noted import printed
-from tessera.profiling.report import significant
-from tessera.profiling.sampling import Sampling
+from tessera.profiling.recording.texts import printed
+from tessera.profiling.report.report import significant
+from tessera.profiling.sampling import sampling
+from tessera.profiling.sampling.sampling import Sampling
 
 _SHOWN: Final = 20
 _READ_S: Final = 1.0

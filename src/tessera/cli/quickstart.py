@@ -156,7 +156,7 @@ def trace(work: Sequence[Kernel], folder: Path) -> dict[str, RooflinePoint]:
                 for _ in range(TRACED_CALLS):
                     kernel.run()
     profiler.timeline(folder / "trace.json")
-    profile.summary(folder / "summary.csv").export(session)
+    profile.summary(folder / "summary.csv").export(session.trace())
     points = ((record.region, analyze.point_of(record)) for record in session.records())
     return {region: point for region, point in points if point is not None}
 

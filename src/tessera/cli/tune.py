@@ -20,7 +20,7 @@ from tessera.cli.tune_progress import TuningBar
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.compiler.tune.usage import require, usage_of_session, usage_of_trace
 from tessera.errors import ArgumentError
-from tessera.profiling.sessions import Session
+from tessera.profiling.session.sessions import Session
 from tessera.tuning import ranks
 from tessera.tuning.conditions import Cache
 from tessera.tuning.config import Config

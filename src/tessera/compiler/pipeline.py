@@ -25,12 +25,11 @@ from tessera.compiler.tune.warming import WarmingPlan, running
 from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU
 from tessera.lazy.node import Node, joined
-from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
-from tessera.lazy.structure import Plan, Structure
+from tessera.lazy.structure import Occurrence, Plan, Structure
 from tessera.lazy.symbolic import symbolic_form
 from tessera.lazy.threads import worker_count
-from tessera.profiling import facts
+from tessera.profiling.recording import facts
 from tessera.rewrite.passes import graph_passes
 from tessera.runtime.device import driver_of
 from tessera.runtime.plan import BoundPlan

@@ -7,18 +7,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tessera.lazy import interning
 from tessera.lazy import node as nodes
-from tessera.lazy import structure as structures
 from tessera.lazy.evaluation import evaluate
+from tessera.lazy.interning import PendingLimitReached
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node, State, merge
-from tessera.lazy.structure import Attributes, PendingLimitReached, Position, Record, Structure
+from tessera.lazy.structure import Attributes, Position, Record, Structure
 
 
 def unary(operator: Record, attributes: Attributes, operand: Node) -> Any:
     """The node of an operator of one operand."""
     below, leaves = operand.state
-    structure = structures.table.get((operator, attributes, below))
+    structure = interning.table.get((operator, attributes, below))
     if structure is None:
         return apply(operator, attributes, (operand,))
     return nodes.make((structure, leaves))
@@ -39,7 +40,7 @@ def binary(operator: Record, attributes: Attributes, first: Node, second: Node) 
             leaves = leaves + leaves_second
     else:
         leaves, position = merge(leaves, leaves_second)
-    structure = structures.table.get((operator, attributes, below, below_second, position))
+    structure = interning.table.get((operator, attributes, below, below_second, position))
     if structure is None:
         return apply(operator, attributes, (first, second))
     return nodes.make((structure, leaves))
@@ -67,4 +68,4 @@ def _applied(operator: Record, attributes: Attributes, operands: Sequence[Node])
         leaves, position = merge(leaves, own)
         below.append(structure)
         positions.append(position)
-    return structures.intern(operator, attributes, tuple(below), tuple(positions)), leaves
+    return interning.intern(operator, attributes, tuple(below), tuple(positions)), leaves

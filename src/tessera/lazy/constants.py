@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tessera import forks
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.snapshots import is_writeable, snapshot
 from tessera.lazy.structure import Structure
@@ -71,7 +71,7 @@ def constant_leaf(leaf: Leaf) -> ConstantLeaf:
         return leaf
     if is_writeable(leaf.owner):
         leaf = snapshot(leaf)
-    structure = structures.buffer(leaf.shape, leaf.strides, leaf.dtype, leaf.device, frozen=True)
+    structure = interning.buffer(leaf.shape, leaf.strides, leaf.dtype, leaf.device, frozen=True)
     return ConstantLeaf(structure, leaf.address, leaf.owner, leaf.version, _copies_of(leaf.owner))
 
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.devices import CPU
-from tessera.lazy.structure import Shape, Structure
+from tessera.lazy.structure import Shape, Structure, contiguous_strides
 
 
 class Leaf:
@@ -100,7 +100,7 @@ _NO_MEMORY: Final = _NoMemory()
 
 def result_structure(shape: Shape, dtype: DType, device: str = CPU) -> Structure:
     """The structure of a result: a contiguous buffer. Plans look it up once and make leaves with it."""
-    return structures.buffer(shape, structures.contiguous_strides(shape), dtype, device)
+    return interning.buffer(shape, contiguous_strides(shape), dtype, device)
 
 
 _INTEGER_LIMITS: Final = {dtypes.int32: 1 << 31, dtypes.int64: 1 << 63}
@@ -111,7 +111,7 @@ def scalar_leaf(value: bool | int | float, dtype: DType) -> Leaf:
 
     Raises ArgumentError (E_ARGUMENT) for an integer that the dtype does not hold.
     """
-    return Leaf(structures.scalar(dtype), word_maker(dtype)(value), value)
+    return Leaf(interning.scalar(dtype), word_maker(dtype)(value), value)
 
 
 @cache

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from tessera.dtypes import DType
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Position, Shape, Structure
 
@@ -134,4 +134,4 @@ def joined(nodes: Sequence[Node]) -> State:
         leaves, position = merge(leaves, own)
         roots.append(structure)
         positions.append(position)
-    return structures.bundle(tuple(roots), tuple(positions)), leaves
+    return interning.bundle(tuple(roots), tuple(positions)), leaves

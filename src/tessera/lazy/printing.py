@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.lazy.occurrences import Occurrence
-from tessera.lazy.structure import Structure
+from tessera.lazy.structure import Occurrence, Structure
 
 MOST_NODES: Final = 12
 """Operators that are written out; a larger expression shows how many there are."""

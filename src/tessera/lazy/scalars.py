@@ -10,7 +10,7 @@ import torch
 
 from tessera import dtypes
 from tessera.dtypes import DType
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf, word_maker
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Structure
@@ -41,11 +41,11 @@ class _Beside:
         literal_dtype = dtypes.promote_scalar(dtypes.real_of(dtype), kind())
         argument_dtype = dtypes.accumulator(literal_dtype)
         self.literals: dict[Number, Node] = {
-            value: Node((structures.constant(value, literal_dtype), ())) for value in LITERALS if kind(value) == value
+            value: Node((interning.constant(value, literal_dtype), ())) for value in LITERALS if kind(value) == value
         }
         if literal_dtype.kind == "float" and kind is float:
-            self.literals |= {value: Node((structures.constant(value, argument_dtype), ())) for value in HIDING}
-        self.argument: Structure = structures.scalar(argument_dtype)
+            self.literals |= {value: Node((interning.constant(value, argument_dtype), ())) for value in HIDING}
+        self.argument: Structure = interning.scalar(argument_dtype)
         self.word: Callable[[Number], int] = word_maker(argument_dtype)
 
 

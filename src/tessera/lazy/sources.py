@@ -16,11 +16,10 @@ import torch
 from tessera import dtypes
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import ArgumentError, DeviceError, DTypeError, GradDetachedError, MemoryLimitError
-from tessera.lazy import promise
-from tessera.lazy import structure as structures
+from tessera.lazy import interning, promise
 from tessera.lazy.devices import CPU
 from tessera.lazy.leaf import Leaf
-from tessera.lazy.structure import Shape, Structure
+from tessera.lazy.structure import Shape, Structure, contiguous_strides
 
 _TENSOR, _PARAMETER = torch.Tensor, torch.nn.Parameter
 _new = object.__new__
@@ -34,8 +33,8 @@ _layouts: dict[Any, Structure] = {}
 _device_layouts: dict[Any, Structure] = {}
 """The same for tensors on CUDA devices, by (shape, strides, dtype, device)."""
 
-structures.on_forgetting(_layouts.clear)
-structures.on_forgetting(_device_layouts.clear)
+interning.on_forgetting(_layouts.clear)
+interning.on_forgetting(_device_layouts.clear)
 
 
 def from_torch(tensor: torch.Tensor) -> Leaf:
@@ -94,7 +93,7 @@ def _examined(tensor: torch.Tensor) -> Leaf:
     shape = tuple(tensor.shape)
     strides = _strides_of(shape, tensor.stride())
     on_cpu = tensor.device.type == "cpu"
-    structure = structures.buffer(shape, strides, dtype, CPU if on_cpu else f"cuda:{tensor.device.index}")
+    structure = interning.buffer(shape, strides, dtype, CPU if on_cpu else f"cuda:{tensor.device.index}")
     # Negation and conjugation are pending only in complex tensors and views of their memory, which step over the other
     # parts: such layouts are examined each time.
     if dtype.kind != "complex" and any(
@@ -111,7 +110,7 @@ def _examined(tensor: torch.Tensor) -> Leaf:
 
 def _strides_of(shape: Shape, strides: Sequence[int]) -> Shape:
     """The strides of a leaf; row-major ones where it has no elements, as a stride of 0 would promise one."""
-    return structures.contiguous_strides(shape) if 0 in shape else tuple(strides)
+    return contiguous_strides(shape) if 0 in shape else tuple(strides)
 
 
 def _refuse_unreadable(tensor: torch.Tensor) -> None:
@@ -164,7 +163,7 @@ def from_numpy(array: numpy.ndarray[Any, Any]) -> Leaf:
         array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
     strides = _strides_of(array.shape, [stride // itemsize for stride in array.strides])
     address: int = array.__array_interface__["data"][0]
-    return Leaf(structures.buffer(array.shape, strides, dtype), address, array)
+    return Leaf(interning.buffer(array.shape, strides, dtype), address, array)
 
 
 def from_data(data: object, dtype: DType | None = None) -> Leaf:

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tessera import forks
 from tessera.dtypes import DType
-from tessera.lazy.occurrences import Occurrence
-from tessera.lazy.structure import Attributes, Kind, Record, Structure
+from tessera.lazy.structure import Attributes, Kind, Occurrence, Record, Structure
 
 SymbolicShape: TypeAlias = tuple[int | None, ...]
 

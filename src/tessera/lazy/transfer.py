@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tessera.errors import DeviceError, MemoryLimitError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.devices import is_cpu_memory, torch_device
 from tessera.lazy.export import to_torch
 from tessera.lazy.leaf import Leaf
@@ -24,7 +24,7 @@ def on_device(leaf: Leaf, device: str) -> Leaf:
     moved = leaf
     if not is_cpu_memory(leaf.device) or not is_cpu_memory(device):
         moved = from_torch(_copied(to_torch(leaf), device))
-    structure = structures.buffer(moved.shape, moved.strides, moved.dtype, device)
+    structure = interning.buffer(moved.shape, moved.strides, moved.dtype, device)
     return Leaf(structure, moved.address, moved.owner, moved.version)
 
 

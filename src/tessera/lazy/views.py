@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.dtypes import real_of
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Shape, contiguous_strides
 
 
 def _view(leaf: Leaf, shape: Shape, strides: Shape, first_element: int = 0) -> Leaf:
     address = leaf.address + first_element * leaf.dtype.itemsize
-    return leaf.view(structures.buffer(shape, strides, leaf.dtype, leaf.device, leaf.structure.frozen), address)
+    return leaf.view(interning.buffer(shape, strides, leaf.dtype, leaf.device, leaf.structure.frozen), address)
 
 
 def transposed(leaf: Leaf, permutation: Sequence[int]) -> Leaf:
@@ -37,7 +37,7 @@ def sliced(leaf: Leaf, starts: Sequence[int], shape: Shape, steps: Sequence[int]
 def as_real(leaf: Leaf) -> Leaf:
     """The parts of complex elements, side by side along a new last dimension."""
     strides = (*[2 * stride for stride in leaf.strides], 1)
-    structure = structures.buffer((*leaf.shape, 2), strides, real_of(leaf.dtype), leaf.device, leaf.structure.frozen)
+    structure = interning.buffer((*leaf.shape, 2), strides, real_of(leaf.dtype), leaf.device, leaf.structure.frozen)
     return leaf.view(structure, leaf.address)
 
 

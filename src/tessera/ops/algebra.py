@@ -12,7 +12,7 @@ import torch
 
 from tessera.dtypes import DType, accumulator, real_of
 from tessera.errors import ArgumentError, DTypeError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.building import apply, binary, unary
 from tessera.lazy.conversion import NotATensorError, as_node, as_operands, as_pair, beside
 from tessera.lazy.issuing import issue
@@ -135,7 +135,7 @@ def literal(value: Number, dtype: DType) -> Any:
     """A literal without dimensions, part of the algebra; of complex numbers, one made of a real literal."""
     if dtype.kind == "complex":
         return call("cast", literal(value, real_of(dtype)), dtype=dtype)
-    return Algebra((structures.constant(value, dtype), ()))
+    return Algebra((interning.constant(value, dtype), ()))
 
 
 def filling(value: Number, dtype: DType) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promotion import broadcast_shape, common_dtype
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
@@ -300,7 +300,7 @@ define(
 
 
 def _made(name: str, attributes: Attributes, operands: tuple[Structure, ...], positions: Positions) -> Structure:
-    return structures.intern(OPERATORS[name], attributes, operands, positions)
+    return interning.intern(OPERATORS[name], attributes, operands, positions)
 
 
 def _parts(z: Structure) -> Structure:

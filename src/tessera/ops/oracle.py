@@ -12,8 +12,8 @@ import torch
 from tessera.lazy.export import to_torch
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
-from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.sources import from_torch
+from tessera.lazy.structure import Occurrence
 from tessera.ops.record import OPERATORS
 
 _WIDEST = {"float": torch.float64, "complex": torch.complex128}

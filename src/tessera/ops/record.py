@@ -13,7 +13,7 @@ import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
 from tessera.ops.applications.families import family_rule
@@ -210,8 +210,8 @@ def _cast(operand: Structure, dtype: DType) -> Structure:
     if operand.dtype is dtype or (operand.weak and operand.dtype is accumulator(dtype)):
         return operand
     if operand.kind == "constant":
-        return structures.constant(operand.value or 0, dtype)
-    return structures.intern(_registry["cast"], (dtype,), (operand,), (0,))
+        return interning.constant(operand.value or 0, dtype)
+    return interning.intern(_registry["cast"], (dtype,), (operand,), (0,))
 
 
 def elements(shape: Shape) -> int:

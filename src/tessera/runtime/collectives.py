@@ -23,7 +23,7 @@ from tessera.lazy.promise import KEPT, Promise
 from tessera.lazy.sources import from_torch
 from tessera.lazy.transfer import on_device
 from tessera.lazy.writes import Watch
-from tessera.profiling import clock_sync, noting
+from tessera.profiling.recording import clock_sync, instrumentation
 from tessera.runtime.operations import Operation
 from tessera.runtime.streams import core_of
 
@@ -131,7 +131,7 @@ def _reducer(memory: torch.Tensor, reduction: str, number: int) -> Callable[[], 
         if memory.is_cpu:
             _note(memory.nbytes, start_ns, number, None)
         else:
-            noting.note_unmeasured(str(memory.device), 1)
+            instrumentation.note_unmeasured(str(memory.device), 1)
         if reduction == "avg":
             memory.div_(size)
 
@@ -165,7 +165,7 @@ def _identity(source: Leaf) -> None:
 
 
 def _note(nbytes: int, start_ns: int, number: int | None, algorithm: str | None) -> None:
-    noting.note(
+    instrumentation.note(
         "collective",
         "all_reduce",
         start_ns,

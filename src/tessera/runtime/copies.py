@@ -21,7 +21,7 @@ from tessera.lazy.node import Node
 from tessera.lazy.views import is_contiguous
 from tessera.lazy.writes import Watch
 from tessera.ops.outputs import note_written, refuse_repeated, writable_leaf
-from tessera.profiling import noting
+from tessera.profiling.recording import instrumentation
 from tessera.runtime.operations import Operation, may_share
 from tessera.runtime.streams import StreamCore, core_of, tracker
 
@@ -188,7 +188,7 @@ class _HostCopy:
             ctypes.memmove(target.address, source.address, self.nbytes)
         else:
             numpy.copyto(_raw(target), _raw(source))
-        noting.copied(self.nbytes, "h2h", start_ns)
+        instrumentation.copied(self.nbytes, "h2h", start_ns)
         self._watch.refuse_mutated()
 
 

@@ -17,7 +17,7 @@ import torch
 
 from tessera import forks
 from tessera.dtypes import DType
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.constants import ConstantLeaf, Copy
 from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf
@@ -83,7 +83,7 @@ class Derivation:
 
     def _made(self, leaf: Leaf) -> Buffer:
         buffer = buffers.allocate(self.nbytes)
-        structure = structures.buffer(self.shape, self.strides, self.dtype)
+        structure = interning.buffer(self.shape, self.strides, self.dtype)
         source = memory_of(Leaf(structure, leaf.address + self.offset_bytes, leaf.owner))
         if buffer.nbytes:
             self.form.fill(source, torch.frombuffer(buffer.memory(), dtype=torch.uint8))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tessera.lazy.leaf import Leaf
-from tessera.profiling import noting
+from tessera.profiling.recording import instrumentation
 from tessera.runtime.device import Driver
 from tessera.runtime.gpu_graphs import GraphRunner, Table
 from tessera.runtime.gpu_plan import DevicePlan, DeviceStep
@@ -62,7 +62,7 @@ class MixedDevicePlan(DevicePlan):
             else:
                 piece.runner.run(plan.number, piece.steps, table, stream)
         del arena  # goes back to torch's allocator, which hands it out again in the order of the stream
-        noting.note_unmeasured(self.driver.name, len(self.steps))
+        instrumentation.note_unmeasured(self.driver.name, len(self.steps))
 
 
 def _stretches(pieces: Sequence[DeviceStep | DeviceCall], driver: Driver) -> tuple[Stretch | DeviceCall, ...]:

@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Self
 
 from tessera.lazy.leaf import Leaf
-from tessera.profiling import facts as step_facts
-from tessera.profiling import noting, replay
 from tessera.profiling.attach import listener
-from tessera.profiling.device_kernels import COLLECTOR
+from tessera.profiling.recording import facts as step_facts
+from tessera.profiling.recording import instrumentation
+from tessera.profiling.recording.device_kernels import COLLECTOR
+from tessera.profiling.session import replay
 from tessera.runtime.device import DeviceMemory, Driver, Grid, LaunchOf, Loaded
 from tessera.runtime.gpu_graphs import GraphRunner, Table
 from tessera.runtime.plan import FactsSource, Output, Slot, layout_of, next_plan_number
@@ -157,7 +158,7 @@ class DevicePlan:
             if not self._runner.repeat(self.number, table, stream):
                 plan = self._serving(table)
                 plan._runner.run(plan.number, plan.steps, table, stream)
-            noting.note_unmeasured(self.driver.name, len(self.steps))
+            instrumentation.note_unmeasured(self.driver.name, len(self.steps))
         finally:
             if timed is not None:
                 timed.leave()

@@ -15,9 +15,9 @@ from tessera import forks
 from tessera.backend.tile_times import RECORD_WORDS
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
-from tessera.profiling import noting
-from tessera.profiling.device_kernels import Measured, Run
-from tessera.profiling.device_tiles import DeviceTiles
+from tessera.profiling.recording import instrumentation
+from tessera.profiling.recording.device_kernels import Measured, Run
+from tessera.profiling.tiles.device_tiles import DeviceTiles
 from tessera.runtime.device import DeviceMemory, Driver
 from tessera.runtime.gpu_graphs import Table
 from tessera.runtime.gpu_library_plan import DeviceCall
@@ -88,11 +88,11 @@ class TimedDevicePlan(DevicePlan):
             else:
                 self.driver.launch(*piece.step.launch(table), stream)
         if self.driver.is_capturing():  # what runs later, in a graph of the program's, nobody waits for here
-            noting.note_unmeasured(self.driver.name, len(self.steps))
+            instrumentation.note_unmeasured(self.driver.name, len(self.steps))
             return
         self.driver.synchronize(stream)
         run = Run(self.number, len(self.steps), self.driver.name, threading.get_ident(), launched_ns)
-        noting.note_unmeasured(self.driver.name, len(self.steps), [Measured(run, self._collect(run))])
+        instrumentation.note_unmeasured(self.driver.name, len(self.steps), [Measured(run, self._collect(run))])
 
     def _collect(self, run: Run) -> NDArray[numpy.int64]:
         """What the tiles of a call say of its kernels, as native records."""

@@ -25,9 +25,9 @@ Step, 8 words, one after the other from `first step`:
 | 5 | step | the step's number, as it stands in records |
 | 6, 7 | | unused |
 
-Ring, written by the driver and read by `profiling/recorder.py`: word 0 counts records ever written, word 1 is the
-capacity in records (a power of two), words 2 to 7 are unused, then follow the records as `profiling/schema.py` lays
-them out.
+Ring, written by the driver and read by `profiling/ring/recorder.py`: word 0 counts records ever written, word 1 is the
+capacity in records (a power of two), words 2 to 7 are unused, then follow the records as `profiling/ring/layout.py`
+lays them out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tessera import forks, settings
 from tessera.backend.llvm import openmp
 from tessera.backend.llvm.driver_ir import driver_text
 from tessera.backend.llvm.library import NativeLibrary, cached_library
-from tessera.profiling import recorder
+from tessera.profiling.ring import recorder
 
 FRAME_WORDS = 5
 STEP_WORDS = 8

@@ -17,8 +17,8 @@ from tessera.errors import StreamError, TesseraError
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.promise import Promise
 from tessera.lazy.structure import Structure
-from tessera.profiling import noting
-from tessera.profiling.issued import Moment
+from tessera.profiling.recording import instrumentation
+from tessera.profiling.recording.attribution import Moment
 
 Clock: TypeAlias = dict[int, int]
 """A vector clock: by stream number, the last operation of that stream that certainly came before."""
@@ -274,7 +274,7 @@ class HostOperation(Operation):
             try:
                 self.run()
                 if self.issued is not None:
-                    noting.worked(start_ns, self.issued)
+                    instrumentation.worked(start_ns, self.issued)
             except BaseException as error:  # noqa: BLE001 - whatever it is belongs to those who read the value
                 failure = Failure.of(error, self)
         self.finish(failure)

@@ -21,10 +21,11 @@ from typing import Final, Literal, NamedTuple, Protocol
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
 from tessera.lazy.threads import worker_count
-from tessera.profiling import facts as step_facts
-from tessera.profiling import ranges, recorder
 from tessera.profiling.attach import listener
-from tessera.profiling.schema import StepFacts
+from tessera.profiling.recording import facts as step_facts
+from tessera.profiling.recording import ranges
+from tessera.profiling.recording.facts import StepFacts
+from tessera.profiling.ring import recorder
 from tessera.runtime import buffers, native, workspace
 from tessera.runtime.buffers import Buffer
 from tessera.runtime.derived import Derivation

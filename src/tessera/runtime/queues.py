@@ -10,8 +10,8 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from tessera.errors import StreamError
-from tessera.profiling import tracks
-from tessera.profiling.tracks import Track
+from tessera.profiling.recording import tracks
+from tessera.profiling.recording.tracks import Track
 from tessera.runtime.operations import HostOperation, Operation, StreamState
 
 

@@ -20,8 +20,9 @@ from tessera.errors import ArgumentError, StreamError, user_location
 from tessera.lazy import promise
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
-from tessera.profiling import enqueued, noting
-from tessera.profiling.tracks import Track
+from tessera.profiling.recording import instrumentation
+from tessera.profiling.recording.tracks import Track
+from tessera.profiling.session import enqueued
 from tessera.runtime import queues
 from tessera.runtime.cores import Cores
 from tessera.runtime.cuda_queue import CudaQueue
@@ -72,7 +73,7 @@ class StreamCore:
         """
         operation = self.queue.operation(self, name, place or user_location(), run)
         operation.after = list(after)
-        operation.issued = noting.moment()
+        operation.issued = instrumentation.moment()
         made = results(operation) if results is not None else ()
         operation.touches = [leaf.owner for leaf in (*reads, *writes, *made)]
         with tracker.lock:

@@ -8,13 +8,13 @@ import polars
 
 from bench import analyses_probe
 from bench.suites import profile_analyses
-from tessera.profiling import trace
+from tessera.profiling.trace import reading
 
 
 def test_the_trace_has_the_events_asked_for_by_start(tmp_path: Path) -> None:
     path = tmp_path / "made.parquet"
     analyses_probe.make(2500, path)
-    events = trace.read(path).events.collect()
+    events = reading.read(path).events.collect()
     assert len(events) == 2500
     assert events["start_ns"].is_sorted()
     counts = dict(events["kind"].cast(polars.String).value_counts().iter_rows())

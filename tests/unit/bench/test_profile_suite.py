@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench import profile_probe
 from bench.suites import profile
-from tessera.profiling import recorder
+from tessera.profiling.ring import recorder
 
 
 def test_pairs_differ_by_what_the_profiler_adds() -> None:

@@ -18,7 +18,8 @@ import torch.distributed as dist
 
 from tessera import event, op, profile, stream
 from tessera.errors import TesseraError
-from tessera.profiling import clock_sync, parquet
+from tessera.profiling.export.formats import parquet
+from tessera.profiling.recording import clock_sync
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int32, torch.int64)
 REDUCTIONS = ("sum", "avg", "min", "max", "product")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.profiling import clock_sync
-from tessera.profiling.clock_sync import ClockOffset, offset_of
+from tessera.profiling.recording import clock_sync
+from tessera.profiling.recording.clock_sync import ClockOffset, offset_of
 
 DELAYS = st.integers(0, 10**9)
 

@@ -24,7 +24,7 @@ from tessera.ir.divisors import divisors_of
 from tessera.ir.grid import programs_of
 from tessera.ir.parsing import parse
 from tessera.ir.tile import find_kernel
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import leaf_node
 from tessera.runtime.device import driver_of, use_driver
@@ -229,7 +229,7 @@ def test_plans_of_a_cuda_device_are_device_plans(monkeypatch: pytest.MonkeyPatch
     before = use_driver("cuda:0", driver)
     monkeypatch.setattr(pipeline, "gpu_backend", lambda device: InterpreterBackend())
     try:
-        x = leaf_node(Leaf(structures.buffer((48, 64), (64, 1), fp32, "cuda:0"), 1 << 20, object()))
+        x = leaf_node(Leaf(interning.buffer((48, 64), (64, 1), fp32, "cuda:0"), 1 << 20, object()))
         result = op.softmax(x) * 2.5
         plan = pipeline.plan(result.structure)
         assert isinstance(plan, DevicePlan)

@@ -13,9 +13,10 @@ from tessera import op
 from tessera.compiler import pipeline
 from tessera.dtypes import bf16, fp32
 from tessera.handle import Tensor
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import leaf_node
+from tessera.lazy.structure import contiguous_strides
 from tessera.runtime.cuda.driver import CudaDriver
 from tessera.runtime.device import use_driver
 from tessera.runtime.gpu_plan import DevicePlan
@@ -39,8 +40,8 @@ def cuda() -> Iterator[tuple[FakeCuda, CudaDriver]]:
 
 
 def tensor(address: int, *shape: int, dtype: object = bf16) -> Tensor:
-    strides = structures.contiguous_strides(shape)
-    leaf = Leaf(structures.buffer(shape, strides, dtype, "cuda:0"), address, object())  # type: ignore[arg-type]
+    strides = contiguous_strides(shape)
+    leaf = Leaf(interning.buffer(shape, strides, dtype, "cuda:0"), address, object())  # type: ignore[arg-type]
     made: Tensor = leaf_node(leaf)
     return made
 

@@ -10,11 +10,11 @@ import pytest
 
 from tessera import dtypes, profile, settings
 from tessera.errors import MemoryLimitError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
-from tessera.profiling import facts
-from tessera.profiling.report import UNMEASURED, render
-from tessera.profiling.schema import StepFacts
+from tessera.profiling.recording import facts
+from tessera.profiling.recording.facts import StepFacts
+from tessera.profiling.report.report import UNMEASURED, of_recording
 from tessera.runtime.gpu_graphs import GraphRunner, shared_runner
 from tessera.runtime.gpu_plan import DevicePlan, DeviceStep, Hole
 from tessera.runtime.plan import Output, Slot
@@ -27,7 +27,7 @@ FACTS = [StepFacts("exp", "first", 1.0, 2.0, "fp32"), StepFacts("add", "second",
 
 
 def leaf(address: int) -> Leaf:
-    return Leaf(structures.buffer((4, 8), (8, 1), dtypes.fp32, "cuda:0"), address, object())
+    return Leaf(interning.buffer((4, 8), (8, 1), dtypes.fp32, "cuda:0"), address, object())
 
 
 def plan(driver: FakeDriver, **changes: object) -> DevicePlan:
@@ -261,7 +261,7 @@ def test_profiles_count_what_they_cannot_measure() -> None:
         bound.run([leaf(1 << 20), scalar_leaf(2.5, dtypes.fp32)])
     assert (session.launched, session.recorded, session.dropped) == (2, 0, 2)
     assert session.unmeasured == {"cuda:0": 2}
-    assert f"2 kernels on cuda:0: {UNMEASURED}" in str(render(session).caption)
+    assert f"2 kernels on cuda:0: {UNMEASURED}" in str(of_recording(session.recording).caption)
     assert session.records() == []
     assert facts.of_plan(bound.number) == FACTS
 

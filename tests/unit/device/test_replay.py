@@ -9,12 +9,13 @@ import pytest
 from tessera import dtypes, profile
 from tessera.errors import LibraryError
 from tessera.lazy.leaf import scalar_leaf
-from tessera.profiling import replay
-from tessera.profiling.attach.increments import Increment, Taker, session_of
+from tessera.profiling.attach.increments import Increment, Taker, recording_of
 from tessera.profiling.counters.nvidia_metrics import RANGES
-from tessera.profiling.options import Options
-from tessera.profiling.replay import DURATION_NS, Replay
-from tessera.profiling.sessions import Session
+from tessera.profiling.session import replay
+from tessera.profiling.session.options import Options
+from tessera.profiling.session.replay import DURATION_NS, Replay
+from tessera.profiling.session.sessions import Session
+from tessera.profiling.trace.conversion import records_of
 from tessera.runtime.gpu_plan import DevicePlan
 from tests.unit.device.fake import FakeDriver
 from tests.unit.device.test_plan import leaf, plan
@@ -152,14 +153,14 @@ def test_counters_leave_the_process_with_their_kernels(monkeypatch: pytest.Monke
         parts.append(taker.take())
     sent = [Increment.unpack(*part.pack()) for part in parts]
     plans = {str(number): told for part in sent for number, told in part.rest["plans"].items()}
-    received = session_of(sent, plans)
-    assert [record.l2_hit_rate for record in received.records()] == [0.25, 0.125] * 2
-    assert session.counted == []
+    received = recording_of(sent, plans, Options())
+    assert [record.l2_hit_rate for record in records_of(received)] == [0.25, 0.125] * 2
+    assert session.recording.counted == []
 
 
 def test_a_summary_holds_no_counters(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver) -> None:
     counted_by(monkeypatch, Counting())
     with profile.session(mode="summary") as session:
         run(plan(driver))
-    assert session.counted == []
+    assert session.recording.counted == []
     assert session.recorded == 2

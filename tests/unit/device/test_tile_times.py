@@ -21,7 +21,7 @@ from tessera.errors import CompileError
 from tessera.handle import Tensor
 from tessera.ir.tile import find_kernel
 from tessera.lazy.leaf import scalar_leaf
-from tessera.profiling.device_tiles import CLOCK_COST, DeviceTiles
+from tessera.profiling.tiles.device_tiles import CLOCK_COST, DeviceTiles
 from tessera.runtime.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
 from tessera.runtime.plan import Output
 from tessera.scheduling.language.schedule import Schedule

@@ -14,7 +14,7 @@ import torch
 
 from tessera import autotune, forks, op
 from tessera.compiler import pipeline
-from tessera.lazy import structure
+from tessera.lazy import interning
 
 
 def succeeds_in_a_fork_while_held(locks: list[Any], action: Callable[[], bool]) -> bool:
@@ -63,4 +63,4 @@ def test_a_fork_compiles_and_runs_what_is_new_to_it_while_its_parent_binds_and_t
     def compute() -> bool:
         return torch.allclose(op.relu(x * 3.0 - 1.25).torch(), torch.relu(x * 3.0 - 1.25))
 
-    assert succeeds_in_a_fork_while_held([pipeline.lock, structure._lock, autotune._lock], compute)
+    assert succeeds_in_a_fork_while_held([pipeline.lock, interning._lock, autotune._lock], compute)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import tessera.handle  # noqa: F401  (makes `Tensor` the class of nodes)
-from tessera.lazy import evaluation, structure
+from tessera.lazy import evaluation, interning
 from tessera.ops import oracle
 
 
@@ -15,7 +15,7 @@ from tessera.ops import oracle
 def reference_evaluator() -> Iterator[None]:
     """Evaluates by the operators' references for the duration of a test."""
     # Plans that other tests made would run compiled code.
-    structure.forget_structures(keep_plans=False)
+    interning.forget_structures(keep_plans=False)
     previous = evaluation.set_evaluator(oracle.evaluate)
     yield
     evaluation.set_evaluator(previous)

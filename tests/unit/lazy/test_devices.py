@@ -9,7 +9,7 @@ import torch
 
 from tessera import errors, op
 from tessera.dtypes import fp32
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.devices import device_named, is_cpu_memory, torch_device
 from tessera.lazy.transfer import on_device
 from tessera.stream import create
@@ -34,8 +34,8 @@ def test_names_of_devices() -> None:
 
 
 def test_the_device_is_part_of_what_a_structure_is() -> None:
-    here, there = structures.buffer((2, 3), (3, 1), fp32), structures.buffer((2, 3), (3, 1), fp32, "cuda:1")
-    assert here is structures.buffer((2, 3), (3, 1), fp32, "cpu")
+    here, there = interning.buffer((2, 3), (3, 1), fp32), interning.buffer((2, 3), (3, 1), fp32, "cuda:1")
+    assert here is interning.buffer((2, 3), (3, 1), fp32, "cpu")
     assert here is not there
     assert (here.device, there.device) == ("cpu", "cuda:1")
 
@@ -46,7 +46,7 @@ def test_results_lie_where_their_operands_do_and_numbers_anywhere() -> None:
     assert (x * 2.5 + 1).state[0].device == "interpreter"
     assert op.where(x > 0, x, 0.0).transpose()[1].state[0].device == "interpreter"
     assert op.exp(X).state[0].device == "cpu"
-    assert structures.scalar(fp32).device is None
+    assert interning.scalar(fp32).device is None
 
 
 def test_operands_on_two_devices_are_refused_at_the_call_and_both_are_named() -> None:

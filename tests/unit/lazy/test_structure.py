@@ -7,7 +7,7 @@ import torch
 from tessera import op
 from tessera.dtypes import fp32, int64
 from tessera.handle import Tensor
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
 
@@ -99,14 +99,14 @@ def test_repeated_sharing_is_counted_once() -> None:
     for _ in range(60):
         x = x * scale + op.exp(x)  # a tree of 2 ** 60 nodes
     assert len(operators(x.structure)) == 180
-    assert x.structure.size < structures.PENDING_LIMIT
+    assert x.structure.size < interning.PENDING_LIMIT
 
 
 def test_forgetting_keeps_planned_structures_and_what_lies_below() -> None:
     a, b = matrix(), matrix()
     planned, unplanned = (a + b).structure, (a - b).structure
     planned.plan = _Plan()
-    structures.forget_structures()
+    interning.forget_structures()
     assert (a + b).structure is planned
     assert (a - b).structure is not unplanned
     # An expression that outlived the table still works.
@@ -116,7 +116,7 @@ def test_forgetting_keeps_planned_structures_and_what_lies_below() -> None:
 def test_tensors_read_after_forgetting_have_one_structure_wherever_they_come_from() -> None:
     values = torch.ones(5, 9)
     op.tensor(values)
-    structures.forget_structures(keep_plans=False)
+    interning.forget_structures(keep_plans=False)
     assert op.tensor(values).structure is op.tensor(values.numpy()).structure
 
 
@@ -124,13 +124,13 @@ def test_the_table_is_bounded() -> None:
     a = matrix()
     for extent in range(3):
         op.tensor(torch.empty(extent + 2, 3)) + 1
-    before = structures.interned_count()
-    structures.forget_structures()
-    assert structures.interned_count() < before
+    before = interning.interned_count()
+    interning.forget_structures()
+    assert interning.interned_count() < before
     assert torch.equal((a + 1).torch(), a.torch() + 1)
 
 
 def test_literals_that_differ_in_sign_of_zero_are_different() -> None:
-    assert structures.constant(0.0, fp32) is not structures.constant(-0.0, fp32)
-    assert structures.constant(1, fp32) is structures.constant(1.0, fp32)
-    assert structures.constant(float("nan"), fp32) is structures.constant(float("nan"), fp32)
+    assert interning.constant(0.0, fp32) is not interning.constant(-0.0, fp32)
+    assert interning.constant(1, fp32) is interning.constant(1.0, fp32)
+    assert interning.constant(float("nan"), fp32) is interning.constant(float("nan"), fp32)

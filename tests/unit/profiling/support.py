@@ -10,8 +10,9 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from tessera.profiling.recorder import Ring
-from tessera.profiling.schema import RECORD_WORDS, RING_HEADER_WORDS, StepFacts
+from tessera.profiling.recording.facts import StepFacts
+from tessera.profiling.ring.layout import RECORD_WORDS, RING_HEADER_WORDS
+from tessera.profiling.ring.recorder import Ring
 from tessera.runtime.plan import BoundPlan, Output, Slot, Step
 from tests.unit.runtime.kernels import ELEMENTS, FLOATS, float_leaf, kernel
 

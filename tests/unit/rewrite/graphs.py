@@ -20,8 +20,8 @@ from tessera.ir.attributes import DTYPE_NAMES
 from tessera.ir.graph import GraphOperation
 from tessera.lazy.export import to_torch
 from tessera.lazy.node import Node, joined, leaf_node
-from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.sources import from_torch
+from tessera.lazy.structure import Occurrence
 from tessera.lazy.symbolic import symbolic_form
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import call, literal

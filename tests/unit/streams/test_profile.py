@@ -11,10 +11,10 @@ import numpy
 import torch
 
 from tessera import memcpy, op, profiler, stream
-from tessera.profiling import tracks
-from tessera.profiling.issued import IssuedWork, Moment, asked, region_codes
-from tessera.profiling.regions import Presence
-from tessera.profiling.tracks import PROGRAM, Service, Track
+from tessera.profiling.recording import tracks
+from tessera.profiling.recording.attribution import IssuedWork, Moment, asked, region_codes
+from tessera.profiling.recording.regions import Presence
+from tessera.profiling.recording.tracks import PROGRAM, Service, Track
 
 
 def test_the_end_of_a_session_waits_for_what_was_enqueued() -> None:
@@ -128,4 +128,4 @@ def test_names_of_ended_threads_are_kept_by_the_session() -> None:
         thread.start()
         thread.join()
     (record,) = session.records()
-    assert session.thread_names[record.thread_id] == "loader"
+    assert session.recording.thread_names[record.thread_id] == "loader"

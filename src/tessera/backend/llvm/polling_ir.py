@@ -1,5 +1,5 @@
-"""The LLVM IR text of the loop that reads numbers at fixed instants. `profiling/polling.py` uses it, and says how its
-plan is laid out.
+"""The LLVM IR text of the loop that reads numbers at fixed instants. `profiling/sampling/polling.py` uses it, and says
+how its plan is laid out.
 
 A wake of Python's interpreter touches so much memory that has gone cold meanwhile that one every 10 ms takes several
 times as long as this loop.

@@ -19,9 +19,8 @@ from tessera.compiler.bind.library_calls import kept_result, library_launch
 from tessera.compiler.bind.memory_order import shared_order, takes_any_order
 from tessera.compiler.bind.placement import part_offset, placed_in_results, places_of, slots_of, strides_before
 from tessera.compiler.graph.program import KernelItem, LayoutItem, LibraryItem, Program
-from tessera.lazy import structure as structures
-from tessera.lazy.occurrences import Occurrence
-from tessera.lazy.structure import Structure
+from tessera.lazy import interning
+from tessera.lazy.structure import Occurrence, Structure
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Output
 
@@ -224,7 +223,7 @@ class _Binder(Launcher):
         return view if owned else self._copied(view)
 
     def _output(self, view: View, results: Sequence[Storage]) -> Output:
-        structure = structures.buffer(view.shape, view.strides, view.dtype, self.compiler.device)
+        structure = interning.buffer(view.shape, view.strides, view.dtype, self.compiler.device)
         return Output(results.index(view.storage), structure)
 
 

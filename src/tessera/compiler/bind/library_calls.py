@@ -18,7 +18,7 @@ from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.record import elements
-from tessera.profiling.schema import StepFacts
+from tessera.profiling.recording.facts import StepFacts
 from tessera.runtime.derived import derivation
 from tessera.runtime.gpu_library_plan import DeviceCall
 from tessera.runtime.library import LibraryKernel, Operand, call

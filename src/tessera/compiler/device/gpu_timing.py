@@ -11,7 +11,7 @@ from tessera.compiler.device.gpu_launches import Site
 from tessera.errors import CompileError, MemoryLimitError
 from tessera.ir.grid import steps_of
 from tessera.lazy.devices import INTERPRETER
-from tessera.profiling.device_tiles import DeviceTiles
+from tessera.profiling.tiles.device_tiles import DeviceTiles
 from tessera.runtime.device import Driver
 from tessera.runtime.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
 

@@ -34,7 +34,7 @@ from tessera.ir.tile import find_kernel
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
 from tessera.lazy.threads import worker_count
-from tessera.profiling.schema import SCRATCH, Traffic
+from tessera.profiling.recording.facts import SCRATCH, Traffic
 from tessera.runtime import native
 from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step

@@ -19,9 +19,9 @@ from tessera.compiler.device.gpu_timing import DeviceTiming
 from tessera.ir.parsing import parse
 from tessera.lazy.devices import CPU
 from tessera.lazy.structure import Plan, Structure
-from tessera.profiling import recorder
-from tessera.profiling.device_tiles import DeviceTiles
-from tessera.profiling.tiles import ClockCost, Tiles, TileTimes, collecting
+from tessera.profiling.ring import recorder
+from tessera.profiling.tiles.device_tiles import DeviceTiles
+from tessera.profiling.tiles.tiles import ClockCost, Tiles, TileTimes, collecting
 from tessera.rewrite.engine import Firing
 from tessera.runtime import native
 from tessera.runtime.calling import call, last_durations

@@ -17,7 +17,7 @@ from tessera.lazy.devices import CPU
 from tessera.lazy.policy import Policy, current_policy
 from tessera.lazy.structure import Plan, Structure
 from tessera.lazy.threads import worker_count
-from tessera.profiling.labels import kernel_label
+from tessera.profiling.report.labels import kernel_label
 from tessera.scheduling.model.estimate import Estimate
 
 AnyCompiler = KernelCompiler | GpuKernelCompiler

@@ -19,7 +19,7 @@ from tessera.dtypes import DType, accumulator, fp32
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
-from tessera.profiling.schema import StepFacts, Traffic
+from tessera.profiling.recording.facts import StepFacts, Traffic
 from tessera.rewrite.provenance import rules_of_kernel
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]

@@ -14,9 +14,10 @@ from typing import Any, TypeAlias
 
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import ProfileError, TesseraError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
+from tessera.lazy.interning import PendingLimitReached
 from tessera.lazy.policy import Policy
-from tessera.lazy.structure import PendingLimitReached, Position, Structure
+from tessera.lazy.structure import Position, Structure
 from tessera.ops import OPERATORS
 
 Expression: TypeAlias = dict[str, Any]
@@ -114,15 +115,15 @@ def _buffer(
     extents = _extents(shape)
     if min(extents, default=0) < 0:
         raise ValueError(f"a buffer of {extents}")
-    return structures.buffer(extents, _extents(strides), dtype_of(dtype), str(device), bool(frozen))
+    return interning.buffer(extents, _extents(strides), dtype_of(dtype), str(device), bool(frozen))
 
 
 def _scalar(made: Sequence[Structure], dtype: str) -> Structure:
-    return structures.scalar(dtype_of(dtype))
+    return interning.scalar(dtype_of(dtype))
 
 
 def _constant(made: Sequence[Structure], dtype: str, value: Any) -> Structure:
-    return structures.constant(_attribute(value), dtype_of(dtype))
+    return interning.constant(_attribute(value), dtype_of(dtype))
 
 
 def _node(
@@ -132,12 +133,12 @@ def _node(
         raise ValueError(f"operator {operator!r} is not known here; the module that registers it must be imported")
     found = _operands(made, operands)
     values = tuple(_attribute(value) for value in attributes)
-    return structures.intern(OPERATORS[operator], values, found, _positions(found, positions))
+    return interning.intern(OPERATORS[operator], values, found, _positions(found, positions))
 
 
 def _tuple(made: Sequence[Structure], operands: Sequence[int], positions: Any) -> Structure:
     found = _operands(made, operands)
-    return structures.bundle(found, _positions(found, positions))
+    return interning.bundle(found, _positions(found, positions))
 
 
 def _operands(made: Sequence[Structure], rows: Sequence[int]) -> tuple[Structure, ...]:

@@ -16,9 +16,8 @@ from tessera.compiler.bind.binding import extents_of, launches_of
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import Item, KernelItem, Program, read_program
-from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import Policy
-from tessera.lazy.structure import Structure
+from tessera.lazy.structure import Occurrence, Structure
 from tessera.lazy.symbolic import SymbolicForm
 from tessera.lazy.threads import worker_count
 from tessera.rewrite.passes import ALL_IDIOMS, RewritePass

@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple
 
 from tessera.dtypes import fp64
 from tessera.errors import CompileError
-from tessera.lazy import structure as structures
+from tessera.lazy import interning
 from tessera.lazy.building import apply
 from tessera.lazy.devices import CPU
+from tessera.lazy.interning import PENDING_LIMIT
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node, joined
-from tessera.lazy.occurrences import Occurrence
 from tessera.lazy.policy import current_policy
-from tessera.lazy.structure import PENDING_LIMIT, Structure, contiguous_strides
+from tessera.lazy.structure import Occurrence, Structure, contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.ops.algebra import call
 from tessera.ops.geometry import TO_FIRST, TO_LAST
@@ -170,10 +170,10 @@ def _is_constant(structure: Structure) -> bool:
 def _alone(node: Structure) -> Structure:
     """The convolution of operands that exist."""
     operands = tuple(
-        structures.buffer(x.shape, contiguous_strides(x.shape), x.dtype, CPU, _is_constant(x)) for x in node.operands
+        interning.buffer(x.shape, contiguous_strides(x.shape), x.dtype, CPU, _is_constant(x)) for x in node.operands
     )
     assert node.operator is not None
-    return structures.intern(node.operator, node.attributes, operands, (0, 1))
+    return interning.intern(node.operator, node.attributes, operands, (0, 1))
 
 
 def _replayed(

@@ -13,14 +13,13 @@ from tessera.compiler.trace.parameters import Absent, Fixed, Parameters, Receive
 from tessera.compiler.trace.randomness import undrawn
 from tessera.dtypes import DType, fp32, fp64, int32
 from tessera.errors import ArgumentError
+from tessera.lazy import interning
 from tessera.lazy import node as nodes
-from tessera.lazy import structure as structures
 from tessera.lazy.building import apply
 from tessera.lazy.conversion import NotATensorError
 from tessera.lazy.leaf import Leaf, Placeholder, scalar_leaf
 from tessera.lazy.node import Node
-from tessera.lazy.occurrences import Occurrence
-from tessera.lazy.structure import Structure
+from tessera.lazy.structure import Occurrence, Structure
 
 Key: TypeAlias = tuple[Structure | Fixed, ...]
 """Of a call: the structures of its operands, and what else was given, in the order of the parameters."""
@@ -178,7 +177,7 @@ def _with_numbers(key: Key, numbers: Numbers) -> Key:
     places = [place for place, part in enumerate(key) if isinstance(part, Structure)]
     parts = list(key)
     for index, dtype in numbers:
-        parts[places[index]] = structures.scalar(dtype)
+        parts[places[index]] = interning.scalar(dtype)
     return tuple(parts)
 
 

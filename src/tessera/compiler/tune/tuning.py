@@ -31,13 +31,13 @@ from tessera.compiler.tune.identities import identify
 from tessera.compiler.tune.objections import objection
 from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
 from tessera.errors import ArgumentError, DeviceError, UnsupportedTargetError
+from tessera.lazy import interning
 from tessera.lazy import node as nodes
-from tessera.lazy import structure as structures
 from tessera.lazy.devices import device_named
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node
 from tessera.lazy.policy import current_policy
-from tessera.lazy.structure import Structure
+from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.ops.record import family_of
 from tessera.scheduling.families.family import Problem
@@ -225,7 +225,7 @@ def _name(op: object) -> str:
 
 
 def _placeholder(shape: tuple[int, ...], dtype: DType) -> Any:
-    structure = structures.buffer(shape, structures.contiguous_strides(shape), dtype)
+    structure = interning.buffer(shape, contiguous_strides(shape), dtype)
     return nodes.leaf_node(Placeholder(structure))
 
 

@@ -25,8 +25,8 @@ from tessera.compiler.graph.expressions import structure_of
 from tessera.compiler.tune.tuning import tuning_problem
 from tessera.errors import ProfileError, TesseraError
 from tessera.lazy.policy import Policy, current_policy, policy
-from tessera.profiling import trace
-from tessera.profiling.sessions import Session
+from tessera.profiling.session.sessions import Session
+from tessera.profiling.trace import reading
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem
@@ -61,7 +61,7 @@ def usage_of_session(session: Session) -> Usage:
         for record in session.records()
         if record.kind == "kernel"
     ]
-    return usage(timed, {number: tell() for number, tell in session.plans.items()})
+    return usage(timed, {number: tell() for number, tell in session.recording.plans.items()})
 
 
 def usage_of_trace(path: Path) -> Usage:
@@ -69,7 +69,7 @@ def usage_of_trace(path: Path) -> Usage:
 
     Raises ProfileError (E_PROFILE) for a file that cannot be read, is no such trace, or holds no kernels of a CPU.
     """
-    found = trace.read(path)
+    found = reading.read(path)
     if not isinstance(plans := found.metadata.get("plans"), dict) or found.metadata["source"] != "tessera":
         raise ProfileError(
             f"{path} does not say what its kernels compute",

@@ -11,10 +11,10 @@ from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import collectives, kernels, power, roofline
-from tessera.profiling.analyses.result import Analysis, bars
+from tessera.profiling.analyses.presentation.result import Analysis, bars
 from tessera.profiling.analyses.rules import RULES, Facts
 from tessera.profiling.analyses.sweep import Span
-from tessera.profiling.table import Trace
+from tessera.profiling.trace.table import Trace
 from tessera.target import Target
 
 if TYPE_CHECKING:

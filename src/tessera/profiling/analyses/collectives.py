@@ -9,9 +9,9 @@ from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels, sweep
-from tessera.profiling.analyses.result import Analysis, log_scales
+from tessera.profiling.analyses.presentation.result import Analysis, log_scales
 from tessera.profiling.analyses.sweep import Span
-from tessera.profiling.table import Trace
+from tessera.profiling.trace.table import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

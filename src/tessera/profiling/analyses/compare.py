@@ -10,8 +10,8 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import Histogram, Ratio, histograms, rank_test, ratio_of
-from tessera.profiling.analyses.result import Analysis, cell
-from tessera.profiling.table import Trace
+from tessera.profiling.analyses.presentation.result import Analysis, cell
+from tessera.profiling.trace.table import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ import polars
 from polars import col
 
 from tessera.errors import ArgumentError
-from tessera.profiling.table import COLUMNS, Trace
+from tessera.profiling.trace.table import COLUMNS, Trace
 
 NAME: Final = polars.coalesce("operator", "kernel_name")
 """What a kernel is called in tables: its operator where the trace knows it."""

@@ -8,8 +8,8 @@ import polars
 from polars import col
 
 from tessera.profiling.analyses import kernels
-from tessera.profiling.analyses.result import Analysis
-from tessera.profiling.table import Trace
+from tessera.profiling.analyses.presentation.result import Analysis
+from tessera.profiling.trace.table import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,11 +13,13 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import histograms
-from tessera.profiling.analyses.result import Analysis, drawn
-from tessera.profiling.roofline import ACCESSES, Bound, bound
-from tessera.profiling.schema import Record, StepFacts
-from tessera.profiling.table import Trace
-from tessera.target import Ceilings, Target, detect, gpu
+from tessera.profiling.analyses.presentation.result import Analysis, drawn
+from tessera.profiling.analyses.presentation.roofline_picture import Mark, draw
+from tessera.profiling.recording.facts import StepFacts
+from tessera.profiling.report.bounds import Bound, bound
+from tessera.profiling.trace.schema import Record
+from tessera.profiling.trace.table import Trace
+from tessera.target import Target, detect, gpu
 from tessera.target.stored_ceilings import stored_ceilings
 
 _HEADINGS: Final = {
@@ -85,7 +87,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True, repr=False)
 class Roofline:
-    """Kernels held against the ceilings of a device; the model is `tessera.profiling.roofline`'s.
+    """Kernels held against the ceilings of a device; the model is `tessera.profiling.report.bounds`'s.
 
     `target` has ceilings, else the bounds are None. Prints as a table; iterating gives its rows.
     """
@@ -161,9 +163,14 @@ class Roofline:
         Raises ArgumentError (E_ARGUMENT) for a format that there is not, ProfileError (E_PROFILE) where the file cannot
         be written.
         """
-        from tessera.profiling.analyses import roofline_picture
-
-        return drawn(lambda figure: roofline_picture.draw(figure.add_subplot(), self), path)
+        counts = [self.workers(point) for point in self.points]
+        if not counts and self.target.ceilings is not None:
+            counts = list(self.target.ceilings.worker_counts())
+        marks = [
+            Mark(point.name, point.dtype, point.intensity, point.flop_per_s, self.efficiency_pct(point))
+            for point in self.points
+        ]
+        return drawn(lambda figure: draw(figure.add_subplot(), self.target, max(counts, default=1), marks), path)
 
 
 def roofline(trace: Trace, target: Target) -> Roofline:
@@ -246,12 +253,3 @@ def known_target(trace: Trace) -> Target | None:
         return None
     known = stored_ceilings()
     return detect() if known is None else detect().with_ceilings(known)
-
-
-def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
-    """A memory level's ceiling for `workers`, byte/s, as bounds use it: the best access that kernels make.
-
-    Raises ValueError where there is none.
-    """
-    rows = (row for row in ceilings.memory if (row.level, row.workers) == (level, workers))
-    return max(row.byte_per_s for row in rows if row.access in ACCESSES)

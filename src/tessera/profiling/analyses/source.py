@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from tessera.profiling import trace
-from tessera.profiling.recording import Recording
-from tessera.profiling.table import Trace
+from tessera.profiling.session.sessions import Session
+from tessera.profiling.trace import reading
+from tessera.profiling.trace.table import Trace
 
-Source: TypeAlias = str | Path | Trace | Recording
+Source: TypeAlias = str | Path | Trace | Session
 
 
 @contextlib.contextmanager
@@ -21,8 +21,8 @@ def opened(source: Source) -> Iterator[Trace]:
     """
     if isinstance(source, Trace):
         yield source
-    elif isinstance(source, Recording):
+    elif isinstance(source, Session):
         yield source.trace()
     else:
-        with trace.reading(source, ordered=False) as found:
+        with reading.reading(source, ordered=False) as found:
             yield found

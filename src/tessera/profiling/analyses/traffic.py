@@ -15,8 +15,8 @@ from tessera.errors import ProfileError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.counters.traffic import LEVELS as MISSES
 from tessera.profiling.counters.traffic import LINE_BYTES
-from tessera.profiling.schema import SCRATCH
-from tessera.profiling.table import Trace
+from tessera.profiling.recording.facts import SCRATCH
+from tessera.profiling.trace.table import Trace
 
 LEVELS: Final = {"L1": "l1_mb", "L2": "l2_mb", "L3": "l3_mb", "DRAM": "dram_mb"}
 """Memory levels of `StepFacts.traffic`, and their columns in `estimated`."""

@@ -3,7 +3,7 @@
 with client.attach(pid) as attachment:
     time.sleep(1.0)
     attachment.read()
-session = attachment.session()
+recording = attachment.recording()
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import polars
 
 from tessera.errors import AttachError
 from tessera.profiling.attach import credentials, places, wire
-from tessera.profiling.attach.increments import Increment, session_of
+from tessera.profiling.attach.increments import Increment, recording_of
 from tessera.profiling.attach.places import Process
 from tessera.profiling.attach.wire import Message, ProtocolError
-from tessera.profiling.noted import printed
-from tessera.profiling.sessions import Session
-from tessera.profiling.table import COLUMNS, Trace
+from tessera.profiling.recording.recording import Recording
+from tessera.profiling.recording.texts import printed
+from tessera.profiling.session.options import Options
+from tessera.profiling.trace.conversion import trace_of
+from tessera.profiling.trace.table import COLUMNS, Trace
 
 _STRANGE: Final = "what answers there is not Tessera, or of another version"
 
@@ -61,8 +63,7 @@ class Attachment:
         self.complete = False
         """Whether the session was ended in order, so that nothing that it recorded is missing."""
         self._leaving = False
-        self._activities: tuple[str, ...] = ("cpu",)
-        self._shapes = False
+        self._options = Options()
 
     def start(self, activities: Sequence[str] = ("cpu",), *, record_shapes: bool = False) -> None:
         """Begins the session. Raises AttachError where the process refuses the activities."""
@@ -71,7 +72,7 @@ class Attachment:
         if not isinstance(capability, dict):
             raise AttachError("the process answers no capabilities to `start`", hints=[_STRANGE])
         self.capability = {printed(name): printed(why) for name, why in capability.items()}
-        self._activities, self._shapes = tuple(activities), record_shapes
+        self._options = Options(activities=tuple(activities), record_shapes=record_shapes)
 
     def read(self) -> Increment | None:
         """What was recorded since the last call, which is also kept; None where the process has ended. One that is
@@ -95,14 +96,13 @@ class Attachment:
         """Closes the connection, which ends the session if it is still on."""
         self._connection.close()
 
-    def session(self, increments: Sequence[Increment] | None = None) -> Session:
-        """What was recorded, or some increments of it, as a session like one of this process."""
-        chosen = self.increments if increments is None else increments
-        return session_of(chosen, self._plans, self._activities, shapes=self._shapes)
+    def recording(self, increments: Sequence[Increment] | None = None) -> Recording:
+        """What was recorded, or some increments of it."""
+        return recording_of(self.increments if increments is None else increments, self._plans, self._options)
 
     def trace(self, increments: Sequence[Increment] | None = None) -> Trace:
         """The same as columns. Starts count from `start_ns`."""
-        made, rank = self.session(increments).trace(), int(self.hello["rank"])
+        made, rank = trace_of(self.recording(increments)), int(self.hello["rank"])
         events = made.events.with_columns(polars.lit(rank, COLUMNS["rank"]).alias("rank"))
         (own,) = made.metadata["ranks"].values()
         return Trace(events, made.metadata | {"ranks": {str(rank): own}}, made.capability)
@@ -143,7 +143,7 @@ class Attachment:
         try:
             found = Increment.unpack(answer.header, answer.payload)
             self._plans |= found.rest["plans"]  # each is told once
-            session_of([found], self._plans, self._activities, shapes=self._shapes).trace()
+            trace_of(recording_of([found], self._plans, self._options))
         except _NONSENSE as error:
             self.ended = True
             self.close()

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from tessera.distribution import VERSION
 from tessera.errors import ArgumentError, TesseraError
-from tessera.profiling import sessions
 from tessera.profiling.attach import places, wire
 from tessera.profiling.attach.increments import Taker
 from tessera.profiling.attach.wire import Message, ProtocolError
-from tessera.profiling.options import Options
-from tessera.profiling.recording import rank
-from tessera.profiling.sessions import Session
+from tessera.profiling.recording.recording import rank
+from tessera.profiling.session import sessions
+from tessera.profiling.session.options import Options
+from tessera.profiling.session.sessions import Session
 
 LEASE_S: Final = 30.0
 """Seconds without a request after which a client counts as gone: one that is stopped must not fill the memory."""

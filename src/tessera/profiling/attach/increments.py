@@ -1,8 +1,7 @@
 """What a session recorded since somebody last asked, in the form in which it leaves the process.
 
 The native records go as they are, 64 bytes each, with the facts about plans and the few other events as JSON: the
-profiled process builds no tables, and needs no library for it. `session_of` makes a session of them on the other side,
-which exporters and analyses take like one of their own process.
+profiled process builds no tables, and needs no library for it. `recording_of` puts them together on the other side.
 """
 
 from __future__ import annotations
@@ -17,18 +16,20 @@ from typing import Any, Final
 import numpy
 from numpy.typing import NDArray
 
-from tessera.profiling import facts, sessions, tracks
 from tessera.profiling.attach import wire
-from tessera.profiling.issued import IssuedWork, Moment
-from tessera.profiling.noted import NotedEvent
-from tessera.profiling.options import Options
-from tessera.profiling.recording import CountedKernel, distinct
-from tessera.profiling.regions import Presence, RegionEvent
-from tessera.profiling.schema import RECORD_FIELDS, RECORD_WORDS, StepFacts
-from tessera.profiling.sessions import Session
-from tessera.profiling.tracks import Service, Track
+from tessera.profiling.recording import facts, tracks
+from tessera.profiling.recording.attribution import IssuedWork, Moment
+from tessera.profiling.recording.events import Event
+from tessera.profiling.recording.facts import StepFacts
+from tessera.profiling.recording.recording import CountedKernel, Recording, distinct
+from tessera.profiling.recording.regions import Presence, RegionEvent
+from tessera.profiling.recording.tracks import Service, Track
+from tessera.profiling.ring.layout import RECORD_FIELDS, RECORD_WORDS
+from tessera.profiling.session import sessions
+from tessera.profiling.session.options import Options
+from tessera.profiling.session.sessions import Session
 
-_EVENTS: Final = ("regions", "presences", "marks", "counters", "noted", "issued", "counted")
+_EVENTS: Final = ("regions", "presences", "marks", "counters", "events", "issued", "counted")
 _COUNTS: Final = ("launched", "overwritten", "unfinished")
 _PLAN: Final = RECORD_FIELDS.index("plan")
 _MOST: Final = {"start": 2**62, "end": 2**62, "plan": 2**31, "step": 2**31, "workers": 2**20, "device": 2**10}
@@ -73,35 +74,34 @@ class Taker:
 
     def take(self) -> Increment:
         """What came since the last call."""
-        session = self.session
-        if session.active:
+        if self.session.active:
             sessions.collect()
-        rows = session.take_rows()
-        rest: dict[str, Any] = {name: _take(getattr(session, name)) for name in _EVENTS}
+        recording, rows = self.session.recording, self.session.take_rows()
+        rest: dict[str, Any] = {name: _take(getattr(recording, name)) for name in _EVENTS}
         for name in _COUNTS:
-            now = getattr(session, name)
+            now = getattr(recording, name)
             rest[name], self._counted[name] = now - self._counted[name], now
-        before, self._unmeasured = self._unmeasured, dict(session.unmeasured)
+        before, self._unmeasured = self._unmeasured, dict(recording.unmeasured)
         # Fewer than before where a GPU has told its times meanwhile.
         rest["unmeasured"] = {
             name: self._unmeasured.get(name, 0) - before.get(name, 0) for name in before | self._unmeasured
         }
         rest["plans"] = self._plans(distinct(rows[:, _PLAN]))
-        rest["threads"], rest["services"] = dict(session.thread_names), tracks.known()
-        rest["start_ns"], rest["end_ns"] = session.start_ns, session.end_ns or time.monotonic_ns()
-        rest["start_unix_ns"], rest["pid"] = session.start_unix_ns, session.pid
-        rest["capability"] = session.capability
-        rest["clock"] = session.clock_offset_ns, session.clock_uncertainty_ns  # known when the session has ended
+        rest["threads"], rest["services"] = dict(recording.thread_names), tracks.known()
+        rest["start_ns"], rest["end_ns"] = recording.start_ns, recording.end_ns or time.monotonic_ns()
+        rest["start_unix_ns"], rest["pid"] = recording.start_unix_ns, recording.pid
+        rest["capability"] = recording.capability
+        rest["clock"] = recording.clock_offset_ns, recording.clock_uncertainty_ns  # known when the session has ended
         return Increment(rows, rest)
 
     def _plans(self, numbers: set[int]) -> dict[int, Any]:
         """The facts of plans that were not told yet, and what they compute."""
         new = numbers - self._told
         self._told |= new
-        computed = {**facts.expressions(new - self.session.plans.keys()), **self.session.plans}
+        computed = {**facts.expressions(new - self.session.recording.plans.keys()), **self.session.recording.plans}
         return {
             number: {
-                "steps": [asdict(step) for step in self.session.plan_facts(number)],
+                "steps": [asdict(step) for step in self.session.recording.plan_facts(number)],
                 "computes": computed[number]() if number in computed else None,
             }
             for number in new
@@ -115,15 +115,12 @@ def _take(events: list[Any]) -> list[Any]:
     return taken
 
 
-def session_of(
-    increments: Sequence[Increment],
-    plans: Mapping[str, Any],
-    activities: Sequence[str] = ("cpu",),
-    *,
-    shapes: bool = False,
-) -> Session:
-    """A session that has ended, with all that the increments hold. `plans`: what was told of each by any increment."""
-    made = Session(Options(activities=tuple(activities), record_shapes=shapes), observer=True)
+def recording_of(increments: Sequence[Increment], plans: Mapping[str, Any], options: Options) -> Recording:
+    """A recording with all that the increments hold. `plans`: what was told of each by any increment; `options`: those
+    of the session.
+    """
+    made = Recording(record_shapes=options.record_shapes)
+    made.about = options.about()
     if increments:
         first = increments[0].rest
         made.start_ns, made.end_ns = first["start_ns"], increments[-1].rest["end_ns"]
@@ -144,7 +141,7 @@ def session_of(
         made.presences += [Presence(*event) for event in rest["presences"]]
         made.marks += [tuple(event) for event in rest["marks"]]
         made.counters += [tuple(event) for event in rest["counters"]]
-        made.noted += [NotedEvent(*event) for event in rest["noted"]]
+        made.events += [Event(*event) for event in rest["events"]]
         made.counted += [CountedKernel(*event) for event in rest["counted"]]
         made.issued += [
             IssuedWork(thread, begin, end, Moment(*issued)) for thread, begin, end, issued in rest["issued"]

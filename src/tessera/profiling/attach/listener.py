@@ -18,9 +18,9 @@ from typing import Final
 from tessera import settings
 from tessera.errors import TesseraError
 from tessera.forks import lock
-from tessera.profiling import enqueued, replay
 from tessera.profiling.attach import credentials, places, wire
 from tessera.profiling.attach.conversation import Conversation
+from tessera.profiling.session import enqueued, replay
 
 MOST_CLIENTS: Final = 4
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 import polars
 
 from tessera.errors import AttachError, ProfileError
-from tessera.profiling import sampling
 from tessera.profiling.attach.client import Attachment
-from tessera.profiling.samples import annotated
-from tessera.profiling.sampling import Sampling
-from tessera.profiling.schema import FORMAT_VERSION
-from tessera.profiling.table import COLUMNS, Trace, frame
+from tessera.profiling.sampling import sampling
+from tessera.profiling.sampling.samples import annotated
+from tessera.profiling.sampling.sampling import Sampling
+from tessera.profiling.trace.schema import FORMAT_VERSION
+from tessera.profiling.trace.table import COLUMNS, Trace, frame
 
 _APART: Final = 1 << 20
 """Plans and correlations of the second process count from here on, those of the third from twice this, ..."""

@@ -32,7 +32,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAGIC: Final = b"TSRA"
 FRAME: Final = struct.Struct("!4sHHIQ")
 

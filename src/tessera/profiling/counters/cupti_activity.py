@@ -14,7 +14,7 @@ from tessera.distribution import installing
 from tessera.errors import LibraryError
 from tessera.profiling.counters import gpus
 from tessera.profiling.counters.gpu_sensors import LibraryRefusal, load
-from tessera.profiling.device_kernels import TimedCopy, TimedKernel, Told
+from tessera.profiling.recording.device_kernels import TimedCopy, TimedKernel, Told
 
 _BUFFER_BYTES: Final = 8 * 2**20
 _FORCED: Final = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED

@@ -1,1 +1,1 @@
-"""Formats that traces are read from, a module each; see `profiling/trace.py`."""
+"""Formats that traces are read from, a module each; see `profiling/trace/reading.py`."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tessera.profiling.readers import chrome_others, chrome_own
 from tessera.profiling.readers.json_events import EventFile
-from tessera.profiling.table import Trace
+from tessera.profiling.trace.table import Trace
 
 _LOOKED_AT: Final = 1 << 16
 

@@ -16,13 +16,13 @@ from typing import Any, Final
 import polars
 from polars import col
 
-from tessera.profiling.chrome_lines import COUNTERS, FACTS
+from tessera.profiling.export.chrome_lines import COUNTERS, FACTS
 from tessera.profiling.readers import kineto
 from tessera.profiling.readers.json_events import EventFile, nanoseconds
 from tessera.profiling.readers.pairs import Pairs
 from tessera.profiling.readers.series import with_values
 from tessera.profiling.readers.spool import Spool
-from tessera.profiling.table import COLUMNS, KINDS, Trace
+from tessera.profiling.trace.table import COLUMNS, KINDS, Trace
 
 _READ: Final = ("X", "i", "I", "n", "C")
 """Phases that become rows."""

@@ -1,4 +1,4 @@
-"""Tessera's own Chrome traces, as `profiling/chrome.py` writes them."""
+"""Tessera's own Chrome traces, as `profiling/export/formats/chrome.py` writes them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import polars
 from polars import col
 
 from tessera.errors import ProfileError
-from tessera.profiling.chrome_lines import ARGUMENTS, FACTS, OPENING
+from tessera.profiling.export.chrome_lines import ARGUMENTS, FACTS, OPENING
 from tessera.profiling.readers.json_events import EventFile, nanoseconds
 from tessera.profiling.readers.series import with_values
 from tessera.profiling.readers.spool import Spool
-from tessera.profiling.table import COLUMNS, Trace
+from tessera.profiling.trace.table import COLUMNS, Trace
 
 _TEXTS: Final = ("name", "ph", "cat", "throttle_reason", "stack")
 _NUMBERS: Final = ("ts", "dur", "pid", "tid")

@@ -20,7 +20,7 @@ from polars.exceptions import PolarsError
 from tessera.errors import ProfileError
 from tessera.profiling.readers import nccl
 from tessera.profiling.readers.spool import Spool
-from tessera.profiling.table import COLUMNS, Trace
+from tessera.profiling.trace.table import COLUMNS, Trace
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _ROWS: Final = 1 << 17

@@ -14,7 +14,7 @@ from polars import col
 
 from tessera.errors import ProfileError
 from tessera.profiling.readers.spool import Spool
-from tessera.profiling.table import COLUMNS, Trace
+from tessera.profiling.trace.table import COLUMNS, Trace
 
 _NEEDED: Final = {
     "kernels": ("Kind", "Kernel_Name", "Start_Timestamp", "End_Timestamp"),

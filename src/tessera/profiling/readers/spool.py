@@ -11,8 +11,8 @@ from typing import Any, Final
 import polars
 from polars import col
 
-from tessera.profiling.schema import FORMAT_VERSION
-from tessera.profiling.table import COLUMNS, Trace, complete, frame
+from tessera.profiling.trace.schema import FORMAT_VERSION
+from tessera.profiling.trace.table import COLUMNS, Trace, complete, frame
 
 ROWS_IN_MEMORY: Final = 2_000_000
 """Some hundred megabytes."""

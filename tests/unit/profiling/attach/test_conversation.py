@@ -12,12 +12,15 @@ import pytest
 
 from tessera import op, profile
 from tessera.errors import AttachError
-from tessera.profiling import recorder, sessions
 from tessera.profiling.attach import client, conversation, credentials, places, wire
 from tessera.profiling.attach.client import Attachment
 from tessera.profiling.attach.conversation import Conversation
 from tessera.profiling.attach.listener import MOST_CLIENTS, Listener
-from tessera.profiling.schema import RECORD_FIELDS
+from tessera.profiling.recording.recording import Recording
+from tessera.profiling.ring import recorder
+from tessera.profiling.ring.layout import RECORD_FIELDS
+from tessera.profiling.session import sessions
+from tessera.profiling.trace.conversion import records_of
 from tests.unit.profiling.support import FACTS, run, two_step_plan
 
 
@@ -66,22 +69,22 @@ def test_what_runs_is_recorded_as_by_a_session_inside(listener: Listener) -> Non
         with profile.region("forward"):
             run(plan, 3)
         profile.counter("loss", 0.5, "scalar")
-    outside = attachment.session()
+    outside = attachment.recording()
     assert (outside.launched, outside.recorded, outside.dropped) == (6, 6, 0)
     shift = inside.start_ns - outside.start_ns
     assert shift >= 0
 
-    def told(session: profile.Session, later: int) -> list[tuple[object, ...]]:
+    def told(recording: Recording, later: int) -> list[tuple[object, ...]]:
         return [
             (
                 *(record.kind, record.kernel_name, record.schedule, record.fused, record.shapes, record.region),
                 *(round(1000 * instant) + later for instant in (record.start_us, record.end_us)),
             )
-            for record in session.records()
+            for record in records_of(recording)
             if record.kind != "counter"  # which each session notes by itself, a moment apart
         ]
 
-    assert told(outside, 0) == told(inside, shift)
+    assert told(outside, 0) == told(inside.recording, shift)
     assert [(name, value, unit) for _, name, value, unit in outside.counters] == [("loss", 0.5, "scalar")]
 
 
@@ -96,18 +99,19 @@ def test_increments_are_disjoint_and_whole(listener: Listener) -> None:
             counts.append(len(found.rows))
         run(plan)
     assert counts == [4, 0, 6]
-    session = attachment.session()
-    assert (session.launched, session.recorded, attachment.complete) == (12, 12, True)
-    starts, steps = (session.kernel_rows()[:, RECORD_FIELDS.index(name)].tolist() for name in ("start", "step"))
+    recording = attachment.recording()
+    assert (recording.launched, recording.recorded, attachment.complete) == (12, 12, True)
+    starts, steps = (recording.kernel_rows()[:, RECORD_FIELDS.index(name)].tolist() for name in ("start", "step"))
     assert len(set(starts)) == 12
     assert steps == [0, 1] * 6
-    assert [record.operator for record in attachment.session(attachment.increments[-1:]).records()] == ["add", "double"]
+    last = records_of(attachment.recording(attachment.increments[-1:]))
+    assert [record.operator for record in last] == ["add", "double"]
 
 
 def test_what_a_plan_computes_comes_along(listener: Listener) -> None:
     with attached(listener) as attachment:
         op.matmul(op.tensor((8, 8)), op.tensor((8, 8))).eval()
-    (tell,) = attachment.session().plans.values()
+    (tell,) = attachment.recording().plans.values()
     assert tell()
     assert not {"unavailable"} & tell().keys()
 
@@ -133,7 +137,7 @@ def test_two_clients_at_once_each_get_everything(listener: Listener) -> None:
         with attached(listener) as second:
             run(plan)
         run(plan)
-    assert (first.session().recorded, second.session().recorded) == (6, 2)
+    assert (first.recording().recorded, second.recording().recorded) == (6, 2)
 
 
 def test_a_client_too_many_is_turned_away_and_a_place_that_is_free_is_given(listener: Listener) -> None:
@@ -177,7 +181,7 @@ def test_garbage_ends_its_connection_and_nothing_else(listener: Listener, garbag
             assert answer.header["ok"] is False
             wait_for(lambda: listener.clients == 1)
         run(two_step_plan())
-    assert attachment.session().recorded == 2
+    assert attachment.recording().recorded == 2
 
 
 def test_garbage_in_the_middle_of_a_session_ends_that_session(listener: Listener) -> None:
@@ -275,7 +279,7 @@ def test_an_answer_cut_short_keeps_what_was_read(listener: Listener) -> None:
     assert served.done.wait(5)
     assert attachment.read() is None
     assert attachment.ended
-    assert attachment.session().recorded == 2
+    assert attachment.recording().recorded == 2
 
 
 def test_the_end_of_the_process_waits_until_clients_have_the_rest(listener: Listener) -> None:
@@ -288,5 +292,5 @@ def test_the_end_of_the_process_waits_until_clients_have_the_rest(listener: List
         time.sleep(0.001)
     closing.join()
     assert attachment.complete
-    assert attachment.session().recorded == 2
-    assert attachment.session().step_facts(*attachment.session().kernel_rows()[0, 3:5].tolist()) == FACTS[0]
+    assert attachment.recording().recorded == 2
+    assert attachment.recording().step_facts(*attachment.recording().kernel_rows()[0, 3:5].tolist()) == FACTS[0]

@@ -9,14 +9,14 @@ import numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.profiling.recording import distinct
+from tessera.profiling.recording.recording import distinct
 
 PROGRAM = """
 import sys
 from tessera import op
 from tessera.profiling.attach.increments import Taker
-from tessera.profiling.options import Options
-from tessera.profiling.sessions import Session
+from tessera.profiling.session.options import Options
+from tessera.profiling.session.sessions import Session
 x = op.tensor((8, 8))
 op.add(x, x).eval()
 before = set(sys.modules)

@@ -16,10 +16,10 @@ from tessera import dtypes, profile
 from tessera.distribution import installing
 from tessera.errors import LibraryError
 from tessera.lazy.leaf import scalar_leaf
-from tessera.profiling import sessions
 from tessera.profiling.counters import gpus
 from tessera.profiling.counters.cupti_activity import CuptiActivity
-from tessera.profiling.device_kernels import Collection, TimedKernel, Told
+from tessera.profiling.recording.device_kernels import Collection, TimedKernel, Told
+from tessera.profiling.session import sessions
 from tests.unit.device.fake import FakeDriver
 from tests.unit.device.test_plan import leaf, plan
 

@@ -11,7 +11,7 @@ from tessera.errors import LibraryError
 from tessera.profiling.counters import perfworks
 from tessera.profiling.counters.nvidia_metrics import CHIPS, DURATION, MISSING, RANGES, SAMPLED, Metric
 from tessera.profiling.counters.perfworks import MetricHost, ProfilerType, passes_of
-from tessera.profiling.table import COLUMNS
+from tessera.profiling.trace.table import COLUMNS
 
 
 def _installed() -> bool:

@@ -20,7 +20,7 @@ from tessera.profiling.counters.backends.intel import IntelBackend, Sysman
 from tessera.profiling.counters.backends.nvml import NvmlBackend
 from tessera.profiling.counters.gpu_sensors import LibraryRefusal, load, variable_of, visible
 from tessera.profiling.counters.interfaces import CounterBackend, Sampler, Subject
-from tessera.profiling.samples import bit_names
+from tessera.profiling.sampling.samples import bit_names
 from tests.unit.profiling.counters.vendors import AmdSmi, Nvml, NVMLError, Zes
 
 SUBJECT = Subject(77)

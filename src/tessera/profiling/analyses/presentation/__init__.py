@@ -1,0 +1,1 @@
+"""How analyses are shown: tables, and pictures."""

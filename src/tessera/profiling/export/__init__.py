@@ -1,0 +1,1 @@
+"""What traces are written as."""

@@ -1,1 +1,0 @@
-"""Profiles for OpenTelemetry collectors: spans and metrics over OTLP, by HTTP or gRPC."""

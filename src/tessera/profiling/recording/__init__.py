@@ -1,0 +1,1 @@
+"""What a session records, as it comes: plain data, and those who add to it."""

@@ -1,0 +1,1 @@
+"""Counters and sensors read at fixed instants."""

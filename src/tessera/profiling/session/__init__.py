@@ -1,0 +1,1 @@
+"""Profile sessions: what turns recording on and off, and composes the rest."""

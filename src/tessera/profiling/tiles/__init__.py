@@ -1,0 +1,1 @@
+"""Times of single tiles of kernels, for `graph.profile`."""

@@ -1,0 +1,1 @@
+"""Traces: a profile as columns, made of recordings and read from files."""
