@@ -67,7 +67,7 @@ def cpu_kernels(device: Target, folder: Path) -> Iterator[tuple[str, Made]]:
     patch.object(target, "detect", lambda: device).start()
     from tessera.backend import llvm
     from tessera.backend.llvm import backend
-    from tessera.compiler import pipeline
+    from tessera.compiler.device import compilers
     from tessera.ir.parsing import print_module
     from tests.baseline.programs import PROGRAMS
     from tests.fuzz.ways import forget
@@ -82,7 +82,7 @@ def cpu_kernels(device: Target, folder: Path) -> Iterator[tuple[str, Made]]:
 
     patch.object(backend, "_compile", noted).start()
     patch.object(llvm.LLVMBackend, "load", lambda self, kernel: _Idle(kernel)).start()
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
 
     def drawing(number: int) -> Any:
         return lambda compiler, call, problem: compiler.space(compiler.subject(call), problem).draw(

@@ -15,6 +15,7 @@ import torch
 from tessera import Tensor, op, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler import pipeline
+from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.lazy import interning, symbolic
 from tests.docs.snippets import ROOT
@@ -174,7 +175,7 @@ def own_compiler(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     """An empty cache, and no kernels in memory before and after."""
 
     def forget() -> None:
-        pipeline.kernel_compiler.cache_clear()
+        compilers.kernel_compiler.cache_clear()
         interning.forget_structures(keep_plans=False)
         symbolic._forms.clear()
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tessera import Tensor, TesseraError, op, target
-from tessera.compiler import pipeline
+from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.errors import GradDetachedError, InputMutatedError, MemoryLimitError, UnsupportedTargetError
 from tessera.lazy import interning
@@ -243,7 +243,7 @@ def test_results_larger_than_any_memory_are_an_error(count: int) -> None:
 def test_an_unsupported_cpu_is_named_when_kernels_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     old = replace(target.detect(), arch="nocona", features=frozenset({"sse2", "sse3"}))
     monkeypatch.setattr(target, "detect", lambda: old)
-    pipeline.kernel_compiler.cache_clear()
+    compilers.kernel_compiler.cache_clear()
     interning.forget_structures(keep_plans=False)
     try:
         pending = op.tensor(torch.ones(3, 3, 3)) * 5.0
@@ -253,7 +253,7 @@ def test_an_unsupported_cpu_is_named_when_kernels_are_needed(monkeypatch: pytest
         assert pending.is_pending
     finally:
         monkeypatch.undo()
-        pipeline.kernel_compiler.cache_clear()
+        compilers.kernel_compiler.cache_clear()
     assert pending.tolist() == [[[5.0] * 3] * 3] * 3
 
 

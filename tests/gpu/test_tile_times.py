@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tessera import graph, op
-from tessera.compiler import pipeline
 from tessera.compiler.bind.arrays import Call
+from tessera.compiler.device import compilers
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.gpu_schedules import gpu_schedule
 from tessera.scheduling.language.schedule import Schedule
@@ -47,7 +47,7 @@ def walking(compiler: GpuKernelCompiler, call: Call) -> Schedule:
 
 @pytest.fixture
 def persistent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    compiler = pipeline.gpu_compiler("cuda:0")
+    compiler = compilers.gpu_compiler("cuda:0")
     monkeypatch.setattr(compiler, "source", walking)
     compiler.forget_schedules()
     yield

@@ -5,18 +5,19 @@ The compiler itself, and xdsl with it, is loaded by the first evaluation of an u
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import TypeVar
 
 from tessera import forks
+from tessera.compiler.tune.tuner import autotune
 from tessera.errors import ArgumentError
 from tessera.lazy import evaluation
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
-from tessera.tuning.autotuner import Autotune
 from tessera.tuning.interfaces import TuningBackend
+
+__all__ = ["autotune", "evaluate", "evaluate_together", "inspect", "issue", "issue_into"]
 
 N = TypeVar("N", bound=Node)
 
@@ -39,14 +40,7 @@ def _tuning_backend() -> TuningBackend:
     return tuning.CompilerBackend()
 
 
-def _schedules_changed() -> None:
-    pipeline = sys.modules.get("tessera.compiler.pipeline")
-    if pipeline is not None:
-        pipeline.forget_plans()
-
-
-autotune = Autotune(_tuning_backend, changed=_schedules_changed)
-"""The tuner of this process; kernels that are bound ask it for their schedules."""
+autotune.compiled_by(_tuning_backend)
 
 
 def evaluate(nodes: Sequence[Node]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
+from tessera.compiler import pipeline
 from tessera.compiler.tune.warming import running
 from tessera.errors import ArgumentError, DeviceError
 from tessera.lazy.devices import CPU, is_cpu_memory
@@ -78,8 +79,6 @@ def _check(core: StreamCore, device: str, leaves: Sequence[Leaf]) -> None:
 
 
 def _plan_of(structure: Structure) -> Plan:
-    from tessera.compiler import pipeline
-
     known = structure.plan
     return known if known is not None and is_current(known.threads) else pipeline.plan(structure)
 

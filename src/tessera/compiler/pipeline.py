@@ -1,43 +1,35 @@
-"""The way from lazy tensors to results: one list of passes, the plan cache, and the evaluator that uses both."""
+"""The way from lazy tensors to results: the plan cache, and the evaluator that uses it.
+
+This module stands on top of the compiler, and wires it: compilers ask the tuner for schedules, the tuner has plans
+bound anew where schedules changed, profiles ask what plans compute.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from tessera import forks, settings, target
-from tessera.backend.registry import cpu_backend, gpu_backend
-from tessera.compiler.bind.arrays import Call
+from tessera import settings
 from tessera.compiler.bind.binding import bind
 from tessera.compiler.bind.launches import Choice, PlanCompiler
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.kernels import KernelCompiler
-from tessera.compiler.entry import autotune
+from tessera.compiler.device.compilers import ask_for_schedules, compiler_of, forget_schedules
 from tessera.compiler.graph.expressions import expression_of
-from tessera.compiler.graph.program import Program
-from tessera.compiler.graph.programs import Programs, predicted_seconds
-from tessera.compiler.graph.spectral_rewrite import Rewritten, with_spectra
+from tessera.compiler.planning import as_planned, lock, program_of
 from tessera.compiler.process.collection import collecting_later
+from tessera.compiler.tune.tuner import autotune
+from tessera.compiler.tune.tuning import tuned_gpu_schedule, tuned_schedule
 from tessera.compiler.tune.warming import WarmingPlan, running
 from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
-from tessera.lazy.structure import Occurrence, Plan, Structure
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structure import Plan, Structure
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording import facts
-from tessera.rewrite.passes import graph_passes
-from tessera.runtime.device import driver_of
 from tessera.runtime.plan import BoundPlan
-from tessera.scheduling.families.family import Problem
-from tessera.scheduling.language.schedule import Schedule
-
-lock = forks.recursive_lock()
-"""Held while programs are made and plans bound."""
 
 
 class PlanKey(NamedTuple):
@@ -55,69 +47,6 @@ def plan_key(structure: Structure) -> PlanKey:
 
 _bound: OrderedDict[PlanKey, tuple[Plan, list[Choice]]] = OrderedDict()
 """Longest bound first: the plan, and the choices that it launches."""
-
-
-@cache
-def kernel_compiler() -> KernelCompiler:
-    """The compiler for this machine's CPU. Raises UnsupportedTargetError where kernels cannot be generated for it."""
-    machine = target.detect()
-    machine.require_supported()
-    compiler = KernelCompiler(machine, cpu_backend())
-    compiler.source = _tuned_schedule
-    return compiler
-
-
-_gpu_compilers: dict[str, GpuKernelCompiler] = {}
-
-
-def gpu_compiler(device: str) -> GpuKernelCompiler:
-    """The compiler for a GPU, or for the interpreter. Raises what `runtime.device.driver_of` raises."""
-    driver = driver_of(device)
-    known = _gpu_compilers.get(device)
-    if known is None or known.driver is not driver:
-        known = _gpu_compilers[device] = GpuKernelCompiler(driver.target, driver, gpu_backend(device))
-        known.source = _tuned_gpu_schedule
-    return known
-
-
-def compiler_of(device: str | None) -> KernelCompiler | GpuKernelCompiler:
-    """The compiler for a device; None is the CPU."""
-    return kernel_compiler() if device in (None, CPU) else gpu_compiler(str(device))
-
-
-def _tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:
-    from tessera.compiler.tune import tuning  # stands above this module
-
-    return tuning.tuned_schedule(compiler, call, problem)
-
-
-def _tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | None:
-    from tessera.compiler.tune import tuning  # stands above this module
-
-    return tuning.tuned_gpu_schedule(compiler, call)
-
-
-def program_of(structure: Structure, order: Sequence[Occurrence] | None = None) -> Program:
-    """The program that a structure runs under the numerics policy in force: built, rewritten and fused once for all
-    structures of its form. `order` is `structure.post_order()`, where the caller has it.
-    """
-    order = order or structure.post_order()
-    form = symbolic_form(structure, order)
-    if form.program is None:
-        form.program = Programs(form, lambda most: graph_passes(idioms=most))
-    programs = form.program
-    assert isinstance(programs, Programs)
-    compiler = kernel_compiler() if structure.device in (None, CPU) else None
-    return programs.choose(structure, order, current_policy(), compiler)
-
-
-def as_planned(structure: Structure) -> Rewritten:
-    """The structure that is planned in place of one, of the same leaves, and the rewrites between the two."""
-    return with_spectra(structure, _direct_seconds)
-
-
-def _direct_seconds(structure: Structure) -> float:
-    return predicted_seconds(program_of(structure), structure, kernel_compiler())
 
 
 def _bind(asked: Structure) -> tuple[Plan, list[Choice]]:
@@ -212,9 +141,7 @@ def forget_plans() -> None:
         for key in _bound:
             key.structure.plan = None
         _bound.clear()
-        kernel_compiler().forget_schedules()
-        for compiler in _gpu_compilers.values():
-            compiler.forget_schedules()
+        forget_schedules()
 
 
 def evaluate(nodes: Sequence[Node]) -> None:
@@ -240,3 +167,5 @@ def _expression(key: PlanKey) -> dict[str, Any]:
 
 
 facts.told_by(_expressions)
+ask_for_schedules(tuned_schedule, tuned_gpu_schedule)
+autotune.when_changed(forget_plans)

@@ -39,19 +39,18 @@ if TYPE_CHECKING:
 class Autotune:
     """Finds schedules and remembers them. Call it to tune; `enable(True)` tunes kernels while a program uses them.
 
-    `backend` gives the compiler's `TuningBackend` when it is first needed; `changed` is called when kernels that are
-    already bound should ask for their schedules again. `measurer` is a `SubprocessMeasurer` unless
-    given. Methods may be called from several threads; tunings run one at a time.
+    `backend` gives the compiler's `TuningBackend` when it is first needed (`compiled_by` sets it); what `when_changed`
+    was given is called when kernels that are already bound should ask for their schedules again. `measurer` is a
+    `SubprocessMeasurer` unless given. Methods may be called from several threads; tunings run one at a time.
     """
 
     def __init__(
         self,
-        backend: Callable[[], TuningBackend],
+        backend: Callable[[], TuningBackend] | None = None,
         measurer: Measurer | None = None,
-        changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._backend = backend
-        self._on_change = changed
+        self._made_by = backend
+        self._on_change: Callable[[], None] = lambda: None
         self._remembers: dict[TuningDatabase, bool] = {}
         self._unseen = Unseen()
         self._measurer = measurer
@@ -59,6 +58,18 @@ class Autotune:
         self._databases = Databases()
         self._lock = forks.recursive_lock()
         self._hits = self._misses = self._tuned = 0
+
+    def compiled_by(self, backend: Callable[[], TuningBackend]) -> None:
+        """Sets what gives the compiler's `TuningBackend`."""
+        self._made_by = backend
+
+    def when_changed(self, told: Callable[[], None]) -> None:
+        """Sets what is called when kernels that are already bound should ask for their schedules again."""
+        self._on_change = told
+
+    def _backend(self) -> TuningBackend:
+        assert self._made_by is not None, "no compiler was set"
+        return self._made_by()
 
     def _changed(self) -> None:
         self._remembers.clear()

@@ -15,7 +15,7 @@ from tessera.backend.contract import CpuBackend, KernelObject
 from tessera.backend.registry import backend_of, backends, cpu_backend, gpu_backend
 from tessera.compiler.bind.binding import bind
 from tessera.compiler.device.kernels import KernelCompiler
-from tessera.compiler.pipeline import program_of
+from tessera.compiler.planning import program_of
 from tessera.errors import CompileError, DeviceError
 from tessera.handle import Tensor
 from tessera.ir.parsing import parse, print_module

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.compiler import pipeline
+from tessera.compiler import planning
 from tessera.compiler.bind.arrays import View
 from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.device import compilers
 from tessera.handle import Tensor
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.interpreter_memory import allocate
@@ -24,8 +25,8 @@ SPARE = 3
 def interpreted(tensor: Tensor, seed: int = 0) -> torch.Tensor:
     """What the interpreter makes of the one kernel of `tensor`, its shares in any order, in poisoned memory."""
     structure = tensor.structure
-    compiler = pipeline.kernel_compiler()
-    (launch,) = launches_of(pipeline.program_of(structure), structure, compiler)
+    compiler = compilers.kernel_compiler()
+    (launch,) = launches_of(planning.program_of(structure), structure, compiler)
     module = compiler.tile_ir(launch.choice.subject, launch.schedule)
     verify(module)
     arguments = [_argument(view, words, tensor.leaves) for view, words in launch.call.arguments]

@@ -11,7 +11,7 @@ import torch
 
 import tessera
 from tessera import autotune, numerics, op, profile
-from tessera.compiler import pipeline
+from tessera.compiler.device import compilers
 from tessera.compiler.explain.inspection import choices_of, schedules_of
 from tessera.compiler.tune.tuning import launches_of_operator, tuning_problem
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
@@ -117,7 +117,7 @@ def test_no_scale_and_no_length_has_code_of_its_own() -> None:
     q, k, v = normal(2, 40, 24), normal(2, 70, 24), normal(2, 70, 24)
     first = op.flash_attention(q, k, v)
     others = [op.flash_attention(q[:, :33], k[:, :69], v[:, :69], scale=scale) for scale in (0.3, 1.0, 0.5)]
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     codes = {compiler.kernel(choices_of(x.structure)[0]).code for x in (first, *others)}
     assert len(codes) == 1
 
@@ -188,7 +188,7 @@ def test_it_is_tuned_like_any_other_kernel() -> None:
     causal = launches_of_operator(lambda q, k, v: op.flash_attention(q, k, v, causal=True), [(2, 64, 32)] * 3, "fp32")[
         0
     ]
-    identities = {tuning_problem(launch.call, pipeline.kernel_compiler()).identity for launch in (plain, causal)}
+    identities = {tuning_problem(launch.call, compilers.kernel_compiler()).identity for launch in (plain, causal)}
     assert len(identities) == 2
 
 

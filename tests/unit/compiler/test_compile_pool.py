@@ -12,7 +12,7 @@ import pytest
 from bench.broken_compiler import FAULT
 from tessera import op
 from tessera.backend.contract import KernelObject
-from tessera.compiler import pipeline
+from tessera.compiler.device import compilers
 from tessera.compiler.process.pool import CompilePool, Job
 from tessera.compiler.tune.cpu_tuning import CpuCandidates
 from tessera.compiler.tune.tuning import launches_of_operator
@@ -39,7 +39,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompilePool]:
 
 
 def job() -> Job:
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     (launch,) = launches_of_operator(op.softmax, (8, 128), None)
     return Job(launch.subject.spec, launch.schedule, compiler.target)
 
@@ -51,7 +51,7 @@ def test_there_is_a_process_for_each_processor_and_no_more() -> None:
 
 def test_the_code_is_that_of_this_process(pool: CompilePool) -> None:
     given = job()
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     (launch,) = launches_of_operator(op.softmax, (8, 128), None)
     here = compiler.backend.compile(compiler.tile_ir(launch.subject, launch.schedule), compiler.target, keep=False)
     for made in pool.objects([given] * 3):
@@ -101,7 +101,7 @@ def test_ctrl_c_does_not_wait_for_a_compiler_that_hangs(breaking: CompilePool, m
 
 
 def test_candidates_are_compiled_together_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     (launch,) = launches_of_operator(op.softmax, (64, 256), None)
     problem = launch.subject.problem(launch.call.shaped.extents, worker_count())
     asked: list[int] = []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tessera
 from tessera import autotune, numerics, op
-from tessera.compiler import pipeline
+from tessera.compiler.device import compilers
 from tessera.compiler.explain.inspection import choices_of, schedules_of
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DTypeError, MemoryLimitError, ShapeMismatchError, UnsupportedTargetError
@@ -324,7 +324,7 @@ def test_a_fixed_order_of_sums_gives_the_same_bits_with_any_number_of_workers() 
 def test_other_sizes_of_image_take_the_same_code() -> None:
     w = normal(8, 6, 1, 1)
     results = [op.conv2d(normal(1, 6, size, size), w) for size in (20, 21)]
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     codes = {compiler.kernel(choices_of(result.structure)[0]).code for result in results}
     assert len(codes) == 1
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from tessera import Tensor, autotune, op, settings
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import AnySpace
 from tessera.compiler.tune.tuning import heaviest_problem
 from tessera.scheduling.language.schedule import Schedule
@@ -67,12 +68,12 @@ def close(result: torch.Tensor, exact: torch.Tensor) -> None:
 
 def launch_of(tensor: Tensor) -> Launch:
     """The kernel that does most of the work."""
-    launches = launches_of(pipeline.program_of(tensor.structure), tensor.structure, pipeline.kernel_compiler())
+    launches = launches_of(planning.program_of(tensor.structure), tensor.structure, compilers.kernel_compiler())
     return launches[-1] if launches[-1].call.item.family != "row" else launches[0]
 
 
 def space_of(tensor: Tensor) -> AnySpace:
-    launch, compiler = launch_of(tensor), pipeline.kernel_compiler()
+    launch, compiler = launch_of(tensor), compilers.kernel_compiler()
     call = launch.whole or launch.call
     subject = compiler.subject(call)
     return compiler.space(subject, subject.problem(call.shaped.extents, 1))

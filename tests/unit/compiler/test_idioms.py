@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera import numerics, op
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.compiler.graph import programs
 from tessera.handle import Tensor
 from tessera.lazy.symbolic import symbolic_form
@@ -39,7 +39,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> to
 
 def rules(tensor: Tensor) -> list[str]:
     """Names of the idioms in the program that a tensor is computed by."""
-    program = pipeline.program_of(tensor.structure)
+    program = planning.program_of(tensor.structure)
     return [firing.rule for firing in program.log if firing.rule in IDIOMS]
 
 

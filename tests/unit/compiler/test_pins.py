@@ -10,6 +10,7 @@ import torch
 import tessera
 from tessera import op
 from tessera.compiler import pipeline
+from tessera.compiler.device import compilers
 from tessera.compiler.explain.inspection import schedules_of
 from tessera.compiler.tune.tuning import launches_of_operator, tuning_problem
 from tessera.errors import ArgumentError, ScheduleError, TuneSpaceEmptyError
@@ -77,7 +78,7 @@ def test_without_a_pin_the_same_algebra_keeps_its_own_schedule(a: torch.Tensor, 
 def test_the_other_knobs_are_near_those_of_the_default(
     a: torch.Tensor, b: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline.kernel_compiler(), "source", None)  # no schedule that another test has tuned
+    monkeypatch.setattr(compilers.kernel_compiler(), "source", None)  # no schedule that another test has tuned
     pipeline.forget_plans()
     default, pinned = only_schedule(op.matmul(a, b)), only_schedule(op.matmul(a, b).pin(unroll=1))
     assert [knob for knob in default if default[knob] != pinned[knob]] in (["unroll"], [])
@@ -132,7 +133,7 @@ def test_what_is_tuned_around_pins_is_remembered_apart() -> None:
     names = []
     for operator in (op.matmul, pinned):
         (launch,) = launches_of_operator(operator, [(70, 130), (130, 50)], None)
-        problem = tuning_problem(launch.call, pipeline.kernel_compiler())
+        problem = tuning_problem(launch.call, compilers.kernel_compiler())
         names.append(problem.identity.operator)
         tiles = {schedule["tile"] for schedule in problem.space.neighbours(problem.space.default)}
         assert (tiles == {TILE}) == (operator is pinned)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tessera import numerics, op, profiler
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.compiler.graph import spectral_rewrite
 from tessera.handle import Tensor
 from tessera.lazy.node import joined
@@ -91,7 +91,7 @@ def test_several_results_of_which_some_are_leaves_and_numbers() -> None:
     x, w = op.tensor(X), op.tensor(W)
     first, second = op.conv2d(x, w, padding=3, groups=2) * 2.5, op.exp(x) + x
     structure, leaves = joined([first, second])
-    planned = pipeline.as_planned(structure).structure
+    planned = planning.as_planned(structure).structure
     assert planned is not structure
     assert planned.leaf_count == structure.leaf_count == len(leaves)
     op_results = (first, second)

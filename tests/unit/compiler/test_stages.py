@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tessera import numerics, op
 from tessera.compiler import pipeline
 from tessera.compiler.decompose import stages
+from tessera.compiler.device import compilers
 from tessera.handle import Tensor
 
 
@@ -21,10 +22,10 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every kernel that has stages runs in them."""
     monkeypatch.setattr(stages, "CONVINCING", 0.0)
     monkeypatch.setattr(stages, "WORTH_COMPILING_S", -1.0)
-    pipeline.kernel_compiler().forget_schedules()
+    compilers.kernel_compiler().forget_schedules()
     pipeline.forget_plans()
     yield
-    pipeline.kernel_compiler().forget_schedules()
+    compilers.kernel_compiler().forget_schedules()
     pipeline.forget_plans()
 
 

@@ -14,6 +14,7 @@ import torch
 from tessera import Tensor, autotune, numerics, op, settings
 from tessera.compiler import pipeline
 from tessera.compiler.bind.arrays import Call
+from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import ArgumentError
@@ -57,7 +58,7 @@ def test_shapes_that_mean_nothing_are_refused(operator: object, shapes: object, 
 def test_trials_are_held_against_the_measured_bandwidth_of_where_operands_lie(
     level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     largest_cache = max(each.size_bytes for each in compiler.target.memory if each.name != "DRAM")
     rows = 8 if level == "L2" else largest_cache // 4096
     rates = {name: 1e12 / 2**place for place, name in enumerate(("L1", "L2", "L3", "DRAM"))}
@@ -74,7 +75,7 @@ def test_trials_are_held_against_the_measured_bandwidth_of_where_operands_lie(
 @pytest.fixture
 def drawn_schedules(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Schedule]]:
     """Every kernel that is bound takes a random schedule of its space; the list collects them."""
-    compiler, generator, drawn = pipeline.kernel_compiler(), random.Random(1), list[Schedule]()
+    compiler, generator, drawn = compilers.kernel_compiler(), random.Random(1), list[Schedule]()
 
     def draw(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule:
         space = compiler.space(compiler.subject(call), problem)
@@ -119,7 +120,7 @@ def test_a_fixed_order_gives_the_same_bits_under_every_schedule_of_its_space(
 
 
 def test_a_winner_with_another_order_is_not_used_under_a_fixed_one() -> None:
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     asked: list[bool] = []
 
     def remembered(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:

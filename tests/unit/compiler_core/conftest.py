@@ -7,9 +7,10 @@ from typing import TypeAlias
 
 import pytest
 
-from tessera.compiler import pipeline
+from tessera.compiler import planning
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device import compilers
 from tessera.compiler.graph.program import Program
 from tessera.handle import Tensor
 
@@ -20,7 +21,7 @@ LaunchesOf: TypeAlias = Callable[[Tensor], list[Launch]]
 @pytest.fixture
 def program_of() -> ProgramOf:
     """The program that a pending tensor is compiled to."""
-    return lambda tensor: pipeline.program_of(tensor.structure)
+    return lambda tensor: planning.program_of(tensor.structure)
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def launches() -> LaunchesOf:
     """The launches that a plan of a pending tensor has."""
 
     def bound(tensor: Tensor) -> list[Launch]:
-        program = pipeline.program_of(tensor.structure)
-        return launches_of(program, tensor.structure, pipeline.kernel_compiler())
+        program = planning.program_of(tensor.structure)
+        return launches_of(program, tensor.structure, compilers.kernel_compiler())
 
     return bound

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.compiler import pipeline
+from tessera.compiler import planning
 from tessera.compiler.bind.binding import bind
 from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device import compilers
 from tessera.handle import Tensor
 from tests.unit.compiler_core.conftest import LaunchesOf
 
@@ -125,7 +126,7 @@ def test_nothing_is_launched_for_nothing(launches: LaunchesOf) -> None:
 
 def test_new_extents_of_a_known_pattern_run_the_kernel_that_is_there(launches: LaunchesOf) -> None:
     first, second = (launches(op.softmax(torch.rand(rows, 40), axis=-1))[0] for rows in (30, 31))
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     assert compiler.kernel(first.choice) is compiler.kernel(second.choice)
     assert first.call.shaped.extents != second.call.shaped.extents
 
@@ -141,7 +142,8 @@ def test_temporaries_share_memory_where_their_lives_do_not_overlap() -> None:
     chain, expected = op.tensor(x), x
     for _ in range(6):
         chain, expected = op.softmax(op.matmul(chain, x), axis=0), torch.softmax(expected @ x, 0)
-    plan, kernels = bind(pipeline.program_of(chain.structure), chain.structure.post_order(), pipeline.kernel_compiler())
+    program = planning.program_of(chain.structure)
+    plan, kernels = bind(program, chain.structure.post_order(), compilers.kernel_compiler())
     assert len(kernels) == 12
     # Of eleven temporaries two live at a time: one of them lies in the memory of the result.
     assert plan.arena_bytes == x.nbytes

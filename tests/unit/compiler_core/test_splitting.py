@@ -10,6 +10,7 @@ import torch
 from tessera import op
 from tessera.compiler import pipeline
 from tessera.compiler.bind.arrays import Call
+from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.handle import Tensor
 from tessera.scheduling.families.family import Problem
@@ -19,7 +20,7 @@ from tessera.scheduling.language.schedule import Schedule
 @pytest.fixture
 def unfused() -> Iterator[None]:
     """Every kernel's default schedule, but with `fusion=False`."""
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     before = compiler.source
 
     def source(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule:

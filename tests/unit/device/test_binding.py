@@ -10,9 +10,9 @@ import torch
 
 from tessera import op, settings, target
 from tessera.backend.interpreter import InterpreterBackend
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import bind
-from tessera.compiler.device import gpu_kernels, gpu_schedules
+from tessera.compiler.device import compilers, gpu_kernels, gpu_schedules
 from tessera.compiler.device.gpu import gpu_sites
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.gpu_launches import LARGEST
@@ -57,7 +57,7 @@ def test_a_kernel_relies_on_multiples_of_16_only_where_a_call_has_them() -> None
 
 
 def test_a_view_that_starts_off_a_boundary_is_not_relied_on() -> None:
-    compiler = pipeline.gpu_compiler("interpreter")
+    compiler = compilers.gpu_compiler("interpreter")
     result = op.relu(op.exp(put(normal(8, 12)))[:, 1:])
     check(result)
     for choice in pipeline.launched(result.structure):
@@ -218,7 +218,7 @@ def test_a_kernel_for_another_gpu_is_not_loaded() -> None:
 
 def test_a_compiler_without_a_device_makes_no_plans() -> None:
     x = op.exp(op.tensor(torch.ones(4)))
-    program = pipeline.program_of(x.structure)
+    program = planning.program_of(x.structure)
     with pytest.raises(UnsupportedTargetError, match="launched nowhere"):
         bind(program, x.structure.post_order(), GpuKernelCompiler(H100))
 
@@ -227,7 +227,7 @@ def test_plans_of_a_cuda_device_are_device_plans(monkeypatch: pytest.MonkeyPatch
     """The whole way for "cuda:0" on a device that records; machine code is not compiled here."""
     driver = FakeDriver()
     before = use_driver("cuda:0", driver)
-    monkeypatch.setattr(pipeline, "gpu_backend", lambda device: InterpreterBackend())
+    monkeypatch.setattr(compilers, "gpu_backend", lambda device: InterpreterBackend())
     try:
         x = leaf_node(Leaf(interning.buffer((48, 64), (64, 1), fp32, "cuda:0"), 1 << 20, object()))
         result = op.softmax(x) * 2.5

@@ -14,6 +14,7 @@ import torch
 from tessera import empty_cache, memory_stats, op, settings
 from tessera.backend.interpreter import interpreted
 from tessera.compiler import pipeline
+from tessera.compiler.device import compilers
 from tessera.distribution import installing
 from tessera.errors import MemoryLimitError, UnsupportedTargetError
 from tessera.handle import Tensor
@@ -219,7 +220,7 @@ def test_results_are_inputs_and_go_into_memory_of_the_user() -> None:
 
 
 def test_other_extents_of_a_known_program_lower_nothing_new() -> None:
-    compiler = pipeline.gpu_compiler(DEVICE)
+    compiler = compilers.gpu_compiler(DEVICE)
     first, second = (op.softmax(put(normal(rows, 40))) for rows in (30, 31))
     assert symbolic_form(first.structure) is symbolic_form(second.structure)
     check(first, 1e-5)

@@ -13,8 +13,8 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import dtypes, graph, op, profile
 from tessera.backend.contract import GpuKernelObject
 from tessera.backend.interpreter import InterpreterBackend, interpreted_functions
-from tessera.compiler import pipeline
 from tessera.compiler.bind.arrays import Call
+from tessera.compiler.device import compilers
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.gpu_schedules import gpu_schedule
 from tessera.errors import CompileError
@@ -74,7 +74,7 @@ def persistent(compiler: GpuKernelCompiler, call: Call) -> Schedule:
 
 @pytest.fixture
 def walking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    compiler = pipeline.gpu_compiler("interpreter")
+    compiler = compilers.gpu_compiler("interpreter")
     monkeypatch.setattr(compiler, "source", persistent)
     compiler.forget_schedules()
     yield
@@ -120,7 +120,7 @@ class Clockless(InterpreterBackend):
 
 
 def test_kernels_that_do_not_compile_with_a_clock_run_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = pipeline.gpu_compiler("interpreter")
+    compiler = compilers.gpu_compiler("interpreter")
     monkeypatch.setattr(compiler, "backend", Clockless())
     a, b = put(17, 9), put(9, 21)
     found: list[torch.Tensor] = []

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tessera import autotune, forks, op
-from tessera.compiler import pipeline
+from tessera.compiler import planning
 from tessera.lazy import interning
 
 
@@ -63,4 +63,4 @@ def test_a_fork_compiles_and_runs_what_is_new_to_it_while_its_parent_binds_and_t
     def compute() -> bool:
         return torch.allclose(op.relu(x * 3.0 - 1.25).torch(), torch.relu(x * 3.0 - 1.25))
 
-    assert succeeds_in_a_fork_while_held([pipeline.lock, interning._lock, autotune._lock], compute)
+    assert succeeds_in_a_fork_while_held([planning.lock, interning._lock, autotune._lock], compute)

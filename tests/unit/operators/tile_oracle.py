@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from tessera.compiler import pipeline
+from tessera.compiler import planning
 from tessera.compiler.bind.arrays import Storage, View
 from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.device import compilers
 from tessera.handle import Tensor
 from tessera.ir.interpreter import run_kernel
 from tessera.lazy.export import to_torch
@@ -15,8 +16,8 @@ from tessera.lazy.export import to_torch
 def interpreted(tensor: Tensor) -> torch.Tensor:
     """The value of a pending tensor whose last kernel writes it as a whole. Memory is poisoned."""
     structure, leaves = tensor.state
-    compiler = pipeline.kernel_compiler()
-    launches = launches_of(pipeline.program_of(structure), structure, compiler)
+    compiler = compilers.kernel_compiler()
+    launches = launches_of(planning.program_of(structure), structure, compiler)
     memory: dict[Storage, torch.Tensor] = {}
 
     def argument(view: View, words: tuple[int, ...]) -> torch.Tensor | int | float:

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from tessera import autotune, op
-from tessera.compiler import pipeline
+from tessera.compiler import planning
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.compiler.tune import tuning
 from tessera.compiler.tune.tuning import identity_of, tuning_problem
@@ -26,15 +27,15 @@ from tessera.tuning.interfaces import TuningProblem
 def launch(rows: int, columns: int) -> Launch:
     """What a row softmax of this shape launches now."""
     structure = op.softmax(op.tensor(torch.ones(rows, columns))).structure
-    program = pipeline.program_of(structure)
-    (found,) = launches_of(program, structure, pipeline.kernel_compiler())
+    program = planning.program_of(structure)
+    (found,) = launches_of(program, structure, compilers.kernel_compiler())
     return found
 
 
 def remember(known: Launch, schedule: Schedule) -> None:
     """Makes a measured winner known, as a tuning does that finds it."""
     problem = known.subject.problem(known.call.shaped.extents, worker_count())
-    identity = identity_of(known.subject, problem, known.call, pipeline.kernel_compiler())
+    identity = identity_of(known.subject, problem, known.call, compilers.kernel_compiler())
     autotune.database.put(
         Entry(identity, schedule, "measured", Provenance.current("revision", "on_device"), None, 1e-6)
     )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import op
-from tessera.compiler import pipeline
+from tessera.compiler import planning
 from tessera.compiler.graph.program import KernelItem
 from tessera.ir.verification import verify
 from tessera.ops import oracle
@@ -56,7 +56,7 @@ def test_a_chain_of_hundreds_of_operators_is_several_kernels_of_the_same_code() 
     y = x
     for _ in range(120):
         y = op.tanh(y + 0.1)
-    items = [item for item in pipeline.program_of(y.structure).items if isinstance(item, KernelItem)]
+    items = [item for item in planning.program_of(y.structure).items if isinstance(item, KernelItem)]
     assert 5 <= len(items) <= 20
     torch.testing.assert_close(y.torch().double(), oracle.reference(y), atol=1e-5, rtol=1e-5)
 
@@ -67,6 +67,6 @@ def test_what_reads_the_same_tensor_is_one_kernel(rows: int) -> None:
     shared = op.tensor(x)
     first, second = op.add(shared, a), op.mul(op.sigmoid(shared), b)
     joint = op.concat([first, second], axis=0)
-    items = [item for item in pipeline.program_of(joint.structure).items if isinstance(item, KernelItem)]
+    items = [item for item in planning.program_of(joint.structure).items if isinstance(item, KernelItem)]
     assert len(items) == 1
     torch.testing.assert_close(joint.torch(), torch.cat([x + a, torch.sigmoid(x) * b]))

@@ -52,7 +52,8 @@ def test_a_tuning_that_ends_waits_for_no_thread_that_binds() -> None:
         with plans:
             pass
 
-    autotune = Autotune(Backend, Announced(synthetic_table()), changed)
+    autotune = Autotune(Backend, Announced(synthetic_table()))
+    autotune.when_changed(changed)
     autotune.enable(True, share="first_call")
     other = threading.Thread(target=lambda: tuned.append(autotune("matmul", SHAPE, method="on_device").source))
     with plans:

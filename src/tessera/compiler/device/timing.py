@@ -12,9 +12,10 @@ from functools import cache
 
 import numpy
 
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import placed
 from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device import compilers
 from tessera.compiler.device.gpu_timing import DeviceTiming
 from tessera.ir.parsing import parse
 from tessera.lazy.devices import CPU
@@ -60,7 +61,7 @@ class Timing:
     def plan(self, structure: Structure) -> Plan:
         """The timed plan of a structure under the numerics policy in force, bound if need be."""
         key = pipeline.plan_key(structure)
-        with pipeline.lock:
+        with planning.lock:
             plan = self._plans.get(key)
             if plan is None:
                 bind = self._bind if structure.device in (None, CPU) else self._bind_device
@@ -75,11 +76,11 @@ class Timing:
                     each.forget()
 
     def _bind(self, asked: Structure) -> BoundPlan:
-        structure, log = pipeline.as_planned(asked)
+        structure, log = planning.as_planned(asked)
         self.rewritten += log
         order = structure.post_order()
-        compiler = pipeline.kernel_compiler()
-        launches, memory = placed(pipeline.program_of(structure, order), order, compiler)
+        compiler = compilers.kernel_compiler()
+        launches, memory = placed(planning.program_of(structure, order), order, compiler)
         steps: list[Step] = []
         tiles: list[TileTimes | None] = []
         for launch in launches:
@@ -95,11 +96,11 @@ class Timing:
         return plan
 
     def _bind_device(self, asked: Structure) -> TimedDevicePlan:
-        structure, log = pipeline.as_planned(asked)
+        structure, log = planning.as_planned(asked)
         self.rewritten += log
         order = structure.post_order()
-        compiler = pipeline.gpu_compiler(str(structure.device))
-        launches, memory = placed(pipeline.program_of(structure, order), order, compiler)
+        compiler = compilers.gpu_compiler(str(structure.device))
+        launches, memory = placed(planning.program_of(structure, order), order, compiler)
         return DeviceTiming(compiler, self._keep, self.notes.append).plan(launches, memory)
 
     def _keep(self, plan: TimedDevicePlan) -> None:
@@ -115,7 +116,7 @@ class Timing:
 @cache
 def clock_cost() -> ClockCost:
     """What timing a tile costs on this machine, measured with tiles that do nothing."""
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     native.driver()  # which provides the clock
     loaded = compiler.backend.load(compiler.backend.compile(parse(_EMPTY_TILES), compiler.target))
     best = float("inf")

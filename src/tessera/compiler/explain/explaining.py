@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import steps_of
 from tessera.compiler.bind.launches import AnyLaunch, Launch
+from tessera.compiler.device import compilers
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.compiler.explain.fusion_report import through_memory
@@ -45,10 +46,10 @@ class Explainer:
 
 def explain_structure(asked: Structure) -> PlanExplanation:
     """What a structure runs under the numerics policy in force. Tunes and runs nothing."""
-    compiler = pipeline.compiler_of(asked.device)
-    with pipeline.lock, looked_at(compiler):
-        structure = pipeline.as_planned(asked).structure
-        steps = steps_of(pipeline.program_of(structure), structure, compiler)
+    compiler = compilers.compiler_of(asked.device)
+    with planning.lock, looked_at(compiler):
+        structure = planning.as_planned(asked).structure
+        steps = steps_of(planning.program_of(structure), structure, compiler)
         kernels = tuple(_explained(launch, compiler) for launch in steps)
         between, rewrites = through_memory(structure), rewrites_of(asked)
     return PlanExplanation(asked.device or CPU, kernels, tuple(map(str, rewrites)), tuple(between))

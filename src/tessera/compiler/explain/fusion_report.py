@@ -15,8 +15,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from tessera.compiler import pipeline
+from tessera.compiler import planning
 from tessera.compiler.bind.binding import extents_of, launches_of
+from tessera.compiler.device import compilers
 from tessera.compiler.graph.program import KernelItem, Program, named_dims
 from tessera.ir.schedule import KernelOp
 from tessera.lazy.structure import Structure
@@ -29,8 +30,8 @@ MB = 1e6
 
 def fusion_text(structure: Structure) -> str:
     """The kernels of a structure's program, and why what goes through memory between them does."""
-    structure = pipeline.as_planned(structure).structure
-    program = pipeline.program_of(structure)
+    structure = planning.as_planned(structure).structure
+    program = planning.program_of(structure)
     extents = extents_of(program, structure.post_order())
     function = _function(program.module)
     kernels = [op for op in function.body.block.ops if isinstance(op, KernelOp)]
@@ -41,7 +42,7 @@ def fusion_text(structure: Structure) -> str:
 
 def through_memory(structure: Structure) -> list[str]:
     """Why each result that goes through memory between kernels of a structure, as it is planned, does."""
-    program = pipeline.program_of(structure)
+    program = planning.program_of(structure)
     return _between(_function(program.module), extents_of(program, structure.post_order()))
 
 
@@ -64,7 +65,7 @@ def _function(module: ModuleOp) -> FuncOp:
 def _apart(structure: Structure, program: Program, extents: Mapping[str, int]) -> set[KernelOp]:
     """The kernels that this structure's device, constants or extents keep apart, by products, stages or operators."""
     kernels = [item for item in program.items if isinstance(item, KernelItem)]
-    launches = launches_of(program, structure, pipeline.compiler_of(structure.device))
+    launches = launches_of(program, structure, compilers.compiler_of(structure.device))
     whole = {launch.call.item.operation for launch in launches}
     return {item.operation for item in kernels if all(extents[name] for name in item.domain)} - whole
 

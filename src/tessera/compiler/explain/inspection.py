@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.constants import packed_note
 from tessera.compiler.bind.launches import Choice
+from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import Code, Kernel
 from tessera.compiler.explain.fusion_report import fusion_text
 from tessera.compiler.graph.building import build_graph
@@ -88,8 +89,8 @@ def _graph_text(structure: Structure) -> str:
 
 
 def _schedule_text(asked: Structure) -> str:
-    structure = pipeline.as_planned(asked).structure
-    program = pipeline.program_of(structure)
+    structure = planning.as_planned(asked).structure
+    program = planning.program_of(structure)
     module, own = program.module.clone(), set(program.items)
     # Parts of a kernel that does not run as one have names of their own, which may be those of others here.
     kernels = {choice.subject.item.name: choice for choice in choices_of(asked) if choice.subject.item in own}
@@ -103,9 +104,9 @@ def _predictions(structure: Structure) -> list[str]:
     """A comment for each launch: what the cost model expects of it, and the resource that binds it."""
     if structure.device not in (None, CPU):
         return []
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     lines = []
-    for launch in launches_of(pipeline.program_of(structure), structure, compiler):
+    for launch in launches_of(planning.program_of(structure), structure, compiler):
         estimate = compiler.estimate(launch)
         workers = "1 worker" if launch.choice.workers == 1 else f"{launch.choice.workers} workers"
         lines.append(
@@ -117,8 +118,8 @@ def _predictions(structure: Structure) -> list[str]:
 
 def rewrites_of(structure: Structure) -> list[Firing]:
     """The rules that fired between a structure and its kernels, in order."""
-    planned = pipeline.as_planned(structure)
-    return [*planned.log, *pipeline.program_of(planned.structure).log]
+    planned = planning.as_planned(structure)
+    return [*planned.log, *planning.program_of(planned.structure).log]
 
 
 def _rewrites_text(structure: Structure) -> str:
@@ -126,12 +127,12 @@ def _rewrites_text(structure: Structure) -> str:
 
 
 def _tile_text(structure: Structure) -> str:
-    compiler = pipeline.compiler_of(structure.device)
+    compiler = compilers.compiler_of(structure.device)
     return "\n".join(print_module(compiler.tile_ir(c.subject, c.schedule)) for c in choices_of(structure))
 
 
 def _target_text(structure: Structure) -> str:
-    compiler = pipeline.compiler_of(structure.device)
+    compiler = compilers.compiler_of(structure.device)
     texts = [
         compiler.backend.emit(compiler.tile_ir(choice.subject, choice.schedule), compiler.target, "source")
         for choice in choices_of(structure)

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from tessera.compiler import entry, pipeline
+from tessera.compiler import planning
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.constants import is_packed
 from tessera.compiler.bind.launches import Launch, PlanCompiler
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.decompose.splitting import parts_of
+from tessera.compiler.device import compilers
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.compiler.explain.reports import facts_of
@@ -29,6 +30,7 @@ from tessera.compiler.tune.cpu_tuning import CpuCandidates, work_of
 from tessera.compiler.tune.gpu_tuning import gpu_arch, gpu_tuning_problem, is_tuned
 from tessera.compiler.tune.identities import identify
 from tessera.compiler.tune.objections import objection
+from tessera.compiler.tune.tuner import autotune
 from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
 from tessera.errors import ArgumentError, DeviceError, UnsupportedTargetError
 from tessera.lazy import interning
@@ -64,7 +66,7 @@ class CompilerBackend:
     def archs(self) -> tuple[str, ...]:
         """The CPU, as LLVM names it, and the GPUs."""
         gpus = [detect_gpu(number) for number in range(torch.cuda.device_count())]
-        return (pipeline.kernel_compiler().target.arch, *(gpu_arch(gpu) for gpu in gpus))
+        return (compilers.kernel_compiler().target.arch, *(gpu_arch(gpu) for gpu in gpus))
 
     def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
         """The heaviest kernel of `op` applied to operands of these shapes, on torch's default device unless one is
@@ -102,10 +104,10 @@ def _compiler_for(named: object) -> tuple[KernelCompiler | GpuKernelCompiler, st
             raise
         devices = error.hints
     else:
-        return pipeline.compiler_of(device), ""
+        return compilers.compiler_of(device), ""
     name = str(named)
-    if name.lower() == pipeline.kernel_compiler().target.arch.lower():
-        return pipeline.kernel_compiler(), ""
+    if name.lower() == compilers.kernel_compiler().target.arch.lower():
+        return compilers.kernel_compiler(), ""
     try:
         wanted = gpu(name)
     except UnsupportedTargetError as error:
@@ -115,7 +117,7 @@ def _compiler_for(named: object) -> tuple[KernelCompiler | GpuKernelCompiler, st
         ) from error
     for number in range(torch.cuda.device_count()):
         if gpu_arch(detect_gpu(number)) == gpu_arch(wanted):
-            return pipeline.gpu_compiler(f"cuda:{number}"), ""
+            return compilers.gpu_compiler(f"cuda:{number}"), ""
     return _compiler_without_device(wanted.name), f"this machine has no {wanted.name}"
 
 
@@ -133,15 +135,15 @@ def looked_at(compiler: KernelCompiler | GpuKernelCompiler) -> Iterator[None]:
         with looking():
             yield
     finally:
-        if entry.autotune.enabled:
+        if autotune.enabled:
             compiler.forget_schedules()
 
 
 def heaviest_problem(structure: Structure) -> TuningProblem | None:
     """The problem of the heaviest kernel of an expression on its device; None where it runs none."""
-    compiler = pipeline.compiler_of(structure.device)
+    compiler = compilers.compiler_of(structure.device)
     with looked_at(compiler):
-        launches = launches_of(pipeline.program_of(structure), structure, compiler)
+        launches = launches_of(planning.program_of(structure), structure, compiler)
     if not launches:
         return None
     call = _heaviest(launches)
@@ -173,8 +175,8 @@ def launches_of_operator(
     result = op(*arguments)
     node = result[0] if isinstance(result, tuple) else result
     assert isinstance(node, Node)
-    program = pipeline.program_of(node.structure)
-    launches = launches_of(program, node.structure, compiler or pipeline.kernel_compiler())
+    program = planning.program_of(node.structure)
+    launches = launches_of(program, node.structure, compiler or compilers.kernel_compiler())
     if not launches:
         raise ArgumentError(f"{_name(op)} of {shapes} runs no kernel")
     return launches
@@ -231,30 +233,28 @@ def _placeholder(shape: tuple[int, ...], dtype: DType) -> Any:
 
 def tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:
     """What the tuner remembers for a call (and, while tuning is on, measures now); None where that is nothing."""
-    tuner = entry.autotune
-    if tuner.enabled:
-        config = tuner.schedule_for(tuning_problem(call, compiler))
+    if autotune.enabled:
+        config = autotune.schedule_for(tuning_problem(call, compiler))
         return None if config.source == "default" else config.schedule
-    if not tuner.remembers_anything:
+    if not autotune.remembers_anything:
         return None
     subject = compiler.subject(call)
     identity = identity_of(subject, problem, call, compiler)
     permits = partial(compiler.permits, subject, problem)
-    return tuner.remembered(identity, permits, partial(tuning_problem, call, compiler))
+    return autotune.remembered(identity, permits, partial(tuning_problem, call, compiler))
 
 
 def tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | None:
     """What the tuner remembers for a call on a GPU (and, while tuning is on, measures now); None where that is nothing,
     and for kernels that have no space.
     """
-    tuner = entry.autotune
-    if not (tuner.enabled or tuner.remembers_anything) or not is_tuned(compiler.subject(call)):
+    if not (autotune.enabled or autotune.remembers_anything) or not is_tuned(compiler.subject(call)):
         return None
     problem = gpu_tuning_problem(call, compiler)
-    if tuner.enabled:
-        config = tuner.schedule_for(problem)
+    if autotune.enabled:
+        config = autotune.schedule_for(problem)
         return None if config.source == "default" else config.schedule
-    return tuner.remembered(problem.identity, lambda found: not problem.space.objections(found), lambda: problem)
+    return autotune.remembered(problem.identity, lambda found: not problem.space.objections(found), lambda: problem)
 
 
 def _heaviest(launches: Sequence[Launch]) -> Call:

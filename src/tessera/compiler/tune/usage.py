@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import polars
 from polars import col
 
-from tessera.compiler import pipeline
+from tessera.compiler import planning
 from tessera.compiler.bind.binding import steps_of
 from tessera.compiler.bind.launches import AnyLaunch, Launch
+from tessera.compiler.device import compilers
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.compiler.explain.reports import facts_of
@@ -133,11 +134,11 @@ def _steps(expression: Any) -> list[_Step | str] | str:
     try:
         asked, numerics = structure_of(expression)
         with policy(numerics.mode, tf32=numerics.tf32):
-            structure = pipeline.as_planned(asked).structure
-            compiler = pipeline.compiler_of(structure.device)
+            structure = planning.as_planned(asked).structure
+            compiler = compilers.compiler_of(structure.device)
             if isinstance(compiler, GpuKernelCompiler):
                 return "kernels of GPUs are not timed by profiles"
-            launches = steps_of(pipeline.program_of(structure), structure, compiler)
+            launches = steps_of(planning.program_of(structure), structure, compiler)
             labels = [facts.operator for facts in facts_of(launches)()]
             posed: dict[int, TuningProblem | str] = {}
             return [_posed(*each, compiler, posed) for each in zip(launches, labels, strict=True)]

@@ -17,7 +17,7 @@ from tessera import Tensor, graph, numerics, op, profile, settings, stream
 from tessera.backend.tile_times import CAPACITY, COUNT, HEADER_WORDS, LONGEST, SHORTEST, TOTAL, WORKER_WORDS
 from tessera.compiler import pipeline
 from tessera.compiler.bind.launches import Choice
-from tessera.compiler.device import timing
+from tessera.compiler.device import compilers, timing
 from tessera.compiler.explain.inspection import inspect_structure
 from tessera.errors import ArgumentError
 from tessera.lazy.policy import is_current
@@ -184,7 +184,7 @@ def test_the_usual_kernels_stay_as_they_are_and_are_used_again() -> None:
 def test_a_timed_build_reads_the_clock() -> None:
     expression = op.matmul(drawn(9, 8), drawn(8, 7))
     (choice,) = pipeline_choices(expression)
-    compiler = pipeline.kernel_compiler()
+    compiler = compilers.kernel_compiler()
     module = compiler.tile_ir(choice.subject, choice.schedule, timed=True)
     assert "counter" in str(compiler.backend.emit(module, compiler.target, "source"))
 
