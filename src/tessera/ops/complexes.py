@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
+from tessera.ir import anchor_rules
 from tessera.lazy import structure as structures
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promotion import broadcast_shape, common_dtype
@@ -127,9 +128,9 @@ def _complex_gradient(g: N, operands: tuple[N], out: N) -> tuple[N]:
     return (call("view_as_real", g),)
 
 
-for _name, _result, _reference, _gradient, _application in (
-    ("view_as_real", _real_shape, _real_reference, _real_gradient, transforms.of_complex_maps(1)),
-    ("view_as_complex", _complex_shape, _complex_reference, _complex_gradient, transforms.of_parts),
+for _name, _result, _reference, _gradient, _anchor, _application in (
+    ("view_as_real", _real_shape, _real_reference, _real_gradient, anchor_rules.parts, transforms.of_complex_maps(1)),
+    ("view_as_complex", _complex_shape, _complex_reference, _complex_gradient, anchor_rules.pairs, transforms.of_parts),
 ):
     register(
         Operator(
@@ -144,6 +145,7 @@ for _name, _result, _reference, _gradient, _application in (
             gradient=_gradient,
             body=_copy_body,
             attributes={},
+            anchor=_anchor,
             application=_application,
         )
     )

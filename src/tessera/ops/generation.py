@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from tessera.dtypes import DType, int64
+from tessera.ir import anchor_rules
 from tessera.lazy.structure import Shape
 from tessera.ops.applications import layouts, places
 from tessera.ops.emitter import Emitter, V
@@ -65,6 +66,7 @@ IOTA = register(
         body=_iota_body,
         attributes={"shape": ()},
         symbolic=_without_shape,
+        anchor=anchor_rules.numbering,
         application=layouts.of_numbering,
     )
 )

@@ -12,6 +12,7 @@ import torch
 
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
+from tessera.ir import anchor_rules
 from tessera.lazy.promotion import common_dtype
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal, sum_to
@@ -314,6 +315,7 @@ _define(
     _broadcast_gradient,
     _SHAPE,
     symbolic=_without_shape,
+    anchor=anchor_rules.repetition,
     application=layouts.of_broadcasts,
 )
 _define(
@@ -322,6 +324,7 @@ _define(
     _transpose_reference,
     _transpose_gradient,
     {"permutation": ()},
+    anchor=anchor_rules.transposition,
     application=layouts.of_transposes,
 )
 _define(
@@ -331,6 +334,7 @@ _define(
     _slice_gradient,
     _SLICE,
     symbolic=_slice_symbolic,
+    anchor=anchor_rules.cut,
     application=layouts.of_slices,
 )
 _define(
@@ -339,6 +343,7 @@ _define(
     _concat_reference,
     _concat_gradient,
     {"axis": 0},
+    anchor=anchor_rules.concatenation,
     application=layouts.of_concatenations,
     **_MANY,
 )
@@ -349,6 +354,7 @@ _define(
     _pad_gradient,
     {"before": (), "after": (), "mode": "constant"},
     symbolic=_pad_symbolic,
+    anchor=anchor_rules.padding,
     application=layouts.of_padding,
     arity=(1, 2),
     operand_dtypes=_common,

@@ -13,6 +13,8 @@ import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
+from tessera.ir import anchor_rules
+from tessera.ir.anchor import Anchor, AnchorRule
 from tessera.lazy import structure as structures
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
@@ -107,6 +109,8 @@ class Operator:
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
     kept: bool = False
+    anchor: AnchorRule | None = None
+    """How operands and result are indexed; None where the family says it (`ir/anchor_rules.py`) or no map can."""
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
     terms: Callable[..., torch.Tensor | float] = _nothing
@@ -158,6 +162,11 @@ class Operator:
         if rule is None:
             raise dtype_error(self.name, operands, "not defined on complex numbers", _PARTS)
         return rule(attributes, operands, positions)
+
+    def anchored(self, ranks: Sequence[int], attributes: Named) -> Anchor | None:
+        """The anchor over operands of these ranks; None where no map says what is computed. Raises AnchorError."""
+        rule = self.anchor or anchor_rules.FAMILIES.get(self.family)
+        return None if rule is None else rule(ranks, attributes)
 
     def apply_to(self, value: Value, chance: random.Random) -> Application | None:
         """Operands and attributes of a drawn application to a value; None where the operator takes no such value."""

@@ -15,6 +15,8 @@ import torch
 from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
+from tessera.ir import anchor_rules
+from tessera.ir.anchor import Reduction
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal
 from tessera.ops.applications import maps
@@ -237,6 +239,7 @@ def _define(
     *,
     result: Any = _result,
     flops: Callable[[Sequence[Typed], Typed, Named], int] = _flops,
+    by: Reduction = "row",
     application: Rule | None = None,
     **special: Any,
 ) -> Operator:
@@ -253,13 +256,14 @@ def _define(
             gradient=gradient,
             body=body,
             attributes={"axes": (), "keepdims": False},
+            anchor=anchor_rules.reduction(by),
             application=application,
             **special,
         )
     )
 
 
-_define("sum", _accumulated, _sum_reference, _sum_gradient, _sum_body)
+_define("sum", _accumulated, _sum_reference, _sum_gradient, _sum_body, by="add")
 
 
 def _largest_partial_product(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> torch.Tensor:
@@ -270,10 +274,10 @@ def _largest_partial_product(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> 
     return torch.where(largest > torch.finfo(torch.float32).max, torch.inf, 0.0)
 
 
-_define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body, terms=_largest_partial_product)
-_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=_mean_flops)
-_define("max", _ordered, _max_reference, _extreme_gradient, _max_body, result=_extreme)
-_define("min", _ordered, _min_reference, _extreme_gradient, _min_body, result=_extreme)
+_define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body, by="mul", terms=_largest_partial_product)
+_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=_mean_flops, by="add")
+_define("max", _ordered, _max_reference, _extreme_gradient, _max_body, result=_extreme, by="max")
+_define("min", _ordered, _min_reference, _extreme_gradient, _min_body, result=_extreme, by="min")
 _define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, result=_place, application=maps.of_places)
 _define(
     "logsumexp",

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
+from tessera.ir import anchor_rules
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import maps
@@ -201,7 +202,11 @@ def _deviations(
     return scaled if weight is None else scaled * weight.abs()
 
 
-_ALONG: dict[str, Any] = {"attributes": _AXIS, "application": maps.along_axis()}
+_ALONG: dict[str, Any] = {
+    "attributes": _AXIS,
+    "anchor": anchor_rules.along_axis,
+    "application": maps.along_axis(),
+}
 _define("softmax", 1, same_shape_result, 5, _softmax_reference, _softmax_gradient, _softmax_body, **_ALONG)
 _define(
     "log_softmax",
@@ -224,6 +229,18 @@ _define(
     _layer_norm_body,
     {"eps": 1e-5},
     True,
+    anchor=anchor_rules.normalization,
     terms=_deviations,
 )
-_define("rms_norm", 2, _norm_result, 3, _rms_norm_reference, _rms_norm_gradient, _rms_norm_body, {"eps": 1e-6}, True)
+_define(
+    "rms_norm",
+    2,
+    _norm_result,
+    3,
+    _rms_norm_reference,
+    _rms_norm_gradient,
+    _rms_norm_body,
+    {"eps": 1e-6},
+    True,
+    anchor=anchor_rules.normalization,
+)

@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
+from tessera.ir import anchor_rules
+from tessera.ir.anchor import Reduction
 from tessera.lazy.structure import Shape
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.geometry import single_image
@@ -167,13 +169,15 @@ DEPTHWISE_CONV2D = register(
         gradient=depthwise_gradient,
         body=_depthwise_body,
         attributes={**GEOMETRY, "multiplier": 1},
+        anchor=anchor_rules.window("add"),
     )
 )
 
-for _name, _reference, _gradient, _body in (
-    ("max_pool2d", _max_reference, max_pool_gradient, _max_body),
-    ("sum_pool2d", _sum_reference, sum_pool_gradient, _sum_body),
-):
+_POOLS: tuple[tuple[str, Reduction, Any, Any, Any], ...] = (
+    ("max_pool2d", "max", _max_reference, max_pool_gradient, _max_body),
+    ("sum_pool2d", "add", _sum_reference, sum_pool_gradient, _sum_body),
+)
+for _name, _by, _reference, _gradient, _body in _POOLS:
     register(
         Operator(
             name=_name,
@@ -187,5 +191,6 @@ for _name, _reference, _gradient, _body in (
             gradient=_gradient,
             body=_body,
             attributes=GEOMETRY,
+            anchor=anchor_rules.window(_by),
         )
     )
