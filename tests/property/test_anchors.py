@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.test_value import create_ssa_value
 
-from tessera.compiler import graph as old_names
 from tessera.dtypes import DType, fp32
 from tessera.errors import ArgumentError, ShapeMismatchError
-from tessera.ir.anchor import AnchorError, ExtentClasses
+from tessera.ir.anchor import AnchorError
 from tessera.ir.attributes import ELEMENT_TYPES, tensor_type
 from tessera.ir.graph import GraphOperation, create
 from tessera.ops import OPERATORS, Operator
@@ -91,34 +89,6 @@ def test_shapes(record: Operator) -> None:
         assert found == shape, (operands, attributes)
         taken += found is not None
     assert taken > 20
-
-
-def symbolic(shape: Sequence[int]) -> tuple[int | None, ...]:
-    """A shape as forms of programs have it."""
-    return tuple(1 if extent == 1 else None for extent in shape)
-
-
-@pytest.mark.parametrize("record", anchored(), ids=lambda record: record.name)
-def test_extents_that_are_one(record: Operator) -> None:
-    for operands, attributes, shape in cases(record):
-        if shape is None:
-            continue
-        shapes = [symbolic(each) for each in (*(operand.shape for operand in operands), shape)]
-        nodes: list[Any] = [SimpleNamespace(shape=each, operator=None) for each in shapes]
-        nodes[-1] = SimpleNamespace(
-            shape=shapes[-1], operator=record, operands=range(len(operands)), named_attributes=attributes
-        )
-        old = old_names._Names(tuple(nodes))
-        new = ExtentClasses(shapes)
-        anchor = record.anchored([len(each) for each in shapes[:-1]], attributes)
-        assert anchor is not None
-        new.apply(anchor, range(len(operands)), len(operands))
-        if record.name == "concat":
-            continue  # the old rules say nothing
-        places = [(value, dim) for value, each in enumerate(shapes) for dim in range(len(each)) if each[dim] != 1]
-        before = [old.root(place) for place in places]
-        after = [new.root(place) for place in places]
-        assert before == after, (operands, attributes, shape, record.family)
 
 
 @pytest.mark.parametrize("record", anchored(), ids=lambda record: record.name)

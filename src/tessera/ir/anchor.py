@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
+from tessera.errors import ShapeMismatchError
+
 Extent: TypeAlias = int | None
 """The number of elements along a dimension; None where it is known only at run time, and not 1 where 1 repeats."""
 Extents: TypeAlias = Sequence[Extent]
@@ -35,8 +37,8 @@ operands says; or repeated along an axis that others have said.
 DIFFERENT: Final = "extents {extent} and {known} of one axis differ"
 
 
-class AnchorError(ValueError):
-    """Operands that the maps do not fit; its text is the reason."""
+class AnchorError(ShapeMismatchError):
+    """Operands that the maps do not fit; its message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Anchor:
     """Extents of axes that attributes say."""
 
     def extents(self, shapes: Sequence[Extents]) -> dict[str, Extent]:
-        """The extents of the axes, by name, over operands of these shapes. Raises AnchorError for shapes that do not fit."""
+        """The extents of the axes, by name, over operands of these shapes. Raises AnchorError for others."""
         known = dict(self.given)
         for operand, dimension, axis, index in self._plain:
             extent = shapes[operand][dimension]
@@ -124,8 +126,8 @@ class Anchor:
 
     @cached_property
     def equal_dimensions(self) -> tuple[tuple[Place, ...], ...]:
-        """Dimensions that have one extent, but for a 1 that is repeated: groups of (tensor, dimension); the result is the
-        tensor after the operands.
+        """Dimensions that have one extent, but for a 1 that is repeated: groups of (tensor, dimension), where the
+        result is the tensor after the operands.
         """
         groups: dict[tuple[str, ...], list[Place]] = {}
         for tensor, indices in enumerate((*self.operands, self.result)):

@@ -1,6 +1,7 @@
 """The anchors of the families of operators, from ranks and attributes alone.
 
-Attributes that hold extents (`shape`, `sizes`, `before`) are None where these are known only at run time.
+Attributes that hold extents (`starts`, `before`) are None where these are known only at run time. `shape` and `sizes`
+are the result's shape (`with_result`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ Pair: TypeAlias = tuple[int, int]
 
 APART = "the shapes do not broadcast"
 BATCH = "the batch dimensions do not broadcast"
+
+
+def with_result(attributes: Named, shape: Sequence[Extent]) -> Named:
+    """Attributes of an operator over a result of this shape, which some of them repeat."""
+    return {**attributes, "shape": shape, "sizes": shape}
 
 
 def _axes(rank: int, prefix: str = "d") -> tuple[str, ...]:
@@ -84,16 +90,14 @@ def _normalization(ranks: tuple[int, ...]) -> Anchor:
 
 
 def rows(ranks: Sequence[int], attributes: Named) -> Anchor:
-    """Rows of the first operand, to which the others broadcast."""
+    """Rows of the first operand, to which the others broadcast; dimensions in front of its own are theirs."""
     return _rows(tuple(ranks))
 
 
 @lru_cache(maxsize=256)
 def _rows(ranks: tuple[int, ...]) -> Anchor:
     axes = _axes(ranks[0])
-    if any(rank > ranks[0] for rank in ranks):
-        raise AnchorError(APART)
-    spread = _read(axes, "spread", refusal=APART)
+    spread = (*_read(_axes(max(ranks) - ranks[0], "e")), *_read(axes, "spread", refusal=APART))
     return Anchor((_read(axes), *[_last(spread, rank) for rank in ranks[1:]]), _read(axes))
 
 

@@ -30,6 +30,11 @@ def result_type(op: Operation) -> TensorType[Attribute]:
     return cast(TensorType[Attribute], op.results[0].type)
 
 
+def known_extents(tensor: TensorType[Attribute]) -> tuple[int | None, ...]:
+    """A type's shape, with None for extents known only at run time."""
+    return tuple([None if extent == DYNAMIC_INDEX else extent for extent in tensor.get_shape()])
+
+
 def fail(op: Operation, reason: str) -> NoReturn:
     """Raises the verifier's error: the operator, what is wrong, and every operand's and the result's shape."""
     kind = op.name.rsplit(".", 1)[-1]

@@ -165,8 +165,13 @@ class Operator:
 
     def anchored(self, ranks: Sequence[int], attributes: Named) -> Anchor | None:
         """The anchor over operands of these ranks; None where no map says what is computed. Raises AnchorError."""
-        rule = self.anchor or anchor_rules.FAMILIES.get(self.family)
+        rule = self.anchor_rule
         return None if rule is None else rule(ranks, attributes)
+
+    @property
+    def anchor_rule(self) -> AnchorRule | None:
+        """The record's rule of anchors, or its family's."""
+        return self.anchor or anchor_rules.FAMILIES.get(self.family)
 
     def apply_to(self, value: Value, chance: random.Random) -> Application | None:
         """Operands and attributes of a drawn application to a value; None where the operator takes no such value."""
