@@ -67,7 +67,7 @@ def cases(record: Operator) -> Iterator[tuple[list[Typed], dict[str, Any], tuple
             continue
         operands, attributes = case
         try:
-            shape, _ = record.result(record.name, operands, [operand.dtype for operand in operands], attributes)
+            shape, _ = record.result_of(operands, [operand.dtype for operand in operands], attributes)
         except ShapeMismatchError:
             yield operands, attributes, None
         except ArgumentError:
@@ -82,7 +82,7 @@ def test_shapes(record: Operator) -> None:
     for operands, attributes, shape in cases(record):
         shapes = [operand.shape for operand in operands]
         try:
-            anchor = record.anchored([len(each) for each in shapes], attributes)
+            anchor = record.anchored(tuple(map(len, shapes)), attributes)
             found = None if anchor is None else anchor.shape(shapes)
         except AnchorError:
             found = None
@@ -105,7 +105,7 @@ def test_verifiers(record: Operator) -> None:
             some[chance.randrange(len(some))] = chance.choice(EXTENTS)
         shapes = [[None if e != 1 and chance.random() < 0.3 else e for e in each] for each in shapes]
         dtypes = list(record.operand_dtypes(record.name, operands, attributes))
-        _, result = record.result(record.name, operands, dtypes, attributes)
+        _, result = record.result_of(operands, dtypes, attributes)
         given = {k: v.name if isinstance(v, DType) else v for k, v in attributes.items() if v is not None}
         kinds = [
             tensor_type(tuple(each), ELEMENT_TYPES[dtype.name])
@@ -129,7 +129,7 @@ def verifies(operation: GraphOperation) -> bool:
 def accepted(record: Operator, shapes: Sequence[Sequence[int | None]], attributes: dict[str, Any]) -> bool:
     """Whether operands and result, the last one, fit the anchor."""
     try:
-        anchor = record.anchored([len(each) for each in shapes[:-1]], attributes)
+        anchor = record.anchored(tuple(map(len, shapes[:-1])), attributes)
         assert anchor is not None
         return anchor.may_be(anchor.shape(shapes[:-1]), shapes[-1])
     except AnchorError:

@@ -42,7 +42,7 @@ def _extent_classes(nodes: tuple[SymbolicNode, ...]) -> ExtentClasses:
         if node.operator is None:
             continue
         attributes = with_result(node.named_attributes, node.shape)
-        anchor = OPERATORS[node.operator.name].anchored([len(nodes[i].shape) for i in node.operands], attributes)
+        anchor = OPERATORS[node.operator.name].anchored(tuple([len(nodes[i].shape) for i in node.operands]), attributes)
         if anchor is not None:
             classes.apply(anchor, node.operands, index)
     return classes

@@ -12,6 +12,7 @@ products, can be read off the same maps.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,7 +98,18 @@ class Anchor:
 
     def shape(self, shapes: Sequence[Extents]) -> tuple[Extent, ...]:
         """The result's shape, of operands of these shapes. Raises AnchorError where they do not fit."""
-        known = self.extents(shapes)
+        if (axes := self._axes) is None:
+            return self._result_of(self.extents(shapes))
+        # On the path of binding: every dimension is an axis, and where all extents of each are equal, nothing is to be
+        # decided.
+        known = dict(self.given) if self.given else {}
+        for names, extents in zip(axes[0], shapes):  # noqa: B905  (lengths are those of the ranks)
+            for axis, extent in zip(names, extents):  # noqa: B905
+                if known.setdefault(axis, extent) != extent:
+                    return self._result_of(self.extents(shapes))
+        return tuple([known[axis] for axis in axes[1]])
+
+    def _result_of(self, known: Mapping[str, Extent]) -> tuple[Extent, ...]:
         return tuple([known[index.axes[0]] if len(index.axes) == 1 else _held(index, known) for index in self.result])
 
     def may_be(self, expected: Extents, actual: Extents) -> bool:
@@ -137,6 +149,14 @@ class Anchor:
         return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
     @cached_property
+    def _axes(self) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]] | None:
+        """The axis of each dimension of the operands, and of the result; None where a dimension is not just one."""
+        if any(len(index.axes) != 1 or index.steps for index in (*itertools.chain(*self.operands), *self.result)):
+            return None
+        operands = [tuple([index.axes[0] for index in indices]) for indices in self.operands]
+        return tuple(operands), tuple([index.axes[0] for index in self.result])
+
+    @cached_property
     def _plain(self) -> tuple[tuple[int, int, str, Index], ...]:
         """Dimensions of one axis, those first that are not spread over what others say."""
         found = [
@@ -157,7 +177,7 @@ class Anchor:
                 yield operand, dimension, index
 
 
-AnchorRule: TypeAlias = Callable[[Sequence[int], Mapping[str, Any]], Anchor]
+AnchorRule: TypeAlias = Callable[[tuple[int, ...], Mapping[str, Any]], Anchor]
 """(ranks of the operands, attributes) -> the anchor; raises AnchorError for ranks that the operator does not take."""
 
 

@@ -40,9 +40,9 @@ def _last(indices: Sequence[Index], count: int) -> tuple[Index, ...]:
 # -- maps and rows ----------------------------------------------------------------------------------------------------
 
 
-def broadcast(ranks: Sequence[int], attributes: Named) -> Anchor:
+def broadcast(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """Maps of elements: operands broadcast together, aligned at their last dimensions."""
-    return _broadcast(tuple(ranks))
+    return _broadcast(ranks)
 
 
 @lru_cache(maxsize=1024)
@@ -52,14 +52,14 @@ def _broadcast(ranks: tuple[int, ...]) -> Anchor:
     return Anchor(tuple(_last(indices, rank) for rank in ranks), _read(result))
 
 
-def numbering(ranks: Sequence[int], attributes: Named) -> Anchor:
+def numbering(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """No operands: an element for each place of `shape`."""
     shape = tuple(attributes["shape"])
     axes = _axes(len(shape))
     return Anchor((), _read(axes), given=dict(zip(axes, shape, strict=True)))
 
 
-def along_axis(ranks: Sequence[int], attributes: Named) -> Anchor:
+def along_axis(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """Rows along one `axis` of one operand."""
     return _along_axis(ranks[0], attributes["axis"])
 
@@ -72,9 +72,9 @@ def _along_axis(rank: int, axis: int) -> Anchor:
     return Anchor((_read(axes),), _read(axes), reduced={axes[axis]: "row"})
 
 
-def normalization(ranks: Sequence[int], attributes: Named) -> Anchor:
+def normalization(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """Rows along the last dimension of the first operand; the others have an element for each of a row's."""
-    return _normalization(tuple(ranks))
+    return _normalization(ranks)
 
 
 @lru_cache(maxsize=256)
@@ -89,9 +89,9 @@ def _normalization(ranks: tuple[int, ...]) -> Anchor:
     return Anchor((_read(axes), *[parameter] * (len(ranks) - 1)), _read(axes), reduced={axes[-1]: "row"})
 
 
-def rows(ranks: Sequence[int], attributes: Named) -> Anchor:
+def rows(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """Rows of the first operand, to which the others broadcast; dimensions in front of its own are theirs."""
-    return _rows(tuple(ranks))
+    return _rows(ranks)
 
 
 @lru_cache(maxsize=256)
@@ -104,7 +104,7 @@ def _rows(ranks: tuple[int, ...]) -> Anchor:
 def reduction(by: Reduction = "row") -> AnchorRule:
     """Reductions of `axes` of one operand by a function; with `keepdims` a 1 is left of each."""
 
-    def rule(ranks: Sequence[int], attributes: Named) -> Anchor:
+    def rule(ranks: tuple[int, ...], attributes: Named) -> Anchor:
         return _reduction(ranks[0], tuple(attributes["axes"]), bool(attributes.get("keepdims")), by)
 
     return rule
@@ -124,20 +124,20 @@ def _reduction(rank: int, reduced: tuple[int, ...], keepdims: bool, by: Reductio
 # -- products ---------------------------------------------------------------------------------------------------------
 
 
-def product(ranks: Sequence[int], attributes: Named) -> Anchor:
+def product(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """`[..., m, k] @ [..., k, n] -> [..., m, n]`, and maybe C, which is spread over the result.
 
     `transpose_a` and `transpose_b` swap an operand's last two dimensions. As in torch, an operand of one dimension is a
     row (first) or a column (second) whose dimension of 1 is then dropped.
     """
-    return _product(tuple(ranks), bool(attributes.get("transpose_a")), bool(attributes.get("transpose_b")))
+    return _product(ranks, bool(attributes.get("transpose_a")), bool(attributes.get("transpose_b")))
 
 
-def matrices(ranks: Sequence[int], attributes: Named) -> Anchor:
-    """As `product`, of operands with rows and columns."""
-    if min(ranks[:2]) < 2:
+def matrices(ranks: tuple[int, ...], attributes: Named) -> Anchor:
+    """As `product`, of operands with rows and columns, neither of which is swapped."""
+    if ranks[0] < 2 or ranks[1] < 2:
         raise AnchorError("operands need at least two dimensions")
-    return product(ranks, attributes)
+    return _product(ranks, False, False)
 
 
 @lru_cache(maxsize=256)
@@ -164,11 +164,11 @@ def _spread(result: Sequence[Index], rank: int, refusal: str) -> tuple[Index, ..
     return tuple(Index(index.axes, fit="spread", refusal=refusal) for index in _last(result, rank))
 
 
-def attention(ranks: Sequence[int], attributes: Named) -> Anchor:
+def attention(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """`[..., (h g), i, d]`, `[..., h, j, d]`, `[..., h, j, e] -> [..., (h g), i, e]`: g heads of queries share one of
     keys and values. A scale without dimensions, and maybe a mask, spread over the scores, `[..., (h g), i, j]`.
     """
-    return _attention(tuple(ranks))
+    return _attention(ranks)
 
 
 @lru_cache(maxsize=256)
@@ -206,10 +206,10 @@ def _attention(ranks: tuple[int, ...]) -> Anchor:
 # -- windows ----------------------------------------------------------------------------------------------------------
 
 
-def convolution(ranks: Sequence[int], attributes: Named) -> Anchor:
+def convolution(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """`[n, y sy + ky dy - top, x sx + kx dx - left, (g c)]`, `[(g o), c, ky, kx] -> [n, y, x, (g o)]`."""
     stride, padding, dilation = (tuple(attributes[name]) for name in ("stride", "padding", "dilation"))
-    return _convolution(tuple(ranks), stride, padding, dilation, attributes["groups"])
+    return _convolution(ranks, stride, padding, dilation, attributes["groups"])
 
 
 @lru_cache(maxsize=1024)
@@ -242,9 +242,9 @@ def window(by: Reduction = "row") -> AnchorRule:
     channel by itself; with a `multiplier` a channel gives several. Further operands are `[channel, ky, kx]`.
     """
 
-    def rule(ranks: Sequence[int], attributes: Named) -> Anchor:
+    def rule(ranks: tuple[int, ...], attributes: Named) -> Anchor:
         geometry = [tuple(attributes[name]) for name in ("kernel", "stride", "padding", "dilation")]
-        return _window(tuple(ranks), *geometry, attributes["layout"], attributes.get("multiplier", 1), by)
+        return _window(ranks, *geometry, attributes["layout"], attributes.get("multiplier", 1), by)
 
     return rule
 
@@ -284,7 +284,7 @@ def _window(
 # -- layouts ----------------------------------------------------------------------------------------------------------
 
 
-def transposition(ranks: Sequence[int], attributes: Named) -> Anchor:
+def transposition(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """Result dimension `d` is operand dimension `permutation[d]`."""
     return _transposition(ranks[0], tuple(attributes["permutation"]))
 
@@ -297,7 +297,7 @@ def _transposition(rank: int, permutation: tuple[int, ...]) -> Anchor:
     return Anchor((_read(axes),), _read([axes[dimension] for dimension in permutation]))
 
 
-def repetition(ranks: Sequence[int], attributes: Named) -> Anchor:
+def repetition(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """The operand spread over `shape`."""
     shape = tuple(attributes["shape"])
     axes = _axes(len(shape))
@@ -305,7 +305,7 @@ def repetition(ranks: Sequence[int], attributes: Named) -> Anchor:
     return Anchor((operand,), _read(axes), given=dict(zip(axes, shape, strict=True)))
 
 
-def concatenation(ranks: Sequence[int], attributes: Named) -> Anchor:
+def concatenation(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """Operands one behind the other along `axis`."""
     axis, rank = attributes["axis"], ranks[0]
     if not 0 <= axis < rank:
@@ -319,7 +319,7 @@ def concatenation(ranks: Sequence[int], attributes: Named) -> Anchor:
     return Anchor(operands, (*shared[:axis], Index(parts, joined=True), *shared[axis + 1 :]))
 
 
-def cut(ranks: Sequence[int], attributes: Named) -> Anchor:
+def cut(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """Elements `starts[d] + i * steps[d]`, `sizes[d]` of them along each dimension."""
     starts, steps, sizes = (attributes.get(name) for name in ("starts", "steps", "sizes"))
     rank = ranks[0]
@@ -340,7 +340,7 @@ def cut(ranks: Sequence[int], attributes: Named) -> Anchor:
     return Anchor((tuple(indices),), _read(axes), given=given)
 
 
-def padding(ranks: Sequence[int], attributes: Named) -> Anchor:
+def padding(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """`before[d]` elements in front of, and `after[d]` behind those of the first operand; the second is one number."""
     rank, axes = ranks[0], _axes(ranks[0])
     if any(ranks[1:]):
@@ -354,13 +354,13 @@ def padding(ranks: Sequence[int], attributes: Named) -> Anchor:
     return Anchor((operand, *[()] * (len(ranks) - 1)), _read(axes))
 
 
-def parts(ranks: Sequence[int], attributes: Named) -> Anchor:
+def parts(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """Complex elements as two real ones, along a new last dimension."""
     axes = _axes(ranks[0])
     return Anchor((_read(axes),), _read((*axes, "part")), given={"part": 2})
 
 
-def pairs(ranks: Sequence[int], attributes: Named) -> Anchor:
+def pairs(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """Two real elements along the last dimension as one complex one."""
     if not ranks[0]:
         raise AnchorError("the last dimension holds two parts")

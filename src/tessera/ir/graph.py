@@ -29,10 +29,11 @@ from tessera.ir import graph_checks as checks
 from tessera.ir import graph_layout_rules as layouts
 from tessera.ir import graph_product_rules as products
 from tessera.ir import graph_rules as rules
-from tessera.ir.anchor import Anchor, AnchorRule, Reduction
+from tessera.ir.anchor import Anchor, AnchorError, AnchorRule, Reduction
 from tessera.ir.attributes import Value, integers_of, to_attribute, to_value
 
 UNBOUNDED = 1 << 30
+_VERIFIED = ("matmul", "gemm", "flash_attention")
 _PREFIX = "tessera.graph."
 
 
@@ -80,7 +81,7 @@ class GraphOperation(IRDLOperation):
         if (rule := self.form.anchor) is None:
             return None
         attributes = {name: to_value(attribute) for name, attribute in self.attributes.items()}
-        ranks = [tensor.get_num_dims() for tensor in checks.operand_types(self)]
+        ranks = tuple([tensor.get_num_dims() for tensor in checks.operand_types(self)])
         return rule(ranks, anchors.with_result(attributes, checks.known_extents(checks.result_type(self))))
 
     def verify_(self) -> None:
@@ -96,7 +97,20 @@ class GraphOperation(IRDLOperation):
                 checks.fail(self, f"needs the attribute {name!r}")
         if self.dims is not None and len(self.dims) != len(checks.result_type(self).get_shape()):
             checks.fail(self, f"dims {self.dims} needs one name per result dimension")
+        if self.operator in _VERIFIED:
+            self._verify_shapes()
         form.rule(self)
+
+    def _verify_shapes(self) -> None:
+        try:
+            anchor = self.anchor()
+            if anchor is None:
+                return
+            expected = anchor.shape([checks.known_extents(tensor) for tensor in checks.operand_types(self)])
+        except AnchorError as error:
+            checks.fail(self, error.message)
+        if not anchor.may_be(expected, checks.known_extents(checks.result_type(self))):
+            checks.fail(self, f"the result's shape should be {checks.shape_of_extents(expected)}")
 
     def _verify_attribute(self, name: str, kind: type) -> None:
         value = to_value(self.attributes[name])
@@ -131,7 +145,9 @@ def _reduction(by: Reduction, rule: checks.Rule) -> OperatorForm:
 
 _FORMS: dict[str, OperatorForm] = {
     "matmul": OperatorForm(_BINARY, products.contraction, anchors.product, optional=_MATRIX),
-    "gemm": OperatorForm((2, 3), products.gemm, anchors.product, optional={"alpha": float, "beta": float, **_MATRIX}),
+    "gemm": OperatorForm(
+        (2, 3), products.contraction, anchors.product, optional={"alpha": float, "beta": float, **_MATRIX}
+    ),
     "conv2d": OperatorForm(
         _BINARY,
         products.convolution,

@@ -35,6 +35,11 @@ def known_extents(tensor: TensorType[Attribute]) -> tuple[int | None, ...]:
     return tuple([None if extent == DYNAMIC_INDEX else extent for extent in tensor.get_shape()])
 
 
+def shape_of_extents(extents: Sequence[int | None]) -> str:
+    """Extents as text, `?` for those known only at run time."""
+    return shape_text([DYNAMIC_INDEX if extent is None else extent for extent in extents])
+
+
 def fail(op: Operation, reason: str) -> NoReturn:
     """Raises the verifier's error: the operator, what is wrong, and every operand's and the result's shape."""
     kind = op.name.rsplit(".", 1)[-1]

@@ -9,14 +9,11 @@ from xdsl.ir import Operation
 
 from tessera.ir.attributes import to_value
 from tessera.ir.graph_checks import (
-    Shape,
-    broadcast_shapes,
     compatible,
     expect_element,
     expect_extents,
     expect_one_element,
     fail,
-    flag,
     integers,
     is_float,
     operand_types,
@@ -25,59 +22,14 @@ from tessera.ir.graph_checks import (
 
 
 def contraction(op: Operation) -> None:
-    """`[..., M, K] @ [..., K, N] -> [..., M, N]`; the flags `transpose_a`, `transpose_b` swap an operand's last two.
-
-    As in torch, an operand of one dimension is a row (first) or a column (second) whose dimension of 1 is then dropped.
-    """
-    a, b = (tensor.get_shape() for tensor in operand_types(op)[:2])
-    if not a or not b:
-        fail(op, "operands need at least one dimension")
-    *batch_a, m, k = _swapped(a, flag(op, "transpose_a")) if len(a) > 1 else (1, *a)
-    *batch_b, k_b, n = _swapped(b, flag(op, "transpose_b")) if len(b) > 1 else (*b, 1)
-    if not compatible(k, k_b):
-        fail(op, f"contracted extents {k} and {k_b} differ")
-    batch = broadcast_shapes([tuple(batch_a), tuple(batch_b)])
-    if batch is None:
-        fail(op, "the batch dimensions do not broadcast")
-    matrix = ((m,) if len(a) > 1 else ()) + ((n,) if len(b) > 1 else ())
-    expect_extents(op, (*batch, *matrix))
+    """A product of floating-point matrices, or of integer ones."""
     if len({is_float(tensor.element_type) for tensor in (*operand_types(op), result_type(op))}) != 1:
         fail(op, "floating-point and integer elements do not mix; insert a cast")
 
 
-def _swapped(shape: Shape, swap: bool) -> Shape:
-    return (*shape[:-2], shape[-1], shape[-2]) if swap else shape
-
-
-def gemm(op: Operation) -> None:
-    """`alpha * A @ B + beta * C` with an optional C that broadcasts to the result."""
-    contraction(op)
-    if len(op.operands) == 3:
-        shape = result_type(op).get_shape()
-        addend = operand_types(op)[2].get_shape()
-        if len(addend) > len(shape) or broadcast_shapes([shape, addend]) is None:
-            fail(op, "C does not broadcast to the product's shape")
-
-
 def attention(op: Operation) -> None:
-    """`softmax(scale Q K^T + mask) V` of Q, K, V, a scale without dimensions and maybe a mask of booleans or floats.
-
-    `[..., heads, queries, d]`, `[..., heads_kv, keys, d]`, `[..., heads_kv, keys, d_v] -> [..., heads, queries, d_v]`.
-    """
-    q, k, v, scale, *mask = operand_types(op)
-    shapes = [tensor.get_shape() for tensor in (q, k, v)]
-    if any(len(shape) < 2 for shape in shapes) or scale.get_shape():
-        fail(op, "Q, K and V need two dimensions, the scale has none")
-    if not compatible(shapes[0][-1], shapes[1][-1]) or not compatible(shapes[1][-2], shapes[2][-2]):
-        fail(op, "head sizes of Q and K, or keys and values, differ in number")
-    batch = broadcast_shapes([shape[:-3] for shape in shapes])
-    if batch is None:
-        fail(op, "the batch dimensions do not broadcast")
-    heads = [shape[-3] for shape in shapes if len(shape) > 2]
-    lead = (*batch, shapes[0][-3] if len(shapes[0]) > 2 else 1) if heads else ()
-    expect_extents(op, (*lead, shapes[0][-2], shapes[2][-1]))
-    if mask and broadcast_shapes([(*lead, shapes[0][-2], shapes[1][-2]), mask[0].get_shape()]) is None:
-        fail(op, "the mask does not broadcast to the scores")
+    """`softmax(scale Q K^T + mask) V` of Q, K, V, a scale without dimensions and maybe a mask of booleans or floats."""
+    q, k, v, *_ = operand_types(op)
     if not is_float(q.element_type) or {k.element_type, v.element_type} != {q.element_type}:
         fail(op, "Q, K and V have one floating-point element type; insert a cast")
     expect_element(op, q.element_type)

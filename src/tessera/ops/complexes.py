@@ -169,7 +169,7 @@ def _broadcast(name: str, operands: Sequence[Typed], cast: Sequence[DType], attr
 def _product_shape(
     name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
 ) -> tuple[Shape, DType]:
-    shape, _ = OPERATORS["matmul"].result("matmul", operands, cast, {"tile_shape": None, "math": None})
+    shape, _ = OPERATORS["matmul"].result_of(operands, cast, {})
     return shape, cast[0]
 
 

@@ -7,14 +7,14 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.ir import anchor_rules
-from tessera.ir.anchor import Anchor, AnchorRule
+from tessera.ir.anchor import Anchor, AnchorError, AnchorRule
 from tessera.lazy import structure as structures
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
@@ -51,6 +51,14 @@ ResultRule: TypeAlias = Callable[[str, Sequence[Typed], Sequence[DType], Named],
 ShapeMismatchError.
 """
 
+ElementRule: TypeAlias = Callable[[str, Sequence[Typed], Sequence[DType], Named], DType]
+"""(name, operands, their dtypes after casts, attributes) -> the dtype of the result. Raises DTypeError, and
+ArgumentError for operands that fit the anchor and still mean nothing.
+"""
+
+Advice: TypeAlias = Callable[[Sequence[Typed], Named], Sequence[str]]
+"""(operands whose shapes do not fit, attributes) -> what may be done about it."""
+
 CostRule: TypeAlias = Callable[[Sequence[Typed], Typed, Named], int]
 """(operands, result, attributes) -> a count."""
 
@@ -66,6 +74,14 @@ def _all_attributes(attributes: Named, operands: Sequence[Typed], shape: Shape) 
     return attributes
 
 
+def _first(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
+    return cast[0]
+
+
+def _no_advice(operands: Sequence[Typed], attributes: Named) -> Sequence[str]:
+    return ()
+
+
 def _nothing(*operands: torch.Tensor, **attributes: Any) -> float:
     return 0.0
 
@@ -78,12 +94,13 @@ def _no_library(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor],
 class Operator:
     """One operator.
 
-    `operand_dtypes` says what operands are cast to, `result` gives the result's shape and dtype; both refuse
-    operands that do not fit, with all shapes in the message. `flops` counts additions, multiplications and every
-    elementary function as one each; `bytes_moved` counts each operand and the result once. `reference` is the
-    meaning, on torch tensors: floats come as float64, and attributes as keywords. `gradient(cotangent, operands,
-    result, **attributes)` builds nodes: the cotangent of each operand in the operand's shape and dtype, None where
-    there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
+    `operand_dtypes` says what operands are cast to. The result's shape follows from the anchor, its dtype from
+    `element`, by default that of the first operand; an operator of which no map says the shape has a `result` that
+    gives both. All refuse operands that do not fit, with all shapes in the message, and `advice` as hints. `flops`
+    counts additions, multiplications and every elementary function as one each; `bytes_moved` counts each operand and
+    the result once. `reference` is the meaning, on torch tensors: floats come as float64, and attributes as keywords.
+    `gradient(cotangent, operands, result, **attributes)` builds nodes: the cotangent of each operand in the operand's
+    shape and dtype, None where there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
     `cheap` says that computing an element costs less than moving it: such maps run while an operand of a matrix
     product is packed.
 
@@ -96,7 +113,6 @@ class Operator:
     family: Family
     arity: tuple[int, int]
     operand_dtypes: OperandDTypes
-    result: ResultRule
     flops: CostRule
     bytes_moved: CostRule
     reference: Callable[..., torch.Tensor]
@@ -104,13 +120,16 @@ class Operator:
     body: Callable[..., Any]
     attributes: Mapping[str, Any]
     """Names of the attributes, in order, with their defaults."""
+    anchor: AnchorRule | None = None
+    """How operands and result are indexed; None where the family says it (`ir/anchor_rules.py`) or no map can."""
+    element: ElementRule = _first
+    advice: Advice = _no_advice
+    result: ResultRule | None = None
     symbolic: SymbolicRule = _all_attributes
     cheap: bool = False
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
     kept: bool = False
-    anchor: AnchorRule | None = None
-    """How operands and result are indexed; None where the family says it (`ir/anchor_rules.py`) or no map can."""
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
     terms: Callable[..., torch.Tensor | float] = _nothing
@@ -142,9 +161,22 @@ class Operator:
             raise ArgumentError(f"{self.name} takes {least} to {most} operands, not {len(operands)}")
         named = dict(zip(self.attributes, attributes, strict=True))
         dtypes = self.operand_dtypes(self.name, operands, named)
-        shape, dtype = self.result(self.name, operands, dtypes, named)
-        cast = tuple(_cast(operand, wanted) for operand, wanted in zip(operands, dtypes, strict=True))
-        return cast, shape, dtype
+        shape, dtype = self.result_of(operands, dtypes, named)
+        resolved = tuple(_cast(operand, wanted) for operand, wanted in zip(operands, dtypes, strict=True))
+        return resolved, shape, dtype
+
+    def result_of(self, operands: Sequence[Typed], dtypes: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+        """Shape and dtype of the result over operands that are cast to `dtypes`. Raises as `resolve` does."""
+        if self.result is not None:
+            return self.result(self.name, operands, dtypes, attributes)
+        dtype = self.element(self.name, operands, dtypes, attributes)
+        shapes = [operand.shape for operand in operands]
+        rule = self.anchor_rule
+        assert rule is not None, f"{self.name} has neither an anchor nor a rule of its own"
+        try:
+            return cast(Shape, rule(tuple(map(len, shapes)), attributes).shape(shapes)), dtype
+        except AnchorError as error:
+            raise shape_error(self.name, operands, error.message, self.advice(operands, attributes)) from None
 
     def replaced(
         self, attributes: Attributes, operands: tuple[Structure, ...], positions: tuple[Position, ...]
@@ -163,7 +195,7 @@ class Operator:
             raise dtype_error(self.name, operands, "not defined on complex numbers", _PARTS)
         return rule(attributes, operands, positions)
 
-    def anchored(self, ranks: Sequence[int], attributes: Named) -> Anchor | None:
+    def anchored(self, ranks: tuple[int, ...], attributes: Named) -> Anchor | None:
         """The anchor over operands of these ranks; None where no map says what is computed. Raises AnchorError."""
         rule = self.anchor_rule
         return None if rule is None else rule(ranks, attributes)
@@ -231,6 +263,17 @@ def _cast(operand: Structure, dtype: DType) -> Structure:
 def elements(shape: Shape) -> int:
     """The number of elements of a shape."""
     return math.prod(shape)
+
+
+def per_point(anchor: AnchorRule, count: int, per_element: int = 0) -> CostRule:
+    """So many operations for each point of an anchor's iteration space, and more for each element of the result."""
+
+    def counted(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+        shapes = [operand.shape for operand in operands]
+        points = anchor(tuple(map(len, shapes)), attributes).points(shapes)
+        return count * points + per_element * elements(result.shape)
+
+    return counted
 
 
 def bytes_once(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
