@@ -25,7 +25,7 @@ from tessera.ops.extension import (
     same_shape_result,
 )
 from tessera.ops.record import Operator, bytes_once
-from tessera.ops.windows import GEOMETRY, window_flops, window_result, windows_of
+from tessera.ops.windows import GEOMETRY, window_flops, windows_of
 
 __all__ = [
     "FAMILIES",
@@ -42,7 +42,6 @@ __all__ = [
     "register",
     "same_shape_result",
     "window_flops",
-    "window_result",
     "windows_of",
 ]
 

@@ -262,7 +262,7 @@ def _window(
 ) -> Anchor:
     first = layout == "NCHW"
     if ranks[0] != 4:
-        raise AnchorError(f"images are {'[N, C, H, W]' if first else '[N, H, W, C]'}")
+        raise AnchorError(f"images have four dimensions, {'[N, C, H, W]' if first else '[N, H, W, C]'}")
     top, bottom, left, right = padding
     sides = _sides(stride, (top, left), (bottom, right), dilation)
     wanted = f"operands beside the image are [channels, rows, columns] of the window of {kernel[0]} x {kernel[1]}"

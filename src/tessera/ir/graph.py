@@ -29,11 +29,11 @@ from tessera.ir import graph_checks as checks
 from tessera.ir import graph_layout_rules as layouts
 from tessera.ir import graph_product_rules as products
 from tessera.ir import graph_rules as rules
-from tessera.ir.anchor import Anchor, AnchorError, AnchorRule, Reduction
+from tessera.ir.anchor import Anchor, AnchorRule, Reduction
 from tessera.ir.attributes import Value, integers_of, to_attribute, to_value
 
 UNBOUNDED = 1 << 30
-_VERIFIED = ("matmul", "gemm", "flash_attention")
+_VERIFIED = frozenset("matmul gemm flash_attention conv2d depthwise_conv2d max_pool2d sum_pool2d".split())
 _PREFIX = "tessera.graph."
 
 
@@ -78,11 +78,7 @@ class GraphOperation(IRDLOperation):
 
     def anchor(self) -> Anchor | None:
         """How operands and result are indexed; None where no map says it. Raises AnchorError for other ranks."""
-        if (rule := self.form.anchor) is None:
-            return None
-        attributes = {name: to_value(attribute) for name, attribute in self.attributes.items()}
-        ranks = tuple([tensor.get_num_dims() for tensor in checks.operand_types(self)])
-        return rule(ranks, anchors.with_result(attributes, checks.known_extents(checks.result_type(self))))
+        return None if self.form.anchor is None else checks.anchor_of(self, self.form.anchor)
 
     def verify_(self) -> None:
         form = self.form
@@ -97,20 +93,9 @@ class GraphOperation(IRDLOperation):
                 checks.fail(self, f"needs the attribute {name!r}")
         if self.dims is not None and len(self.dims) != len(checks.result_type(self).get_shape()):
             checks.fail(self, f"dims {self.dims} needs one name per result dimension")
-        if self.operator in _VERIFIED:
-            self._verify_shapes()
+        if self.operator in _VERIFIED and form.anchor is not None:
+            checks.expect_anchor(self, form.anchor)
         form.rule(self)
-
-    def _verify_shapes(self) -> None:
-        try:
-            anchor = self.anchor()
-            if anchor is None:
-                return
-            expected = anchor.shape([checks.known_extents(tensor) for tensor in checks.operand_types(self)])
-        except AnchorError as error:
-            checks.fail(self, error.message)
-        if not anchor.may_be(expected, checks.known_extents(checks.result_type(self))):
-            checks.fail(self, f"the result's shape should be {checks.shape_of_extents(expected)}")
 
     def _verify_attribute(self, name: str, kind: type) -> None:
         value = to_value(self.attributes[name])
@@ -150,7 +135,7 @@ _FORMS: dict[str, OperatorForm] = {
     ),
     "conv2d": OperatorForm(
         _BINARY,
-        products.convolution,
+        products.window,
         anchors.convolution,
         {"stride": tuple, "padding": tuple, "dilation": tuple, "groups": int},
     ),

@@ -13,6 +13,8 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, TensorType
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.anchor import Anchor, AnchorError, AnchorRule
+from tessera.ir.anchor_rules import with_result
 from tessera.ir.attributes import shape_text, to_value
 
 Rule: TypeAlias = Callable[[Operation], None]
@@ -30,14 +32,27 @@ def result_type(op: Operation) -> TensorType[Attribute]:
     return cast(TensorType[Attribute], op.results[0].type)
 
 
-def known_extents(tensor: TensorType[Attribute]) -> tuple[int | None, ...]:
-    """A type's shape, with None for extents known only at run time."""
+def anchor_of(op: Operation, rule: AnchorRule) -> Anchor:
+    """The anchor of an operation, by its ranks and attributes. Raises AnchorError for ranks that it does not take."""
+    attributes = {name: to_value(attribute) for name, attribute in op.attributes.items()}
+    ranks = tuple([tensor.get_num_dims() for tensor in operand_types(op)])
+    return rule(ranks, with_result(attributes, _extents(result_type(op))))
+
+
+def expect_anchor(op: Operation, rule: AnchorRule) -> None:
+    """Fails unless operands and result have the shapes that the anchor says."""
+    try:
+        anchor = anchor_of(op, rule)
+        expected = anchor.shape([_extents(tensor) for tensor in operand_types(op)])
+    except AnchorError as error:
+        fail(op, error.message)
+    if not anchor.may_be(expected, _extents(result_type(op))):
+        shape = [DYNAMIC_INDEX if extent is None else extent for extent in expected]
+        fail(op, f"the result's shape should be {shape_text(shape)}")
+
+
+def _extents(tensor: TensorType[Attribute]) -> tuple[int | None, ...]:
     return tuple([None if extent == DYNAMIC_INDEX else extent for extent in tensor.get_shape()])
-
-
-def shape_of_extents(extents: Sequence[int | None]) -> str:
-    """Extents as text, `?` for those known only at run time."""
-    return shape_text([DYNAMIC_INDEX if extent is None else extent for extent in extents])
 
 
 def fail(op: Operation, reason: str) -> NoReturn:

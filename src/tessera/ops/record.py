@@ -6,8 +6,9 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias
 
 import torch
 
@@ -174,9 +175,10 @@ class Operator:
         rule = self.anchor_rule
         assert rule is not None, f"{self.name} has neither an anchor nor a rule of its own"
         try:
-            return cast(Shape, rule(tuple(map(len, shapes)), attributes).shape(shapes)), dtype
+            shape: Any = rule(tuple(map(len, shapes)), attributes).shape(shapes)  # of extents that are all known
         except AnchorError as error:
             raise shape_error(self.name, operands, error.message, self.advice(operands, attributes)) from None
+        return shape, dtype
 
     def replaced(
         self, attributes: Attributes, operands: tuple[Structure, ...], positions: tuple[Position, ...]
@@ -200,7 +202,7 @@ class Operator:
         rule = self.anchor_rule
         return None if rule is None else rule(ranks, attributes)
 
-    @property
+    @cached_property
     def anchor_rule(self) -> AnchorRule | None:
         """The record's rule of anchors, or its family's."""
         return self.anchor or anchor_rules.FAMILIES.get(self.family)
