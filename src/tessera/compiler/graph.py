@@ -125,7 +125,8 @@ def _operation(index: int, node: SymbolicNode, values: Mapping[int, SSAValue]) -
     if family == "library":
         name, attributes = "library", {"callee": name, **attributes}
     else:
-        graph.declare(name, OPERATORS[name].arity, OPERATORS[name].anchor_rule)
+        record = OPERATORS[name]
+        graph.declare(name, record.arity, record.anchor_rule if record.result is None else None)
     operation = graph.create(name, [values[i] for i in node.operands], _type(node), attributes)
     if family in ("layout", "library"):
         # Its extents and offsets are run-time values: they are read from this node of the structure.

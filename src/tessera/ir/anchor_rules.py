@@ -82,9 +82,9 @@ def _normalization(ranks: tuple[int, ...]) -> Anchor:
     if not ranks[0]:
         raise AnchorError("normalizes the last dimension, and there is none")
     axes = _axes(ranks[0])
-    refusal = "weight and bias have the last dimension's extent, {known}"
+    refusal = "weight and bias must have shape ({known},)"
     if any(rank != 1 for rank in ranks[1:]):
-        raise AnchorError("weight and bias have one dimension, the last one's extent")
+        raise AnchorError("weight and bias must have one dimension")
     parameter = _read(axes[-1:], refusal=refusal)
     return Anchor((_read(axes), *[parameter] * (len(ranks) - 1)), _read(axes), reduced={axes[-1]: "row"})
 

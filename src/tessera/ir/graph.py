@@ -33,7 +33,7 @@ from tessera.ir.anchor import Anchor, AnchorRule, Reduction
 from tessera.ir.attributes import Value, integers_of, to_attribute, to_value
 
 UNBOUNDED = 1 << 30
-_VERIFIED = frozenset("matmul gemm flash_attention conv2d depthwise_conv2d max_pool2d sum_pool2d".split())
+_BY_RULE = frozenset("transpose broadcast_to concat pad slice view_as_real view_as_complex iota".split())
 _PREFIX = "tessera.graph."
 
 
@@ -93,7 +93,7 @@ class GraphOperation(IRDLOperation):
                 checks.fail(self, f"needs the attribute {name!r}")
         if self.dims is not None and len(self.dims) != len(checks.result_type(self).get_shape()):
             checks.fail(self, f"dims {self.dims} needs one name per result dimension")
-        if self.operator in _VERIFIED and form.anchor is not None:
+        if self.operator not in _BY_RULE and form.anchor is not None:
             checks.expect_anchor(self, form.anchor)
         form.rule(self)
 
@@ -148,18 +148,20 @@ _FORMS: dict[str, OperatorForm] = {
     **_maps("exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf silu", _UNARY, rules.floating),
     **_maps("gelu", _UNARY, rules.floating, {"approximate": str}),
     **_maps("where", _TERNARY, rules.where),
-    **_maps("cast", _UNARY, rules.cast_elements),
+    **_maps("cast", _UNARY, rules.any_element),
     **_maps("eq ne lt le gt ge", _BINARY, rules.comparison),
     **_maps("logical_and logical_or", _BINARY, rules.logical),
     **_maps("logical_not", _UNARY, rules.logical),
     "sum": _reduction("add", rules.accumulation),
     "prod": _reduction("mul", rules.accumulation),
-    "max": _reduction("max", rules.reduction),
-    "min": _reduction("min", rules.reduction),
-    "mean": _reduction("add", rules.mean),
-    "logsumexp": _reduction("row", rules.mean),
+    "max": _reduction("max", rules.arithmetic),
+    "min": _reduction("min", rules.arithmetic),
+    "mean": _reduction("add", rules.floating),
+    "logsumexp": _reduction("row", rules.floating),
     "argmax": _reduction("row", rules.argument),
-    **dict.fromkeys(("softmax", "log_softmax"), OperatorForm(_UNARY, rules.softmax, anchors.along_axis, {"axis": int})),
+    **dict.fromkeys(
+        ("softmax", "log_softmax"), OperatorForm(_UNARY, rules.floating, anchors.along_axis, {"axis": int})
+    ),
     "layer_norm": OperatorForm((1, 3), rules.normalization, anchors.normalization, {"eps": float}),
     "rms_norm": OperatorForm((1, 2), rules.normalization, anchors.normalization, {"eps": float}),
     "reshape": OperatorForm(_UNARY, layouts.reshape),
@@ -192,11 +194,14 @@ _declared: dict[str, type[GraphOperation]] = {}
 
 
 def declare(operator: str, operands: tuple[int, int], anchor: AnchorRule | None) -> None:
-    """Makes an operation of an operator that Graph IR does not have by itself, a user's: its record has checked shapes
-    and dtypes where it was called. Such operations are printed, but read from text by no program.
+    """Makes an operation of an operator that Graph IR does not have by itself, a user's. Its shapes are verified by its
+    anchor, its dtypes have been checked by the record where it was called. Such operations are printed, but read from
+    text by no program.
     """
-    if operator not in GRAPH_OPERATIONS and operator not in _declared:
-        form = _declared_forms[operator] = OperatorForm(operands, rules.checked_by_record, anchor)
+    if operator in GRAPH_OPERATIONS:
+        return
+    form = _declared_forms[operator] = OperatorForm(operands, rules.checked_by_record, anchor)
+    if operator not in _declared:
         _declared[operator] = _define(operator, form)
 
 

@@ -75,7 +75,8 @@ def _all_attributes(attributes: Named, operands: Sequence[Typed], shape: Shape) 
     return attributes
 
 
-def _first(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
+def as_first(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
+    """The dtype that the first operand is cast to."""
     return cast[0]
 
 
@@ -123,7 +124,7 @@ class Operator:
     """Names of the attributes, in order, with their defaults."""
     anchor: AnchorRule | None = None
     """How operands and result are indexed; None where the family says it (`ir/anchor_rules.py`) or no map can."""
-    element: ElementRule = _first
+    element: ElementRule = as_first
     advice: Advice = _no_advice
     result: ResultRule | None = None
     symbolic: SymbolicRule = _all_attributes

@@ -127,7 +127,7 @@ INVALID = [
     ("argmax", "2x3x4xf32", "4xi64", {"axes": (0, 1)}, "one axis or all axes"),
     ("softmax", "4x4xf32", "4x4xf32", {"axis": True}, "attribute 'axis' should be int"),
     ("softmax", "4x4xf32", "4x4xf32", {"axis": -1}, r"axes \[-1\] are not"),
-    ("layer_norm", "4x8xf32, 4xf32", "4x8xf32", {"eps": 1e-5}, "have the last dimension's extent"),
+    ("layer_norm", "4x8xf32, 4xf32", "4x8xf32", {"eps": 1e-5}, "must have shape (8,)"),
     ("rms_norm", "f32", "f32", {"eps": 1e-5}, "normalizes the last dimension"),
     ("reshape", "4x6xf32", "5x5xf32", {}, "24 elements do not fill 25"),
     ("transpose", "4x6xf32", "6x4xf32", {"permutation": (1, 1)}, r"\[1, 1\] is no permutation"),
