@@ -310,7 +310,7 @@ def concatenation(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     axis, rank = attributes["axis"], ranks[0]
     if not 0 <= axis < rank:
         raise AnchorError(f"axis {axis} of tensors of {rank} dimensions")
-    refusal = "only the extents along axis " + str(axis) + " may differ, and {extent} is not {known}"
+    refusal = f"only axis {axis} may differ, and {{extent}} is not {{known}}"
     if any(each != rank for each in ranks):
         raise AnchorError("ranks differ")
     shared = _read(_axes(rank), refusal=refusal)
@@ -347,7 +347,10 @@ def padding(ranks: tuple[int, ...], attributes: Named) -> Anchor:
         raise AnchorError("what is padded with is one number")
     before, after = attributes.get("before"), attributes.get("after")
     if before is None or after is None:
-        free: dict[str, Extent] = dict.fromkeys(axes)
+        shape = attributes.get("shape", (None,) * rank)
+        if len(shape) != rank:
+            raise AnchorError("ranks differ")
+        free: dict[str, Extent] = dict(zip(axes, shape, strict=True))
         return Anchor((_read(_axes(rank, "i")), *[()] * (len(ranks) - 1)), _read(axes), given=free)
     sides = zip(axes, before, after, strict=True)
     operand = tuple(Index((axis,), (1,), front, back) for axis, front, back in sides)

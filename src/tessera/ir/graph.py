@@ -33,7 +33,6 @@ from tessera.ir.anchor import Anchor, AnchorRule, Reduction
 from tessera.ir.attributes import Value, integers_of, to_attribute, to_value
 
 UNBOUNDED = 1 << 30
-_BY_RULE = frozenset("transpose broadcast_to concat pad slice view_as_real view_as_complex iota".split())
 _PREFIX = "tessera.graph."
 
 
@@ -93,7 +92,7 @@ class GraphOperation(IRDLOperation):
                 checks.fail(self, f"needs the attribute {name!r}")
         if self.dims is not None and len(self.dims) != len(checks.result_type(self).get_shape()):
             checks.fail(self, f"dims {self.dims} needs one name per result dimension")
-        if self.operator not in _BY_RULE and form.anchor is not None:
+        if form.anchor is not None:
             checks.expect_anchor(self, form.anchor)
         form.rule(self)
 
@@ -165,11 +164,11 @@ _FORMS: dict[str, OperatorForm] = {
     "layer_norm": OperatorForm((1, 3), rules.normalization, anchors.normalization, {"eps": float}),
     "rms_norm": OperatorForm((1, 2), rules.normalization, anchors.normalization, {"eps": float}),
     "reshape": OperatorForm(_UNARY, layouts.reshape),
-    "transpose": OperatorForm(_UNARY, layouts.transpose, anchors.transposition, {"permutation": tuple}),
-    "broadcast_to": OperatorForm(_UNARY, layouts.broadcast_to, anchors.repetition),
-    "concat": OperatorForm((1, UNBOUNDED), layouts.concat, anchors.concatenation, {"axis": int}),
+    "transpose": OperatorForm(_UNARY, layouts.moving, anchors.transposition, {"permutation": tuple}),
+    "broadcast_to": OperatorForm(_UNARY, layouts.moving, anchors.repetition),
+    "concat": OperatorForm((1, UNBOUNDED), layouts.moving, anchors.concatenation, {"axis": int}),
     "pad": OperatorForm((1, 2), layouts.pad, anchors.padding, {"mode": str}),
-    "slice": OperatorForm(_UNARY, layouts.slice_, anchors.cut, optional={"starts": tuple, "steps": tuple}),
+    "slice": OperatorForm(_UNARY, layouts.moving, anchors.cut, optional={"starts": tuple, "steps": tuple}),
     "view_as_real": OperatorForm(_UNARY, layouts.view_as_real, anchors.parts),
     "view_as_complex": OperatorForm(_UNARY, layouts.view_as_complex, anchors.pairs),
     "iota": OperatorForm((0, 0), layouts.iota, anchors.numbering),

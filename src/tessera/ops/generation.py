@@ -28,8 +28,8 @@ def _nothing(name: str, operands: Sequence[Typed], attributes: Named) -> list[DT
     return []
 
 
-def _iota_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    return attributes["shape"], int64
+def _int64(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
+    return int64
 
 
 def _without_shape(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
@@ -58,7 +58,7 @@ IOTA = register(
         family="layout",
         arity=(0, 0),
         operand_dtypes=_nothing,
-        result=_iota_result,
+        element=_int64,
         flops=_no_flops,
         bytes_moved=bytes_once,
         reference=_iota_reference,
