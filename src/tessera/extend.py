@@ -17,22 +17,19 @@ from tessera.handle import Tensor
 from tessera.ops import oracle
 from tessera.ops.emitter import Emitter
 from tessera.ops.extension import (
-    broadcast_result,
     flops_per_element,
     new_operator,
     no_gradient,
     only_float,
-    same_shape_result,
 )
 from tessera.ops.record import Operator, bytes_once
-from tessera.ops.windows import GEOMETRY, window_flops, window_result, windows_of
+from tessera.ops.windows import GEOMETRY, window_flops, windows_of
 
 __all__ = [
     "FAMILIES",
     "GEOMETRY",
     "Emitter",
     "Operator",
-    "broadcast_result",
     "bytes_once",
     "flops_per_element",
     "function",
@@ -40,9 +37,7 @@ __all__ = [
     "only_float",
     "reference",
     "register",
-    "same_shape_result",
     "window_flops",
-    "window_result",
     "windows_of",
 ]
 

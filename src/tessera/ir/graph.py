@@ -24,10 +24,12 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir import anchor_rules as anchors
 from tessera.ir import graph_checks as checks
 from tessera.ir import graph_layout_rules as layouts
 from tessera.ir import graph_product_rules as products
 from tessera.ir import graph_rules as rules
+from tessera.ir.anchor import Anchor, AnchorRule, Reduction
 from tessera.ir.attributes import Value, integers_of, to_attribute, to_value
 
 UNBOUNDED = 1 << 30
@@ -40,6 +42,8 @@ class OperatorForm:
 
     operands: tuple[int, int]
     rule: checks.Rule
+    anchor: AnchorRule | None = None
+    """How operands and result are indexed; None where no map says it."""
     required: Mapping[str, type] = field(default_factory=dict)
     optional: Mapping[str, type] = field(default_factory=dict)
 
@@ -66,8 +70,17 @@ class GraphOperation(IRDLOperation):
         """The integers of the array attribute `name`."""
         return integers_of(self.attributes[name])
 
+    @property
+    def form(self) -> OperatorForm:
+        """What operations of this operator look like."""
+        return _FORMS.get(self.operator) or _declared_forms[self.operator]
+
+    def anchor(self) -> Anchor | None:
+        """How operands and result are indexed; None where no map says it. Raises AnchorError for other ranks."""
+        return None if self.form.anchor is None else checks.anchor_of(self, self.form.anchor)
+
     def verify_(self) -> None:
-        form = _FORMS.get(self.operator) or _declared_forms[self.operator]
+        form = self.form
         least, most = form.operands
         if not least <= len(self.inputs) <= most:
             expected = str(least) if least == most else f"{least} to {most}" if most < UNBOUNDED else f"{least} or more"
@@ -79,6 +92,8 @@ class GraphOperation(IRDLOperation):
                 checks.fail(self, f"needs the attribute {name!r}")
         if self.dims is not None and len(self.dims) != len(checks.result_type(self).get_shape()):
             checks.fail(self, f"dims {self.dims} needs one name per result dimension")
+        if form.anchor is not None:
+            checks.expect_anchor(self, form.anchor)
         form.rule(self)
 
     def _verify_attribute(self, name: str, kind: type) -> None:
@@ -98,53 +113,68 @@ def _is_of_kind(value: Value, kind: type) -> bool:
 
 
 _UNARY, _BINARY, _TERNARY = (1, 1), (2, 2), (3, 3)
-_AXES = {"axes": tuple}
-_KEEPDIMS = {"keepdims": bool}
 _MATRIX = {"transpose_a": bool, "transpose_b": bool, "accum_dtype": str}
 _WINDOW = {"kernel": tuple, "stride": tuple, "padding": tuple, "dilation": tuple, "layout": str}
 
 
-def _each(names: str, *form: OperatorForm) -> dict[str, OperatorForm]:
-    return {name: row for name in names.split() for row in form}
+def _maps(
+    names: str, operands: tuple[int, int], rule: checks.Rule, optional: Mapping[str, type] | None = None
+) -> dict[str, OperatorForm]:
+    return {name: OperatorForm(operands, rule, anchors.broadcast, optional=optional or {}) for name in names.split()}
+
+
+def _reduction(by: Reduction, rule: checks.Rule) -> OperatorForm:
+    return OperatorForm(_UNARY, rule, anchors.reduction(by), {"axes": tuple}, {"keepdims": bool})
 
 
 _FORMS: dict[str, OperatorForm] = {
-    "matmul": OperatorForm(_BINARY, products.contraction, optional=_MATRIX),
-    "gemm": OperatorForm((2, 3), products.gemm, optional={"alpha": float, "beta": float, **_MATRIX}),
-    "conv2d": OperatorForm(
-        _BINARY, products.convolution, {"stride": tuple, "padding": tuple, "dilation": tuple, "groups": int}
+    "matmul": OperatorForm(_BINARY, products.contraction, anchors.product, optional=_MATRIX),
+    "gemm": OperatorForm(
+        (2, 3), products.contraction, anchors.product, optional={"alpha": float, "beta": float, **_MATRIX}
     ),
-    "flash_attention": OperatorForm((4, 5), products.attention, {"causal": bool}),
-    "depthwise_conv2d": OperatorForm(_BINARY, products.window, _WINDOW, {"multiplier": int}),
-    **_each("max_pool2d sum_pool2d", OperatorForm(_UNARY, products.window, _WINDOW)),
-    **_each("add sub mul div pow minimum maximum", OperatorForm(_BINARY, rules.arithmetic)),
-    **_each("neg abs relu clamp floor ceil round", OperatorForm(_UNARY, rules.arithmetic)),
-    **_each("exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf silu", OperatorForm(_UNARY, rules.floating)),
-    "gelu": OperatorForm(_UNARY, rules.floating, optional={"approximate": str}),
-    "where": OperatorForm(_TERNARY, rules.where),
-    "cast": OperatorForm(_UNARY, rules.cast_elements),
-    **_each("eq ne lt le gt ge", OperatorForm(_BINARY, rules.comparison)),
-    **_each("logical_and logical_or", OperatorForm(_BINARY, rules.logical)),
-    "logical_not": OperatorForm(_UNARY, rules.logical),
-    **_each("sum prod", OperatorForm(_UNARY, rules.accumulation, _AXES, _KEEPDIMS)),
-    **_each("max min", OperatorForm(_UNARY, rules.reduction, _AXES, _KEEPDIMS)),
-    **_each("mean logsumexp", OperatorForm(_UNARY, rules.mean, _AXES, _KEEPDIMS)),
-    "argmax": OperatorForm(_UNARY, rules.argument, _AXES, _KEEPDIMS),
-    **_each("softmax log_softmax", OperatorForm(_UNARY, rules.softmax, {"axis": int})),
-    "layer_norm": OperatorForm((1, 3), rules.normalization, {"eps": float}),
-    "rms_norm": OperatorForm((1, 2), rules.normalization, {"eps": float}),
+    "conv2d": OperatorForm(
+        _BINARY,
+        products.window,
+        anchors.convolution,
+        {"stride": tuple, "padding": tuple, "dilation": tuple, "groups": int},
+    ),
+    "flash_attention": OperatorForm((4, 5), products.attention, anchors.attention, {"causal": bool}),
+    "depthwise_conv2d": OperatorForm(_BINARY, products.window, anchors.window("add"), _WINDOW, {"multiplier": int}),
+    "max_pool2d": OperatorForm(_UNARY, products.window, anchors.window("max"), _WINDOW),
+    "sum_pool2d": OperatorForm(_UNARY, products.window, anchors.window("add"), _WINDOW),
+    **_maps("add sub mul div pow minimum maximum", _BINARY, rules.arithmetic),
+    **_maps("neg abs relu clamp floor ceil round", _UNARY, rules.arithmetic),
+    **_maps("exp expm1 log log1p sqrt rsqrt sin cos tanh sigmoid erf silu", _UNARY, rules.floating),
+    **_maps("gelu", _UNARY, rules.floating, {"approximate": str}),
+    **_maps("where", _TERNARY, rules.where),
+    **_maps("cast", _UNARY, rules.any_element),
+    **_maps("eq ne lt le gt ge", _BINARY, rules.comparison),
+    **_maps("logical_and logical_or", _BINARY, rules.logical),
+    **_maps("logical_not", _UNARY, rules.logical),
+    "sum": _reduction("add", rules.accumulation),
+    "prod": _reduction("mul", rules.accumulation),
+    "max": _reduction("max", rules.arithmetic),
+    "min": _reduction("min", rules.arithmetic),
+    "mean": _reduction("add", rules.floating),
+    "logsumexp": _reduction("row", rules.floating),
+    "argmax": _reduction("row", rules.argument),
+    **dict.fromkeys(
+        ("softmax", "log_softmax"), OperatorForm(_UNARY, rules.floating, anchors.along_axis, {"axis": int})
+    ),
+    "layer_norm": OperatorForm((1, 3), rules.normalization, anchors.normalization, {"eps": float}),
+    "rms_norm": OperatorForm((1, 2), rules.normalization, anchors.normalization, {"eps": float}),
     "reshape": OperatorForm(_UNARY, layouts.reshape),
-    "transpose": OperatorForm(_UNARY, layouts.transpose, {"permutation": tuple}),
-    "broadcast_to": OperatorForm(_UNARY, layouts.broadcast_to),
-    "concat": OperatorForm((1, UNBOUNDED), layouts.concat, {"axis": int}),
-    "pad": OperatorForm((1, 2), layouts.pad, {"mode": str}),
-    "slice": OperatorForm(_UNARY, layouts.slice_, optional={"starts": tuple, "steps": tuple}),
-    "view_as_real": OperatorForm(_UNARY, layouts.view_as_real),
-    "view_as_complex": OperatorForm(_UNARY, layouts.view_as_complex),
-    "iota": OperatorForm((0, 0), layouts.iota),
-    "philox": OperatorForm(_BINARY, rules.arithmetic),
-    "constant": OperatorForm((0, 0), layouts.constant, {"value": object}),
-    "library": OperatorForm((1, UNBOUNDED), rules.library, {"callee": str}),
+    "transpose": OperatorForm(_UNARY, layouts.moving, anchors.transposition, {"permutation": tuple}),
+    "broadcast_to": OperatorForm(_UNARY, layouts.moving, anchors.repetition),
+    "concat": OperatorForm((1, UNBOUNDED), layouts.moving, anchors.concatenation, {"axis": int}),
+    "pad": OperatorForm((1, 2), layouts.pad, anchors.padding, {"mode": str}),
+    "slice": OperatorForm(_UNARY, layouts.moving, anchors.cut, optional={"starts": tuple, "steps": tuple}),
+    "view_as_real": OperatorForm(_UNARY, layouts.view_as_real, anchors.parts),
+    "view_as_complex": OperatorForm(_UNARY, layouts.view_as_complex, anchors.pairs),
+    "iota": OperatorForm((0, 0), layouts.iota, anchors.numbering),
+    "philox": OperatorForm(_BINARY, rules.arithmetic, anchors.broadcast),
+    "constant": OperatorForm((0, 0), layouts.constant, required={"value": object}),
+    "library": OperatorForm((1, UNBOUNDED), rules.library, required={"callee": str}),
 }
 
 
@@ -162,12 +192,15 @@ _declared_forms: dict[str, OperatorForm] = {}
 _declared: dict[str, type[GraphOperation]] = {}
 
 
-def declare(operator: str, operands: tuple[int, int]) -> None:
-    """Makes an operation of an operator that Graph IR does not have by itself, a user's: its record has checked shapes
-    and dtypes where it was called. Such operations are printed, but read from text by no program.
+def declare(operator: str, operands: tuple[int, int], anchor: AnchorRule | None) -> None:
+    """Makes an operation of an operator that Graph IR does not have by itself, a user's. Its shapes are verified by its
+    anchor, its dtypes have been checked by the record where it was called. Such operations are printed, but read from
+    text by no program.
     """
-    if operator not in GRAPH_OPERATIONS and operator not in _declared:
-        form = _declared_forms[operator] = OperatorForm(operands, rules.checked_by_record)
+    if operator in GRAPH_OPERATIONS:
+        return
+    form = _declared_forms[operator] = OperatorForm(operands, rules.checked_by_record, anchor)
+    if operator not in _declared:
         _declared[operator] = _define(operator, form)
 
 

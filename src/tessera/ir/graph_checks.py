@@ -6,13 +6,15 @@ does is a static 1 in the type, which is what lets one program serve every size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn, TypeAlias, cast
 
 from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, TensorType
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
+from tessera.ir.anchor import Anchor, AnchorError, AnchorRule
+from tessera.ir.anchor_rules import with_result
 from tessera.ir.attributes import shape_text, to_value
 
 Rule: TypeAlias = Callable[[Operation], None]
@@ -30,6 +32,29 @@ def result_type(op: Operation) -> TensorType[Attribute]:
     return cast(TensorType[Attribute], op.results[0].type)
 
 
+def anchor_of(op: Operation, rule: AnchorRule) -> Anchor:
+    """The anchor of an operation, by its ranks and attributes. Raises AnchorError for ranks that it does not take."""
+    attributes = {name: to_value(attribute) for name, attribute in op.attributes.items()}
+    ranks = tuple([tensor.get_num_dims() for tensor in operand_types(op)])
+    return rule(ranks, with_result(attributes, _extents(result_type(op))))
+
+
+def expect_anchor(op: Operation, rule: AnchorRule) -> None:
+    """Fails unless operands and result have the shapes that the anchor says."""
+    try:
+        anchor = anchor_of(op, rule)
+        expected = anchor.shape([_extents(tensor) for tensor in operand_types(op)])
+    except AnchorError as error:
+        fail(op, error.message)
+    if not anchor.may_be(expected, _extents(result_type(op))):
+        shape = [DYNAMIC_INDEX if extent is None else extent for extent in expected]
+        fail(op, f"the result's shape should be {shape_text(shape)}")
+
+
+def _extents(tensor: TensorType[Attribute]) -> tuple[int | None, ...]:
+    return tuple([None if extent == DYNAMIC_INDEX else extent for extent in tensor.get_shape()])
+
+
 def fail(op: Operation, reason: str) -> NoReturn:
     """Raises the verifier's error: the operator, what is wrong, and every operand's and the result's shape."""
     kind = op.name.rsplit(".", 1)[-1]
@@ -39,38 +64,6 @@ def fail(op: Operation, reason: str) -> NoReturn:
 
 def _describe(tensor: TensorType[Attribute]) -> str:
     return f"{shape_text(tensor.get_shape())} {tensor.element_type}"
-
-
-def compatible(first: int, second: int) -> bool:
-    """Whether two extents may be equal at run time."""
-    return first == second or DYNAMIC_INDEX in (first, second)
-
-
-def broadcast_shapes(shapes: Sequence[Shape]) -> Shape | None:
-    """The shape that `shapes` broadcast to, aligned at the right, or None when they do not."""
-    rank = max((len(shape) for shape in shapes), default=0)
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    result: list[int] = []
-    for extents in zip(*padded, strict=True):
-        wide = {extent for extent in extents if extent != 1}
-        static = wide - {DYNAMIC_INDEX}
-        if len(static) > 1:
-            return None
-        result.append(next(iter(static or wide), 1))
-    return tuple(result)
-
-
-def same_shape(expected: Shape, actual: Shape) -> bool:
-    """Whether `actual` may stand for `expected`; a static 1 promises broadcasting, so it must agree exactly."""
-    return len(expected) == len(actual) and all(
-        compatible(a, b) and (a == 1) == (b == 1) for a, b in zip(expected, actual, strict=True)
-    )
-
-
-def expect_shape(op: Operation, expected: Shape) -> None:
-    """Fails unless the result has the expected shape."""
-    if not same_shape(expected, result_type(op).get_shape()):
-        fail(op, f"the result's shape should be {shape_text(expected)}")
 
 
 def expect_element(op: Operation, expected: Attribute) -> None:
@@ -92,40 +85,6 @@ def expect_one_element(op: Operation) -> Attribute:
     return elements.pop()
 
 
-def expect_broadcast(op: Operation) -> None:
-    """Fails unless the result has the shape that the operands broadcast to."""
-    shape = broadcast_shapes([tensor.get_shape() for tensor in operand_types(op)])
-    if shape is None:
-        fail(op, "the shapes do not broadcast")
-    expect_shape(op, shape)
-
-
 def integers(op: Operation, name: str) -> tuple[int, ...]:
     """The integers of an attribute."""
     return cast(tuple[int, ...], to_value(op.attributes[name]))
-
-
-def flag(op: Operation, name: str) -> bool:
-    """Whether an attribute is there, and true."""
-    return name in op.attributes and bool(to_value(op.attributes[name]))
-
-
-def expect_axes(op: Operation, axes: Sequence[int], rank: int) -> None:
-    """Fails unless axes are distinct dimensions of a tensor of this rank."""
-    if any(not 0 <= axis < rank for axis in axes) or len(set(axes)) != len(axes):
-        fail(op, f"axes {list(axes)} are not distinct dimensions in 0..{rank - 1}")
-
-
-def expect_extents(op: Operation, expected: Shape) -> None:
-    """As `expect_shape` for dimensions that do not broadcast: an extent of 1 may or may not be known in the type."""
-    actual = result_type(op).get_shape()
-    fits = len(actual) == len(expected) and all(compatible(a, b) for a, b in zip(expected, actual, strict=True))
-    if not fits:
-        fail(op, f"the result's shape should be {shape_text(expected)}")
-
-
-def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
-    """The shape left by reducing `axes`: dropped, or 1 with `keepdims`."""
-    if keepdims:
-        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
-    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)

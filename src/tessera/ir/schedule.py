@@ -24,7 +24,9 @@ from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir import graph_product_rules as products
+from tessera.ir.anchor_rules import product
 from tessera.ir.attributes import to_value
+from tessera.ir.graph_checks import expect_anchor
 
 KERNEL_FAMILIES = ("contraction", "row", "column", "attention", "convolution", "window")
 
@@ -98,6 +100,7 @@ class TileOp(IRDLOperation):
         if not self.sizes or any(size < 1 for size in self.sizes):
             raise VerifyException(f"tile sizes {list(self.sizes)} should be positive")
         if len(self.inputs) == 2:
+            expect_anchor(self, product)
             products.contraction(self)
         elif len(self.inputs) != 1:
             raise VerifyException(f"tiles one value or a product of two, not {len(self.inputs)} operands")

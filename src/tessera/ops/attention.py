@@ -21,7 +21,8 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, accumulator
-from tessera.lazy.promotion import broadcast_shape
+from tessera.ir import anchor_rules
+from tessera.ir.anchor import AnchorError
 from tessera.lazy.structure import Shape
 from tessera.ops.attention_gradient import attention_gradient
 from tessera.ops.emitter import Emitter, V
@@ -55,36 +56,13 @@ def _heads(shape: Shape) -> int:
     return shape[-3] if len(shape) > 2 else 1
 
 
-def attention_shape(name: str, operands: Sequence[Typed]) -> Shape:
-    """`[..., heads_q, len_q, d_v]`. Raises ShapeMismatchError, with the shapes of Q, K, V and the mask."""
-    q, k, v, scale, *mask = (operand.shape for operand in operands)
-    shown = _tensors(operands)
-    if min(len(q), len(k), len(v)) < 2:
-        raise shape_error(name, shown, "Q, K and V are [..., heads, length, head size], or [length, head size]")
-    if scale:
-        raise shape_error(name, operands, f"the scale is one number, not a tensor of shape {scale}")
-    if q[-1] != k[-1]:
-        raise shape_error(name, shown, f"head sizes {q[-1]} of Q and {k[-1]} of K differ")
-    if k[-2] != v[-2]:
-        raise shape_error(name, shown, f"K has {k[-2]} keys, V has {v[-2]} values")
-    heads, shared = _heads(q), _heads(k)
-    if shared != _heads(v):
-        raise shape_error(name, shown, f"K has {shared} heads, V has {_heads(v)}")
-    if heads != shared and (not shared or heads % shared):
-        hints = ["each head of K and V serves the same number of heads of Q"]
-        raise shape_error(name, shown, f"{heads} heads of Q are no multiple of {shared} heads of K and V", hints)
-    batch = broadcast_shape([shape[:-3] for shape in (q, k, v)] + [()])
-    if batch is None:
-        raise shape_error(name, shown, "the batch dimensions do not broadcast")
-    lead = (*batch, heads) if max(len(q), len(k), len(v)) > 2 else ()
-    scores = (*lead, q[-2], k[-2])
-    if mask and broadcast_shape([scores, mask[0]]) != scores:
-        raise shape_error(name, shown, f"the mask does not broadcast to the scores' shape {scores}")
-    return (*lead, q[-2], v[-1])
-
-
 def _result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    return attention_shape(name, operands), cast[0]
+    shapes = [operand.shape for operand in operands]
+    try:
+        shape = anchor_rules.attention(tuple(map(len, shapes)), attributes).shape(shapes)
+    except AnchorError as error:
+        raise shape_error(name, _tensors(operands), error.message) from None
+    return tuple([extent for extent in shape if extent is not None]), cast[0]
 
 
 def visible_pairs(queries: int, keys: int, causal: bool) -> int:

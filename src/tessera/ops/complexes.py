@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
+from tessera.ir import anchor_rules
 from tessera.lazy import interning
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promotion import broadcast_shape, common_dtype
@@ -90,21 +91,16 @@ def joined(real: N, imag: N) -> N:
 # -- views ------------------------------------------------------------------------------------------------------------
 
 
-def _real_shape(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+def _real_part(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
     if cast[0].kind != "complex":
         raise dtype_error(name, operands, "defined on complex numbers only")
-    return (*operands[0].shape, PAIR), real_of(cast[0])
+    return real_of(cast[0])
 
 
-def _complex_shape(
-    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
-) -> tuple[Shape, DType]:
-    shape = operands[0].shape
-    if shape[-1:] != (PAIR,):
-        raise shape_error(name, operands, "the last dimension holds the real and the imaginary part")
+def _complex_of_parts(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
     if cast[0] not in (real_of(complex_of(cast[0])),):
         raise dtype_error(name, operands, "complex numbers have parts of fp32 or fp64", ['cast: x.to("fp32")'])
-    return shape[:-1], complex_of(cast[0])
+    return complex_of(cast[0])
 
 
 def _copy_body(e: Emitter[V], x: V, **attributes: object) -> V:
@@ -127,9 +123,16 @@ def _complex_gradient(g: N, operands: tuple[N], out: N) -> tuple[N]:
     return (call("view_as_real", g),)
 
 
-for _name, _result, _reference, _gradient, _application in (
-    ("view_as_real", _real_shape, _real_reference, _real_gradient, transforms.of_complex_maps(1)),
-    ("view_as_complex", _complex_shape, _complex_reference, _complex_gradient, transforms.of_parts),
+for _name, _element, _reference, _gradient, _anchor, _application in (
+    ("view_as_real", _real_part, _real_reference, _real_gradient, anchor_rules.parts, transforms.of_complex_maps(1)),
+    (
+        "view_as_complex",
+        _complex_of_parts,
+        _complex_reference,
+        _complex_gradient,
+        anchor_rules.pairs,
+        transforms.of_parts,
+    ),
 ):
     register(
         Operator(
@@ -137,13 +140,14 @@ for _name, _result, _reference, _gradient, _application in (
             family="layout",
             arity=(1, 1),
             operand_dtypes=_as_given,
-            result=_result,
+            element=_element,
             flops=_no_flops,
             bytes_moved=bytes_once,
             reference=_reference,
             gradient=_gradient,
             body=_copy_body,
             attributes={},
+            anchor=_anchor,
             application=_application,
         )
     )
@@ -167,7 +171,7 @@ def _broadcast(name: str, operands: Sequence[Typed], cast: Sequence[DType], attr
 def _product_shape(
     name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
 ) -> tuple[Shape, DType]:
-    shape, _ = OPERATORS["matmul"].result("matmul", operands, cast, {"tile_shape": None, "math": None})
+    shape, _ = OPERATORS["matmul"].result_of(operands, cast, {})
     return shape, cast[0]
 
 

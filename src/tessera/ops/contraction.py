@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, int8, int32
-from tessera.lazy.promotion import broadcast_shape, product_dtype
-from tessera.lazy.structure import Shape
+from tessera.ir import anchor_rules
+from tessera.lazy.promotion import product_dtype
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import products
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
+from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, per_point, register
 
 N: TypeAlias = Any
 
@@ -33,43 +33,20 @@ def _common(name: str, operands: Sequence[Typed], attributes: Named) -> list[DTy
     return [common] * len(operands)
 
 
-def product_shape(name: str, operands: Sequence[Typed]) -> Shape:
-    """`[..., M, K] @ [..., K, N] -> [..., M, N]`. Raises ShapeMismatchError."""
-    a, b = operands[0].shape, operands[1].shape
-    if len(a) < 2 or len(b) < 2:
-        raise shape_error(name, operands, "operands need at least two dimensions")
-    if a[-1] != b[-2]:
-        fitting = {"first": a[-2] == b[-2], "second": a[-1] == b[-1]}
-        hints = [f"transpose the {which} operand" for which, fits in fitting.items() if fits]
-        raise shape_error(name, operands, f"inner extents {a[-1]} and {b[-2]} differ", hints)
-    batch: Shape | None = ()
-    if len(a) > 2 or len(b) > 2:
-        batch = broadcast_shape([a[:-2], b[:-2]])
-    if batch is None:
-        raise shape_error(name, operands, "the batch dimensions do not broadcast")
-    return (*batch, a[-2], b[-1])
-
-
-def _matmul_result(
-    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
-) -> tuple[Shape, DType]:
-    return product_shape(name, operands), _result_dtype(cast[0])
-
-
-def _gemm_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    shape = product_shape(name, operands)
-    if len(operands) == 3 and broadcast_shape([shape, operands[2].shape]) != shape:
-        raise shape_error(name, operands, f"C does not broadcast to the product's shape {shape}")
-    return shape, _result_dtype(cast[0])
-
-
-def _result_dtype(common: DType) -> DType:
+def _element(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
     """The operands' dtype; of int8, whose products it does not hold, that of the sums."""
-    return int32 if common is int8 else common
+    return int32 if cast[0] is int8 else cast[0]
 
 
-def _matmul_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 2 * elements(result.shape) * operands[0].shape[-1]
+def _advice(operands: Sequence[Typed], attributes: Named) -> list[str]:
+    a, b = operands[0].shape, operands[1].shape
+    if min(len(a), len(b)) < 2 or a[-1] == b[-2]:
+        return []
+    fitting = {"first": a[-2] == b[-2], "second": a[-1] == b[-1]}
+    return [f"transpose the {which} operand" for which, fits in fitting.items() if fits]
+
+
+_matmul_flops = per_point(anchor_rules.matrices, 2)
 
 
 def _gemm_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
@@ -141,7 +118,8 @@ MATMUL = register(
         family="contraction",
         arity=(2, 2),
         operand_dtypes=_common,
-        result=_matmul_result,
+        element=_element,
+        advice=_advice,
         flops=_matmul_flops,
         bytes_moved=bytes_once,
         reference=_matmul_reference,
@@ -157,7 +135,8 @@ GEMM = register(
         family="contraction",
         arity=(2, 3),
         operand_dtypes=_common,
-        result=_gemm_result,
+        element=_element,
+        advice=_advice,
         flops=_gemm_flops,
         bytes_moved=bytes_once,
         reference=_gemm_reference,

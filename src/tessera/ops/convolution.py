@@ -15,11 +15,11 @@ from typing import TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import Shape
+from tessera.ir import anchor_rules
 from tessera.ops.convolution_gradient import convolution_gradient
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.geometry import single_image
-from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
+from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, per_point, register
 
 NAME = "conv2d"
 Pair: TypeAlias = tuple[int, int]
@@ -34,46 +34,12 @@ def _dtypes(name: str, operands: Sequence[Typed], attributes: Named) -> list[DTy
     return [image.dtype, weights.dtype]
 
 
-def result_extent(extent: int, window: int, stride: int, padding: Pair, dilation: int) -> int:
-    """The number of results along one side of an image; not positive where the window does not fit."""
-    return (extent + sum(padding) - dilation * (window - 1) - 1) // stride + 1
-
-
-def _result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    image, weights = (operand.shape for operand in operands)
-    if len(image) != 4 or len(weights) != 4:
-        hints = [
-            *single_image(len(image)),
-            "images are [N, C, H, W] or [N, H, W, C], weights [C_out, C_in / groups, KH, KW]",
-        ]
-        raise shape_error(name, operands, "image and weights have four dimensions", hints)
-    count, height, width, channels = image
-    outputs, depth, *window = weights
-    groups = attributes["groups"]
-    if channels != depth * groups:
-        reason = f"the image has {channels} channels, the weights take {depth} in each of {groups} groups"
-        raise shape_error(name, operands, reason, [SHOWN])
-    if outputs % groups:
-        raise shape_error(name, operands, f"{groups} groups do not divide {outputs} output channels", [SHOWN])
-    if 0 in window:
-        raise shape_error(name, operands, "the weights' window has no elements")
-    top, left, bottom, right = attributes["padding"]
-    sides = ((height, window[0], (top, bottom)), (width, window[1], (left, right)))
-    extents = []
-    for (extent, size, padding), stride, dilation in zip(
-        sides, attributes["stride"], attributes["dilation"], strict=True
-    ):
-        reach = dilation * (size - 1) + 1
-        if reach > extent + sum(padding):
-            reason = f"the window reaches over {reach} pixels, the padded image has {extent + sum(padding)}"
-            raise shape_error(name, operands, reason, ["a smaller window or dilation", "or more padding", SHOWN])
-        extents.append(result_extent(extent, size, stride, padding, dilation))
-    return (count, *extents, outputs), cast[0]
-
-
-def _flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    _, depth, height, width = operands[1].shape
-    return 2 * elements(result.shape) * depth * height * width
+def _advice(operands: Sequence[Typed], attributes: Named) -> list[str]:
+    image, weights = (len(operand.shape) for operand in operands)
+    if (image, weights) == (4, 4):
+        return [SHOWN]
+    wanted = "images are [N, C, H, W] or [N, H, W, C], weights [C_out, C_in / groups, KH, KW]"
+    return [*single_image(image), wanted]
 
 
 def _reference(
@@ -114,8 +80,8 @@ CONV2D = register(
         family="convolution",
         arity=(2, 2),
         operand_dtypes=_dtypes,
-        result=_result,
-        flops=_flops,
+        advice=_advice,
+        flops=per_point(anchor_rules.convolution, 2),
         bytes_moved=bytes_once,
         reference=_reference,
         gradient=convolution_gradient,

@@ -14,14 +14,14 @@ import torch
 
 from tessera import dtypes
 from tessera.dtypes import DType
-from tessera.lazy.promotion import broadcast_shape, common_dtype
-from tessera.lazy.structure import Shape
+from tessera.lazy.promotion import common_dtype
 from tessera.ops import elementwise_bodies as bodies
 from tessera.ops import elementwise_gradients as gradients
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule
 from tessera.ops.extension import flops_per_element, only_float
 from tessera.ops.record import (
+    ElementRule,
     Named,
     OperandDTypes,
     Operator,
@@ -29,7 +29,6 @@ from tessera.ops.record import (
     bytes_once,
     dtype_error,
     register,
-    shape_error,
 )
 
 Reference = Callable[..., torch.Tensor]
@@ -78,34 +77,30 @@ def _clamped(name: str, operands: Sequence[Typed], attributes: Named) -> list[DT
     return [common]
 
 
-# -- shape and dtype of the result --------------------------------------------------------------------------------
+# -- dtype of the result ----------------------------------------------------------------------------------------------
 
 
-def _broadcast(name: str, operands: Sequence[Typed]) -> Shape:
-    shape = broadcast_shape([operand.shape for operand in operands])
-    if shape is None:
-        hints = ["extents must agree from the last dimension on, or be 1"]
-        raise shape_error(name, operands, "the shapes do not broadcast", hints)
-    return shape
+def _last(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
+    return cast[-1]
 
 
-def _same(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    return _broadcast(name, operands), cast[-1]
+def _bool(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
+    return dtypes.bool_
 
 
-def _bool_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    return _broadcast(name, operands), dtypes.bool_
-
-
-def _cast_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    wanted = attributes["dtype"]
+def _wanted(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
+    wanted: DType = attributes["dtype"]
     if wanted not in dtypes.SUPPORTED:
         names = ", ".join(sorted(str(dtype) for dtype in dtypes.SUPPORTED))
         hint = (
             'tf32 is a math mode: op.matmul(a, b, math="tf32")' if wanted is dtypes.tf32 else f"cast to one of {names}"
         )
         raise dtype_error(name, operands, f"tensors of {wanted} are not computed with", [hint])
-    return operands[0].shape, attributes["dtype"]
+    return wanted
+
+
+def _advice(operands: Sequence[Typed], attributes: Named) -> Sequence[str]:
+    return ["extents must agree from the last dimension on, or be 1"]
 
 
 # -- the records ------------------------------------------------------------------------------------------------------
@@ -120,7 +115,7 @@ def _define(
     body: Callable[..., Any],
     *,
     flops: int = 1,
-    result: Any = _same,
+    element: ElementRule = _last,
     attributes: Named | None = None,
     cheap: bool = False,
     application: Rule | None = None,
@@ -132,7 +127,8 @@ def _define(
             family="elementwise",
             arity=(arity, arity),
             operand_dtypes=operand_dtypes,
-            result=result,
+            element=element,
+            advice=_advice,
             flops=flops_per_element(flops),
             bytes_moved=bytes_once,
             reference=reference,
@@ -224,10 +220,10 @@ def _define_functions() -> None:
 def _define_logic() -> None:
     for kind in ("eq", "ne", "lt", "le", "gt", "ge"):
         reference: Reference = getattr(torch, kind)
-        _define(kind, 2, _common, reference, gradients.none, bodies.comparison(kind), result=_bool_result)
-    _define("logical_and", 2, _to_bool, torch.logical_and, gradients.none, bodies.logical_and, result=_bool_result)
-    _define("logical_or", 2, _to_bool, torch.logical_or, gradients.none, bodies.logical_or, result=_bool_result)
-    _define("logical_not", 1, _to_bool, torch.logical_not, gradients.none, bodies.logical_not, result=_bool_result)
+        _define(kind, 2, _common, reference, gradients.none, bodies.comparison(kind), element=_bool)
+    _define("logical_and", 2, _to_bool, torch.logical_and, gradients.none, bodies.logical_and, element=_bool)
+    _define("logical_or", 2, _to_bool, torch.logical_or, gradients.none, bodies.logical_or, element=_bool)
+    _define("logical_not", 1, _to_bool, torch.logical_not, gradients.none, bodies.logical_not, element=_bool)
     _define(
         "where",
         3,
@@ -247,7 +243,7 @@ def _define_logic() -> None:
         gradients.cast,
         bodies.cast,
         flops=0,
-        result=_cast_result,
+        element=_wanted,
         attributes={"dtype": dtypes.fp32},
         cheap=True,
         application=maps.of_maps(1, maps.real_dtypes),

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
-from tessera.lazy.promotion import broadcast_shape, common_dtype
+from tessera.lazy.promotion import common_dtype
 from tessera.lazy.structure import Shape
-from tessera.ops.record import OPERATORS, Named, Operator, Typed, dtype_error, elements, register, shape_error
+from tessera.ops.record import OPERATORS, Named, Operator, Typed, dtype_error, elements, register
 
 
 def only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
@@ -18,16 +18,6 @@ def only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[
     if common.kind != "float":
         raise dtype_error(name, operands, "defined on floating-point elements only", ["cast to fp32"])
     return [common] * len(operands)
-
-
-def broadcast_result(
-    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
-) -> tuple[Shape, DType]:
-    """The shape that the operands broadcast to, in the dtype they were cast to. Raises ShapeMismatchError."""
-    shape = broadcast_shape([operand.shape for operand in operands])
-    if shape is None:
-        raise shape_error(name, operands, "the shapes do not broadcast")
-    return shape, cast[0]
 
 
 def same_shape_result(

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from tessera.dtypes import DType, int64
+from tessera.ir import anchor_rules
 from tessera.lazy.structure import Shape
 from tessera.ops.applications import layouts, places
 from tessera.ops.emitter import Emitter, V
@@ -27,8 +28,8 @@ def _nothing(name: str, operands: Sequence[Typed], attributes: Named) -> list[DT
     return []
 
 
-def _iota_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    return attributes["shape"], int64
+def _int64(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
+    return int64
 
 
 def _without_shape(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
@@ -57,7 +58,7 @@ IOTA = register(
         family="layout",
         arity=(0, 0),
         operand_dtypes=_nothing,
-        result=_iota_result,
+        element=_int64,
         flops=_no_flops,
         bytes_moved=bytes_once,
         reference=_iota_reference,
@@ -65,6 +66,7 @@ IOTA = register(
         body=_iota_body,
         attributes={"shape": ()},
         symbolic=_without_shape,
+        anchor=anchor_rules.numbering,
         application=layouts.of_numbering,
     )
 )

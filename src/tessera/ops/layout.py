@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.errors import ArgumentError
+from tessera.ir import anchor_rules
 from tessera.lazy.promotion import common_dtype
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import layouts
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import Named, Operator, Typed, bytes_once, elements, register, shape_error
+from tessera.ops.record import Named, Operator, Typed, bytes_once, elements, register
 
 N: TypeAlias = Any
 
@@ -80,12 +80,6 @@ def _broadcast_gradient(g: N, operands: tuple[N], out: N, *, shape: Shape) -> tu
 # -- transpose --------------------------------------------------------------------------------------------------------
 
 
-def _transpose_result(
-    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
-) -> tuple[Shape, DType]:
-    return tuple(operands[0].shape[axis] for axis in attributes["permutation"]), cast[0]
-
-
 def _transpose_reference(x: torch.Tensor, *, permutation: tuple[int, ...]) -> torch.Tensor:
     return x.permute(permutation)
 
@@ -96,12 +90,6 @@ def _transpose_gradient(g: N, operands: tuple[N], out: N, *, permutation: tuple[
 
 
 # -- slice ------------------------------------------------------------------------------------------------------------
-
-
-def _slice_result(
-    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
-) -> tuple[Shape, DType]:
-    return attributes["sizes"], cast[0]
 
 
 def _slice_symbolic(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
@@ -169,18 +157,6 @@ def padded(x: N, axis: int, before: int, after: int) -> N:
 # -- concat -----------------------------------------------------------------------------------------------------------
 
 
-def _concat_result(
-    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
-) -> tuple[Shape, DType]:
-    axis, first = attributes["axis"], operands[0].shape
-    if not 0 <= axis < len(first):
-        raise ArgumentError(f"concat along axis {axis} of tensors of {len(first)} dimensions")
-    for operand in operands:
-        if operand.shape[:axis] != first[:axis] or operand.shape[axis + 1 :] != first[axis + 1 :]:
-            raise shape_error(name, operands, f"only axis {axis} may differ")
-    return (*first[:axis], sum(operand.shape[axis] for operand in operands), *first[axis + 1 :]), cast[0]
-
-
 def _concat_reference(*parts: torch.Tensor, axis: int) -> torch.Tensor:
     return torch.cat(parts, axis)
 
@@ -196,11 +172,6 @@ def _concat_gradient(g: N, operands: tuple[N, ...], out: N, *, axis: int) -> tup
 
 
 # -- pad --------------------------------------------------------------------------------------------------------------
-
-
-def _pad_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    widths = zip(operands[0].shape, attributes["before"], attributes["after"], strict=True)
-    return tuple(extent + before + after for extent, before, after in widths), cast[0]
 
 
 def _pad_symbolic(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
@@ -272,7 +243,6 @@ def _between(x: N, starts: Shape, sizes: Shape) -> N:
 
 def _define(
     name: str,
-    result: Any,
     reference: Callable[..., torch.Tensor],
     gradient: Callable[..., tuple[Any, ...]],
     attributes: Named,
@@ -283,7 +253,6 @@ def _define(
         Operator(
             name=name,
             family="layout",
-            result=result,
             flops=_no_flops,
             reference=reference,
             gradient=gradient,
@@ -300,55 +269,55 @@ _MANY: dict[str, Any] = {"arity": (1, 1 << 30), "operand_dtypes": _common, "byte
 
 _define(
     "reshape",
-    _target_shape,
     _reshape_reference,
     _reshape_gradient,
     _SHAPE,
+    result=_target_shape,
     symbolic=_without_shape,
     application=layouts.of_reshapes,
 )
 _define(
     "broadcast_to",
-    _target_shape,
     _broadcast_reference,
     _broadcast_gradient,
     _SHAPE,
     symbolic=_without_shape,
+    anchor=anchor_rules.repetition,
     application=layouts.of_broadcasts,
 )
 _define(
     "transpose",
-    _transpose_result,
     _transpose_reference,
     _transpose_gradient,
     {"permutation": ()},
+    anchor=anchor_rules.transposition,
     application=layouts.of_transposes,
 )
 _define(
     "slice",
-    _slice_result,
     _slice_reference,
     _slice_gradient,
     _SLICE,
     symbolic=_slice_symbolic,
+    anchor=anchor_rules.cut,
     application=layouts.of_slices,
 )
 _define(
     "concat",
-    _concat_result,
     _concat_reference,
     _concat_gradient,
     {"axis": 0},
+    anchor=anchor_rules.concatenation,
     application=layouts.of_concatenations,
     **_MANY,
 )
 _define(
     "pad",
-    _pad_result,
     _pad_reference,
     _pad_gradient,
     {"before": (), "after": (), "mode": "constant"},
     symbolic=_pad_symbolic,
+    anchor=anchor_rules.padding,
     application=layouts.of_padding,
     arity=(1, 2),
     operand_dtypes=_common,

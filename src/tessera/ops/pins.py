@@ -13,7 +13,6 @@ import torch
 from tessera.dtypes import DType
 from tessera.lazy.structure import Structure
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.extension import same_shape_result
 from tessera.ops.record import OPERATORS, Named, Operator, Typed, register
 
 KNOBS = "knobs"
@@ -66,7 +65,6 @@ PIN = register(
         family="elementwise",
         arity=(1, 1),
         operand_dtypes=_operand_dtype,
-        result=same_shape_result,
         flops=_nothing,
         bytes_moved=_nothing,
         reference=_reference,

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -13,6 +14,8 @@ import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
+from tessera.ir import anchor_rules
+from tessera.ir.anchor import Anchor, AnchorError, AnchorRule
 from tessera.lazy import interning
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
@@ -49,6 +52,14 @@ ResultRule: TypeAlias = Callable[[str, Sequence[Typed], Sequence[DType], Named],
 ShapeMismatchError.
 """
 
+ElementRule: TypeAlias = Callable[[str, Sequence[Typed], Sequence[DType], Named], DType]
+"""(name, operands, their dtypes after casts, attributes) -> the dtype of the result. Raises DTypeError, and
+ArgumentError for operands that fit the anchor and still mean nothing.
+"""
+
+Advice: TypeAlias = Callable[[Sequence[Typed], Named], Sequence[str]]
+"""(operands whose shapes do not fit, attributes) -> what may be done about it."""
+
 CostRule: TypeAlias = Callable[[Sequence[Typed], Typed, Named], int]
 """(operands, result, attributes) -> a count."""
 
@@ -64,6 +75,15 @@ def _all_attributes(attributes: Named, operands: Sequence[Typed], shape: Shape) 
     return attributes
 
 
+def as_first(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
+    """The dtype that the first operand is cast to."""
+    return cast[0]
+
+
+def _no_advice(operands: Sequence[Typed], attributes: Named) -> Sequence[str]:
+    return ()
+
+
 def _nothing(*operands: torch.Tensor, **attributes: Any) -> float:
     return 0.0
 
@@ -76,12 +96,13 @@ def _no_library(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor],
 class Operator:
     """One operator.
 
-    `operand_dtypes` says what operands are cast to, `result` gives the result's shape and dtype; both refuse
-    operands that do not fit, with all shapes in the message. `flops` counts additions, multiplications and every
-    elementary function as one each; `bytes_moved` counts each operand and the result once. `reference` is the
-    meaning, on torch tensors: floats come as float64, and attributes as keywords. `gradient(cotangent, operands,
-    result, **attributes)` builds nodes: the cotangent of each operand in the operand's shape and dtype, None where
-    there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
+    `operand_dtypes` says what operands are cast to. The result's shape follows from the anchor, its dtype from
+    `element`, by default that of the first operand; an operator of which no map says the shape has a `result` that
+    gives both. All refuse operands that do not fit, with all shapes in the message, and `advice` as hints. `flops`
+    counts additions, multiplications and every elementary function as one each; `bytes_moved` counts each operand and
+    the result once. `reference` is the meaning, on torch tensors: floats come as float64, and attributes as keywords.
+    `gradient(cotangent, operands, result, **attributes)` builds nodes: the cotangent of each operand in the operand's
+    shape and dtype, None where there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
     `cheap` says that computing an element costs less than moving it: such maps run while an operand of a matrix
     product is packed.
 
@@ -94,7 +115,6 @@ class Operator:
     family: Family
     arity: tuple[int, int]
     operand_dtypes: OperandDTypes
-    result: ResultRule
     flops: CostRule
     bytes_moved: CostRule
     reference: Callable[..., torch.Tensor]
@@ -102,6 +122,11 @@ class Operator:
     body: Callable[..., Any]
     attributes: Mapping[str, Any]
     """Names of the attributes, in order, with their defaults."""
+    anchor: AnchorRule | None = None
+    """How operands and result are indexed; None where the family says it (`ir/anchor_rules.py`) or no map can."""
+    element: ElementRule = as_first
+    advice: Advice = _no_advice
+    result: ResultRule | None = None
     symbolic: SymbolicRule = _all_attributes
     cheap: bool = False
     library: LibraryCall = _no_library
@@ -138,9 +163,23 @@ class Operator:
             raise ArgumentError(f"{self.name} takes {least} to {most} operands, not {len(operands)}")
         named = dict(zip(self.attributes, attributes, strict=True))
         dtypes = self.operand_dtypes(self.name, operands, named)
-        shape, dtype = self.result(self.name, operands, dtypes, named)
-        cast = tuple(_cast(operand, wanted) for operand, wanted in zip(operands, dtypes, strict=True))
-        return cast, shape, dtype
+        shape, dtype = self.result_of(operands, dtypes, named)
+        resolved = tuple(_cast(operand, wanted) for operand, wanted in zip(operands, dtypes, strict=True))
+        return resolved, shape, dtype
+
+    def result_of(self, operands: Sequence[Typed], dtypes: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+        """Shape and dtype of the result over operands that are cast to `dtypes`. Raises as `resolve` does."""
+        if self.result is not None:
+            return self.result(self.name, operands, dtypes, attributes)
+        dtype = self.element(self.name, operands, dtypes, attributes)
+        shapes = [operand.shape for operand in operands]
+        rule = self.anchor_rule
+        assert rule is not None, f"{self.name} has neither an anchor nor a rule of its own"
+        try:
+            shape: Any = rule(tuple(map(len, shapes)), attributes).shape(shapes)  # of extents that are all known
+        except AnchorError as error:
+            raise shape_error(self.name, operands, error.message, self.advice(operands, attributes)) from None
+        return shape, dtype
 
     def replaced(
         self, attributes: Attributes, operands: tuple[Structure, ...], positions: tuple[Position, ...]
@@ -158,6 +197,16 @@ class Operator:
         if rule is None:
             raise dtype_error(self.name, operands, "not defined on complex numbers", _PARTS)
         return rule(attributes, operands, positions)
+
+    def anchored(self, ranks: tuple[int, ...], attributes: Named) -> Anchor | None:
+        """The anchor over operands of these ranks; None where no map says what is computed. Raises AnchorError."""
+        rule = self.anchor_rule
+        return None if rule is None else rule(ranks, attributes)
+
+    @cached_property
+    def anchor_rule(self) -> AnchorRule | None:
+        """The record's rule of anchors, or its family's."""
+        return self.anchor or anchor_rules.FAMILIES.get(self.family)
 
     def apply_to(self, value: Value, chance: random.Random) -> Application | None:
         """Operands and attributes of a drawn application to a value; None where the operator takes no such value."""
@@ -217,6 +266,17 @@ def _cast(operand: Structure, dtype: DType) -> Structure:
 def elements(shape: Shape) -> int:
     """The number of elements of a shape."""
     return math.prod(shape)
+
+
+def per_point(anchor: AnchorRule, count: int, per_element: int = 0) -> CostRule:
+    """So many operations for each point of an anchor's iteration space, and more for each element of the result."""
+
+    def counted(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
+        shapes = [operand.shape for operand in operands]
+        points = anchor(tuple(map(len, shapes)), attributes).points(shapes)
+        return count * points + per_element * elements(result.shape)
+
+    return counted
 
 
 def bytes_once(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:

@@ -15,12 +15,26 @@ import torch
 from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
+from tessera.ir import anchor_rules
+from tessera.ir.anchor import Reduction
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.record import Named, OperandDTypes, Operator, Typed, bytes_once, dtype_error, elements, register
+from tessera.ops.record import (
+    ElementRule,
+    Named,
+    OperandDTypes,
+    Operator,
+    Typed,
+    as_first,
+    bytes_once,
+    dtype_error,
+    elements,
+    per_point,
+    register,
+)
 
 N: TypeAlias = Any
 Axes: TypeAlias = tuple[int, ...]
@@ -50,44 +64,22 @@ def _no_bool(name: str, operands: Sequence[Typed], attributes: Named) -> list[DT
     return [operands[0].dtype]
 
 
-def reduced_shape(shape: Shape, axes: Axes, keepdims: bool) -> Shape:
-    """The shape without `axes`, or with 1 there."""
-    if keepdims:
-        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
-    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
-
-
-def _result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    return reduced_shape(operands[0].shape, attributes["axes"], attributes["keepdims"]), cast[0]
-
-
-def _extreme(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+def _extreme(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
     if any(operands[0].shape[axis] == 0 for axis in attributes["axes"]):
         raise ArgumentError(
             f"{name} of a tensor of shape {operands[0].shape} along axes {attributes['axes']}: no elements"
         )
-    return _result(name, operands, cast, attributes)
+    return cast[0]
 
 
-def _place(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
+def _place(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> DType:
     axes, shape = attributes["axes"], operands[0].shape
     if len(axes) not in (1, len(shape)):
         raise ArgumentError(
             f"{name} along axes {axes} of a tensor of shape {shape}", hints=["one axis, or all of them"]
         )
-    return _extreme(name, operands, cast, attributes)[0], dtypes.int64
-
-
-def _flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return elements(operands[0].shape)
-
-
-def _logsumexp_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 4 * elements(operands[0].shape) + 2 * elements(result.shape)
-
-
-def _mean_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return elements(operands[0].shape) + elements(result.shape)
+    _extreme(name, operands, cast, attributes)
+    return dtypes.int64
 
 
 # -- references -------------------------------------------------------------------------------------------------------
@@ -131,7 +123,7 @@ def _logsumexp_reference(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> torc
 
 def _spread(node: N, shape: Shape, axes: Axes) -> N:
     """A result, or its cotangent, repeated along the axes that were reduced."""
-    kept = reduced_shape(shape, axes, keepdims=True)
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
     column = node if node.shape == kept else call("reshape", node, shape=kept)
     return column if kept == shape else call("broadcast_to", column, shape=shape)
 
@@ -235,31 +227,35 @@ def _define(
     gradient: Callable[..., tuple[Any, ...]],
     body: Callable[..., Any],
     *,
-    result: Any = _result,
-    flops: Callable[[Sequence[Typed], Typed, Named], int] = _flops,
+    element: ElementRule = as_first,
+    flops: tuple[int, int] = (1, 0),
+    by: Reduction = "row",
     application: Rule | None = None,
     **special: Any,
 ) -> Operator:
+    """`flops` are those of each element that is read, and of each result."""
+    rule = anchor_rules.reduction(by)
     return register(
         Operator(
             name=name,
             family="reduction",
             arity=(1, 1),
             operand_dtypes=operand_dtypes,
-            result=result,
-            flops=flops,
+            element=element,
+            flops=per_point(rule, *flops),
             bytes_moved=bytes_once,
             reference=reference,
             gradient=gradient,
             body=body,
             attributes={"axes": (), "keepdims": False},
+            anchor=rule,
             application=application,
             **special,
         )
     )
 
 
-_define("sum", _accumulated, _sum_reference, _sum_gradient, _sum_body)
+_define("sum", _accumulated, _sum_reference, _sum_gradient, _sum_body, by="add")
 
 
 def _largest_partial_product(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> torch.Tensor:
@@ -270,17 +266,17 @@ def _largest_partial_product(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> 
     return torch.where(largest > torch.finfo(torch.float32).max, torch.inf, 0.0)
 
 
-_define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body, terms=_largest_partial_product)
-_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=_mean_flops)
-_define("max", _ordered, _max_reference, _extreme_gradient, _max_body, result=_extreme)
-_define("min", _ordered, _min_reference, _extreme_gradient, _min_body, result=_extreme)
-_define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, result=_place, application=maps.of_places)
+_define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body, by="mul", terms=_largest_partial_product)
+_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=(1, 1), by="add")
+_define("max", _ordered, _max_reference, _extreme_gradient, _max_body, element=_extreme, by="max")
+_define("min", _ordered, _min_reference, _extreme_gradient, _min_body, element=_extreme, by="min")
+_define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, element=_place, application=maps.of_places)
 _define(
     "logsumexp",
     _only_float,
     _logsumexp_reference,
     _logsumexp_gradient,
     _logsumexp_body,
-    flops=_logsumexp_flops,
+    flops=(4, 2),
     terms=lambda x, **attributes: 1.0,  # the logarithm of a sum of exponentials, of which the largest is 1
 )

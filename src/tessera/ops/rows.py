@@ -12,13 +12,12 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import Shape
+from tessera.ir import anchor_rules
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.extension import same_shape_result
-from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
+from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register
 
 N: TypeAlias = Any
 
@@ -32,14 +31,8 @@ def _only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list
     return [operand.dtype for operand in operands]
 
 
-def _norm_result(name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named) -> tuple[Shape, DType]:
-    shape = operands[0].shape
-    if not shape:
-        raise shape_error(name, operands, "normalizes the last dimension, and there is none")
-    if any(parameter.shape != shape[-1:] for parameter in operands[1:]):
-        hints = ["reshape the input so that one dimension is normalized"]
-        raise shape_error(name, operands, f"weight and bias must have shape {shape[-1:]}", hints)
-    return shape, cast[0]
+def _advice(operands: Sequence[Typed], attributes: Named) -> Sequence[str]:
+    return ["reshape the input so that one dimension is normalized"] if len(operands) > 1 else []
 
 
 def _flops_per_element(count: int) -> Callable[[Sequence[Typed], Typed, Named], int]:
@@ -155,7 +148,6 @@ def _rms_norm_body(e: Emitter[V], x: V, weight: V | None = None, *, eps: float) 
 def _define(
     name: str,
     most: int,
-    result: Any,
     flops: int,
     reference: Callable[..., torch.Tensor],
     gradient: Callable[..., tuple[Any, ...]],
@@ -171,7 +163,7 @@ def _define(
             family="row",
             arity=(1, most),
             operand_dtypes=_only_float,
-            result=result,
+            advice=_advice,
             flops=_flops_per_element(flops),
             bytes_moved=bytes_once,
             reference=reference,
@@ -201,12 +193,15 @@ def _deviations(
     return scaled if weight is None else scaled * weight.abs()
 
 
-_ALONG: dict[str, Any] = {"attributes": _AXIS, "application": maps.along_axis()}
-_define("softmax", 1, same_shape_result, 5, _softmax_reference, _softmax_gradient, _softmax_body, **_ALONG)
+_ALONG: dict[str, Any] = {
+    "attributes": _AXIS,
+    "anchor": anchor_rules.along_axis,
+    "application": maps.along_axis(),
+}
+_define("softmax", 1, 5, _softmax_reference, _softmax_gradient, _softmax_body, **_ALONG)
 _define(
     "log_softmax",
     1,
-    same_shape_result,
     5,
     _log_softmax_reference,
     _log_softmax_gradient,
@@ -217,13 +212,23 @@ _define(
 _define(
     "layer_norm",
     3,
-    _norm_result,
     5,
     _layer_norm_reference,
     _layer_norm_gradient,
     _layer_norm_body,
     {"eps": 1e-5},
     True,
+    anchor=anchor_rules.normalization,
     terms=_deviations,
 )
-_define("rms_norm", 2, _norm_result, 3, _rms_norm_reference, _rms_norm_gradient, _rms_norm_body, {"eps": 1e-6}, True)
+_define(
+    "rms_norm",
+    2,
+    3,
+    _rms_norm_reference,
+    _rms_norm_gradient,
+    _rms_norm_body,
+    {"eps": 1e-6},
+    True,
+    anchor=anchor_rules.normalization,
+)

@@ -9,16 +9,17 @@ an element for each channel of the result and each place of the window, [C, KH, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import Shape
+from tessera.ir import anchor_rules
+from tessera.ir.anchor import Reduction
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.geometry import single_image
-from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error
+from tessera.ops.record import CostRule, Named, Operator, Typed, bytes_once, dtype_error, per_point, register
 from tessera.ops.window_gradients import depthwise_gradient, max_pool_gradient, sum_pool_gradient
 
 N: TypeAlias = Any
@@ -38,14 +39,6 @@ def image_dimensions(layout: str) -> tuple[int, int, int]:
     return (1, 2, 3) if layout == "NCHW" else (3, 1, 2)
 
 
-def window_extent(extent: int, side: int, attributes: Named) -> int:
-    """The places of a window along rows (`side` 0) or columns (1) of an image; not positive where it does not fit."""
-    before, after = attributes["padding"][2 * side : 2 * side + 2]
-    kernel, dilation, stride = (int(attributes[name][side]) for name in ("kernel", "dilation", "stride"))
-    room: int = extent + before + after - (kernel - 1) * dilation - 1
-    return room // stride + 1
-
-
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
@@ -56,42 +49,14 @@ def only_float(name: str, operands: Sequence[Typed], attributes: Named) -> list[
     return [operand.dtype for operand in operands]
 
 
-def window_result(
-    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
-) -> tuple[Shape, DType]:
-    """The result's shape: images of as many rows and columns as the window has places. Raises ShapeMismatchError."""
-    layout, image = attributes["layout"], operands[0].shape
-    if len(image) != 4:
-        wanted = "[N, C, H, W]" if layout == "NCHW" else "[N, H, W, C]"
-        raise shape_error(name, operands, f"images are {wanted}", single_image(len(image)))
-    channel, *sides = image_dimensions(layout)
-    places = [window_extent(image[dimension], side, attributes) for side, dimension in enumerate(sides)]
-    if min(places) < 1:
-        kernel, dilation = attributes["kernel"], attributes["dilation"]
-        reach = tuple((kernel[side] - 1) * dilation[side] + 1 for side in (0, 1))
-        raise shape_error(
-            name,
-            operands,
-            f"a window of {reach[0]} x {reach[1]} elements does not fit into an image of "
-            f"{image[sides[0]]} x {image[sides[1]]} with padding {attributes['padding']} (top, bottom, left, right)",
-            ["pad more, or take a smaller kernel"],
-        )
-    channels = image[channel] * attributes.get("multiplier", 1)
-    shape = list(image)
-    shape[channel], shape[sides[0]], shape[sides[1]] = channels, *places
-    taps = (channels, *attributes["kernel"])
-    if any(operand.shape != taps for operand in operands[1:]):
-        raise shape_error(name, operands, f"operands beside the image have shape {taps}: [channels, rows, columns]")
-    return tuple(shape), cast[0]
+def _advice(operands: Sequence[Typed], attributes: Named) -> list[str]:
+    rank = len(operands[0].shape)
+    return single_image(rank) if rank != 4 else ["pad more, or take a smaller kernel"]
 
 
-def window_flops(per_tap: int) -> Callable[[Sequence[Typed], Typed, Named], int]:
+def window_flops(per_tap: int) -> CostRule:
     """`per_tap` operations for each place of the window and each element of the result."""
-
-    def count(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-        return per_tap * elements(tuple(attributes["kernel"])) * elements(result.shape)
-
-    return count
+    return per_point(anchor_rules.window(), per_tap)
 
 
 # -- references -------------------------------------------------------------------------------------------------------
@@ -160,32 +125,35 @@ DEPTHWISE_CONV2D = register(
         family="window",
         arity=(2, 2),
         operand_dtypes=only_float,
-        result=window_result,
+        advice=_advice,
         flops=window_flops(2),
         bytes_moved=bytes_once,
         reference=_depthwise_reference,
         gradient=depthwise_gradient,
         body=_depthwise_body,
         attributes={**GEOMETRY, "multiplier": 1},
+        anchor=anchor_rules.window("add"),
     )
 )
 
-for _name, _reference, _gradient, _body in (
-    ("max_pool2d", _max_reference, max_pool_gradient, _max_body),
-    ("sum_pool2d", _sum_reference, sum_pool_gradient, _sum_body),
-):
+_POOLS: tuple[tuple[str, Reduction, Any, Any, Any], ...] = (
+    ("max_pool2d", "max", _max_reference, max_pool_gradient, _max_body),
+    ("sum_pool2d", "add", _sum_reference, sum_pool_gradient, _sum_body),
+)
+for _name, _by, _reference, _gradient, _body in _POOLS:
     register(
         Operator(
             name=_name,
             family="window",
             arity=(1, 1),
             operand_dtypes=only_float,
-            result=window_result,
+            advice=_advice,
             flops=window_flops(1),
             bytes_moved=bytes_once,
             reference=_reference,
             gradient=_gradient,
             body=_body,
             attributes=GEOMETRY,
+            anchor=anchor_rules.window(_by),
         )
     )

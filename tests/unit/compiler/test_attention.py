@@ -243,7 +243,7 @@ def test_shapes_that_do_not_fit_are_refused_at_the_call(shapes: tuple[tuple[int,
 
 def test_other_operands_are_refused_at_the_call() -> None:
     q = normal(4, 8)
-    with pytest.raises(ShapeMismatchError, match=r"the mask does not broadcast to the scores' shape \(4, 4\)"):
+    with pytest.raises(ShapeMismatchError, match="the mask does not broadcast to the scores"):
         op.flash_attention(q, q, q, mask=normal(3, 4))
     with pytest.raises(DTypeError, match="Q, K and V have one floating-point dtype"):
         op.flash_attention(q, q.double(), q)

@@ -270,8 +270,8 @@ def test_batch_norm_is_torchs(axis: int, dtype: torch.dtype) -> None:
         ((1, 4, 9, 9), (3, 1, 3, 3), {}, "a weight for 3 channels does not fit 4 channels"),
         ((1, 4, 9, 9), (4, 2, 3, 3), {}, r"the weight is \[C \* m, 1, KH, KW\]"),
         ((4, 9, 9), (4, 1, 3, 3), {}, r"images are \[N, C, H, W\]"),
-        ((1, 4, 2, 9), (4, 1, 3, 3), {}, "a window of 3 x 3 elements does not fit into an image of 2 x 9"),
-        ((1, 4, 4, 9), (4, 1, 3, 3), {"dilation": 2}, "a window of 5 x 5 elements does not fit"),
+        ((1, 4, 2, 9), (4, 1, 3, 3), {}, "the window reaches over 3 pixels, the padded image has 2"),
+        ((1, 4, 4, 9), (4, 1, 3, 3), {"dilation": 2}, "the window reaches over 5 pixels, the padded image has 4"),
         ((1, 0, 4, 9), (4, 1, 3, 3), {}, "does not fit 0 channels"),
     ],
 )
@@ -301,7 +301,7 @@ def test_geometry_that_is_none_is_refused_at_the_call() -> None:
         op.avg_pool2d(x, 3, divisor_override=0)
     with pytest.raises(ArgumentError, match="kernel_size=0"):
         op.avg_pool2d(x, 0)
-    with pytest.raises(ShapeMismatchError, match="does not fit into an image of 9 x 9"):
+    with pytest.raises(ShapeMismatchError, match="the window reaches over 10 pixels, the padded image has 9"):
         op.max_pool2d(x, 10)
     with pytest.raises(DTypeError, match="one floating-point dtype"):
         op.depthwise_conv2d(x, weight.double())

@@ -36,7 +36,7 @@ def library_launch(
     named = node.named_attributes
     outputs = []
     for name in operator.joint or (operator.name,):
-        shape, dtype = OPERATORS[name].result(name, node.operands, [view.dtype for view in inputs], named)
+        shape, dtype = OPERATORS[name].result_of(node.operands, [view.dtype for view in inputs], named)
         outputs.append(new(shape, dtype))
     return LibraryLaunch(operator, named, tuple(inputs), tuple(outputs))
 
@@ -49,7 +49,7 @@ class LibraryForm:
     attributes: tuple[tuple[str, Any], ...]
 
     def _result(self, shape: Shape, dtype: DType) -> tuple[Shape, DType]:
-        return OPERATORS[self.operator].result(self.operator, [_Shaped(shape, dtype)], [dtype], dict(self.attributes))
+        return OPERATORS[self.operator].result_of([_Shaped(shape, dtype)], [dtype], dict(self.attributes))
 
     def nbytes(self, shape: Shape, dtype: DType) -> int:
         """The size of the result."""

@@ -11,9 +11,9 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
-from tessera.compiler.graph.building import Place
 from tessera.dtypes import DType, dtype_of
 from tessera.ir import schedule as schedule_ir
+from tessera.ir.anchor import Place
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import OPERATORS, family_of
