@@ -99,7 +99,7 @@ def test_concat() -> None:
         op.concat([a, b])
     with pytest.raises(ArgumentError):
         op.concat([])
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ShapeMismatchError):
         op.concat([torch.tensor(1.0)])
 
 
