@@ -158,7 +158,7 @@ def _computed(
     result = widened(result, dtype)
     if noise is None or exact or (known and _is_exact(step, result, dtype)):
         return result
-    if step.operator == "softmax" and noise.rounding and noise.units < 0:
+    if step.operator == "softmax" and noise.rounding:
         # The weights of keys that are all hidden, which become 0 where they meet values, and NaN elsewhere.
         result = torch.where((operands[0] == -torch.inf).all(named["axis"], keepdim=True), 0.0, result)
     if dtype.kind == "bool" and step.operator in ("eq", "ne"):
