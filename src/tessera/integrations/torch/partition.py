@@ -57,9 +57,7 @@ class Partition:
             leaves = [read(value) for read, value in zip(self._readers, values)]  # type: ignore[misc]  # noqa: B905
             key = tuple([leaf.structure for leaf in leaves])
         else:
-            leaves = [
-                value if read is None else read(value) for read, value in zip(self._readers, values, strict=True)
-            ]
+            leaves = [value if read is None else read(value) for read, value in zip(self._readers, values, strict=True)]
             key = tuple(
                 [leaf if read is None else leaf.structure for read, leaf in zip(self._readers, leaves, strict=True)]
             )

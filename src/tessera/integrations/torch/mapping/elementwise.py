@@ -161,6 +161,8 @@ def clamp_max(x: Tensor, most: Number, *, wanted: Wanted) -> Tensor:
 
 @maps(aten.hardtanh.default)
 def hardtanh(x: Tensor, least: Number = -1, most: Number = 1) -> Tensor:
+    if x.dtype.kind == "int":  # torch makes integers of the bounds
+        least, most = int(least), int(most)
     return op.clamp(x, least, most)
 
 
