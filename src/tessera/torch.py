@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tessera.integrations.torch.backend import backend, register
 from tessera.integrations.torch.explanation import Explanation, explain
-from tessera.integrations.torch.graph import BackendWarning, Fallback
+from tessera.integrations.torch.graph import Fallback
+from tessera.integrations.torch.partition import BackendWarning
 
 __all__ = ["BackendWarning", "Explanation", "Fallback", "backend", "explain"]
 

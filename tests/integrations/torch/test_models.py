@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from tessera.integrations.torch.backend import compiled
-from tessera.integrations.torch.graph import BackendWarning, CompiledGraph
+from tessera.integrations.torch.graph import CompiledGraph
 from tessera.integrations.torch.options import Options
+from tessera.integrations.torch.partition import BackendWarning
 from tests.integrations.torch.models import MODELS
 
 FALLBACKS: dict[str, list[str]] = {}
@@ -80,3 +81,23 @@ def test_the_first_step_of_a_model_is_as_exact_as_eager(name: str) -> None:
     for mine, theirs in zip(ours.buffers(), eager.buffers(), strict=True):
         torch.testing.assert_close(mine, theirs)
     assert [str(each) for graph in graphs for each in graph.fallbacks] == FALLBACKS.get(name, [])
+
+
+def test_a_loss_curve_of_gpt2_is_eager_s() -> None:
+    make, inputs = MODELS["gpt2"]
+    model, (tokens,) = make(), inputs()
+    curves = []
+    for backend in ("tessera", "eager"):
+        copied = copy.deepcopy(model)
+        step = torch.compile(copied, backend=backend)
+        optimizer = torch.optim.AdamW(copied.parameters(), lr=1e-3)
+        curve = []
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(step(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+            torch.autograd.backward(loss)
+            optimizer.step()
+            curve.append(float(loss.detach()))
+        curves.append(curve)
+    assert curves[1][-1] < curves[1][0]
+    assert max(abs(a - b) for a, b in zip(*curves, strict=True)) < 1e-5

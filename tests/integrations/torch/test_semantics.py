@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 import tessera.torch
-from tessera.errors import ArgumentError, BackendFallbackError, TesseraError
-from tessera.integrations.torch.graph import BackendWarning
+from tessera.errors import ArgumentError, BackendFallbackError, CompileError, TesseraError
 from tessera.integrations.torch.mapping import MAPPING, Row, table
+from tessera.integrations.torch.partition import BackendWarning
+from tessera.lazy import evaluation
 
 
 @pytest.fixture(autouse=True)
@@ -130,6 +131,10 @@ def _other_memory(model: Scaled) -> None:
     model.layer.weight.data = torch.randn(8, 8)
 
 
+def _turned(model: Scaled) -> None:
+    model.layer.weight.data = model.layer.weight.data.t()
+
+
 def _exchanged(model: Scaled) -> None:
     model.layer.weight = nn.Parameter(torch.randn(8, 8))
 
@@ -138,7 +143,7 @@ def _other_dtype(model: Scaled) -> None:
     model.double()
 
 
-@pytest.mark.parametrize("change", [_in_place, _loaded, _other_memory, _exchanged, _other_dtype])
+@pytest.mark.parametrize("change", [_in_place, _loaded, _other_memory, _turned, _exchanged, _other_dtype])
 def test_a_change_of_frozen_parameters_is_seen(change: Callable[[Scaled], None]) -> None:
     model = Scaled().eval()
     frozen = through(model)
@@ -309,6 +314,18 @@ def test_what_is_broken_is_told_and_torch_computes_it(monkeypatch: pytest.Monkey
     with pytest.warns(BackendWarning, match="no good; torch computes it"):
         found = through(lambda x: torch.exp(x) + 1)(torch.zeros(2))
     assert found.tolist() == [2, 2]
+
+
+def test_what_does_not_compile_is_told_and_torch_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(nodes: object) -> None:
+        raise CompileError("no code")
+
+    monkeypatch.setattr(evaluation, "_evaluator", refuse)
+    double = through(lambda x: torch.sinh(x * 2) * 3.25)
+    with pytest.warns(BackendWarning, match="no code"):
+        found = double(torch.zeros(2, 7))
+    assert found.tolist() == [[0.0] * 7] * 2
+    assert double(torch.zeros(2, 7)).tolist() == [[0.0] * 7] * 2
 
 
 def test_an_explanation_says_what_torch_computes_and_why() -> None:

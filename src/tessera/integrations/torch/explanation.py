@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._dynamo.utils import counters
 
 from tessera.integrations.torch.backend import compiled
 from tessera.integrations.torch.graph import CompiledGraph, Fallback
@@ -54,7 +56,7 @@ def explain(
     """
     chosen = options_of(options)
     graphs: list[CompiledGraph] = []
-    found = torch._dynamo.explain(model)(*args, **kwargs)
+    known = Counter(counters["graph_break"])
     function = torch.compile(model, backend=lambda module, inputs: compiled(module, inputs, chosen, graphs.append))
     function(*args, **kwargs)
     return Explanation(
@@ -65,5 +67,5 @@ def explain(
             )
             for graph in graphs
         ),
-        tuple(str(reason.reason) for reason in found.break_reasons),
+        tuple((Counter(counters["graph_break"]) - known).elements()),
     )

@@ -16,14 +16,10 @@ from tessera.integrations.torch.examination import BrokenRow, why_not
 from tessera.integrations.torch.levels import is_view, stages
 from tessera.integrations.torch.nodes import described, is_writing, line_of, tensors_of
 from tessera.integrations.torch.options import Options
-from tessera.integrations.torch.partition import Partition, torch_call
+from tessera.integrations.torch.partition import BackendWarning, Partition, torch_call
 
 Slots: TypeAlias = list[Any]
 """The values of a call, by number: inputs, results of steps, None where nobody needs one any more."""
-
-
-class BackendWarning(UserWarning):
-    """Something of Tessera's is broken, and torch computes in its place."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ class CompiledGraph:
         constant = frozenset(self._placeholders[place] for place in frozen if self._placeholders[place] not in written)
         exact = _exact(result, exact_outputs)
         self.partitions = tuple(
-            Partition(stage.partition, stage.outputs, constant, exact, options.numerics) if stage.outputs else None
+            Partition(stage.partition, stage.outputs, constant, exact, options) if stage.outputs else None
             for stage in found
         )
         self.partition_count = sum(partition is not None for partition in self.partitions)
@@ -104,6 +100,8 @@ class CompiledGraph:
             try:
                 reason = why_not(node)
             except BrokenRow as broken:
+                if options.fallback == "error":
+                    raise
                 reason = f"broken: {broken}"
                 warnings.warn(f"{described(node)}: {broken}; torch computes it", BackendWarning, stacklevel=2)
             if reason is None and node.target is operator.getitem and node.args[0] not in ours:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
+from tessera.errors import CompileError, IRError, TesseraError, UnsupportedTargetError
 from tessera.integrations.torch.binding import Bound
 from tessera.integrations.torch.extents import Extents, UnknownSize
 from tessera.integrations.torch.leaves import FrozenInput
 from tessera.integrations.torch.mapping import Unsupported
 from tessera.integrations.torch.nodes import tensors_of
-from tessera.integrations.torch.options import Numerics
+from tessera.integrations.torch.options import Options
 from tessera.lazy.sources import from_torch
 
 MOST_LAYOUTS = 1 << 10
@@ -22,10 +24,13 @@ MOST_LAYOUTS = 1 << 10
 Values: TypeAlias = Sequence[Any]
 
 
+class BackendWarning(UserWarning):
+    """Something of Tessera's is broken, and torch computes in its place."""
+
+
 class Partition:
     """Nodes that Tessera computes together. `inputs` and `outputs` are nodes of the graph, too; those in `frozen` are
-    the same tensors in every call, and outputs in `exact` lie in memory as torch's own would. `in_torch` computes the
-    outputs of the inputs by torch's operators.
+    the same tensors in every call, and outputs in `exact` lie in memory as torch's own would.
     """
 
     def __init__(
@@ -34,11 +39,12 @@ class Partition:
         outputs: Sequence[fx.Node],
         frozen: frozenset[fx.Node],
         exact: frozenset[fx.Node],
-        numerics: Numerics = "default",
+        options: Options,
     ) -> None:
         self.nodes, self.outputs = tuple(nodes), tuple(outputs)
         self.inputs = inputs_of(nodes)
-        self.exact, self.numerics = exact, numerics
+        self.exact = exact
+        self._options = options
         self._readers = [
             None if not tensors_of(node) else FrozenInput().leaf if node in frozen else from_torch
             for node in self.inputs
@@ -65,7 +71,13 @@ class Partition:
             bound = self._bound[key]
         except KeyError:
             bound = self._bind(key, values, leaves)
-        return in_torch(self.nodes, self.inputs, self.outputs, values) if bound is None else bound(values, leaves)
+        if bound is not None:
+            try:
+                return bound(values, leaves)
+            except (CompileError, IRError, UnsupportedTargetError) as error:
+                self._tell(error)
+                self._bound[key] = None
+        return in_torch(self.nodes, self.inputs, self.outputs, values)
 
     def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> Bound | None:
         """What computes this layout of inputs; None where a row does not take these extents, and torch computes
@@ -78,11 +90,20 @@ class Partition:
             extents.bind(node.meta.get("val"), value)
         bound: Bound | None
         try:
-            bound = Bound(self.nodes, self.inputs, self.outputs, self.exact, leaves, extents, self.numerics)
+            bound = Bound(self.nodes, self.inputs, self.outputs, self.exact, leaves, extents, self._options.numerics)
         except (Unsupported, UnknownSize):
+            bound = None
+        except TesseraError as error:
+            self._tell(error)
             bound = None
         self._bound[key] = bound
         return bound
+
+    def _tell(self, error: TesseraError) -> None:
+        """Warns that torch computes in the place of what is broken; raises the error where no fallback is allowed."""
+        if self._options.fallback == "error":
+            raise error
+        warnings.warn(f"{len(self.nodes)} nodes in one partition: {error}; torch computes them", BackendWarning, 2)
 
 
 def inputs_of(nodes: Sequence[fx.Node]) -> tuple[fx.Node, ...]:
