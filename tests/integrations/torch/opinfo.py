@@ -7,6 +7,7 @@ forward and, of floats, backward. Results must agree in value, dtype, shape and 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sys
 import warnings
@@ -120,7 +121,9 @@ def outcome(case: Case) -> str:
     found = _run(aot_function(call, **stages), tensors)
     wide = expected
     if case.dtype in (torch.float16, torch.bfloat16):
-        wide = _run(aot_function(call, **reference), [_widened(tensor) for tensor in tensors])
+        # Not every sample can be wider: some name their dtype.
+        with contextlib.suppress(RuntimeError, ValueError, TypeError):
+            wide = _run(aot_function(call, **reference), [_widened(tensor) for tensor in tensors])
     assert len(found) == len(expected) == len(wide)
     for got, wanted, exact in zip(found, expected, wide, strict=True):
         _compare(got, wanted, exact)
