@@ -290,7 +290,7 @@ def with_packing(
     packed = new(form.rows(shape), form.dtype)
     source = View(view.storage, view.dtype, shape, own, view.offset_bytes)
     if form.dtype is not view.dtype or shape[-1] < form.depth(shape[-1]):
-        if any(stride < 0 for stride in own):  # torch walks no memory backwards
+        if source.is_backwards:
             forwards = new(shape, view.dtype)
             copy(source, forwards)
             source = forwards
