@@ -80,7 +80,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_results_and_writes_are_eager_s(name: str) -> None:
+def test_results_and_writes_are_those_of_eager(name: str) -> None:
     function, arguments = CASES[name]
     same(function, *arguments)
 
