@@ -38,8 +38,8 @@ def same(function: Callable[..., Any], *arguments: Tensor) -> Any:
     """Checks a function against eager torch, what it does to its arguments included; gives the result."""
     mine, theirs = ([each.detach().clone() for each in arguments] for _ in range(2))
     found, expected = through(function)(*mine), function(*theirs)
-    torch.testing.assert_close(found, expected, check_stride=True)
-    torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(found, expected, check_stride=True, equal_nan=True)
+    torch.testing.assert_close(mine, theirs, equal_nan=True)
     return found
 
 
@@ -75,6 +75,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "bytes": (lambda x: x.float() / 255, (torch.arange(6, dtype=torch.uint8),)),
     "complex numbers": (lambda x: torch.view_as_real(torch.view_as_complex(x) * 1j) + 1, (torch.randn(3, 2),)),
     "halves": (lambda x: torch.softmax(x, -1) * 2, (torch.randn(3, 5).bfloat16(),)),
+    "a softmax of one number": (lambda x: torch.softmax(x, 0) + torch.log_softmax(x, 0), (torch.zeros(()),)),
+    "a softmax of no number": (lambda x: torch.softmax(x, 0), (torch.full((), torch.inf),)),
+    "signs": (lambda x: torch.sign(x) * 2, (torch.tensor([torch.nan, -2.0, -0.0, torch.inf]),)),
     "no argument": (lambda: torch.arange(4) * 2, ()),
 }
 

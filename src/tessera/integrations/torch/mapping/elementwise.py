@@ -65,8 +65,7 @@ def reciprocal(x: Tensor) -> Tensor:
 def sign(x: Tensor) -> Tensor:
     if x.dtype.kind == "bool":
         return x
-    above = op.gt(x, 0).to(x.dtype) - op.lt(x, 0).to(x.dtype)
-    return above if x.dtype.kind == "int" else op.where(op.isnan(x), x, above)
+    return op.gt(x, 0).to(x.dtype) - op.lt(x, 0).to(x.dtype)  # 0 of NaN, as torch has it
 
 
 @maps(aten.silu.default)

@@ -134,7 +134,7 @@ def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
 
 @maps(aten._softmax.default)
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return op.softmax(x, dim) if x.shape else op.div(x, x)
+    return op.softmax(x, dim) if x.shape else op.exp(op.sub(x, x))
 
 
 @maps(aten._log_softmax.default)
