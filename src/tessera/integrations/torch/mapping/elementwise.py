@@ -65,7 +65,7 @@ def reciprocal(x: Tensor) -> Tensor:
 def sign(x: Tensor) -> Tensor:
     if x.dtype.kind == "bool":
         return x
-    return op.gt(x, 0).to(x.dtype) - op.lt(x, 0).to(x.dtype)  # 0 of NaN, as torch has it
+    return op.sub(op.gt(x, 0).to(x.dtype), op.lt(x, 0).to(x.dtype))  # 0 of NaN, as torch has it
 
 
 @maps(aten.silu.default)
