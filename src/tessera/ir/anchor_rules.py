@@ -66,9 +66,8 @@ def along_axis(ranks: tuple[int, ...], attributes: Named) -> Anchor:
 
 @lru_cache(maxsize=256)
 def _along_axis(rank: int, axis: int) -> Anchor:
-    if not -rank <= axis < rank:
+    if not 0 <= axis < rank:
         raise AnchorError(f"axes {[axis]} are not distinct dimensions in 0..{rank - 1}")
-    axis %= rank  # a record's own default is the last one, -1
     axes = _axes(rank)
     return Anchor((_read(axes),), _read(axes), reduced={axes[axis]: "row"})
 
