@@ -45,7 +45,7 @@ from tessera.doors.functions import (
     sqrt,
     tanh,
 )
-from tessera.doors.indexing import embedding, gather, index_select, one_hot, scatter_add, take
+from tessera.doors.indexing import embedding, gather, index_copy, index_select, one_hot, scatter_add, take
 from tessera.doors.losses import cross_entropy
 from tessera.doors.normalizations import layer_norm, log_softmax, rms_norm, softmax
 from tessera.doors.products import constant, gemm, int8_linear, matmul, quantize
@@ -137,6 +137,7 @@ __all__ = [
     "ifft",
     "ifft2",
     "imag",
+    "index_copy",
     "index_select",
     "int8_linear",
     "irfft",
