@@ -69,5 +69,5 @@ def test_parameters_and_moments_are_written_in_place() -> None:
     outputs = bound._writing[1]._outputs  # type: ignore[attr-defined]
     written = [
         len(bound._structure.operands[number].shape) for number in bound._targets if outputs[number].structure is None
-    ]  # type: ignore[union-attr]
+    ]
     assert written.count(2) == 3
