@@ -13,6 +13,8 @@ from tessera.compiler.entry import autotune
 from tessera.compiler.entry import evaluate_together as eval
 from tessera.errors import TesseraError
 from tessera.handle import Tensor
+from tessera.integrations.torch import autograd as _autograd
+from tessera.lazy import attached as _attached
 from tessera.lazy import evaluation as _evaluation
 from tessera.lazy import issuing as _issuing
 from tessera.runtime.buffers import empty_cache, memory_stats
@@ -20,6 +22,7 @@ from tessera.runtime.buffers import empty_cache, memory_stats
 __version__ = _distribution.VERSION
 
 _evaluation.set_evaluator(_entry.evaluate)
+_attached.set_evaluator(_autograd.evaluate)
 _issuing.set_issuers(_entry.issue, _entry.issue_into)
 _handle.set_inspector(_entry.inspect)
 

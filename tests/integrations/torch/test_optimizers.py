@@ -66,8 +66,8 @@ def test_parameters_and_moments_are_written_in_place() -> None:
     (bound,) = partition._bound.values()
     assert bound is not None
     assert bound._writing is not None
+    structure = bound._structure
+    assert structure is not None
     outputs = bound._writing[1]._outputs  # type: ignore[attr-defined]
-    written = [
-        len(bound._structure.operands[number].shape) for number in bound._targets if outputs[number].structure is None
-    ]
+    written = [len(structure.operands[number].shape) for number in bound._targets if outputs[number].structure is None]
     assert written.count(2) == 3
