@@ -12,8 +12,10 @@ from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from tessera import grad
+from tessera.errors import DTypeError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation, sources
 from tessera.lazy.attached import attached
@@ -59,6 +61,8 @@ def evaluate(nodes: Sequence[Node]) -> None:
     tensors = [cast(Attached, leaf).tensor for leaf in places]
     fake = next((each for each in tensors if isinstance(each, FakeTensor)), None)
     if fake is not None:
+        if get_proxy_mode() is not None:  # a graph would have memory in the place of the operators
+            raise DTypeError("operators over tensors of a graph that is traced", hints=["call tessera.torch.ops.*"])
         results = tuple(fake.new_empty(node.structure.shape, dtype=node.structure.dtype.torch) for node in nodes)
     else:
         with torch.enable_grad():  # as it was when the tensors were taken
