@@ -40,14 +40,6 @@ def _pulled_back(output: Tensor, inputs: Sequence[Tensor], cotangent: object = N
     return [_zeros(tensor) if part is None else part for part, tensor in zip(parts, inputs, strict=True)]
 
 
-def pulled_back(output: Tensor, inputs: Sequence[Tensor], cotangent: object) -> list[Tensor | None]:
-    """As `vjp`, of an output that reads each input as it is; None by one that it does not depend on, or that has no
-    gradient.
-    """
-    by_leaf = _backward(output, _cotangent(output, cotangent))
-    return [by_leaf.get(tensor.state[1][0]) for tensor in inputs]
-
-
 def grad(function: Callable[..., Tensor], argument: int | Sequence[int] = 0) -> Callable[..., Any]:
     """The function that gives the gradient of a function of one-element result by one argument, or by several (a
     tuple).

@@ -106,6 +106,19 @@ def halved_sigmoid(x: Tensor, factor: float) -> Tensor:
     return cast(Tensor, op.sigmoid(x) * (factor / 2))
 
 
+def _gram(x: Tensor) -> Any:
+    return op.matmul(op.transpose(x), x)  # a view of the argument, which the gradient follows
+
+
+def test_gradients_through_views_of_an_argument() -> None:
+    gram = tessera.torch.custom_op(
+        _gram, schema="gram(Tensor x) -> Tensor", fake=lambda x: x.new_empty((x.shape[1], x.shape[1]))
+    )
+    x, cotangent = normal(3, 4), torch.randn(4, 4)
+    found, expected = (torch.autograd.grad(each(x), x, cotangent) for each in (gram, lambda x: x.T @ x))
+    torch.testing.assert_close(found, expected)
+
+
 def test_an_operator_of_a_user() -> None:
     x = normal(3, 4)
     torch.testing.assert_close(halved_sigmoid(x, 3.0), torch.sigmoid(x) * 1.5)

@@ -6,7 +6,7 @@ gradients and `torch.func.grad` are the same thing again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from tessera import grad
+from tessera import grad, op
 from tessera.errors import DTypeError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation, sources
@@ -71,6 +71,35 @@ def evaluate(nodes: Sequence[Node]) -> None:
         node.store(attached(result) or sources.from_torch(result.detach()))
 
 
+def cotangents_of(
+    function: Callable[..., Sequence[Tensor | None]],
+    arguments: Sequence[Any],
+    places: Iterable[int],
+    cotangents: Sequence[torch.Tensor | None],
+) -> list[torch.Tensor | None]:
+    """The cotangents of all arguments for those of a function's results: of those at `places` that are floating-point
+    tensors, None of the others.
+    """
+    wanted = [place for place in places if arguments[place] is not None and arguments[place].is_floating_point()]
+    results: list[torch.Tensor | None] = [None] * len(arguments)
+
+    def weighted(*leaves: Any) -> Tensor:
+        # The gradient of the sum of results times cotangents.
+        parts = [
+            op.sum(op.mul(part, cotangent))
+            for part, cotangent in zip(function(*leaves), cotangents, strict=True)
+            if part is not None and cotangent is not None
+        ]
+        return sum(parts[1:], parts[0]) if parts else op.zeros(())
+
+    if wanted:
+        found = grad.grad(weighted, wanted)(*[as_node(x) if isinstance(x, torch.Tensor) else x for x in arguments])
+        evaluation.evaluate(found)
+        for place, part in zip(wanted, found, strict=True):
+            results[place] = part.torch()
+    return results
+
+
 class _Evaluation(torch.autograd.Function):
     """(expression, tensors) -> the values of its parts."""
 
@@ -93,15 +122,12 @@ class _Evaluation(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """The cotangents of the tensors."""
         tensors = ctx.saved_tensors
-        leaves = [cast(Tensor, as_node(each)) for each in tensors]
-        found: list[Tensor | None] = [None] * len(leaves)
-        for output, cotangent in zip(ctx.expression.over(leaves), cotangents, strict=True):
-            if cotangent is not None and output.dtype.kind == "float":
-                for place, part in enumerate(grad.pulled_back(output, leaves, cotangent)):
-                    known = found[place]
-                    found[place] = part if known is None else known if part is None else known + part
-        evaluation.evaluate([each for each in found if each is not None])
-        return None, *[None if each is None else each.torch() for each in found]
+
+        def results(*leaves: Tensor) -> list[Tensor | None]:
+            made: list[Tensor] = ctx.expression.over(leaves)
+            return [part if part.dtype.kind == "float" else None for part in made]
+
+        return None, *cotangents_of(results, tensors, range(len(tensors)), cotangents)
 
     @staticmethod
     def vmap(

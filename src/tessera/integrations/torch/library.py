@@ -12,11 +12,8 @@ from typing import Any, TypeAlias, cast
 
 import torch
 
-from tessera import grad
 from tessera.errors import ArgumentError
-from tessera.handle import Tensor
-from tessera.lazy import evaluation
-from tessera.lazy.conversion import as_node
+from tessera.integrations.torch.autograd import cotangents_of
 
 Function: TypeAlias = Callable[..., Any]
 """Tensors and numbers -> a lazy tensor."""
@@ -52,18 +49,14 @@ def define(schema: str, function: Function, fake: Fake, batched: Sequence[str] =
         return result.clone() if owned else result.contiguous()
 
     def cotangents(cotangent: torch.Tensor, *given: Any) -> list[torch.Tensor]:
-        leaves = [None if each is None else cast(Tensor, as_node(each.detach())) for each in _picked(given, tensors)]
-        arguments = list(given)
-        for place, leaf in zip(tensors, leaves, strict=True):
-            if place < len(given):  # torch leaves out what has its default
-                arguments[place] = leaf
-        present = [leaf for leaf in leaves if leaf is not None]
-        parts = grad.pulled_back(function(*arguments), present, cotangent.detach())
-        pending = [part for part in parts if part is not None]
-        evaluation.evaluate(pending)
+        places = [place for place in tensors if place < len(given)]
+        found = cotangents_of(
+            lambda *leaves: [function(*leaves)], [_detached(each) for each in given], places, [cotangent.detach()]
+        )
         return [
-            torch.zeros(leaf.shape, dtype=leaf.dtype.torch) if part is None else part.torch().clone()
-            for leaf, part in zip(present, parts, strict=True)
+            torch.zeros_like(given[place]) if found[place] is None else cast(torch.Tensor, found[place]).clone()
+            for place in places
+            if given[place] is not None
         ]
 
     def fake_cotangents(cotangent: torch.Tensor, *given: Any) -> list[torch.Tensor]:
@@ -107,6 +100,10 @@ def define(schema: str, function: Function, fake: Fake, batched: Sequence[str] =
     torch.library.register_autograd(f"tessera::{name}", backward, setup_context=keep, lib=_library)
     torch.library.register_vmap(f"tessera::{name}", over_a_batch, lib=_library)
     return target
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def _picked(values: Sequence[Any], places: Sequence[int]) -> list[Any]:
