@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from examples import gpt2, gpt2_block, llama_block, resnet50
+from examples import gpt2, gpt2_block, llama_block, resnet50, train_gpt
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 33])
@@ -62,3 +64,12 @@ def test_the_resnet_example_says_what_it_found() -> None:
     lines: list[str] = []
     assert resnet50.main(side=32, depths=(1,), write=lines.append) < 1e-5
     assert "ResNet of 1 blocks, 32 x 32 pixels" in lines[0]
+
+
+def test_a_gpt_is_trained_as_eagerly(tmp_path: Path) -> None:
+    torch._dynamo.reset()
+    report = train_gpt.train(steps=3)
+    assert report.losses == pytest.approx(report.eager_losses, abs=1e-4)
+    assert report.losses[-1] < report.losses[0]
+    assert len(report.sample) == 201
+    assert train_gpt.plot(report, tmp_path / "losses.png").stat().st_size > 1000
