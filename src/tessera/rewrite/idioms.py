@@ -297,8 +297,8 @@ def _attention_operands(operation: GraphOperation) -> int:
 
 
 def _apart_above_keys(operation: GraphOperation) -> int:
-    """How often keys and values can be read apart. Not every change of form counts: the one that the rule puts below its
-    attention stands above the keys and the values of a next attention, which reads both from there.
+    """How often keys and values can be read apart. Not every change of form counts: the one that the rule puts below
+    its attention stands above the keys and the values of a next attention, which reads both from there.
     """
     if operation.operator != "flash_attention":
         return 0
