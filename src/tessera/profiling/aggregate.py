@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tessera.profiling.roofline import bound
 from tessera.profiling.schema import StepFacts
-from tessera.profiling.sessions import Session
 from tessera.target import Ceilings, MemoryLevel
 
 if TYPE_CHECKING:
+    from tessera.profiling.sessions import Session
     from tessera.profiling.table import Trace
 
 

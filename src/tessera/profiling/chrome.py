@@ -20,7 +20,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy
 import polars
@@ -31,8 +31,10 @@ from tessera.profiling.chrome_lines import COUNTERS, FACTS, OPENING, SLICES, arr
 from tessera.profiling.grouping import numbered
 from tessera.profiling.output import exported
 from tessera.profiling.schema import PCT_NOTE
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import Trace
+
+if TYPE_CHECKING:
+    from tessera.profiling.sessions import Session
 
 _TRACK: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import polars
 from polars.exceptions import PolarsError
@@ -17,8 +17,10 @@ from polars.exceptions import PolarsError
 from tessera.errors import ProfileError
 from tessera.profiling.output import exported
 from tessera.profiling.schema import FORMAT_VERSION
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import COLUMNS, Trace, complete
+
+if TYPE_CHECKING:
+    from tessera.profiling.sessions import Session
 
 KEY: Final = "tessera"
 _LEVEL: Final = 1

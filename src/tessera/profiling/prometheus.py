@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars
 from polars import col
 
 from tessera.profiling.output import exported
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import Trace
+
+if TYPE_CHECKING:
+    from tessera.profiling.sessions import Session
 
 Sample = tuple[dict[str, Any], float]
 """Labels and a value."""

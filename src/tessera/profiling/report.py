@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -11,9 +11,11 @@ from rich.text import Text
 
 from tessera.profiling.aggregate import OperatorRow, by_operator
 from tessera.profiling.noted import printed
-from tessera.profiling.sessions import Session
 from tessera.target import detect
 from tessera.target.stored_ceilings import stored_ceilings
+
+if TYPE_CHECKING:
+    from tessera.profiling.sessions import Session
 
 HEADINGS: Final = ("Op", "Latency(ms)", "FLOPs(G)", "Bandwidth(GB/s)", "Efficiency(%)")
 NOT_MEASURED: Final = "not measured"

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import polars
 from polars import col
 
 from tessera.profiling.output import exported
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import Trace
+
+if TYPE_CHECKING:
+    from tessera.profiling.sessions import Session
 
 UNKNOWN: Final = (
     "LDS_Block_Size",

@@ -7,11 +7,14 @@ import io
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tessera.profiling.aggregate import OperatorRow
 from tessera.profiling.output import exported
 from tessera.profiling.report import operator_rows
-from tessera.profiling.sessions import Session
+
+if TYPE_CHECKING:
+    from tessera.profiling.sessions import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tessera.errors import ArgumentError
 from tessera.profiling.otlp import encoding, transport
 from tessera.profiling.otlp.delivery import Batch, Delivery, Job
-from tessera.profiling.sessions import Session
 from tessera.profiling.table import Trace
+
+if TYPE_CHECKING:
+    from tessera.profiling.sessions import Session
 
 
 class OtlpExporter:
