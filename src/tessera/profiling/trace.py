@@ -92,10 +92,19 @@ def _reader_of(path: Path) -> Reader | None:
 
 
 def _files(folder: Path) -> list[Path]:
-    found = [path for path in sorted(folder.iterdir()) if path.is_file() and _reader_of(path) is not None]
+    """The traces in a folder. A session that is there as columns and as a timeline of the same name counts once."""
+    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    columns = {path.stem for path in files if path.suffix == ".parquet"}
+    found = [path for path in files if _timeline_stem(path) not in columns and _reader_of(path) is not None]
     if not found:
         raise ProfileError(f"{folder} has no traces in it", hints=["give the folder in which each rank wrote its file"])
     return found
+
+
+def _timeline_stem(path: Path) -> str | None:
+    """The name of a Chrome trace without its endings, None for other files."""
+    name = path.name.removesuffix(".gz")
+    return name.removesuffix(".json").removesuffix(".trace") if name.endswith(".json") else None
 
 
 def _joined(traces: Sequence[Trace], ordered: bool) -> Trace:
