@@ -20,7 +20,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 import polars
@@ -28,15 +28,13 @@ from numpy.typing import NDArray
 
 from tessera.profiling import nesting
 from tessera.profiling.chrome_lines import COUNTERS, FACTS, OPENING, SLICES, arrows, lines
-from tessera.profiling.grouping import numbered
+from tessera.profiling.grouping import by_lane, numbered
 from tessera.profiling.output import exported
 from tessera.profiling.schema import PCT_NOTE
 from tessera.profiling.table import Trace
 
 if TYPE_CHECKING:
     from tessera.profiling.sessions import Session
-
-_TRACK: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def write(trace: Trace, path: Path) -> Path:
 def pieces(trace: Trace) -> Iterator[bytes]:
     """The file in pieces."""
     events = trace.events.collect()
-    tracks, lanes = numbered(events.with_columns(_host_threads()), _TRACK)
+    tracks, lanes = by_lane(events)
     lanes = lanes.drop("row").with_columns(process=_processes(lanes), track=numpy.arange(1, len(lanes) + 1))
     starts, ends, shift = _edges(events, tracks)
     own = [name for name in (*COUNTERS, "correlation") if events[name].null_count() < len(events)]
@@ -93,7 +91,7 @@ def pieces(trace: Trace) -> Iterator[bytes]:
         "otherData": about,
     }
     keys = [f'"{name}": {json.dumps(value)}' for name, value in beside.items()]
-    yield ("],\n" + ",\n".join([*keys, '"displayTimeUnit": "ns"']) + "\n}\n").encode()
+    yield ("],\n" + ",\n".join(keys) + "\n}\n").encode()
 
 
 def _columns(table: polars.DataFrame) -> dict[str, list[Any]]:
@@ -101,16 +99,6 @@ def _columns(table: polars.DataFrame) -> dict[str, list[Any]]:
     floats = [name for name, kind in table.schema.items() if kind.is_float()]
     plain = table.with_columns(polars.when(polars.col(name).is_finite()).then(name).alias(name) for name in floats)
     return {column.name: column.to_list() for column in plain if column.null_count() < len(plain)}
-
-
-def _host_threads() -> list[polars.Expr]:
-    """Lanes of work: threads of the host, streams of a device."""
-    device = polars.col("device").fill_null(polars.lit("cpu", polars.Categorical()))
-    return [
-        device,
-        polars.when(device.cat.starts_with("cpu")).then("thread_id").alias("thread_id"),
-        polars.col("stream_id").fill_null(0),
-    ]
 
 
 def _processes(lanes: polars.DataFrame) -> polars.Series:
