@@ -10,12 +10,10 @@ from typing import Final
 from rich.console import Console
 
 from tessera.errors import ArgumentError, ProfileError
-from tessera.files import host_name
 from tessera.profiling import chrome, delivery, parquet, report, rocprof_csv, summary
 from tessera.profiling.aggregate import OperatorRow, by_operator_in
+from tessera.profiling.recorded_target import recorded_target
 from tessera.profiling.table import Trace
-from tessera.target import detect
-from tessera.target.stored_ceilings import stored_ceilings
 
 FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
     ".json": chrome.write,
@@ -56,14 +54,17 @@ def write(trace: Trace, exports: Sequence[Path], summary_path: Path | None) -> l
 
 
 def operator_rows(trace: Trace) -> list[OperatorRow]:
-    """What ran, operator by operator; held against this machine's ceilings where they are known and it ran here."""
-    hosts = {rank.get("host", host_name()) for rank in trace.metadata.get("ranks", {}).values()}
-    known = stored_ceilings() if hosts <= {host_name()} else None
-    return by_operator_in(trace, known, detect().memory)
+    """What ran, operator by operator; held against the ceilings of the CPU that it ran on where they are known."""
+    target = recorded_target(trace.metadata)
+    return by_operator_in(trace, None if target is None else target.ceilings, () if target is None else target.memory)
 
 
 def print_report(trace: Trace, console: Console) -> None:
     """Prints what ran, operator by operator, and what is not recorded."""
     reasons = trace.metadata.get("dropped_reasons", {})
     lost = [f"{count:,} kernels ran and are not recorded: {reason}" for reason, count in reasons.items() if count]
-    console.print(report.table_of(operator_rows(trace), lost))
+    target = trace.metadata.get("target") or {}
+    unknown = (
+        report.UNKNOWN if recorded_target(trace.metadata) else report.untold(str(target.get("name") or "its device"))
+    )
+    console.print(report.table_of(operator_rows(trace), lost, unknown))

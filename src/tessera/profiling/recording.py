@@ -12,7 +12,7 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera import files
-from tessera.profiling import clock_sync, facts, tracks
+from tessera.profiling import clock_sync, facts, recorded_target, tracks
 from tessera.profiling.callers import Callers
 from tessera.profiling.device_kernels import Measured
 from tessera.profiling.issued import IssuedWork
@@ -22,7 +22,6 @@ from tessera.profiling.regions import Presence, RegionEvent
 from tessera.profiling.schema import FORMAT_VERSION, RECORD_FIELDS, RECORD_WORDS, Record, StepFacts
 from tessera.profiling.totals import Total, Totals
 from tessera.profiling.tracks import Service
-from tessera.target import detect
 
 if TYPE_CHECKING:
     import polars
@@ -271,7 +270,7 @@ class Recording:
             "start_unix_ns": self.start_unix_ns,
             "duration_ns": None if self.end_ns is None else self.end_ns - self.start_ns,
             "ranks": {str(rank()): self._own_rank()},
-            "target": {"kind": "cpu", "arch": detect().arch, "name": detect().name},
+            **recorded_target.told(),
             "thread_names": {str(thread): name for thread, name in self.thread_names.items()},
             "totals": [] if self._totals is None else [self._told(total) for total in self._totals.values()],
             "plans": {str(number): tell() for number, tell in self._expressions().items()},

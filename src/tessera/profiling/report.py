@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HEADINGS: Final = ("Op", "Latency(ms)", "FLOPs(G)", "Bandwidth(GB/s)", "Efficiency(%)")
 NOT_MEASURED: Final = "not measured"
+UNKNOWN: Final = "efficiency: this machine's ceilings are not measured yet; `tessera quickstart` measures them"
 UNMEASURED: Final = "not measured, as kernels of GPUs finish after the call that launches them"
 
 
@@ -44,8 +45,13 @@ def significant(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def table_of(rows: Sequence[OperatorRow], notes: Sequence[str] = ()) -> Table:
-    """A rich table of these rows, with the notes below it."""
+def untold(name: str) -> str:
+    """Why kernels of another CPU have no efficiency."""
+    return f"efficiency: the trace holds no ceilings of {name}, on which it was recorded"
+
+
+def table_of(rows: Sequence[OperatorRow], notes: Sequence[str] = (), unknown: str = UNKNOWN) -> Table:
+    """A rich table of these rows, with the notes below it; `unknown` says why efficiencies are not known."""
     table = Table()
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "Op" else "right")
@@ -53,7 +59,7 @@ def table_of(rows: Sequence[OperatorRow], notes: Sequence[str] = ()) -> Table:
         table.add_row(*(Text(printed(cell)) for cell in cells(row)))  # names of a file's are no markup
     told = list(notes) if rows or notes else ["no plan of Tessera ran meanwhile"]
     if any(row.efficiency_pct is None for row in rows):
-        told.insert(0, "efficiency: this machine's ceilings are not measured yet; `tessera quickstart` measures them")
+        told.insert(0, unknown)
     table.caption, table.caption_justify = Text("\n".join(map(printed, told))) if told else None, "left"
     return table
 

@@ -14,11 +14,11 @@ from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import histograms
 from tessera.profiling.analyses.result import Analysis, drawn
+from tessera.profiling.recorded_target import recorded_target
 from tessera.profiling.roofline import ACCESSES, Bound, bound
 from tessera.profiling.schema import Record, StepFacts
 from tessera.profiling.table import Trace
 from tessera.target import Ceilings, Target, detect, gpu
-from tessera.target.stored_ceilings import stored_ceilings
 
 _HEADINGS: Final = {
     "kernel": "Kernel",
@@ -212,23 +212,36 @@ def target_of(arch: str) -> Target:
 
 
 def own_target(trace: Trace) -> Target:
-    """This machine, which recorded the trace, with its ceilings. Raises ArgumentError for a trace of another one."""
-    _check_recorded_here(trace)
-    return machine()
-
-
-def _check_recorded_here(trace: Trace) -> None:
-    """Raises ArgumentError where this machine's ceilings say nothing about a trace: its kernels ran on another CPU, or
-    on a GPU.
+    """The CPU that recorded the trace, with the ceilings that the trace holds, else those of this machine, which are
+    measured now where they are not known. Raises ArgumentError for a trace of another machine that holds none.
     """
+    found = _cpu_of(trace)
+    return found if found.ceilings is not None else machine()
+
+
+def known_target(trace: Trace) -> Target | None:
+    """The CPU that recorded the trace, with its ceilings where they are known; None for the trace of another device."""
+    try:
+        return _cpu_of(trace)
+    except ArgumentError:
+        return None
+
+
+def _cpu_of(trace: Trace) -> Target:
+    """Raises ArgumentError where nothing is known of the CPU that recorded a trace, and where kernels ran on a GPU."""
     hints = ['arch= names a GPU ("sm90"), whose data sheet counts', "target= takes any device with its ceilings"]
-    told = trace.metadata.get("target")
-    if told and (told.get("arch"), told.get("name")) != (detect().arch, detect().name):
-        raise ArgumentError(f"the trace was recorded on {told.get('name')}, this is {detect().name}", hints=hints)
+    found = recorded_target(trace.metadata)
+    if found is None:
+        name = trace.metadata["target"].get("name") or "another device"
+        raise ArgumentError(
+            f"the trace was recorded on {name}, this is {detect().name}, and the trace holds no ceilings",
+            hints=["`tessera quickstart` measures them there: traces recorded afterwards hold them", *hints],
+        )
     devices = kernels.kernels(trace).select(col("device").unique().cast(polars.String)).collect(engine="streaming")
     others = sorted({*devices["device"].drop_nulls()} - {"cpu"})
     if others:
         raise ArgumentError(f"kernels of this trace ran on {', '.join(others)}", hints=hints)
+    return found
 
 
 def machine() -> Target:
@@ -236,16 +249,6 @@ def machine() -> Target:
     from tessera.backend.llvm import ceilings
 
     return detect().with_ceilings(ceilings.measured())
-
-
-def known_target(trace: Trace) -> Target | None:
-    """This machine, with its ceilings where they have been measured; None for the trace of another device."""
-    try:
-        _check_recorded_here(trace)
-    except ArgumentError:
-        return None
-    known = stored_ceilings()
-    return detect() if known is None else detect().with_ceilings(known)
 
 
 def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
