@@ -13,7 +13,7 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import histograms
-from tessera.profiling.analyses.result import Analysis, drawn
+from tessera.profiling.analyses.result import Analysis, drawn, work
 from tessera.profiling.recorded_target import recorded_target
 from tessera.profiling.roofline import ACCESSES, Bound, bound
 from tessera.profiling.schema import Record, StepFacts
@@ -23,6 +23,7 @@ from tessera.target import Ceilings, Target, detect, gpu
 _HEADINGS: Final = {
     "kernel": "Kernel",
     "dtype": "Dtype",
+    "work": "Work",
     "workers": "Workers",
     "calls": "Calls",
     "median_us": "Median(us)",
@@ -33,10 +34,11 @@ _HEADINGS: Final = {
     "binding": "Bound by",
     "efficiency_pct": "Of the bound(%)",
 }
-_OPTIONAL: Final = ("workers", "achieved_gbps", "calls", "intensity", "gflop_per_s")
+_OPTIONAL: Final = ("workers", "work", "achieved_gbps", "calls", "intensity", "gflop_per_s")
 _SCHEMA: Final = {
     "kernel": polars.String,
     "dtype": polars.String,
+    "work": polars.String,
     "workers": polars.Int64,
     "calls": polars.Int64,
     "median_us": polars.Float64,
@@ -123,6 +125,7 @@ class Roofline:
         return (
             point.name,
             point.dtype,
+            work(point.flops, point.bytes),
             point.workers,
             point.calls,
             1e6 * point.seconds,
@@ -136,7 +139,8 @@ class Roofline:
             self.efficiency_pct(point),
         )
 
-    def _analysis(self) -> Analysis:
+    def analysis(self) -> Analysis:
+        """The rows with their headings and notes."""
         table = self.to_polars()
         unknown = "the ceilings of this device are not known for so many workers; `tessera quickstart` measures them"
         missing = {
@@ -148,10 +152,10 @@ class Roofline:
         return len(self.points)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._analysis())
+        return iter(self.analysis())
 
     def __str__(self) -> str:
-        return str(self._analysis())
+        return str(self.analysis())
 
     __repr__ = __str__
 
