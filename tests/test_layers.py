@@ -20,7 +20,7 @@ LAYERS = (
     ("rewrite",),
     ("scheduling",),
     ("backend",),
-    ("profiling",),
+    ("profiling", "viewer"),
     ("runtime",),
     ("tuning",),
     ("sharding",),
@@ -204,7 +204,9 @@ def test_importing_tessera_loads_no_heavy_library() -> None:
     assert loaded & set(HEAVY) == set()
 
 
-@pytest.mark.parametrize("module", ["tessera", "tessera.cli.prof", "tessera.cli.prof_report", "tessera.analyze"])
+@pytest.mark.parametrize(
+    "module", ["tessera", "tessera.cli.prof", "tessera.cli.prof_report", "tessera.cli.prof_view", "tessera.analyze"]
+)
 def test_what_reads_traces_loads_neither_torch_nor_llvm(module: str) -> None:
     loaded = loaded_by(f"import {module}")
     assert module in loaded

@@ -22,6 +22,8 @@ COMMANDS = {
     "stalls": ("prof_report", "Print where kernels wait for memory."),
     "advise": ("prof_report", "Print what to do about what is slow, with the evidence."),
     "compare": ("prof_report", "Print what got slower from one trace to another."),
+    "view": ("prof_view", "Show traces in a browser: timeline, kernels, roofline, two runs side by side."),
+    "html": ("prof_html", "Write a trace as a report in one file, for any browser."),
     "top": ("prof_top", "Watch what a process runs."),
 }
 """Name -> module of `tessera.cli`, and one line of help."""
@@ -90,7 +92,9 @@ def record(
     ] = False,
     export: Annotated[
         list[Path] | None,
-        typer.Option(help="Where to write all events: .json or .json.gz for Perfetto, .parquet, .csv as rocprofv3's."),
+        typer.Option(
+            help="Where to write all events: .json, .json.gz (Perfetto), .parquet, .csv (as rocprofv3's), .html."
+        ),
     ] = None,
     summary: Annotated[Path | None, typer.Option(help="Where to write one line of CSV per operator.")] = None,
 ) -> None:

@@ -14,12 +14,21 @@ from tessera.profiling import chrome, delivery, parquet, report, rocprof_csv, su
 from tessera.profiling.aggregate import OperatorRow, by_operator_in
 from tessera.profiling.recorded_target import recorded_target
 from tessera.profiling.table import Trace
+from tessera.viewer import one_file
+from tessera.viewer.runs import run_of
+
+
+def html(trace: Trace, path: Path) -> Path:
+    """Writes a trace as a report in one file and gives its path. Raises ProfileError when it cannot be written."""
+    return one_file.write([run_of(trace, path.stem)], path)
+
 
 FORMATS: Final[dict[str, Callable[[Trace, Path], Path]]] = {
     ".json": chrome.write,
     ".json.gz": chrome.write,
     ".parquet": parquet.write,
     ".csv": rocprof_csv.write,
+    ".html": html,
 }
 
 

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -203,6 +204,16 @@ class Session(Recording):
         if self._sampling is not None:
             told["sampling"] = self._sampling.metadata()
         return super().metadata() | told
+
+    def html(self, path: str | Path, *, most_slices: int = 5_000_000, redact: bool = False) -> Path:
+        """Writes the session as a report in one file, which any browser opens, and gives its path. `redact` leaves out
+        host names, process numbers and Python stacks. Raises ProfileError where it cannot be written.
+        """
+        from tessera.viewer import one_file
+        from tessera.viewer.runs import run_of
+
+        target = Path(path)
+        return one_file.write([run_of(self.trace(), target.stem)], target, most_slices=most_slices, redact=redact)
 
     def report(self) -> None:
         """Prints one row per operator: latency, work, bandwidth, and efficiency against the measured ceilings."""
