@@ -6,14 +6,16 @@ A command NAME is a function of the module that stands beside it in `COMMANDS`, 
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
-from tessera.cli.main import print_error
+from tessera.cli.main import print_error, print_version
 from tessera.errors import ArgumentError, TesseraError
 
 COMMANDS = {
@@ -39,6 +41,19 @@ Without --export and --summary a report is printed.
 """
 
 
+class _Commands(typer.core.TyperGroup):
+    """The commands; what is none of them is a program that lacks its `--`."""
+
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        """The command that is named first. Raises ArgumentError for a name that there is not."""
+        if args and args[0] not in self.commands:
+            raise ArgumentError(
+                f"there is no command {args[0]!r}",
+                hints=[f"a program stands behind --: tessera-prof -- {shlex.join(args)}", "tessera-prof --help"],
+            )
+        return super().resolve_command(context, args)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command line (default: that of the process) and ends in SystemExit.
 
@@ -55,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _application() -> typer.Typer:
-    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    application = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False)
     application.callback(help=_EXAMPLES, invoke_without_command=True)(record)
     untouched = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
     for name, (module, meaning) in COMMANDS.items():
@@ -97,6 +112,9 @@ def record(
         ),
     ] = None,
     summary: Annotated[Path | None, typer.Option(help="Where to write one line of CSV per operator.")] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Profiles a process, or the program that stands after `--`."""
     command: list[str] = context.obj

@@ -76,4 +76,7 @@ def print_report(trace: Trace, console: Console) -> None:
     unknown = (
         report.UNKNOWN if recorded_target(trace.metadata) else report.untold(str(target.get("name") or "its device"))
     )
-    console.print(report.table_of(operator_rows(trace), lost, unknown))
+    rows = operator_rows(trace)
+    if not rows and trace.metadata.get("mode") == "summary":
+        lost.append('mode="summary" keeps sums alone: profile.summary(path) writes them')
+    console.print(report.table_of(rows, lost, unknown))

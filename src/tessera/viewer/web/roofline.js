@@ -55,7 +55,8 @@ function pictureOf(models, dtypes) {
   svg.append(...axesOf(spanX, spanY, x, y), ...roofsOf(model, spanX, spanY, x, y));
   if (models.length > 1) svg.append(...arrowsOf(models, x, y));
   const whole = model.points.reduce((sum, point) => sum + point.total_ms, 0);
-  model.points.forEach((point, index) => svg.append(pointOf(point, index, whole, dtypes, x, y)));
+  const named = [];
+  for (const point of model.points) svg.append(pointOf(point, named, whole, dtypes, x, y));
   return svg;
 }
 
@@ -119,7 +120,7 @@ function joined(labels) {
   return made;
 }
 
-function pointOf(point, index, whole, dtypes, x, y) {
+function pointOf(point, named, whole, dtypes, x, y) {
   const color = category(dtypes.indexOf(point.dtype));
   const size = 4 + 14 * Math.sqrt(point.total_ms / whole);
   const [cx, cy] = [x(point.intensity), y(point.gflop_per_s)];
@@ -133,7 +134,11 @@ function pointOf(point, index, whole, dtypes, x, y) {
   group.append(drawing('line', { x1: cx, x2: cx, y1: y(rate(point.p10_us)), y2: y(rate(point.p90_us)), stroke: color, 'stroke-width': 3, opacity: 0.6 }));
   if (point.efficiency_pct) group.append(drawing('line', { x1: cx, x2: cx, y1: cy, y2: y((point.gflop_per_s * 100) / point.efficiency_pct), stroke: color, 'stroke-width': 1, 'stroke-dasharray': '2 3' }));
   group.append(shapeOf(SHAPES[dtypes.indexOf(point.dtype) % SHAPES.length], cx, cy, size, color));
-  if (index < NAMED) group.append(drawing('text', { x: cx + size / 2 + 3, y: cy + 4 }, point.kernel.slice(0, 28)));
+  const free = named.every(([left, top]) => Math.abs(left - cx) > 120 || Math.abs(top - cy) > APART);
+  if (named.length < NAMED && free) {
+    named.push([cx, cy]);
+    group.append(drawing('text', { x: cx + size / 2 + 3, y: cy + 4 }, point.kernel.slice(0, 28)));
+  }
   return group;
 }
 

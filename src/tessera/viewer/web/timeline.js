@@ -408,6 +408,7 @@ class Timeline {
   drawMarks(context) {
     context.strokeStyle = token('mark');
     context.fillStyle = token('mark');
+    let named = -Infinity;
     for (const mark of this.parts[0].data.head.marks) {
       if (mark.at < this.t0 || mark.at > this.t1) continue;
       const x = ((mark.at - this.t0) * this.width) / (this.t1 - this.t0);
@@ -415,7 +416,10 @@ class Timeline {
       context.moveTo(x, AXIS - 8);
       context.lineTo(x, this.height);
       context.stroke();
-      context.fillText(shown(mark.name).slice(0, 40), x + 3, AXIS - 3);
+      const name = shown(mark.name).slice(0, SHOWN_TEXT);
+      if (x < named) continue;
+      context.fillText(name, x + 3, AXIS - 3);
+      named = x + context.measureText(name).width + 8;
     }
   }
 }
