@@ -1,1 +1,1 @@
-"""The viewer of profiles: one front end, for a browser (`tessera-prof view`) and in one file (`tessera-prof html`)."""
+"""The viewer of profiles: one front end, in a browser (`tessera-prof view`), in one file and in TensorBoard."""

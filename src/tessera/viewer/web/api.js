@@ -9,6 +9,11 @@ function embedded() {
 
 const held = embedded();
 
+/** Where `api/` lies: beside the page, or where TensorBoard has put it. */
+function base() {
+  return globalThis.tesseraBase || document.baseURI;
+}
+
 /** Whether this is a report in one file, which can compute nothing anew. */
 export function isFile() {
   return held !== null;
@@ -37,7 +42,7 @@ async function fetched(key) {
     return { error: { code: 'E_PROFILE', message: 'a report in one file does not hold this', hints: ['tessera-prof view'] } };
   }
   try {
-    const response = await fetch(new URL(`api/${key}`, document.baseURI), { credentials: 'same-origin' });
+    const response = await fetch(new URL(`api/${key}`, base()), { credentials: 'same-origin' });
     return await response.json();
   } catch (error) {
     const hints = ['tessera-prof view has ended, or the connection is gone'];
@@ -52,7 +57,7 @@ export async function columnsOf(run) {
     if (text === undefined) throw { code: 'E_PROFILE', message: 'this report holds no timeline of this run', hints: [] };
     return bytesOf(text);
   }
-  const response = await fetch(new URL(`api/columns?run=${run}`, document.baseURI), { credentials: 'same-origin' });
+  const response = await fetch(new URL(`api/columns?run=${run}`, base()), { credentials: 'same-origin' });
   if (!response.ok) throw (await response.json()).error;
   return new Uint8Array(await response.arrayBuffer());
 }
@@ -66,5 +71,5 @@ function bytesOf(text) {
 }
 
 export function download(question, run) {
-  return held ? null : new URL(`api/${question}?run=${run}`, document.baseURI).href;
+  return held ? null : new URL(`api/${question}?run=${run}`, base()).href;
 }

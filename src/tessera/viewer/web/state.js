@@ -11,15 +11,20 @@ export function state() {
 export function change(changes, { quiet = false } = {}) {
   const next = { ...state(), ...changes };
   const kept = Object.entries(next).filter(([, value]) => value !== null && value !== undefined && value !== '');
-  const hash = `#${new URLSearchParams(kept)}`;
-  if (hash === location.hash) return;
-  if (quiet) history.replaceState(null, '', hash);
-  else location.hash = hash;
+  const address = addressOf(kept);
+  if (address === location.href) return;
+  if (quiet) history.replaceState(null, '', address);
+  else location.href = address;
 }
 
 export function link(changes) {
   const kept = Object.entries({ ...state(), ...changes }).filter(([, value]) => value !== null && value !== '');
-  return `#${new URLSearchParams(kept)}`;
+  return addressOf(kept);
+}
+
+/** In full, as TensorBoard's frame resolves addresses against another base. */
+function addressOf(kept) {
+  return `${location.href.split('#')[0]}#${new URLSearchParams(kept)}`;
 }
 
 export function onChange(listener) {
