@@ -26,7 +26,9 @@ from tessera.tuning.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 1.0
-"""What a candidate gets for a run."""
+"""What a candidate gets for a run, where the fault is to outlast that."""
+PATIENCE_S = 60.0
+"""What it gets where it ends by itself: no busy machine may turn a crash into a timeout."""
 BEYOND_S = 5.0
 """The most that a fault may cost beyond that."""
 RESUME_PERCENT = 2.0
@@ -57,7 +59,7 @@ class Injected:
 
 def inject(fault: Fault, measurer: SubprocessMeasurer) -> Injected:
     """Has a fault measured between two right candidates, as a tuning does: screened, then among the finalists."""
-    workload = doubling(limit_s=LIMIT_S)
+    workload = doubling(limit_s=LIMIT_S if fault.waits else PATIENCE_S)
     right = case(workload, scale())
     cases = [
         (Schedule(before=1), right),

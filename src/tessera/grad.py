@@ -22,8 +22,8 @@ def vjp(output: Tensor, inputs: Sequence[Tensor], cotangent: object = None) -> l
     """The cotangent of each input, lazy, for one of the output (ones by default): vector-Jacobian products.
 
     Inputs are evaluated tensors that the output was made of; one that it does not depend on gets zeros. Raises
-    ArgumentError (E_ARGUMENT) for a pending input and for one that the output reads through a view (`x.T` of an
-    evaluated x), DTypeError (E_DTYPE) where output or an input is no floating-point tensor.
+    ArgumentError (E_ARGUMENT) for an input of another library, a pending one, and one that the output reads through a
+    view (`x.T` of an evaluated x), DTypeError (E_DTYPE) where output or an input is no floating-point tensor.
     """
     _refuse_views(output, [_input_leaf(tensor) for tensor in inputs])
     return _pulled_back(output, inputs, cotangent)
@@ -105,6 +105,11 @@ def _refuse_views(output: Tensor, wanted: Sequence[Leaf]) -> None:
 
 
 def _input_leaf(tensor: Tensor) -> Leaf:
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(
+            f"the gradient by a {type(tensor).__module__}.{type(tensor).__name__}",
+            hints=["make it x = op.tensor(x) before it is used", "or take grad(function)(x)"],
+        )
     structure, leaves = tensor.state
     if structure.kind != "buffer":
         raise ArgumentError("the gradient by a pending tensor", hints=["evaluate it before it is used: x.eval()"])

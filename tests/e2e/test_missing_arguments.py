@@ -25,6 +25,13 @@ _x, _w = torch.randn(4, 5), torch.randn(5, 6)
         lambda x, target: target,
         lambda x, target: (x, target),
         lambda x, target: x,
+        lambda x, target: op.relu(target) + x @ x,
+        lambda x, target: op.gemm(x, x, target),
+        lambda x, target: op.concat([x, target]),
+        lambda x, target: op.where(x == target, x, 0.0),
+        lambda x, target: (x > 0) & target,
+        lambda x, target: (x @ x + target, target),
+        lambda x, target: (x @ x + target) * op.exp(target),
     ],
 )
 def test_a_forgotten_argument_is_an_error(function: Callable[..., Any]) -> None:

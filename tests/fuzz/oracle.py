@@ -71,6 +71,8 @@ class Noise:
         size = torch.maximum(value.abs(), torch.as_tensor(terms, dtype=torch.float64))
         moved = value + units * self.units * (size * info.eps + least * (value != 0))
         moved = torch.where(value.isfinite(), moved, value)
+        if self.rounding and self.units < 0:  # what cancels may leave nothing: gelu(-6) is 0 in fp32
+            moved = torch.where(value.abs() <= -self.units * size * info.eps, 0.0, moved)
         return moved.to(dtype.torch).to(torch.float64) if self.rounding else moved
 
     def in_order(self, value: torch.Tensor) -> torch.Tensor:

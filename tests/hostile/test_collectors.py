@@ -284,9 +284,12 @@ def test_reasons_do_not_grow_with_what_a_collector_makes_up(serving: Callable[..
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["http://[::1", "http://host/a path", "http://host/\u20ac", "http://", "ftp://host", "http://host/\x1b["],
+    [
+        *("http://[::1", "http://host/a path", "http://host/\u20ac", "http://", "ftp://host", "http://host/\x1b["),
+        *("http://a host:4318", "grpc://host\x1b[:4317", "http://host\x00:4318", 4318, None),
+    ],
 )
-def test_an_endpoint_that_cannot_be_is_refused_at_once(endpoint: str) -> None:
+def test_an_endpoint_that_cannot_be_is_refused_at_once(endpoint: Any) -> None:
     with pytest.raises(ArgumentError, match="is no OTLP endpoint") as error:
         profile.otlp(endpoint)
     assert "\x1b" not in str(error.value)
@@ -298,7 +301,13 @@ def test_a_header_that_grpc_cannot_send_is_refused_at_once(name: str) -> None:
         profile.otlp("grpc://localhost:4317", headers={name: "x"})
 
 
-@pytest.mark.parametrize("give_up_s", [-1.0, float("nan"), float("inf")])
-def test_a_time_that_cannot_be_is_refused_at_once(give_up_s: float) -> None:
+@pytest.mark.parametrize("give_up_s", [-1.0, float("nan"), float("inf"), None, "60"])
+def test_a_time_that_cannot_be_is_refused_at_once(give_up_s: Any) -> None:
     with pytest.raises(ArgumentError, match="give_up_s"):
         profile.otlp("http://localhost:4318", give_up_s=give_up_s)
+
+
+@pytest.mark.parametrize("option", [{"waiting_profiles": None}, {"waiting_profiles": -1}, {"headers": [("a", "b")]}])
+def test_other_options_that_cannot_be_are_refused_at_once(option: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="is no"):
+        profile.otlp("http://localhost:4318", **option)

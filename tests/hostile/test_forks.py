@@ -33,7 +33,7 @@ first.start()
 assert importing.wait(60), "the module is not imported by a first evaluation"
 child = os.fork()
 if child == 0:
-    signal.alarm(60)
+    signal.alarm(300)  # a child that hangs hangs for ever; one on a busy machine may take a minute
     right = torch.allclose(op.tanh(x * 2.0).torch(), torch.tanh(x * 2.0))
     os._exit(0 if right else 1)
 status = os.waitpid(child, 0)[1]
@@ -56,7 +56,7 @@ assert status == 0, os.waitstatus_to_exitcode(status)
 def test_a_fork_in_the_middle_of_the_first_evaluations_imports_evaluates(module: str, tmp_path: object) -> None:
     environment = {**os.environ, "TESSERA_CACHE_DIR": str(tmp_path)}
     program = [sys.executable, "-c", PROGRAM, module]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=180, check=False, env=environment)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
 

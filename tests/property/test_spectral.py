@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tessera import op, profiler
 from tessera.compiler import pipeline
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
+from tessera.ops.algebra import call
+from tessera.ops.spectral import Window, convolve
 from tessera.runtime import fourier
 from tessera.scheduling.spectral_cost import fast_points
 from tests.property.checking import assert_same_bits
@@ -63,6 +65,31 @@ def test_drawn_geometries(data: st.DataObject) -> None:
     options: dict[str, Any] = {"stride": stride, "padding": around, "dilation": dilation, "groups": groups}
     kernel = op.constant(w) if data.draw(st.booleans()) else w
     close(op.spectral_conv(x, kernel, bias, **options), direct(x, w, bias, **options))
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_the_least_points_are_enough_whatever_side_is_padded(data: st.DataObject) -> None:
+    """As few points as `Window` asks for, which sizes that are fast would hide."""
+    small = st.integers(1, 6)
+    image, kernel = (data.draw(small), data.draw(small)), (data.draw(small), data.draw(small))
+    dilation, stride = (data.draw(st.integers(1, 3)), 1), (data.draw(st.integers(1, 2)), 1)
+    sides = data.draw(st.tuples(*[st.integers(0, 9)] * 4))
+    window = Window(stride, sides, dilation)
+    assume(min(window.results(image, kernel)) > 0)
+    top, left, bottom, right = sides
+    x, w = normal(2, 3, *image, dtype=torch.float64), normal(2, 3, *kernel, dtype=torch.float64)
+    found = convolve(op.tensor(x), op.tensor(w), window, window.least_points(image, kernel))
+    whole = torch.nn.functional.pad(x, (left, right, top, bottom))
+    close(found, direct(whole, w, stride=stride, dilation=dilation))
+
+
+def test_a_convolution_that_is_rewritten_may_be_padded_more_below_than_above() -> None:
+    x, w = normal(3, 2, 1, 16), normal(1, 16, 10, 6)
+    result = call("conv2d", op.tensor(x), op.tensor(w), padding=(7, 5, 9, 5))
+    assert "spectral-convolution" in result.inspect("rewrites")
+    whole = torch.nn.functional.pad(x.permute(0, 3, 1, 2), (5, 5, 7, 9))
+    close(result, direct(whole, w).permute(0, 2, 3, 1))
 
 
 @pytest.mark.parametrize("padding", ["same", "valid"])

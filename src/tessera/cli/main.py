@@ -46,10 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def print_error(error: TesseraError) -> None:
-    """Prints an error to stderr, without a place where that is not the user's."""
+    """Prints an error to stderr, without a place where that is not the user's, and without control characters, which
+    names of files may have.
+    """
     if error.where and error.where.startswith(_TYPER):
         error.where = None
-    print(error, file=sys.stderr)
+    print("".join(each if each.isprintable() or each == "\n" else "?" for each in str(error)), file=sys.stderr)
 
 
 def _application() -> typer.Typer:

@@ -41,6 +41,14 @@ class Receiver:
     def __str__(self) -> str:
         return f"a {type(self.instance).__name__}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A method is pickled as an attribute of its object: getattr of what this gives makes it again.
+        return _itself, (self.instance,)
+
+
+def _itself(instance: object) -> object:
+    return instance
+
 
 class LeftOut:
     """Stands for an argument that is left out before one that is given."""
@@ -72,7 +80,7 @@ class Absent:
 
     def __add__(self, other: object) -> object:
         if not isinstance(other, Node) or not _is_of_product(other.structure):
-            self._refuse()
+            self.refuse()
         self._is_added = True
         return other
 
@@ -81,22 +89,25 @@ class Absent:
     def refuse_unless_added(self) -> None:
         """Raises MissingArgumentError (E_MISSING_ARGUMENT) where no product got it as a term."""
         if not self._is_added:
-            self._refuse()
+            self.refuse()
 
-    def _refuse(self, *_: object) -> NoReturn:
+    def refuse(self, *_: object) -> NoReturn:
+        """Raises MissingArgumentError (E_MISSING_ARGUMENT)."""
         raise MissingArgumentError(
-            f"{self._function} was called without {self._name!r}, and it is no term that is added to a product",
+            f"{self._function} was called without {self._name!r}, which is more than a term that + adds to a product",
             hints=[f"pass {self._name}", f"an operand that may be missing gets a default: {self._name}=None"],
         )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        self._refuse()
+        self.refuse()
 
-    __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _refuse
-    __pow__ = __rpow__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __iter__ = _refuse
-    __getitem__ = __len__ = __float__ = __int__ = _refuse
+    __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = refuse
+    __pow__ = __rpow__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __iter__ = refuse
+    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __and__ = __rand__ = __or__ = __ror__ = __invert__ = refuse
+    __getitem__ = __len__ = __float__ = __int__ = __eq__ = __ne__ = refuse
+    __hash__ = object.__hash__
 
 
 def _is_of_product(structure: Structure) -> bool:

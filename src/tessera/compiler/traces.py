@@ -16,6 +16,7 @@ from tessera.errors import ArgumentError
 from tessera.lazy import node as nodes
 from tessera.lazy import structure as structures
 from tessera.lazy.building import apply
+from tessera.lazy.conversion import NotATensorError
 from tessera.lazy.leaf import Leaf, Placeholder, scalar_leaf
 from tessera.lazy.node import Node
 from tessera.lazy.occurrences import Occurrence
@@ -116,7 +117,11 @@ def _run(function: Callable[..., Any], parameters: Parameters, key: Key, numbers
     given = [nodes.leaf_node(next(left)) if isinstance(part, Structure) else _meant(part) for part in parts]
     arguments, keywords = parameters.complete(given)
     with _shape_reads() as reads, undrawn():
-        returned = function(*arguments, **keywords)
+        try:
+            returned = function(*arguments, **keywords)
+        except NotATensorError as error:
+            _refuse_absent(error.value)
+            raise
     for argument in (*arguments, *keywords.values()):
         if isinstance(argument, Absent):
             argument.refuse_unless_added()
@@ -124,12 +129,19 @@ def _run(function: Callable[..., Any], parameters: Parameters, key: Key, numbers
     outputs = [returned] if single else list(returned)
     for output in outputs:
         if not isinstance(output, Node):
+            _refuse_absent(output)
             raise ArgumentError(
                 f"{parameters.function}() returned a {type(output).__name__}",
                 hints=["return a tensor, or a tuple of tensors"],
             )
     dependent = bool(reads) or any(_holds_extents(output.structure) for output in outputs)
     return _trace(outputs, holders, single, dependent, numbers)
+
+
+def _refuse_absent(value: object) -> None:
+    """Says of an absent operand that it is missing, which is what the caller can mend, where it is no tensor."""
+    if isinstance(value, Absent):
+        value.refuse()
 
 
 def _trace(

@@ -17,7 +17,9 @@ from tessera.lazy.scalars import scalar_node
 
 
 class NotATensorError(ArgumentError):
-    """An operand that no tensor can be made of."""
+    """An operand that no tensor can be made of: `value`."""
+
+    value: object = None
 
 
 _NUMBERS = frozenset((bool, int, float))
@@ -37,7 +39,11 @@ def as_node(value: object) -> Any:
         return leaf_node(sources.from_data(value, scalar_dtype(value)))  # type: ignore[arg-type]
     if isinstance(value, (numpy.ndarray, numpy.generic)) or hasattr(value, "__dlpack__"):
         return leaf_node(sources.from_data(value))
-    raise NotATensorError(f"a {type(value).__name__} is no tensor", hints=["op.tensor(data) makes one of nested lists"])
+    error = NotATensorError(
+        f"a {type(value).__name__} is no tensor", hints=["op.tensor(data) makes one of nested lists"]
+    )
+    error.value = value
+    raise error
 
 
 def beside(value: object, node: Node) -> Any:

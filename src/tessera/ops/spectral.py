@@ -2,10 +2,11 @@
 
     conv2d(x, w)   =   irfft2(rfft2(x) . kernel_spectrum(w))        a product for each frequency
 
-A transform of S points convolves circularly. With S >= extent + padding no result that is wanted is one into which the
-other end has been wrapped: result y = sum_a x[y + d a - p] w[a] is the circular convolution with a kernel whose element
-a stands at (p - d a) mod S. So images are filled up to S at their end alone, by the transform itself, and padding costs
-nothing (Mathieu, Henaff, LeCun, "Fast training of convolutional networks through FFTs", 2014).
+A transform of S points convolves circularly. With S >= extent + padding, whichever side has more of it, no result that
+is wanted is one into which the other end has been wrapped: result y = sum_a x[y + d a - p] w[a] is the circular
+convolution with a kernel whose element a stands at (p - d a) mod S. So images are filled up to S at their end alone, by
+the transform itself, and padding costs nothing (Mathieu, Henaff, LeCun, "Fast training of convolutional networks
+through FFTs", 2014).
 
 The error is that of the transforms: eps log2(S) times the root mean square of the whole image's results, which is more
 than a direct sum's where results differ much in size; one NaN or infinity of an image spoils all results that share its
@@ -61,7 +62,7 @@ class Window:
         reach = self.reach(kernel)
         rows, columns = (
             max(
-                image[side] + self.padding[side],
+                image[side] + max(self.padding[side], self.padding[side + 2]),
                 reach[side],
                 image[side] + self.padding[side] + self.padding[side + 2] - reach[side] + 1,
             )

@@ -9,6 +9,8 @@ import pytest
 
 from tessera import __version__, profile
 from tessera.cli import prof, prof_report
+from tessera.cli.main import print_error
+from tessera.errors import ProfileError
 from tests.unit.profiling.support import run, two_step_plan
 
 
@@ -39,3 +41,10 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         prof.main(["--version"])
     assert ended.value.code == 0
     assert __version__ in capsys.readouterr().out
+
+
+def test_what_is_told_of_a_file_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(ProfileError("there is no trace\x1b[2J\x9b.json", hints=["another line"]))
+    told = capsys.readouterr().err
+    assert told.splitlines()[0].endswith("there is no trace?[2J?.json")
+    assert told.endswith("hint: another line\n")

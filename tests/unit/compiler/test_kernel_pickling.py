@@ -18,6 +18,17 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
+class Layer:
+    """An object with a kernel as its method."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    @op.kernel
+    def scaled(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
 def _first(x: list[float]) -> float:
     return float(doubled(torch.tensor(x)).torch()[0])
 
@@ -41,3 +52,11 @@ def test_a_spawned_process_gets_the_kernel() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(pickle.loads, (pickle.dumps(doubled),)).__class__ is type(doubled)
         assert pool.apply(_first, ([3.0],)) == 6.0
+
+
+def test_a_method_of_an_object_is_pickled_and_copied_with_its_object() -> None:
+    layer = Layer(3.0)
+    for method in (pickle.loads(pickle.dumps(layer.scaled)), copy.deepcopy(layer.scaled)):
+        layer.factor = 5.0
+        assert method(torch.ones(2)).tolist() == [3.0, 3.0]
+        layer.factor = 3.0

@@ -311,3 +311,9 @@ def test_what_has_no_gradient_says_so() -> None:
         grad.vjp(x, [x * 2])
     with pytest.raises(ShapeMismatchError, match="cotangent"):
         grad.vjp(x * 2, [x], torch.ones(2))
+
+
+def test_an_input_of_another_library_is_refused() -> None:
+    x = torch.ones(3)
+    with pytest.raises(ArgumentError, match="gradient by a torch"):
+        grad.vjp(op.relu(x), [x])  # type: ignore[list-item]

@@ -16,6 +16,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from tessera.backend.llvm import engine
+from tessera.errors import CacheFormatError
 from tessera.private import PrivateFolder
 
 _OBJECT_BYTES = 1 << 26
@@ -86,14 +87,18 @@ def identity(text: str) -> str:
 def cached_library(name: str, text: str, directory: Path) -> NativeLibrary:
     """`text` loaded, its object taken from `directory` when there is a sound one, else compiled and put there.
 
-    A file that is cut short or altered (its digest does not match) is compiled again; a directory that cannot be
-    written only costs the time to compile. Neither is an error: the object can always be made anew. One that somebody
-    else can have written is refused with a warning.
+    A file that is cut short or altered (its digest does not match), or that somebody else can have written, is refused
+    with a warning and compiled again; a directory that cannot be written only costs the time to compile. None of these
+    is an error: the object can always be made anew.
     """
     folder, file_name = PrivateFolder(directory), f"{name}-{identity(text)}.o"
-    stored = folder.find(file_name, _OBJECT_BYTES) or b""
-    data = stored[32:]
-    if hashlib.sha256(data).digest() != stored[:32]:
+    stored = folder.find(file_name, _OBJECT_BYTES)
+    data = (stored or b"")[32:]
+    if stored is None or hashlib.sha256(data).digest() != stored[:32]:
+        if stored is not None:
+            folder.refuse(
+                CacheFormatError(f"{directory / file_name} is cut short or altered: its digest does not match")
+            )
         data = compile_text(text)
         with contextlib.suppress(OSError):
             folder.write(file_name, hashlib.sha256(data).digest() + data)

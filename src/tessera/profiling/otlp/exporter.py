@@ -6,7 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tessera.errors import ArgumentError
 from tessera.profiling.otlp import encoding, transport
@@ -29,10 +29,13 @@ class OtlpExporter:
     def __init__(
         self, endpoint: str, service: str, headers: Mapping[str, str], give_up_s: float, waiting_profiles: int
     ) -> None:
-        """Raises ArgumentError for an endpoint, a header or a time that is none, and ProfileError without the extra
-        `otlp`.
+        """Raises ArgumentError for an endpoint, a header, a time or a count that is none, and ProfileError without the
+        extra `otlp`.
         """
-        if not (math.isfinite(give_up_s) and give_up_s >= 0):
+        count, time_s = cast(object, waiting_profiles), cast(object, give_up_s)
+        if type(count) is not int or count < 0:
+            raise ArgumentError(f"waiting_profiles={waiting_profiles!r} is no count")
+        if not isinstance(time_s, int | float) or not (math.isfinite(time_s) and time_s >= 0):
             raise ArgumentError(f"give_up_s={give_up_s!r} is no time", hints=["give a number of seconds"])
         self.endpoint = endpoint
         self._service = service

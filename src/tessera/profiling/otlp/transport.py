@@ -44,15 +44,17 @@ def to(endpoint: str, headers: Mapping[str, str]) -> Transport:
     """
     try:
         parts = urllib.parse.urlsplit(endpoint)
-    except ValueError:  # brackets that do not close
+    except (ValueError, AttributeError):  # brackets that do not close; no text
         parts = urllib.parse.SplitResult("", "", "", "", "")
-    path = parts.path
-    named = bool(parts.hostname) and path.isascii() and path.isprintable() and " " not in path
+    host, path = parts.hostname or "", parts.path
+    named = bool(host) and path.isascii() and (host + path).isprintable() and " " not in host + path
     if parts.scheme not in ("http", "https", "grpc", "grpcs") or not named:
         raise ArgumentError(
             f"{printed(repr(endpoint))} is no OTLP endpoint",
             hints=["http://host:4318 goes by HTTP, grpc://host:4317 by gRPC"],
         )
+    if not isinstance(headers, Mapping):
+        raise ArgumentError(f"{printed(repr(headers))} is no mapping of headers to values")
     _check(endpoint, parts, dict[object, object](headers.items()))
     responses()
     return _Http(parts, headers) if parts.scheme.startswith("http") else _Grpc(parts, headers)
