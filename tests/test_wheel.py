@@ -27,6 +27,8 @@ difference = op.matmul(a, b).torch() - a @ b
 assert difference.abs().max() < 1e-5, difference
 assert metadata.version("tessera-compiler") == tessera.__version__ == sys.argv[1]
 assert {"index.html", "app.css", "main.js"} <= assets.files().keys()
+(backend,) = metadata.entry_points(group="torch_dynamo_backends", name="tessera")
+assert callable(backend.load())
 assert distribution.installing("triton") == "python -m pip install 'tessera-compiler[triton]'"
 print(pathlib.Path(tessera.__file__).parent)
 """

@@ -1,4 +1,5 @@
-"""Problems that are whole modules, by theme: what the suites ``attention conv blocks models skinny`` measure.
+"""Problems that are whole modules, by theme: what the suites ``attention conv blocks models skinny`` and
+``torch-compile`` measure.
 
 ``bench/jobs/<theme>.py`` has ``jobs(quick: bool) -> list[Job]``; a worker process finds a job by its theme and name.
 """
@@ -15,6 +16,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "blocks": ("blocks",),
     "models": ("gpt2", "resnet"),
     "skinny": ("matmul",),
+    "torch-compile": ("torch_compile",),
 }
 """The themes of each suite, in the order in which they are measured."""
 

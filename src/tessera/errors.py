@@ -203,6 +203,12 @@ class IndexRangeError(TesseraError, IndexError):
     code = "E_INDEX"
 
 
+class BackendFallbackError(TesseraError, NotImplementedError):
+    """A graph of `torch.compile` holds what Tessera has no counterpart for, and the options allow none of that."""
+
+    code = "E_BACKEND_FALLBACK"
+
+
 class StreamError(TesseraError, RuntimeError):
     """Work that was enqueued on a stream failed; the place is that of the call that enqueued it."""
 

@@ -14,7 +14,6 @@ import torch
 
 from tessera import Tensor, op, target
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler import pipeline
 from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.lazy import interning, symbolic
@@ -200,7 +199,7 @@ def test_a_home_shared_by_two_kinds_of_cpu_serves_both(own_compiler: Path, monke
     own = contents(own_compiler)
     with monkeypatch.context() as patch:
         compiler = KernelCompiler(older, LLVMBackend())
-        patch.setattr(pipeline, "kernel_compiler", lambda: compiler)
+        patch.setattr(compilers, "kernel_compiler", lambda: compiler)
         interning.forget_structures(keep_plans=False)
         symbolic._forms.clear()
         torch.testing.assert_close(product().torch(), expected)

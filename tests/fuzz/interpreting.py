@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import target
 from tessera.backend.contract import KernelObject, LoadedKernel, Parameter
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler import pipeline
+from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.dtypes import dtype_of
 from tessera.ir.interpreter import run_kernel
@@ -107,7 +107,7 @@ def interpreted() -> Iterator[None]:
     """
     failures: list[BaseException] = []
     compiler = KernelCompiler(target.detect(), _InterpretingBackend(failures))
-    with patch.object(pipeline, "kernel_compiler", lambda: compiler):
+    with patch.object(compilers, "kernel_compiler", lambda: compiler):
         yield
     if failures:
         raise failures[0]

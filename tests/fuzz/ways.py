@@ -12,7 +12,7 @@ from unittest.mock import patch
 import torch
 
 from tessera import numerics, op, settings
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.dtypes import dtype_of
 from tessera.errors import InputMutatedError
 from tessera.handle import Tensor
@@ -77,7 +77,7 @@ def forget() -> None:
 def anew(passes: Callable[[int | None], Any] | None = None, **changes: Any) -> Iterator[None]:
     """Conditions that plans are bound under: other passes over graphs, other settings."""
     forget()
-    with settings.override(**changes), patch.object(pipeline, "graph_passes", passes or graph_passes):
+    with settings.override(**changes), patch.object(planning, "graph_passes", passes or graph_passes):
         yield
     forget()
 

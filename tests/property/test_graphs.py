@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera import grad, op
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.dtypes import DType, fp32, fp64
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
@@ -44,7 +44,7 @@ def assert_like(result: torch.Tensor, expected: torch.Tensor, dtype: DType) -> N
 def without_fusion() -> Iterator[None]:
     """Every operator is a kernel of its own; what was compiled before is forgotten, before and after."""
     _forget()
-    with patch.object(pipeline, "graph_passes", lambda idioms: graph_passes(1, idioms=0)):
+    with patch.object(planning, "graph_passes", lambda idioms: graph_passes(1, idioms=0)):
         yield
     _forget()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
 from tessera import backend
 from tessera.backend.contract import Backend, CpuBackend, GpuBackend
 from tessera.errors import DeviceError
+from tessera.sources import members
 
 _CPU = "cpu"
 _GPU = "cuda"
@@ -19,10 +18,9 @@ _found: dict[str, Backend[Any]] = {}
 
 def backends() -> Iterator[Backend[Any]]:
     """Every backend, by the names of their folders."""
-    for module in pkgutil.iter_modules(backend.__path__, f"{backend.__name__}."):
-        if module.ispkg:
-            known: Backend[Any] = importlib.import_module(module.name).BACKEND
-            yield known
+    for folder in members(backend, folders=True):
+        known: Backend[Any] = folder.BACKEND
+        yield known
 
 
 def backend_of(device: str) -> Any:

@@ -30,7 +30,9 @@ def _load() -> None:
         from tessera.backend.registry import cpu_backend
         from tessera.compiler import issuing, pipeline  # noqa: F401
         from tessera.compiler.tune import tuning  # noqa: F401
+        from tessera.scheduling.families.registry import families
 
+        families()
         cpu_backend().preload()
 
 

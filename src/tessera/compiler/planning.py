@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera import forks
-from tessera.compiler.device.compilers import kernel_compiler
+from tessera.compiler.device import compilers
 from tessera.compiler.graph.program import Program
 from tessera.compiler.graph.programs import Programs, predicted_seconds
 from tessera.compiler.graph.spectral_rewrite import Rewritten, with_spectra
@@ -29,7 +29,7 @@ def program_of(structure: Structure, order: Sequence[Occurrence] | None = None) 
         form.program = Programs(form, lambda most: graph_passes(idioms=most))
     programs = form.program
     assert isinstance(programs, Programs)
-    compiler = kernel_compiler() if structure.device in (None, CPU) else None
+    compiler = compilers.kernel_compiler() if structure.device in (None, CPU) else None
     return programs.choose(structure, order, current_policy(), compiler)
 
 
@@ -39,4 +39,4 @@ def as_planned(structure: Structure) -> Rewritten:
 
 
 def _direct_seconds(structure: Structure) -> float:
-    return predicted_seconds(program_of(structure), structure, kernel_compiler())
+    return predicted_seconds(program_of(structure), structure, compilers.kernel_compiler())

@@ -99,6 +99,11 @@ def leaf_node(leaf: Leaf) -> Any:
     return _node_class((leaf.structure, (leaf,)))
 
 
+def constant_node(structure: Structure) -> Any:
+    """The node of a literal. Not reported to the observer: it is part of the algebra."""
+    return _node_class((structure, ()))
+
+
 def merge(first: tuple[Leaf, ...], second: tuple[Leaf, ...]) -> tuple[tuple[Leaf, ...], Position]:
     """The leaves of an expression over both, each once, and the position of `second` in them."""
     if first is second:

@@ -17,7 +17,7 @@ from tessera.lazy.building import apply, binary, unary
 from tessera.lazy.conversion import NotATensorError, as_node, as_operands, as_pair, beside
 from tessera.lazy.issuing import issue
 from tessera.lazy.leaf import scalar_leaf
-from tessera.lazy.node import Node, leaf_node, use_node_class
+from tessera.lazy.node import Node, constant_node, leaf_node, use_node_class
 from tessera.lazy.scalars import LITERALS, Number
 from tessera.lazy.structure import Shape
 from tessera.ops.record import OPERATORS, Operator
@@ -135,7 +135,7 @@ def literal(value: Number, dtype: DType) -> Any:
     """A literal without dimensions, part of the algebra; of complex numbers, one made of a real literal."""
     if dtype.kind == "complex":
         return call("cast", literal(value, real_of(dtype)), dtype=dtype)
-    return Algebra((interning.constant(value, dtype), ()))
+    return constant_node(interning.constant(value, dtype))
 
 
 def filling(value: Number, dtype: DType) -> Any:

@@ -13,6 +13,7 @@ import torch
 
 from tessera.dtypes import DType
 from tessera.ir import anchor_rules
+from tessera.ir.anchor import Anchor
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule
@@ -180,6 +181,12 @@ def _define(
 _AXIS: Named = {"axis": -1}
 
 
+def _along_axis(ranks: tuple[int, ...], attributes: Named) -> Anchor:
+    """As Graph IR has it, whose axes count from the front; a record's own default is the last one."""
+    axis = attributes["axis"]
+    return anchor_rules.along_axis(ranks, {"axis": axis + ranks[0] if axis < 0 else axis})
+
+
 def _one(x: torch.Tensor, *, axis: int) -> float:
     """The logarithm of a sum of exponentials, of which the largest is 1."""
     return 1.0
@@ -195,7 +202,7 @@ def _deviations(
 
 _ALONG: dict[str, Any] = {
     "attributes": _AXIS,
-    "anchor": anchor_rules.along_axis,
+    "anchor": _along_axis,
     "application": maps.along_axis(),
 }
 _define("softmax", 1, 5, _softmax_reference, _softmax_gradient, _softmax_body, **_ALONG)

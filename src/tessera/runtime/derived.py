@@ -83,11 +83,20 @@ class Derivation:
 
     def _made(self, leaf: Leaf) -> Buffer:
         buffer = buffers.allocate(self.nbytes)
-        structure = interning.buffer(self.shape, self.strides, self.dtype)
-        source = memory_of(Leaf(structure, leaf.address + self.offset_bytes, leaf.owner))
         if buffer.nbytes:
-            self.form.fill(source, torch.frombuffer(buffer.memory(), dtype=torch.uint8))
+            self.form.fill(self._source(leaf), torch.frombuffer(buffer.memory(), dtype=torch.uint8))
         return buffer
+
+    def _source(self, leaf: Leaf) -> torch.Tensor:
+        """The view. Torch walks no memory backwards: what does is read forwards, and turned around."""
+        backwards = [dim for dim, stride in enumerate(self.strides) if stride < 0]
+        structure = interning.buffer(self.shape, tuple(map(abs, self.strides)), self.dtype)
+        last = sum((self.shape[dim] - 1) * self.strides[dim] for dim in backwards) if 0 not in self.shape else 0
+        first = leaf.address + self.offset_bytes + last * self.dtype.itemsize
+        source = memory_of(Leaf(structure, first, leaf.owner))
+        if backwards and source.element_size() == 1:  # torch turns no 8-bit floats around, but their bits
+            return source.view(torch.uint8).flip(backwards).view(source.dtype)
+        return source.flip(backwards) if backwards else source
 
 
 _Key: TypeAlias = tuple[Form, DType, Shape, Shape, int]

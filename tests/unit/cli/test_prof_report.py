@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -11,21 +10,14 @@ from tessera import __version__, profile
 from tessera.cli import prof, prof_report
 from tessera.cli.main import print_error
 from tessera.errors import ProfileError
-from tests.unit.profiling.support import run, two_step_plan
 
 
-@pytest.mark.parametrize(
-    ("mode", "runs", "said"), [("summary", 3, "keeps sums alone"), ("timeline", 0, "no plan of Tessera ran")]
-)
-def test_a_trace_without_kernels_says_why_as_a_session_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: Literal["summary", "timeline"], runs: int, said: str
-) -> None:
+def test_a_trace_without_kernels_says_why_as_a_session_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "trace.parquet"
-    with profile.session(mode=mode, exporters=[profile.parquet(path)]) as session:
-        run(two_step_plan(), runs)
+    with profile.session(exporters=[profile.parquet(path)]) as session:
         session.mark("end")
     prof_report.report(path)
-    assert said in capsys.readouterr().out
+    assert "no plan of Tessera ran" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("options", [[], ["--duration", "1"]])

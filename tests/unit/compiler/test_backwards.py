@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera
-from tessera import op
+from tessera import Tensor, op
 from tessera.errors import DTypeError
+from tessera.ops.algebra import call
 from tests.property.checking import evaluated
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.int64, torch.bool)
@@ -58,3 +61,32 @@ def test_errors_name_the_operator_that_was_called(name: str, make: object) -> No
     assert callable(make)
     with pytest.raises(DTypeError, match=name):
         make()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("made", [op.tensor, op.constant])
+@pytest.mark.parametrize("dims", [(0,), (1,), (2, 3)])
+def test_weights_of_convolutions(
+    dtype: torch.dtype, made: Callable[[torch.Tensor], Tensor], dims: tuple[int, ...]
+) -> None:
+    x, w = torch.randn(1, 6, 7, 3).to(dtype), torch.randn(5, 3, 3, 2).to(dtype)
+    found = call("conv2d", op.tensor(x), turned(made(w), dims)).torch().double()
+    expected = torch.nn.functional.conv2d(x.double().permute(0, 3, 1, 2), w.double().flip(dims)).permute(0, 2, 3, 1)
+    assert float((found - expected).abs().max()) <= 4 * torch.finfo(dtype).eps * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
+def test_constants_of_products(dtype: torch.dtype, dims: tuple[int, ...]) -> None:
+    a, b = torch.randn(5, 8).to(dtype), torch.randn(8, 9).to(dtype)
+    found = op.matmul(a, turned(op.constant(b), dims)).torch().double()
+    expected = a.double() @ b.double().flip(dims)
+    assert float((found - expected).abs().max()) <= 4 * torch.finfo(dtype).eps * float(expected.abs().max())
+
+
+def turned(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """The same memory, walked backwards along some dimensions."""
+    starts = tuple(extent - 1 if dim in dims else 0 for dim, extent in enumerate(x.shape))
+    steps = tuple(-1 if dim in dims else 1 for dim in range(len(x.shape)))
+    found: Tensor = call("slice", x, starts=starts, sizes=tuple(x.shape), steps=steps)
+    return found

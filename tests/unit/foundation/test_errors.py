@@ -16,6 +16,7 @@ from tessera.errors import TesseraError
 CODES = {
     "E_ARGUMENT": ValueError,
     "E_ATTACH": RuntimeError,
+    "E_BACKEND_FALLBACK": NotImplementedError,
     "E_CACHE_FORMAT": ValueError,
     "E_CACHE_IO": OSError,
     "E_CACHE_UNTRUSTED": PermissionError,

@@ -195,6 +195,8 @@ def test_fills() -> None:
     assert torch.equal(op.ones((2, 0), "int32").torch(), torch.ones(2, 0, dtype=torch.int32))
     for value in (True, 7, 0.5):
         assert op.full((3,), value).torch().dtype == torch.full((3,), value).dtype
+    for value in (0, 1.0, 2.5):  # literals and arguments of the program
+        assert op.full((), value, "fp32").torch().item() == value
     made = op.full((2, 3), 2.0).torch()
     made[0, 0] = 9.0  # a tensor of its own, with memory for each element
     assert made.tolist() == [[9.0, 2.0, 2.0], [2.0, 2.0, 2.0]]

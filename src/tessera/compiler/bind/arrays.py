@@ -52,6 +52,11 @@ class View(NamedTuple):
     is_counted: bool = False
     """Whether elements are their row-major numbers, of which none lies in memory: the shape and strides say it all."""
 
+    @property
+    def is_backwards(self) -> bool:
+        """Whether memory is walked backwards along a dimension, which torch cannot do."""
+        return any([stride < 0 for stride in self.strides])  # noqa: C419 - on the path of binding
+
 
 class ShapedArrays(NamedTuple):
     """A kernel's arrays over merged axes: the pattern to generate code for, and the numbers for its descriptors."""

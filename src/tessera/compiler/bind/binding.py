@@ -155,8 +155,7 @@ class _Binder(Launcher):
 
     def _for_library(self, view: View) -> View:
         """The view, or a copy of what torch cannot see: what has no address, or is walked backwards."""
-        forwards = all([stride >= 0 for stride in view.strides])  # noqa: C419 - on the path of binding
-        return self.in_memory(view) if forwards else self._copied(view)
+        return self._copied(view) if view.is_backwards else self.in_memory(view)
 
     # -- layout operators -----------------------------------------------------------------------------------------
 

@@ -1,6 +1,4 @@
-"""Constant operands of products: weights that are packed once, into the panels that register tiles read.
-
-    x [M, K] @ w [K, N]      ->      x [M, K] @ panels [N / 32, K, 32]      (bf16: [N / 32, K / 2, 32, 2])
+"""Constant operands of products: weights that are packed once, into the panels (`product/forms.py`) that tiles read.
 
 One copy serves every number of rows and every schedule, since all schedules of a product with packed weights have
 register tiles of that one width. The kernel reads it in place of the constant, through a slot of its own

@@ -290,6 +290,10 @@ def with_packing(
     packed = new(form.rows(shape), form.dtype)
     source = View(view.storage, view.dtype, shape, own, view.offset_bytes)
     if form.dtype is not view.dtype or shape[-1] < form.depth(shape[-1]):
+        if source.is_backwards:
+            forwards = new(shape, view.dtype)
+            copy(source, forwards)
+            source = forwards
         note(LibraryLaunch(PACKING, {"form": form}, (source,), (packed,)))
     else:
         for part, place in _by_panels(source, packed, form):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tessera.errors import ArgumentError
 from tessera.profiling.counters import backends
 from tessera.profiling.counters.interfaces import Capability, CounterBackend, Sampler, Subject
+from tessera.sources import members
 
 _registered: Final[dict[str, CounterBackend]] = {}
 
@@ -32,8 +31,8 @@ def unregister(name: str) -> None:
 
 def known_backends() -> Iterator[CounterBackend]:
     """Every backend, those of Tessera by name of their module, then those that were registered."""
-    for module in pkgutil.iter_modules(backends.__path__, f"{backends.__name__}."):
-        backend: CounterBackend = importlib.import_module(module.name).BACKEND
+    for module in members(backends):
+        backend: CounterBackend = module.BACKEND
         yield backend
     yield from _registered.values()
 

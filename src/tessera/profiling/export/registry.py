@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from pathlib import Path
 
 from tessera.errors import ArgumentError
 from tessera.profiling.export import formats
 from tessera.profiling.export.contract import Exporter, Format
+from tessera.sources import members
 
 
 def known_formats() -> dict[str, Format]:
     """Every format by the name of its module, in the order of the names."""
-    names = sorted(module.name for module in pkgutil.iter_modules(formats.__path__))
-    return {name: importlib.import_module(f"{formats.__name__}.{name}").FORMAT for name in names}
+    return {module.__name__.rpartition(".")[2]: module.FORMAT for module in members(formats)}
 
 
 def exporter_to(path: Path) -> Exporter:

@@ -7,8 +7,6 @@ adding that file. Modules without `matches` are parts of others.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import pkgutil
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +17,7 @@ import polars
 from tessera.errors import ProfileError
 from tessera.profiling import readers
 from tessera.profiling.trace.table import Trace, frame
+from tessera.sources import members
 
 _BROKEN: Final = (polars.exceptions.PolarsError, polars.exceptions.PanicException)
 
@@ -35,9 +34,7 @@ class Reader(Protocol):
 
 @cache
 def _readers() -> Sequence[Reader]:
-    names = sorted(module.name for module in pkgutil.iter_modules(readers.__path__))
-    modules = [importlib.import_module(f"{readers.__name__}.{name}") for name in names]
-    return [cast(Reader, module) for module in modules if hasattr(module, "matches")]
+    return [cast(Reader, module) for module in members(readers) if hasattr(module, "matches")]
 
 
 def read(path: str | Path, *, ordered: bool = True) -> Trace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -11,13 +10,14 @@ from typing import Any
 from tessera.errors import UnsupportedTargetError
 from tessera.scheduling import families as here
 from tessera.scheduling.families.family import Family, GpuKernels, GpuModel
+from tessera.sources import members
 
 
 @cache
 def families() -> tuple[Family, ...]:
     """Every family, by the names of their folders."""
-    found = pkgutil.iter_modules(here.__path__, f"{here.__name__}.")
-    return tuple(importlib.import_module(f"{each.name}.family").FAMILY for each in found if each.ispkg)
+    folders = members(here, folders=True)
+    return tuple(importlib.import_module(f"{folder.__name__}.family").FAMILY for folder in folders)
 
 
 @cache

@@ -33,9 +33,13 @@ class GpuEstimate(Estimate):
     work: Any
     rates: GpuMachine
 
-    @abstractmethod
     def explain(self) -> str:
         """Every term with its numbers, so that a person can check them: a line each."""
+        return "\n".join([*self.lines(), *self.rate_lines()])
+
+    @abstractmethod
+    def lines(self) -> list[str]:
+        """The terms that the family counts, in its words."""
 
     def waits_for(self, units: Resource, wanted: int) -> Resource:
         """What the kernel waits for most, in words. Computing by its units, or by registers that spill; waiting by

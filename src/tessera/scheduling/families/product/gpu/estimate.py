@@ -27,12 +27,12 @@ class ContractionEstimate(GpuEstimate):
         units: Resource = "multiply-add units" if self.work.unit == "fma" else "matrix units"
         return self.waits_for(units, self.work.tiles_per_multiprocessor)
 
-    def explain(self) -> str:
-        """Every term with its numbers, so that a person can check them: a line each."""
+    def lines(self) -> list[str]:
+        """The terms, a line each."""
         problem, work, rates, step = self.problem, self.work, self.rates, self.work.step
         flops = 2.0 * problem.m * problem.n * problem.k * max(problem.batch, 1)
         split = f", K split {work.split_k} ways" if work.split_k > 1 else ""
-        lines = [
+        return [
             f"{self.seconds * 1e6:.1f} us, {flops / self.seconds / 1e12:.4g} TFLOP/s, bound by {self.binding}",
             block_line(work.resources, work.held),
             f"waves          {work.tiles} blocks{split} on {rates.multiprocessors} multiprocessors: at most "
@@ -45,9 +45,7 @@ class ContractionEstimate(GpuEstimate):
             f"latency        {us(work.wait_s)}, of it {us(work.block_s)} filling pipelines and writing results",
             *self.traffic_lines(),
             *([f"adding up      {us(work.sum_s)}: the parts of K, in a kernel of its own"] if work.split_k > 1 else []),
-            *self.rate_lines(),
         ]
-        return "\n".join(lines)
 
 
 def estimate_product(

@@ -26,11 +26,11 @@ class RowsEstimate(GpuEstimate):
         """What the kernel waits for most, in words."""
         return self.waits_for("multiply-add units", self.work.blocks_per_multiprocessor)
 
-    def explain(self) -> str:
-        """Every term with its numbers, so that a person can check them: a line each."""
+    def lines(self) -> list[str]:
+        """The terms, a line each."""
         work, rates = self.work, self.rates
         reached = work.hbm_bytes / self.seconds / 1e12
-        lines = [
+        return [
             f"{self.seconds * 1e6:.1f} us, {reached:.4g} TB/s of compulsory traffic, bound by {self.binding}",
             block_line(work.resources, work.held),
             f"waves          {work.blocks} blocks on {rates.multiprocessors} multiprocessors: at most "
@@ -40,9 +40,7 @@ class RowsEstimate(GpuEstimate):
             f"compute        {us(work.compute_s)}",
             f"latency        {us(work.wait_s)}",
             *self.traffic_lines(),
-            *self.rate_lines(),
         ]
-        return "\n".join(lines)
 
 
 def estimate_rows(

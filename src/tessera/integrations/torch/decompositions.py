@@ -1,0 +1,52 @@
+"""How ATen operators are taken apart before they are mapped: torch's own tables, but for what has a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+
+from tessera.integrations.torch.mapping import MAPPING
+from tessera.integrations.torch.operators import max_pool2d_backward
+
+aten = torch.ops.aten
+
+FURTHER = (
+    aten.gelu_backward,
+    aten.hardswish_backward,
+    aten.index_copy,
+    aten.mse_loss,
+    aten.mse_loss_backward,
+    aten.native_batch_norm_backward,
+    aten.native_dropout,
+    aten.native_group_norm_backward,
+    aten.native_layer_norm_backward,
+    aten.nll_loss2d_backward,
+    aten.nll_loss2d_forward,
+    aten.nll_loss_backward,
+    aten.nll_loss_forward,
+    aten.silu_backward,
+    aten.smooth_l1_loss_backward,
+)
+"""What is taken apart beside the operators that torch takes apart into its core."""
+
+
+def _max_pool2d_backward(
+    grad: torch.Tensor, x: torch.Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any, _: Any
+) -> torch.Tensor:
+    result: torch.Tensor = max_pool2d_backward(grad, x, kernel, stride or kernel, padding, dilation, ceil_mode)
+    return result
+
+
+@cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The function that takes an operator apart, by overload."""
+    found: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    found.update(get_decompositions(FURTHER))
+    for target in MAPPING:
+        found.pop(target, None)
+    found[aten.max_pool2d_with_indices_backward.default] = _max_pool2d_backward
+    return found

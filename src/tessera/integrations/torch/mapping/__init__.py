@@ -1,0 +1,18 @@
+"""What ATen operators are in Tessera: one row for each overload, in the module of its theme."""
+
+from tessera.integrations.torch.mapping import (  # noqa: F401 - each enters its rows
+    attention,
+    convolution,
+    elementwise,
+    generation,
+    gradients,
+    indexing,
+    normalization,
+    pooling,
+    products,
+    reductions,
+    shapes,
+)
+from tessera.integrations.torch.mapping.table import MAPPING, Row, Unsupported, Wanted
+
+__all__ = ["MAPPING", "Row", "Unsupported", "Wanted"]

@@ -1,0 +1,116 @@
+"""Places given by tensors of indices. torch's negative indices count from the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from tessera import op
+from tessera.handle import Tensor
+from tessera.integrations.torch.mapping.table import Unsupported, maps
+from tessera.ops.algebra import call
+
+aten = torch.ops.aten
+
+
+@maps(aten.embedding.default)
+def embedding(
+    weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> Tensor:
+    return op.embedding(weight, indices)
+
+
+@maps(aten.embedding_dense_backward.default)
+def embedding_dense_backward(g: Tensor, indices: Tensor, rows: int, padding_idx: int, scale_by_freq: bool) -> Tensor:
+    if scale_by_freq:
+        raise Unsupported("gradients scaled by frequency")
+    if padding_idx >= 0:
+        g = op.where(op.unsqueeze(op.eq(indices, padding_idx), -1), op.zeros((), g.dtype), g)
+    made: Tensor = call("put_sum", g, indices, what="embedding", axis=0, extent=rows)
+    return made
+
+
+def _wrapped(index: Tensor, extent: int) -> Tensor:
+    return op.where(op.lt(index, 0), index + extent, index)
+
+
+def _flat(shape: Sequence[int], indices: Sequence[Tensor | None]) -> tuple[int, int, Tensor]:
+    """The first of the indexed dimensions, their number, and one index into all of them, as if they were one."""
+    places = [place for place, index in enumerate(indices) if index is not None]
+    given = [index for index in indices if index is not None]
+    if any(index.dtype.kind != "int" for index in given):
+        raise Unsupported("an index of truth values")
+    if not places or places != list(range(places[0], places[0] + len(places))):
+        raise Unsupported("indexed dimensions that do not lie side by side")
+    flat = _wrapped(given[0], shape[places[0]])
+    if len(places) > 1:  # a place out of range in one dimension would be in range of all
+        flat = _checked(flat, shape[places[0]])
+    for place, index in zip(places[1:], given[1:], strict=True):
+        flat = flat * shape[place] + _checked(_wrapped(index, shape[place]), shape[place])
+    return places[0], len(places), flat
+
+
+def _checked(index: Tensor, extent: int) -> Tensor:
+    made: Tensor = call("checked_index", index.to("int64"), what="index", extent=extent)
+    return made
+
+
+@maps(aten.index.Tensor, aten._unsafe_index.Tensor)
+def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    first, count, flat = _flat(x.shape, indices)
+    if count > 1:
+        _refuse_empty(x)
+    merged = math.prod(x.shape[first : first + count])
+    table = op.reshape(x, (*x.shape[:first], merged, *x.shape[first + count :]))
+    return op.take(table, flat, first)
+
+
+def _refuse_empty(x: Tensor) -> None:
+    if not x.size:
+        raise Unsupported("indices into a tensor without elements")
+
+
+@maps(aten.index_put.default, aten._unsafe_index_put.default)
+def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    if not accumulate:
+        raise Unsupported("elements that are replaced, not added to")
+    _refuse_empty(x)
+    first, count, flat = _flat(x.shape, indices)
+    lead, rest = x.shape[:first], x.shape[first + count :]
+    added = op.broadcast_to(values, (*lead, *flat.shape, *rest))
+    # The indexed dimensions go first, where sums are put, and back.
+    rank, inner = first + len(flat.shape), len(rest)
+    order = (*range(first, rank), *range(first), *range(rank, rank + inner))
+    sums: Tensor = call(
+        "put_sum",
+        op.transpose(added, order),
+        flat,
+        what="index_put",
+        axis=0,
+        extent=math.prod(x.shape[first : first + count]),
+    )
+    back = op.transpose(sums, (*range(1, first + 1), 0, *range(first + 1, first + 1 + inner)))
+    return op.add(x, op.reshape(back, x.shape))
+
+
+@maps(aten.gather.default)
+def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+    if not x.shape or not index.shape:
+        raise Unsupported("operands without dimensions")
+    return op.gather(x, dim, index)
+
+
+@maps(aten.index_select.default)
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    if not x.shape or not index.shape:
+        raise Unsupported("operands without dimensions")
+    return op.index_select(x, dim, index)
+
+
+@maps(aten.scatter_add.default)
+def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    if not x.shape or not index.shape:
+        raise Unsupported("operands without dimensions")
+    return op.scatter_add(x, dim, index, source)

@@ -1,0 +1,195 @@
+"""Layout: views, joins, and tensors with a part replaced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from tessera import op
+from tessera.handle import Tensor
+from tessera.integrations.torch.mapping.table import Unsupported, Wanted, maps
+
+aten = torch.ops.aten
+
+
+@maps(aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+def view(x: Tensor, shape: Sequence[int], *, wanted: Wanted) -> Tensor:
+    return op.reshape(x, wanted.shape)
+
+
+@maps(aten.permute.default)
+def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
+    rank = len(x.shape)
+    return op.transpose(x, [dim % rank for dim in dims]) if rank else x
+
+
+@maps(aten.t.default)
+def t(x: Tensor) -> Tensor:
+    return op.swapaxes(x, 0, 1) if len(x.shape) == 2 else x
+
+
+@maps(aten.transpose.int)
+def transpose(x: Tensor, first: int, second: int) -> Tensor:
+    return op.swapaxes(x, first, second) if x.shape else x
+
+
+@maps(aten.expand.default)
+def expand(x: Tensor, shape: Sequence[int], implicit: bool = False, *, wanted: Wanted) -> Tensor:
+    return op.broadcast_to(x, wanted.shape)
+
+
+@maps(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default)
+def reshaped(x: Tensor, dim: int | Sequence[int] | None = None, *, wanted: Wanted) -> Tensor:
+    return op.reshape(x, wanted.shape)
+
+
+def _bounds(extent: int, start: int | None, end: int | None) -> tuple[int, int]:
+    """The first place and the one past the last, as torch reads negative and large numbers."""
+    first, last = 0 if start is None else start, extent if end is None else end
+    first, last = (place + extent if place < 0 else place for place in (first, last))
+    first = min(max(first, 0), extent)
+    return first, min(max(last, first), extent)
+
+
+def _part(x: Tensor, dim: int, start: int, end: int, step: int = 1) -> Tensor:
+    return x[(*[slice(None)] * dim, slice(start, end, step))]
+
+
+@maps(aten.slice.Tensor)
+def part(x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
+    place = dim % len(x.shape)
+    first, last = _bounds(x.shape[place], start, end)
+    return x if (first, last, step) == (0, x.shape[place], 1) else _part(x, place, first, last, step)
+
+
+@maps(aten.select.int)
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    place = dim % len(x.shape)
+    return x[(*[slice(None)] * place, index + x.shape[place] if index < 0 else index)]
+
+
+@maps(aten.unbind.int)
+def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    return tuple(select(x, dim, index) for index in range(x.shape[dim]))
+
+
+@maps(aten.split.Tensor)
+def split(x: Tensor, size: int, dim: int = 0) -> tuple[Tensor, ...]:
+    if size == 0:
+        raise Unsupported("parts without elements")
+    return op.split(x, size, dim)
+
+
+@maps(aten.split_with_sizes.default)
+def split_with_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    return op.split(x, list(sizes), dim)
+
+
+@maps(aten.cat.default)
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, wanted: Wanted) -> Tensor:
+    # torch passes over tensors of shape (0,), whatever the rank of the others.
+    parts = [each for each in tensors if each.shape != (0,)] or tensors[:1]
+    return op.concat([each.to(wanted.dtype) for each in parts], dim)
+
+
+@maps(aten.stack.default)
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, wanted: Wanted) -> Tensor:
+    return op.stack([each.to(wanted.dtype) for each in tensors], dim)
+
+
+@maps(aten.flip.default)
+def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
+    return op.flip(x, tuple(dims)) if dims else x
+
+
+@maps(aten.repeat.default)
+def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    shape = (1,) * (len(repeats) - len(x.shape)) + x.shape
+    rows = op.reshape(x, [extent for each in shape for extent in (1, each)])
+    wide = op.broadcast_to(rows, [extent for pair in zip(repeats, shape, strict=True) for extent in pair])
+    return op.reshape(wide, [times * extent for times, extent in zip(repeats, shape, strict=True)])
+
+
+@maps(aten.constant_pad_nd.default)
+def constant_pad_nd(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
+    return op.pad(x, list(widths), value=bool(value) if x.dtype.kind == "bool" else value)
+
+
+@maps(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
+def reflection_pad(x: Tensor, widths: Sequence[int]) -> Tensor:
+    return op.pad(x, list(widths), mode="reflect")
+
+
+@maps(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
+def replication_pad(x: Tensor, widths: Sequence[int]) -> Tensor:
+    if not x.size:
+        raise Unsupported("a tensor without elements")
+    return op.pad(x, list(widths), mode="replicate")
+
+
+def along(numbers: Tensor, dim: int, rank: int) -> Tensor:
+    """A row of numbers as a tensor of the rank whose other extents are 1."""
+    return op.reshape(numbers, [len(numbers) if axis == dim else 1 for axis in range(rank)])
+
+
+@maps(aten.tril.default)
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+    return _triangle(x, diagonal, lower=True)
+
+
+@maps(aten.triu.default)
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+    return _triangle(x, diagonal, lower=False)
+
+
+def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
+    rows, columns = (op.arange(extent) for extent in x.shape[-2:])
+    border = along(rows, 0, 2) + diagonal
+    kept = op.le(columns, border) if lower else op.ge(columns, border)
+    return op.where(kept, x, op.full((), False if x.dtype.kind == "bool" else 0, x.dtype))
+
+
+@maps(aten.slice_scatter.default)
+def slice_scatter(
+    x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    if step != 1:
+        raise Unsupported(f"a step of {step}")
+    place = dim % len(x.shape)
+    extent = x.shape[place]
+    first, last = _bounds(extent, start, end)
+    middle = op.broadcast_to(source.to(x.dtype), [*x.shape[:place], last - first, *x.shape[place + 1 :]])
+    parts = [_part(x, place, 0, first), middle, _part(x, place, last, extent)]
+    kept = [each for each in parts if each.shape[place]]
+    return op.concat(kept, place) if len(kept) > 1 else kept[0] if kept else x
+
+
+@maps(aten.select_scatter.default)
+def select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+    place = dim % len(x.shape)
+    index = index + x.shape[place] if index < 0 else index
+    hit = along(op.eq(op.arange(x.shape[place]), index), place, len(x.shape))
+    return op.where(hit, op.unsqueeze(source.to(x.dtype), place), x)
+
+
+@maps(aten.upsample_nearest2d.default, aten.upsample_nearest2d.vec)
+def upsample_nearest2d(x: Tensor, *sizes: object, wanted: Wanted) -> Tensor:
+    count, channels, height, width = x.shape
+    rows, columns = wanted.shape[-2:]
+    if not x.size or rows % height or columns % width:
+        raise Unsupported("rows or columns that are not repeated equally often")
+    apart = op.reshape(x, (count, channels, height, 1, width, 1))
+    wide = op.broadcast_to(apart, (count, channels, height, rows // height, width, columns // width))
+    return op.reshape(wide, wanted.shape)
+
+
+@maps(aten.upsample_nearest2d_backward.default)
+def upsample_nearest2d_backward(g: Tensor, size: Sequence[int], before: Sequence[int], *scales: object) -> Tensor:
+    count, channels, height, width = before
+    rows, columns = g.shape[-2:]
+    if not math.prod(before) or rows % height or columns % width:
+        raise Unsupported("rows or columns that are not repeated equally often")
+    apart = op.reshape(g, (count, channels, height, rows // height, width, columns // width))
+    return op.sum(apart, (3, 5)).to(g.dtype)

@@ -1,0 +1,102 @@
+"""The mapping: by ATen overload, the function that writes its call with Tessera's operators."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+
+from tessera.dtypes import DType, dtype_of
+from tessera.handle import Tensor
+
+Target: TypeAlias = Any
+"""What a node of an FX graph calls: an `OpOverload` or a Python function."""
+
+Results: TypeAlias = Any
+"""A `Tensor`, or a tuple with one (or None, where nobody asks for it) for each result."""
+
+F = TypeVar("F", bound=Callable[..., Results])
+
+
+class Unsupported(Exception):  # noqa: N818 - what is missing, not what went wrong
+    """A call that Tessera has no counterpart for; the text says what of it. torch then computes it."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What torch says of a call: shape and dtype of each result, and which of them anybody uses."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+    used: frozenset[int]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the first result."""
+        return self.shapes[0]
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of the first result."""
+        return dtype_of(self.dtypes[0])
+
+    def cast(self, *results: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Results in the dtypes that torch gives them."""
+        return tuple(
+            result if result is None else result.to(dtype_of(dtype))
+            for result, dtype in zip(results, self.dtypes, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the mapping: `translate(*arguments, **options)` gives the results of the call as lazy tensors."""
+
+    translate: Callable[..., Results]
+    asks: bool
+    """Whether `translate` takes the keyword `wanted`."""
+
+    def __call__(self, wanted: Wanted, arguments: Sequence[Any], options: Mapping[str, Any]) -> Results:
+        """The results. Raises Unsupported, and what Tessera's operators raise."""
+        given = {name: value for name, value in options.items() if name not in _PLACEMENT}
+        if self.asks:
+            return self.translate(*arguments, **given, wanted=wanted)
+        return self.translate(*arguments, **given)
+
+
+_PLACEMENT = frozenset(("device", "layout", "pin_memory", "memory_format", "non_blocking"))
+"""Keywords that say where and how results lie, which the graph around a partition looks after."""
+
+_rows: dict[Target, Row] = {}
+
+MAPPING: Mapping[Target, Row] = MappingProxyType(_rows)
+"""All rows by target; the modules of `mapping` put them here."""
+
+
+def maps(*targets: Target) -> Callable[[F], F]:
+    """Enters a function as the row of each target."""
+
+    def enter(translate: F) -> F:
+        row = Row(translate, "wanted" in inspect.signature(translate).parameters)
+        for target in targets:
+            assert target not in _rows, f"two rows for {target}"
+            _rows[target] = row
+        return translate
+
+    return enter
+
+
+def floating(x: Tensor) -> Tensor:
+    """x in the floating-point dtype that torch's functions of real numbers compute it in."""
+    return x if x.dtype.kind == "float" else x.to(torch.get_default_dtype())
+
+
+def axes_of(dim: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+    """The `axis` of Tessera's reductions: torch's empty list, too, means all."""
+    if dim is None or isinstance(dim, int):
+        return dim
+    return tuple(dim) or None

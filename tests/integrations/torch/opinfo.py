@@ -1,0 +1,212 @@
+"""torch's own samples of its operators, through the backend: `python -m tests.integrations.torch.opinfo` runs all.
+
+Each sample is traced once for Tessera and once for torch, with the same decompositions and the same random numbers,
+forward and, of floats, backward. Results must agree in value, dtype, shape and strides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._functorch.aot_autograd import aot_function
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from tessera.integrations.torch.backend import stages_of
+from tessera.integrations.torch.graph import CompiledGraph
+from tessera.integrations.torch.mapping import MAPPING
+from tessera.integrations.torch.options import Options
+from tessera.integrations.torch.partition import BackendWarning
+
+DTYPES = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.float64,
+    torch.int64,
+    torch.int32,
+    torch.bool,
+)
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+"""How far results may be apart, in units of the largest one."""
+
+UNDEFINED = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"))
+"""Operators whose values are whatever memory holds."""
+
+MAPPED = frozenset(target._overloadpacket.__name__ for target in MAPPING if hasattr(target, "_overloadpacket"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of one operator in one dtype."""
+
+    info: Any
+    dtype: torch.dtype
+    number: int
+    sample: Any
+
+    def __str__(self) -> str:
+        return f"{self.info.formatted_name}[{self.number}] {self.dtype}"
+
+
+def is_mapped(info: Any) -> bool:
+    """Whether the operator itself has a row: others may be made of such."""
+    return info.aten_name in MAPPED
+
+
+def cases(info: Any, dtype: torch.dtype) -> Iterator[Case]:
+    """torch's samples of an operator."""
+    if dtype not in info.supported_dtypes("cpu") or info.name in UNDEFINED:
+        return
+    differentiable = dtype.is_floating_point and dtype in info.supported_backward_dtypes("cpu")
+    torch.manual_seed(0)
+    for number, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=differentiable)):
+        yield Case(info, dtype, number, sample)
+
+
+def drawn(dtype: torch.dtype, count: int, seed: int) -> list[Case]:
+    """So many samples of mapped operators, of each at most one before another gets a second."""
+    chance = random.Random(f"{seed} {dtype}")
+    infos = [info for info in op_db if is_mapped(info)]
+    chance.shuffle(infos)
+    found: list[Case] = []
+    while len(found) < count and infos:
+        for info in list(infos):
+            samples = list(cases(info, dtype))
+            if not samples:
+                infos.remove(info)
+                continue
+            found.append(chance.choice(samples))
+            if len(found) == count:
+                break
+    return found
+
+
+def outcome(case: Case) -> str:
+    """ "native" where partitions compute, "torch" where nothing is Tessera's, "refused" where torch itself raises.
+
+    Raises AssertionError where results differ.
+    """
+    flat, spec = tree_flatten((case.sample.input, case.sample.args, case.sample.kwargs))
+    places = [place for place, value in enumerate(flat) if isinstance(value, torch.Tensor)]
+
+    def call(*tensors: torch.Tensor) -> list[Any]:
+        whole = list(flat)
+        for place, tensor in zip(places, tensors, strict=True):
+            whole[place] = tensor
+        first, rest, named = tree_unflatten(whole, spec)
+        result = case.sample.output_process_fn_grad(case.info.op(first, *rest, **named))
+        return [each for each in tree_flatten(result)[0] if isinstance(each, torch.Tensor)]
+
+    tensors = [flat[place] for place in places]
+    graphs: list[CompiledGraph] = []
+    stages = stages_of(Options(), graphs.append)
+    del stages["keep_inference_input_mutations"]
+    reference = {**stages, **dict.fromkeys(("fw_compiler", "bw_compiler", "inference_compiler"), _by_torch)}
+    try:
+        call(*[_fresh(tensor) for tensor in tensors])
+        expected = _run(aot_function(call, **reference), tensors)
+    except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError):
+        return "refused"
+    found = _run(aot_function(call, **stages), tensors)
+    wide = expected
+    if case.dtype in (torch.float16, torch.bfloat16):
+        # Not every sample can be wider: some name their dtype.
+        with contextlib.suppress(RuntimeError, ValueError, TypeError):
+            wide = _run(aot_function(call, **reference), [_widened(tensor) for tensor in tensors])
+    assert len(found) == len(expected) == len(wide)
+    for got, wanted, exact in zip(found, expected, wide, strict=True):
+        _compare(got, wanted, exact)
+    return "native" if any(graph.partition_count for graph in graphs) else "torch"
+
+
+def _by_torch(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def run(arguments: list[Any]) -> Any:
+        return module(*arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]  # as torch marks functions that take a list
+    return run
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of 16-bit floats in 32 bits: what partitions hold between their operators."""
+    if tensor.dtype not in (torch.float16, torch.bfloat16):
+        return tensor
+    return tensor.detach().float().requires_grad_(tensor.requires_grad)
+
+
+def _fresh(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def _run(function: Callable[..., list[torch.Tensor]], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Results, and then the gradients of what can have one, for cotangents that differ from element to element."""
+    torch.manual_seed(0)
+    inputs = [_fresh(tensor) for tensor in tensors]
+    results = function(*inputs)
+    roots = [result for result in results if result.requires_grad]
+    if roots:
+        torch.autograd.backward(roots, [_cotangent(root) for root in roots])
+    return [*(result.detach() for result in results), *(tensor.grad for tensor in inputs)]
+
+
+def _cotangent(result: torch.Tensor) -> torch.Tensor:
+    return torch.linspace(0.5, 1.5, result.numel()).reshape(result.shape).to(result.dtype)
+
+
+def _compare(got: torch.Tensor | None, wanted: torch.Tensor | None, exact: torch.Tensor | None) -> None:
+    """Each element is as torch has it, or as it is without roundings and overflows between operators."""
+    if wanted is None or got is None or exact is None:
+        assert got is wanted
+        return
+    assert (got.dtype, got.shape, got.stride()) == (wanted.dtype, wanted.shape, wanted.stride())
+    tolerance = TOLERANCE.get(wanted.dtype)
+    if tolerance is None:
+        assert torch.equal(got, wanted)
+        return
+    finite = wanted[wanted.isfinite()].abs().double() if wanted.numel() else wanted
+    largest = float(finite.max()) if finite.numel() else 0.0
+    most = tolerance * largest
+    better = torch.isclose(got, exact.to(wanted.dtype), rtol=tolerance, atol=most, equal_nan=True)
+    torch.testing.assert_close(got, torch.where(better, got, wanted), rtol=tolerance, atol=most, equal_nan=True)
+
+
+def main() -> int:
+    """Runs the samples of all operators in all dtypes, or of those named. Gives how many are wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("operators", nargs="*", help="names of torch's; by default all")
+    parser.add_argument("--dtype", action="append", choices=[str(each).removeprefix("torch.") for each in DTYPES])
+    parser.add_argument("--most", type=int, default=sys.maxsize, help="samples of an operator in a dtype")
+    parser.add_argument("--mapped", action="store_true", help="only operators that have a row themselves")
+    chosen = parser.parse_args()
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("error", BackendWarning)
+    total = 0
+    for dtype in [getattr(torch, name) for name in chosen.dtype] if chosen.dtype else DTYPES:
+        found: Counter[str] = Counter()
+        for info in op_db:
+            if (chosen.operators and info.name not in chosen.operators) or (chosen.mapped and not is_mapped(info)):
+                continue
+            for case in list(cases(info, dtype))[: chosen.most]:
+                try:
+                    found[outcome(case)] += 1
+                except Exception as error:  # noqa: BLE001 - whatever goes wrong is what is looked for
+                    found["wrong"] += 1
+                    print(f"{case}: {type(error).__name__}: {' '.join(str(error).split())[:400]}", flush=True)
+        total += found["wrong"]
+        print(f"{dtype}: {', '.join(f'{count} {name}' for name, count in sorted(found.items()))}", flush=True)
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 1))
