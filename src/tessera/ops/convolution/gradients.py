@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from tessera.ops.algebra import call, filled
-from tessera.ops.views import reshape, sliced, transpose
+from tessera.ops.layout.views import reshape, sliced, transpose
 
 N: TypeAlias = Any
 Pair: TypeAlias = tuple[int, int]

@@ -13,9 +13,9 @@ from tessera.lazy.building import apply, binary
 from tessera.lazy.node import Node
 from tessera.lazy.promotion import product_dtype
 from tessera.lazy.scalars import LITERALS, Number
-from tessera.ops import views
 from tessera.ops.algebra import call
-from tessera.ops.contraction import GEMM, MATMUL
+from tessera.ops.contraction.records import GEMM, MATMUL
+from tessera.ops.layout import views
 from tessera.ops.record import dtype_error, shape_error
 
 DEFAULTS = MATMUL.attribute_values()

@@ -18,9 +18,9 @@ from tessera.dtypes import DType
 from tessera.ir import anchor_rules
 from tessera.ir.anchor import Reduction
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.geometry import single_image
 from tessera.ops.record import CostRule, Named, Operator, Typed, bytes_once, dtype_error, per_point, register
-from tessera.ops.window_gradients import depthwise_gradient, max_pool_gradient, sum_pool_gradient
+from tessera.ops.window.geometry import single_image
+from tessera.ops.window.gradients import depthwise_gradient, max_pool_gradient, sum_pool_gradient
 
 N: TypeAlias = Any
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from tessera.dtypes import DType
 from tessera.ops.algebra import call, literal, sum_to
-from tessera.ops.elementwise_bodies import GELU_CUBIC, GELU_SCALE, SQRT_HALF
+from tessera.ops.elementwise.bodies import GELU_CUBIC, GELU_SCALE, SQRT_HALF
 
 N: TypeAlias = Any
 Cotangents: TypeAlias = tuple[Any, ...]

@@ -13,12 +13,12 @@ from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import CPU
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Structure
-from tessera.ops import views
 from tessera.ops.algebra import call
-from tessera.ops.geometry import TO_FIRST, TO_LAST, checked_layout, pair, single_image
+from tessera.ops.layout import views
+from tessera.ops.layout.views import flag, normalized_axis, number
 from tessera.ops.record import OPERATORS, shape_error
-from tessera.ops.views import flag, normalized_axis, number
-from tessera.ops.windows import image_dimensions
+from tessera.ops.window.geometry import TO_FIRST, TO_LAST, checked_layout, pair, single_image
+from tessera.ops.window.records import image_dimensions
 
 LOOKED_AT = 16
 """Operators above an image among which one that puts channels last is looked for."""

@@ -7,7 +7,7 @@ from typing import Any
 from tessera.dtypes import promote_scalar
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call, call_binary
-from tessera.ops.views import number
+from tessera.ops.layout.views import number
 
 
 def _literal(bound: Any, x: Node) -> float | int | None:

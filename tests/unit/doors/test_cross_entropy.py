@@ -17,7 +17,7 @@ from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DTypeError, IndexRangeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tests.property.checking import evaluated
-from tests.unit.operators.tile_oracle import interpreted
+from tests.unit.doors.tile_oracle import interpreted
 
 functional = torch.nn.functional
 

@@ -19,7 +19,7 @@ from tessera.lazy.symbolic import symbolic_form
 from tessera.ops import record
 from tests.fuzz.drawing import draw
 from tests.fuzz.ways import check
-from tests.unit.operators.toys.squared_difference import SQUARED_DIFFERENCE
+from tests.unit.doors.toys.squared_difference import SQUARED_DIFFERENCE
 
 F32 = ELEMENT_TYPES["fp32"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tessera import grad, op
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, ShapeMismatchError
-from tessera.ops.einsum_notation import EXHAUSTIVE, contraction_order
+from tessera.ops.contraction.einsum_notation import EXHAUSTIVE, contraction_order
 from tests.property.operands import LAYOUTS, laid_out
 
 EXTENTS = {"a": 2, "b": 3, "c": 1, "i": 5, "j": 7, "k": 4}

@@ -17,7 +17,7 @@ from tessera.lazy.node import leaf_node
 from tessera.lazy.sources import from_torch
 from tessera.lazy.transfer import on_device
 from tessera.ops.algebra import call, filled, literal, sum_to
-from tessera.ops.contraction import transpose_last
+from tessera.ops.contraction.records import transpose_last
 
 N: TypeAlias = Any
 

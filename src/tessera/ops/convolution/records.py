@@ -3,7 +3,7 @@
     result[n, y, x, o] = sum over i, j, c of image[n, sy y - pt + dy i, sx x - pl + dx j, c] weights[o, c, i, j]
 
 with zeros outside the image (cross-correlation, as every library of neural networks has it). The record's images have
-their channels last, [N, H, W, C]; `convolution_calls` turns others into views of that kind. Weights are
+their channels last, [N, H, W, C]; `calls` turns others into views of that kind. Weights are
 [C_out, C_in / groups, KH, KW].
 """
 
@@ -16,10 +16,10 @@ import torch
 
 from tessera.dtypes import DType
 from tessera.ir import anchor_rules
-from tessera.ops.convolution_gradient import convolution_gradient
+from tessera.ops.convolution.gradients import convolution_gradient
 from tessera.ops.emitter import Emitter, V
-from tessera.ops.geometry import single_image
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, per_point, register
+from tessera.ops.window.geometry import single_image
 
 NAME = "conv2d"
 Pair: TypeAlias = tuple[int, int]

@@ -129,6 +129,13 @@ def _completed(shape: Shape, target: Shape) -> Shape:
     return target
 
 
+def concat(nodes: Sequence[Node], axis: int) -> Any:
+    """Tensors joined along an axis. Raises ArgumentError for none."""
+    if not nodes:
+        raise ArgumentError("concat of no tensors")
+    return call("concat", *nodes, axis=normalized_axis(axis, len(nodes[0].shape)))
+
+
 def sliced(node: Node, starts: Shape, sizes: Shape, steps: Shape) -> Any:
     """Elements `starts[d] + i * steps[d]`, `sizes[d]` of them along each dimension; all in range."""
     if sizes == node.shape and not any(starts) and all(step == 1 for step in steps):

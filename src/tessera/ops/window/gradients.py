@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal
-from tessera.ops.layout import dilated, padded
+from tessera.ops.layout.records import dilated, padded
 from tessera.ops.record import OPERATORS
 
 N: TypeAlias = Any

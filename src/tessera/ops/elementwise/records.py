@@ -15,10 +15,9 @@ import torch
 from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.lazy.promotion import common_dtype
-from tessera.ops import elementwise_bodies as bodies
-from tessera.ops import elementwise_gradients as gradients
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule
+from tessera.ops.elementwise import bodies, gradients
 from tessera.ops.extension import flops_per_element, only_float
 from tessera.ops.record import (
     ElementRule,

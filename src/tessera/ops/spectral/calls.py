@@ -7,9 +7,9 @@ from typing import Any
 from tessera.errors import ArgumentError, DTypeError
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call
-from tessera.ops.geometry import TO_FIRST, TO_LAST, checked_layout, paddings, pair, with_bias
-from tessera.ops.spectral import Window, check_shapes, convolve
-from tessera.ops.views import integer
+from tessera.ops.layout.views import integer
+from tessera.ops.spectral.records import Window, check_shapes, convolve
+from tessera.ops.window.geometry import TO_FIRST, TO_LAST, checked_layout, paddings, pair, with_bias
 
 _NAME = "spectral_conv"
 

@@ -17,7 +17,7 @@ from tessera.ops import OPERATORS, oracle
 from tessera.ops.algebra import call
 from tests.property.checking import evaluated
 from tests.property.operands import shapes
-from tests.unit.operators.tile_oracle import interpreted
+from tests.unit.doors.tile_oracle import interpreted
 from tests.unit.ops.torch_emitter import TorchEmitter, Value
 
 

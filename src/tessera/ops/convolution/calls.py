@@ -9,10 +9,10 @@ from tessera.errors import ArgumentError
 from tessera.lazy.building import binary, unary
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes
-from tessera.ops.geometry import TO_FIRST, TO_LAST, Pair, checked_layout, paddings, pair, with_bias
+from tessera.ops.layout.views import integer
 from tessera.ops.record import OPERATORS
-from tessera.ops.views import integer
-from tessera.ops.window_calls import depthwise_conv2d
+from tessera.ops.window.calls import depthwise_conv2d
+from tessera.ops.window.geometry import TO_FIRST, TO_LAST, Pair, checked_layout, paddings, pair, with_bias
 
 MOST_COPIES = 4
 """Output channels for each channel up to which a convolution with as many groups as channels is depthwise."""

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call
-from tessera.ops.views import is_one_of
+from tessera.ops.layout.views import is_one_of
 
 Pair: TypeAlias = tuple[int, int]
 
