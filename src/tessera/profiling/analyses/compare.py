@@ -137,8 +137,8 @@ def _draw(figure: Figure, rows: polars.DataFrame, names: Sequence[str]) -> None:
         color = _COLORS.get(row["verdict"], "#8a8a8a")
         axes.plot([row["low"], row["high"]], [place, place], color=color, linewidth=2)
         axes.plot([row["ratio"]], [place], marker="o", color=color)
-        beside = {"xytext": (4, -2), "textcoords": "offset points", "fontsize": 7}
-        axes.annotate(f"{cell(row['lost_ms'])} ms", (row["high"], place), **beside)
+        lost = f"{cell(row['lost_ms'])} ms"
+        axes.annotate(lost, (row["high"], place), (4, -2), textcoords="offset points", fontsize=7)
     axes.axvline(1, color="#333333", linewidth=0.8)
     labels = [", ".join(filter(None, map(cell, each))) for each in shown.select("name", "work").iter_rows()]
     axes.set_yticks(range(len(shown)), labels, fontsize=8)

@@ -88,6 +88,8 @@ def _apart(times: NDArray[numpy.int64], before: int | None, least_ns: int) -> ND
             kept.append(place)
     while kept and before is not None and times[kept[-1]] - before < least_ns:
         kept.pop()
+    if before is None and len(kept) < 2:  # all of it is that short
+        return numpy.array([0, len(times) - 1], numpy.int64)
     return numpy.array(kept[::-1], numpy.int64)
 
 

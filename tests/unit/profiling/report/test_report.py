@@ -90,7 +90,8 @@ def test_two_shapes_of_an_operator_are_two_rows_with_the_first_call_apart() -> N
         [facts(100.0, 10.0), facts(400.0, 40.0)], [(0, 900), (0, 10), (1, 80), (0, 12), (0, 11), (0, 90)]
     )
     small, large = operator_rows(session.trace())
-    assert (small.gflop, small.calls, large.calls) == (pytest.approx(100e-9), 5, 1)
+    assert (small.calls, large.calls) == (5, 1)
+    assert small.gflop == pytest.approx(100e-9)
     assert small.first_ms == pytest.approx(900e-6)
     assert small.latency_ms == pytest.approx(12e-6)
     assert small.p90_ms == pytest.approx(900e-6)

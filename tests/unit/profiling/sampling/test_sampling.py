@@ -389,7 +389,7 @@ def test_ending_does_not_wait_for_the_interval_and_leaves_no_thread(interval: fl
 
 
 def test_readings_that_lie_together_have_one_rate() -> None:
-    """The system counts processor time by its clock's ticks: a fraction of a millisecond later it may be a tick more."""
+    """The system counts processor time by its clock's ticks: soon after a reading it may be a tick more."""
     series = Series(
         "test", Scripted([Field("cpu_pct", "%", cumulative=True, scale=100e-9)], []), interval_ns=10_000_000
     )
