@@ -76,7 +76,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a rounding: halves are rounded up",
-        "ops/elementwise/bodies.py",
+        "ops/elementwise/arithmetic.py",
         'return e.round(x) if x.dtype.kind == "float" else x',
         'return e.floor(e.add(x, e.constant(0.5, x))) if x.dtype.kind == "float" else x',
     ),
