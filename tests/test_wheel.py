@@ -45,7 +45,7 @@ import tessera
 from tessera import op
 from tessera.backend.llvm import objects
 from tessera.compiler.process import revision
-from tessera.tuning.models.learned import _shipped
+from tessera.tuning.model.learned import _shipped
 
 a, b = torch.randn(5, 7), torch.randn(7, 3)
 assert torch.allclose(op.matmul(a, b).torch(), a @ b, atol=1e-5)
