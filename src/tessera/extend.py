@@ -23,7 +23,7 @@ from tessera.ops.extension import (
     only_float,
 )
 from tessera.ops.record import Operator, bytes_once
-from tessera.ops.windows import GEOMETRY, window_flops, windows_of
+from tessera.ops.window.records import GEOMETRY, window_flops, windows_of
 
 __all__ = [
     "FAMILIES",
