@@ -25,8 +25,7 @@ from tessera.viewer.runs import Run, runs_at
 
 TOKENS: Final = 64
 STEPS: Final = 8
-SIZE: Final = {"width": 1280, "height": 760}
-COLORS: Final = 96
+COLORS: Final = 200
 PAGES: Final[dict[str, dict[str, Any]]] = {
     "overview": {},
     "kernels": {},
@@ -47,10 +46,9 @@ def record(path: Path, threads: int) -> Run:
     weights = gpt2.constants_of(model)
     with settings.override(threads=threads):
         gpt2.logits(tokens, *weights, model.heads).eval()  # compiles
-        activities = ("cpu", "collective")
-        with profile.session(
-            activities=activities, sample_interval_ms=10, exporters=[profile.parquet(path)]
-        ) as session:
+        exporters = [profile.parquet(path)]
+        about = profile.session(activities=("cpu", "collective"), sample_interval_ms=10, exporters=exporters)
+        with about as session:
             for _ in range(STEPS):
                 with profile.region("forward"):
                     logits = gpt2.logits(tokens, *weights, model.heads).eval()
@@ -66,10 +64,10 @@ def main(folder: Path) -> None:
     analyze.machine()  # so that traces hold the ceilings
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with tempfile.TemporaryDirectory() as place, sync_playwright() as running:
-        runs = [record(Path(place, f"{name}.parquet"), threads) for name, threads in (("two-threads", 2), ("one", 1))]
+        runs = [record(Path(place, f"threads-{threads}.parquet"), threads) for threads in (1, 2)]
         report = one_file.write(runs, Path(place, "report.html"), redact=True, with_code=True)
         browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport=SIZE)
+        page = browser.new_page(viewport={"width": 1280, "height": 760})
         page.goto(report.as_uri())
         for name, state in PAGES.items():
             page.evaluate("hash => { location.hash = hash; }", urlencode({"page": name, "run": 0, **state}))
