@@ -9,7 +9,7 @@ from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.constants import packed_note
 from tessera.compiler.bind.launches import Choice
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import Code, Kernel
+from tessera.compiler.device.kernels import KERNELS, Code, Kernel
 from tessera.compiler.explain.fusion_report import fusion_text
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import KernelItem
@@ -69,7 +69,7 @@ def compilations_of(forms: Mapping[SymbolicForm, str]) -> list[tuple[str, str, s
 def _kernels_by_item(form: SymbolicForm) -> list[list[Kernel]]:
     programs = form.program.made if isinstance(form.program, Programs) else ()
     return [
-        [kernel for kernel in item.variants.values() if isinstance(kernel, Kernel)]
+        list(item.memo.of(KERNELS).values())
         for program in programs
         for item in program.items
         if isinstance(item, KernelItem)

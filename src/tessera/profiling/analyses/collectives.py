@@ -71,7 +71,7 @@ def by_kind(events: polars.DataFrame) -> polars.DataFrame:
             polars.when(known).then((col("dur_ns") - col("covered_ns")).sum() / 1e6).alias("exposed_ms"),
         )
         .join(_skew(events, keys), on=keys, how="left", nulls_equal=True)
-        .sort("total_ms", "collective", descending=[True, False])
+        .sort("total_ms", *keys, descending=[True, *[False] * len(keys)], nulls_last=True)
         .select(*_HEADINGS)
     )
 

@@ -10,6 +10,7 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import Histogram, Ratio, histograms, rank_test, ratio_of
+from tessera.profiling.analyses.presentation import result
 from tessera.profiling.analyses.presentation.result import Analysis, cell
 from tessera.profiling.trace.table import Trace
 
@@ -46,7 +47,6 @@ _SCHEMA: Final = {
 }
 _KINDS: Final = ("kernel", "operator", "collective", "memcpy")
 _KEYS: Final = ("name", "dtype", "flops", "bytes")
-_PREFIXES: Final = ("", "k", "M", "G", "T", "P")
 _COLORS: Final = {"slower": "#c8553d", "faster": "#3c8d53"}
 
 
@@ -92,12 +92,8 @@ def _row(
     key: tuple[object, ...], a: Histogram | None, b: Histogram | None, confidence: float, min_change_pct: float
 ) -> tuple[Any, ...]:
     name, dtype, flops, nbytes = key
-    amounts = [
-        _amount(value, unit)
-        for value, unit in ((flops, "FLOP"), (nbytes, "B"))
-        if isinstance(value, int | float) and value
-    ]
-    work = ", ".join(filter(None, [str(dtype or ""), *amounts]))
+    amounts = (value if isinstance(value, int | float) else None for value in (flops, nbytes))
+    work = ", ".join(filter(None, [str(dtype or ""), result.work(*amounts)]))
     if a is None or b is None:
         known, verdict = (b, "only in b") if a is None else (a, "only in a")
         assert known is not None
@@ -110,12 +106,6 @@ def _row(
     medians_us = a.median_ns / 1e3, b.median_ns / 1e3
     verdict = _verdict(ratio, min_change_pct)
     return name, work, a.calls, b.calls, *medians_us, estimate, low, high, rank_test(a, b), lost_ms, verdict
-
-
-def _amount(value: float, unit: str) -> str:
-    """A number with its unit: 33.55 MFLOP."""
-    prefix = next((place for place in range(len(_PREFIXES)) if value < 1000 ** (place + 1)), len(_PREFIXES) - 1)
-    return f"{value / 1000**prefix:.4g} {_PREFIXES[prefix]}{unit}"
 
 
 def _verdict(ratio: Ratio | None, min_change_pct: float) -> str:

@@ -13,18 +13,19 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import histograms
-from tessera.profiling.analyses.presentation.result import Analysis, drawn
+from tessera.profiling.analyses.presentation.result import Analysis, drawn, work
 from tessera.profiling.analyses.presentation.roofline_picture import Mark, draw
 from tessera.profiling.recording.facts import StepFacts
-from tessera.profiling.report.bounds import Bound, bound
+from tessera.profiling.report.bounds import ACCESSES, Bound, bound
+from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.schema import Record
 from tessera.profiling.trace.table import Trace
-from tessera.target import Target, detect, gpu
-from tessera.target.stored_ceilings import stored_ceilings
+from tessera.target import Ceilings, Target, detect, gpu
 
 _HEADINGS: Final = {
     "kernel": "Kernel",
     "dtype": "Dtype",
+    "work": "Work",
     "workers": "Workers",
     "calls": "Calls",
     "median_us": "Median(us)",
@@ -35,10 +36,11 @@ _HEADINGS: Final = {
     "binding": "Bound by",
     "efficiency_pct": "Of the bound(%)",
 }
-_OPTIONAL: Final = ("workers", "achieved_gbps", "calls", "intensity", "gflop_per_s")
+_OPTIONAL: Final = ("workers", "work", "achieved_gbps", "calls", "intensity", "gflop_per_s")
 _SCHEMA: Final = {
     "kernel": polars.String,
     "dtype": polars.String,
+    "work": polars.String,
     "workers": polars.Int64,
     "calls": polars.Int64,
     "median_us": polars.Float64,
@@ -125,6 +127,7 @@ class Roofline:
         return (
             point.name,
             point.dtype,
+            work(point.flops, point.bytes),
             point.workers,
             point.calls,
             1e6 * point.seconds,
@@ -138,7 +141,8 @@ class Roofline:
             self.efficiency_pct(point),
         )
 
-    def _analysis(self) -> Analysis:
+    def analysis(self) -> Analysis:
+        """The rows with their headings and notes."""
         table = self.to_polars()
         unknown = "the ceilings of this device are not known for so many workers; `tessera quickstart` measures them"
         missing = {
@@ -150,10 +154,10 @@ class Roofline:
         return len(self.points)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._analysis())
+        return iter(self.analysis())
 
     def __str__(self) -> str:
-        return str(self._analysis())
+        return str(self.analysis())
 
     __repr__ = __str__
 
@@ -219,23 +223,36 @@ def target_of(arch: str) -> Target:
 
 
 def own_target(trace: Trace) -> Target:
-    """This machine, which recorded the trace, with its ceilings. Raises ArgumentError for a trace of another one."""
-    _check_recorded_here(trace)
-    return machine()
-
-
-def _check_recorded_here(trace: Trace) -> None:
-    """Raises ArgumentError where this machine's ceilings say nothing about a trace: its kernels ran on another CPU, or
-    on a GPU.
+    """The CPU that recorded the trace, with the ceilings that the trace holds, else those of this machine, which are
+    measured now where they are not known. Raises ArgumentError for a trace of another machine that holds none.
     """
+    found = _cpu_of(trace)
+    return found if found.ceilings is not None else machine()
+
+
+def known_target(trace: Trace) -> Target | None:
+    """The CPU that recorded the trace, with its ceilings where they are known; None for the trace of another device."""
+    try:
+        return _cpu_of(trace)
+    except ArgumentError:
+        return None
+
+
+def _cpu_of(trace: Trace) -> Target:
+    """Raises ArgumentError where nothing is known of the CPU that recorded a trace, and where kernels ran on a GPU."""
     hints = ['arch= names a GPU ("sm90"), whose data sheet counts', "target= takes any device with its ceilings"]
-    told = trace.metadata.get("target")
-    if told and (told.get("arch"), told.get("name")) != (detect().arch, detect().name):
-        raise ArgumentError(f"the trace was recorded on {told.get('name')}, this is {detect().name}", hints=hints)
+    found = recorded_target(trace.metadata)
+    if found is None:
+        name = trace.metadata["target"].get("name") or "another device"
+        raise ArgumentError(
+            f"the trace was recorded on {name}, this is {detect().name}, and the trace holds no ceilings",
+            hints=["`tessera quickstart` measures them there: traces recorded afterwards hold them", *hints],
+        )
     devices = kernels.kernels(trace).select(col("device").unique().cast(polars.String)).collect(engine="streaming")
     others = sorted({*devices["device"].drop_nulls()} - {"cpu"})
     if others:
         raise ArgumentError(f"kernels of this trace ran on {', '.join(others)}", hints=hints)
+    return found
 
 
 def machine() -> Target:
@@ -245,11 +262,10 @@ def machine() -> Target:
     return detect().with_ceilings(ceilings.measured())
 
 
-def known_target(trace: Trace) -> Target | None:
-    """This machine, with its ceilings where they have been measured; None for the trace of another device."""
-    try:
-        _check_recorded_here(trace)
-    except ArgumentError:
-        return None
-    known = stored_ceilings()
-    return detect() if known is None else detect().with_ceilings(known)
+def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
+    """A memory level's ceiling for `workers`, byte/s, as bounds use it: the best access that kernels make.
+
+    Raises ValueError where there is none.
+    """
+    rows = (row for row in ceilings.memory if (row.level, row.workers) == (level, workers))
+    return max(row.byte_per_s for row in rows if row.access in ACCESSES)

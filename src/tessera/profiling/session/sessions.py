@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -245,6 +246,14 @@ class Session:
 
         self._take_all()
         return records_of(self.recording)
+
+    def html(self, path: str | Path, *, most_slices: int = 5_000_000, redact: bool = False) -> Path:
+        """Writes the session as a report in one file, which any browser opens, and gives its path. `redact` leaves out
+        host names, process numbers and Python stacks. Raises ProfileError where it cannot be written.
+        """
+        from tessera.profiling.export.formats.html import HtmlExporter
+
+        return HtmlExporter(Path(path), redact, most_slices).export(self.trace())
 
     def report(self) -> None:
         """Prints one row per operator: latency, work, bandwidth, and efficiency against the measured ceilings."""

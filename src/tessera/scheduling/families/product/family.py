@@ -5,6 +5,8 @@ from __future__ import annotations
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
 from tessera.scheduling.families.product import space
 from tessera.scheduling.families.product.cost import contraction_work
+from tessera.scheduling.families.product.decompositions.apart import APART
+from tessera.scheduling.families.product.decompositions.shared_packing import SHARED_PACKING
 from tessera.scheduling.families.product.gpu import space as gpu_space
 from tessera.scheduling.families.product.gpu.choice import best_starts
 from tessera.scheduling.families.product.gpu.estimate import estimate_product
@@ -42,6 +44,9 @@ FAMILY = Family(
     is_shared=lambda p: 2 * p.m * p.n * p.k * p.batch * p.products >= PARALLEL_FLOPS,
     accumulation=dtype_of_sums,
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
+    regions=("contraction",),
+    is_anchored=True,
+    decompositions=(*APART, SHARED_PACKING),
     gpu=GpuKernels(
         problem=contraction_gpu_problem,
         space=gpu_space.space,
