@@ -93,7 +93,8 @@ def record(
     context: typer.Context,
     pid: Annotated[int | None, typer.Option(help="The process to profile; one of your own.")] = None,
     duration: Annotated[
-        float | None, typer.Option(help="Seconds to record; else until Ctrl-C or the end of the process.")
+        float | None,
+        typer.Option(help="Seconds, of a program from its first kernel on; else until Ctrl-C or its end."),
     ] = None,
     sample_ms: Annotated[float, typer.Option(help="Milliseconds between samples of counters and sensors.")] = 10.0,
     gpu: Annotated[bool, typer.Option("--gpu", help="Kernels, counters and power of GPUs.")] = False,

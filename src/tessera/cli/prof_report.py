@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from tessera import analyze
 from tessera.profiling.report import report as reports
@@ -20,7 +19,7 @@ Arch = Annotated[str | None, typer.Option(help="A GPU whose data sheet gives the
 def report(file: File) -> None:
     """Print what ran, operator by operator: latency, work, bandwidth, and efficiency against the measured ceilings."""
     with reading.reading(file) as found:
-        Console().print(reports.of_trace(found))
+        print(reports.of_trace(found))
 
 
 def roofline(file: File, arch: Arch = None, plot: Plot = None) -> None:

@@ -159,22 +159,10 @@ _COMPARABLE: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
 
 
 def heat(run: Run, _: Parameters) -> dict[str, Any]:
-    """Collectives by powers of two of their bytes and of their microseconds: calls, milliseconds, and the overlap with
-    kernels weighted with time, in percent.
-    """
+    """`collectives.cells`."""
 
     def made(trace: Trace) -> dict[str, Any]:
-        size = col("collective_bytes").clip(1).log(2).floor().cast(polars.Int32)
-        taken = (col("dur_ns") / 1e3).clip(0.001).log(2).floor().cast(polars.Int32)
-        events, _ = collectives.overlapped(trace)
-        weighted = (100 * col("covered_ns").sum() / col("dur_ns").sum()).alias("overlap_pct")
-        known = events.filter((col("dur_ns") > 0) & col("bytes").is_not_null())
-        found = (
-            known.rename({"bytes": "collective_bytes"})
-            .group_by(log2_bytes=size, log2_us=taken)
-            .agg(weighted, calls=polars.len(), total_ms=col("dur_ns").sum() / 1e6)
-            .sort("log2_bytes", "log2_us")
-        )
+        found = collectives.cells(collectives.overlapped(trace)[0])
         return {"cells": [dict(zip(row, plain(list(row.values())), strict=True)) for row in found.to_dicts()]}
 
     return run.answer("heat", made)

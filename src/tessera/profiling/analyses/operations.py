@@ -12,8 +12,8 @@ from polars import col
 
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.presentation.result import Analysis, work
-from tessera.profiling.recording.facts import StepFacts
-from tessera.profiling.report.bounds import bound
+from tessera.profiling.analyses.roofline import above_of, doubts_of
+from tessera.profiling.report.bounds import Bounds
 from tessera.profiling.trace.table import Trace
 from tessera.target import Target
 
@@ -72,7 +72,10 @@ def operations(trace: Trace, target: Target | None) -> Analysis:
         .collect()
     )
     whole = float(found["total_ms"].sum())
-    rows = [_row(row, whole, target) for row in found.head(MOST_ROWS).iter_rows(named=True)]
+    ceilings = None if target is None else target.ceilings
+    bounds = None if target is None or ceilings is None else Bounds(ceilings, target.memory)
+    kind = None if target is None else target.kind
+    rows = [_row(row, whole, bounds, kind) for row in found.head(MOST_ROWS).iter_rows(named=True)]
     rest = found.slice(MOST_ROWS)
     if len(rest):
         total = float(rest["total_ms"].sum())
@@ -81,16 +84,16 @@ def operations(trace: Trace, target: Target | None) -> Analysis:
     table = polars.DataFrame(rows, {name: _TYPES.get(name, polars.Float64) for name in _HEADINGS}, orient="row")
     told = {"binding": _NO_CEILINGS, "efficiency_pct": _NO_CEILINGS}
     missing = {name: why for name, why in told.items() if len(table) and table[name].null_count() == len(table)}
-    return Analysis("Kernels", table, _HEADINGS, missing=missing)
+    notes = (*above_of(table["efficiency_pct"].fill_null(0).to_list()), *doubts_of(ceilings))
+    return Analysis("Kernels", table, _HEADINGS, notes, missing)
 
 
-def _row(row: Mapping[str, Any], whole: float, target: Target | None) -> dict[str, Any]:
+def _row(row: Mapping[str, Any], whole: float, bounds: Bounds | None, kind: str | None) -> dict[str, Any]:
     seconds = row["median_us"] / 1e6
     flops, nbytes, workers = row["flops"] or 0.0, row["bytes"] or 0.0, row["workers"] or 1
     least = None
-    if target is not None and target.ceilings is not None and (row["device"] or "cpu") == target.kind:
-        facts = StepFacts(row["kernel"] or "", "", flops, nbytes, row["dtype"] or "")
-        least = bound(facts, workers, target.ceilings, target.memory)
+    if bounds is not None and (row["device"] or "cpu") == kind:
+        least = bounds.of(flops, nbytes, row["dtype"] or "", workers)
     return {
         **row,
         "work": row["shapes"] or work(row["flops"], row["bytes"]),

@@ -36,6 +36,10 @@ _HEADINGS: Final = {
     "binding": "Bound by",
     "efficiency_pct": "Of the bound(%)",
 }
+ABOVE_PCT: Final = 101.0
+"""Share of the bound from which a kernel was faster than what was measured, and not by a digit's rounding."""
+WHY_ABOVE: Final = "measured on a busy machine, or with operands that lay in a nearer cache than their size says"
+
 _OPTIONAL: Final = ("workers", "work", "achieved_gbps", "calls", "intensity", "gflop_per_s")
 _SCHEMA: Final = {
     "kernel": polars.String,
@@ -148,7 +152,16 @@ class Roofline:
         missing = {
             name: unknown for name in ("binding", "efficiency_pct") if table[name].null_count() == len(table) > 0
         }
-        return Analysis(f"Roofline, {self.target.name}", table, _HEADINGS, self.notes, missing, optional=_OPTIONAL)
+        notes = (*self.notes, *self.above(), *self.doubts())
+        return Analysis(f"Roofline, {self.target.name}", table, _HEADINGS, notes, missing, optional=_OPTIONAL)
+
+    def above(self) -> tuple[str, ...]:
+        """A sentence on the points that lie above the measured ceiling; none where there are none."""
+        return above_of([self.efficiency_pct(point) or 0.0 for point in self.points])
+
+    def doubts(self) -> tuple[str, ...]:
+        """A sentence on the ceilings that may be too low; none where there are none."""
+        return doubts_of(self.target.ceilings)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -171,10 +184,30 @@ class Roofline:
         if not counts and self.target.ceilings is not None:
             counts = list(self.target.ceilings.worker_counts())
         marks = [
-            Mark(point.name, point.dtype, point.intensity, point.flop_per_s, self.efficiency_pct(point))
+            Mark(
+                f"{point.name} {point.dtype}, {work(point.flops, point.bytes)}",
+                point.dtype,
+                point.intensity,
+                point.flop_per_s,
+                self.efficiency_pct(point),
+            )
             for point in self.points
         ]
         return drawn(lambda figure: draw(figure.add_subplot(), self.target, max(counts, default=1), marks), path)
+
+
+def above_of(shares_pct: Sequence[float]) -> tuple[str, ...]:
+    """A sentence on kernels above the measured ceiling, by their shares of the bound; none where there are none."""
+    count = sum(share > ABOVE_PCT for share in shares_pct)
+    return (f"above the measured ceiling: {count} of {len(shares_pct)} kernels; {WHY_ABOVE}",) if count else ()
+
+
+def doubts_of(ceilings: Ceilings | None) -> tuple[str, ...]:
+    """A sentence on what may be too low of ceilings; none where nothing is in doubt."""
+    if ceilings is None or not ceilings.in_doubt:
+        return ()
+    names = ", ".join(ceilings.in_doubt)
+    return (f"ceilings of {ceilings.date[:10]}: the machine was busy, and these may be too low: {names}",)
 
 
 def roofline(trace: Trace, target: Target) -> Roofline:
@@ -255,11 +288,13 @@ def _cpu_of(trace: Trace) -> Target:
     return found
 
 
-def machine() -> Target:
-    """This machine's CPU with its ceilings: remembered ones, else measured now, which takes two seconds or so."""
+def machine(*, again: bool = False) -> Target:
+    """This machine's CPU with its ceilings: remembered ones, else measured now, which takes two seconds or so. `again`
+    measures in any case; of what was measured before and now the greater figures are kept.
+    """
     from tessera.backend.llvm import ceilings
 
-    return detect().with_ceilings(ceilings.measured())
+    return detect().with_ceilings(ceilings.measured(again=again))
 
 
 def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:

@@ -4,6 +4,7 @@ GPUs, and what CPUs give figures for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -174,12 +175,18 @@ def _plain(value: float) -> str:
 
 
 def _few_workers(facts: Facts) -> Iterator[Finding]:
-    processors = facts.processors or 0
+    processors = min(facts.processors or 0, facts.metadata.get("threads") or math.inf)
     for row in facts.kernels.filter(polars.col("share_pct") >= WORTH_PCT).iter_rows(named=True):
         mean_us = 1e3 * row["total_ms"] / row["calls"]
         if row["workers"] is not None and row["workers"] * 2 <= processors and mean_us > 100:
             evidence = f"{_plain(row['workers'])} of {processors} cores for {_plain(mean_us)} us"
             yield Finding(row["kernel"], row["share_pct"], evidence)
+
+
+def _few_threads(facts: Facts) -> Iterator[Finding]:
+    threads, processors = facts.metadata.get("threads"), facts.processors or 0
+    if threads is not None and threads * 2 <= processors:
+        yield Finding("the process", None, f"kernels may use {threads} of {processors} cores")
 
 
 def _uneven_ranks(facts: Facts) -> Iterator[Finding]:
@@ -291,6 +298,13 @@ RULES: Final = (
         "larger problems, or split_k: the work is not shared out over the cores",
         ("workers",),
         _few_workers,
+        "processors",
+    ),
+    Rule(
+        "few-threads",
+        "TESSERA_THREADS, OMP_NUM_THREADS or torch.set_num_threads allow no more: raise them where cores are free",
+        (),
+        _few_threads,
         "processors",
     ),
     Rule(

@@ -256,13 +256,11 @@ class Session:
         return HtmlExporter(Path(path), redact, most_slices).export(self.trace())
 
     def report(self) -> None:
-        """Prints one row per operator: latency, work, bandwidth, and efficiency against the measured ceilings."""
-        from rich.console import Console
-
+        """Prints a row per operator and work: latency, work, bandwidth, efficiency against the measured ceilings."""
         from tessera.profiling.report.report import of_recording
 
         self._take_all()
-        Console().print(of_recording(self.recording))
+        print(of_recording(self.recording))
 
 
 device_source: Callable[[], Source] = CuptiActivity

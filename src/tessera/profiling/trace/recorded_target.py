@@ -13,13 +13,17 @@ from tessera.target.stored_ceilings import stored_ceilings
 
 
 def told() -> dict[str, Any]:
-    """What a trace says of this CPU: `target`, and `ceilings` where they have been measured."""
+    """What a trace says of this CPU: `target`, the `threads` that kernels may use, and `ceilings` where they have been
+    measured.
+    """
+    from tessera.lazy.threads import worker_count  # which loads torch; what only reads traces does without
+
     own = detect()
     known = stored_ceilings(own)
     target = {"kind": own.kind, "arch": own.arch, "name": own.name, "cores": own.cores, "processors": own.processors}
     levels = [asdict(level) for level in own.memory]
     ceilings = {} if known is None else {"ceilings": json.loads(known.to_json())}
-    return {"target": {**target, "memory": levels}, **ceilings}
+    return {"target": {**target, "memory": levels}, "threads": worker_count(), **ceilings}
 
 
 def recorded_target(metadata: Mapping[str, Any]) -> Target | None:

@@ -111,8 +111,8 @@ def test_the_picture_names_kernels_ceilings_and_efficiency(tmp_path: Path) -> No
     assert "mathdefault" not in text
     assert "<!-- 100 -->" in text
     for label in (
-        "matmul fp32, 80 %",
-        "softmax fp32, 50 %",
+        "matmul fp32, 2 GFLOP, 12 MB, 80 %",
+        "softmax fp32, 100 MFLOP, 100 MB, 50 %",
         "fp32 200 GFLOP/s",
         "DRAM 25 GB/s",
         "a machine, 2 workers",
