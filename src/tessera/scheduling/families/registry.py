@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from xdsl.dialects.builtin import ModuleOp
+
 from tessera.errors import UnsupportedTargetError
 from tessera.scheduling import families as here
 from tessera.scheduling.families.family import Family, GpuKernels, GpuModel
+from tessera.scheduling.language.schedule import Schedule
 from tessera.sources import members
+from tessera.target import Target
 
 
 @cache
@@ -26,6 +30,11 @@ def _by_class() -> Mapping[type[Any], Family]:
 
 
 @cache
+def _by_name() -> Mapping[str, Family]:
+    return {family.name: family for family in families()}
+
+
+@cache
 def _models() -> Mapping[type[Any], GpuModel]:
     models = [family.gpu.model for family in families() if family.gpu is not None]
     return {model.problem: model for model in models if model is not None}
@@ -34,6 +43,23 @@ def _models() -> Mapping[type[Any], GpuModel]:
 def kernel_family(value: object) -> Family:
     """The family of a specification or of a problem. KeyError for what is of none."""
     return _by_class()[type(value)]
+
+
+def family_called(name: str) -> Family | None:
+    """The family of a name; None where none has it."""
+    return _by_name().get(name)
+
+
+def family_names() -> tuple[str, ...]:
+    """The names of all families."""
+    return tuple(_by_name())
+
+
+def lower(spec: Any, schedule: Schedule, target: Target) -> ModuleOp:
+    """The Tile IR of a specification under a schedule. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
+    if target.kind == "gpu":
+        return gpu_kernels(spec).lower(spec, schedule)
+    return kernel_family(spec).lower(spec, schedule, target)
 
 
 def gpu_kernels(spec: Any) -> GpuKernels:
