@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from xdsl.dialects.builtin import AnyFloat, ArrayAttr, BoolAttr, IntegerType, MemRefType, StringAttr, i1, i64
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerType, MemRefType, StringAttr, i1, i64
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -30,9 +30,6 @@ PREFIX: Final = "tessera.schedule."
 COMPARISONS: Final = ("eq", "ne", "lt", "le", "gt", "ge")
 REDUCTIONS: Final = ("add", "mul", "max", "min")
 
-Element = IntegerType | AnyFloat
-"""The type of a value of the region."""
-
 
 def _fail(op: IRDLOperation, message: str) -> None:
     raise VerifyException(f"{op.name.removeprefix(PREFIX)}: {message}")
@@ -43,7 +40,7 @@ class ElementOp(IRDLOperation):
     from its operands.
     """
 
-    result = result_def(Element)
+    result = result_def(Attribute)
     axes = opt_attr_def(ArrayAttr[StringAttr])
     traits = traits_def(Pure())
 
@@ -51,7 +48,7 @@ class ElementOp(IRDLOperation):
 class MapOp(ElementOp):
     """An operation on elements: arithmetic, comparisons, conversions."""
 
-    inputs = var_operand_def(Element)
+    inputs = var_operand_def(Attribute)
     kind = opt_attr_def(StringAttr)
     approximate = opt_attr_def(BoolAttr)
 
@@ -209,7 +206,7 @@ class ReduceOp(ElementOp):
     """
 
     name = "tessera.schedule.reduce"
-    value = operand_def(Element)
+    value = operand_def(Attribute)
     kind = attr_def(StringAttr)
     along = opt_attr_def(ArrayAttr[StringAttr])
     taps = opt_attr_def(ArrayAttr[StringAttr])
@@ -230,7 +227,7 @@ class AccumulateOp(ElementOp):
     """
 
     name = "tessera.schedule.accumulate"
-    inputs = var_operand_def(Element)
+    inputs = var_operand_def(Attribute)
     roles = attr_def(ArrayAttr[StringAttr])
     of = opt_attr_def(StringAttr)
 
@@ -244,7 +241,7 @@ class StoreOp(IRDLOperation):
     """Writes a value to an argument: a result of the kernel."""
 
     name = "tessera.schedule.store"
-    value = operand_def(Element)
+    value = operand_def(Attribute)
     buffer = operand_def(MemRefType)
 
     def verify_(self) -> None:

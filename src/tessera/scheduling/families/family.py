@@ -83,6 +83,8 @@ class GpuKernels:
     model: GpuModel | None = None
     reads_layouts: bool = False
     """Whether schedules depend on how a call's operands lie."""
+    step_knobs: frozenset[str] = frozenset()
+    """Knobs of kernels that are one of several steps, which no space has."""
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,13 @@ from tessera.ir.attributes import to_attribute
 from tessera.scheduling.language.expression import APPROXIMATE, WALK, Value, post_order
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.attributes import element_type
+from tessera.scheduling.lowering.fields import write_record
 from tessera.scheduling.lowering.spec import Argument
 
 ACCUMULATOR: Final = "accumulator"
 """The field of a specification, or of a part of one, that its other expressions are operands of."""
+APART: Final = ("name", "arguments", "outputs")
+"""The fields that every specification has, and which have places of their own."""
 
 
 class Accumulation(NamedTuple):
@@ -56,14 +59,13 @@ def accumulations(spec: Any) -> Iterator[Accumulation]:
             yield Accumulation(of, operands, result)
 
 
-def is_plain(name: str, value: object) -> bool:
+def _is_plain(name: str, value: object) -> bool:
     """Whether a field of a specification is written as an attribute of its name."""
-    apart = name in ("name", "arguments", "outputs") or isinstance(value, Value) or hasattr(value, ACCUMULATOR)
-    return not apart and value is not None
+    return name not in APART and not isinstance(value, Value) and not hasattr(value, ACCUMULATOR)
 
 
 def default_axes(operands: tuple[Value, ...], argument: Argument | None) -> frozenset[str]:
-    """The axes that a value varies along where nothing else is said: those of its operands, of a load its argument's."""
+    """The axes that a value varies along where nothing else is said: those of its operands or argument."""
     return frozenset[str](() if argument is None else argument.axes).union(*(operand.axes for operand in operands))
 
 
@@ -81,7 +83,7 @@ def kernel_of(
         "sym_name": StringAttr(spec.name),
         "family": StringAttr(family),
         "arguments": ArrayAttr([_described(argument) for argument in spec.arguments]),
-        **{name: _attribute(value) for name, value in plain.items() if is_plain(name, value)},
+        **write_record({name: value for name, value in plain.items() if _is_plain(name, value)}).data,
         "knobs": DictionaryAttr({knob: to_attribute(value) for knob, value in schedule.items()}),
     }
     if extents is not None:
@@ -91,16 +93,7 @@ def kernel_of(
 
 def _described(argument: Argument) -> DictionaryAttr:
     """What the type of an argument does not say."""
-    said = {"axes": argument.axes or None, "panels": argument.panels, "counted": argument.counted}
-    return DictionaryAttr({name: _attribute(value) for name, value in said.items() if value is not None})
-
-
-def _attribute(value: Any) -> Attribute:
-    """A value of a field: a number, a text, a tuple of these, or a record of them."""
-    if dataclasses.is_dataclass(value):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return DictionaryAttr({name: _attribute(each) for name, each in fields.items() if each is not None})
-    return to_attribute(value)
+    return write_record({"axes": argument.axes or None, "panels": argument.panels, "counted": argument.counted})
 
 
 def _names(axes: Sequence[str]) -> Attribute:
