@@ -117,6 +117,8 @@ class Family:
     """The size that a tuned schedule is remembered for."""
     identity: Callable[[Any], str] = lambda spec: ""
     """What tells specifications of one operator and one layout apart."""
+    promises: Callable[[Any, Schedule, Mapping[str, int]], str | None] = lambda spec, schedule, extents: None
+    """What a specification promises of extents that do not keep it under a schedule; None where all is well."""
     gpu: GpuKernels | None = None
 
 

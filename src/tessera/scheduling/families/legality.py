@@ -35,20 +35,21 @@ def check_schedule(
     None where nothing does. Rules are asked where there are extents.
     """
     space = schedule_space(spec, extents, target)
-    beside = {FUSION, *gpu_kernels(spec).step_knobs} if target.kind == "gpu" else set[str]()
+    steps = gpu_kernels(spec).step_knobs & schedule.keys() if target.kind == "gpu" else frozenset()
+    beside = {FUSION, *steps} - space.by_name.keys()
     judged = Schedule({knob: value for knob, value in schedule.items() if knob not in beside})
     for name in space.unlike(judged):
-        return name, _unlike(name, judged, space)
-    steps = len(judged) < len(schedule.keys() - {FUSION})
-    broken = [] if extents is None or steps else space.violations(judged)
-    if not broken:
+        if name in judged or not steps:  # one of several steps has fewer knobs than a kernel that is alone
+            return name, _unlike(name, judged, space)
+    if extents is None or steps:
         return None
     reasons = {rule.name: rule.reason for rule in space.rules}
-    return "", ScheduleError(
-        f"schedule {schedule} is not legal for {_told(extents)}",
-        hints=[f"rule {name}: {reasons[name]}" for name in broken],
-        where="",
-    )
+    hints = [f"rule {name}: {reasons[name]}" for name in space.violations(judged)]
+    if target.kind == "cpu":
+        promise = kernel_family(spec).promises(spec, schedule, extents)
+        hints += [promise] if promise is not None else []
+    sizes = ", ".join(f"{axis} = {extent}" for axis, extent in extents.items())
+    return ("", ScheduleError(f"{schedule} is not legal for {sizes}", hints=hints, where="")) if hints else None
 
 
 def _unlike(name: str, schedule: Schedule, space: Space[Any]) -> ScheduleError:
@@ -58,7 +59,3 @@ def _unlike(name: str, schedule: Schedule, space: Space[Any]) -> ScheduleError:
     choices = ", ".join(map(str, space.by_name[name].choices))
     said = f"{name} = {schedule[name]}" if name in schedule else f"the knob {name!r} is missing"
     return ScheduleError(said, hints=[f"{name} is {choices}, or like these: {space.by_name[name].purpose}"], where="")
-
-
-def _told(extents: Mapping[str, int] | None) -> str:
-    return ", ".join(f"{axis} = {extent}" for axis, extent in (extents or {}).items())

@@ -28,7 +28,7 @@ class FieldType(NamedTuple):
 
 
 @cache
-def field_types(record: Any) -> Mapping[str, FieldType]:
+def field_types(record: type[Any]) -> Mapping[str, FieldType]:
     """The fields of a class of records, by name."""
     hints = get_type_hints(record)
     found: dict[str, FieldType] = {}
@@ -85,7 +85,7 @@ def read_record(attribute: Attribute, record: Any) -> Any:
     fields = field_types(record)
     unknown = sorted(attribute.data.keys() - fields.keys())
     if unknown:
-        raise MalformedError(f"{', '.join(unknown)}: there are {', '.join(fields)}")
+        raise MalformedError(f"{unknown[0]!r} is none of {', '.join(fields)}")
     values = {}
     for name, wanted in fields.items():
         try:

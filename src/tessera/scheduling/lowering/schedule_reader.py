@@ -54,7 +54,7 @@ def read_kernel(kernel: schedule_ir.KernelOp, kind: type[Any]) -> ReadKernel:
     found: dict[str, Any] = {}
     for name in sorted(kernel.attributes.keys() - plain.keys() - _OWN):
         with _about(kernel, name):
-            raise MalformedError(f"kernels of this family have {', '.join(plain)}, and knobs in `knobs`")
+            raise MalformedError(f"kernels of this family have {', '.join(plain)}; knobs stand in `knobs`")
     for name, wanted in plain.items():
         with _about(kernel, name):
             found[name] = read_field(kernel.attributes.get(name), wanted)
@@ -73,13 +73,15 @@ def _about(operation: Operation, attribute: str = "") -> Iterator[None]:
     try:
         yield
     except MalformedError as error:
-        said = f"{attribute} {error}" if attribute else str(error)
+        said = f"{attribute}: {error}" if attribute else str(error)
         raise RefusalError(IRError(said, where=""), operation, attribute) from error
 
 
 def _is_part(kind: Any) -> bool:
     """Whether a field of this type is read from the region: an expression, or a part of a kernel that has some."""
-    return kind is Value or (dataclasses.is_dataclass(kind) and ACCUMULATOR in field_types(kind))
+    return kind is Value or (
+        isinstance(kind, type) and dataclasses.is_dataclass(kind) and ACCUMULATOR in field_types(kind)
+    )
 
 
 def _schedule(kernel: schedule_ir.KernelOp) -> Schedule:
