@@ -39,16 +39,16 @@ class ReadKernel(NamedTuple):
     extents: Mapping[str, int] | None
 
 
-def read_kernel(kernel: schedule_ir.KernelOp, kind: type[Any]) -> ReadKernel:
-    """What a kernel over buffers says, whose specification is of class `kind`. Raises RefusalError."""
+def read_kernel(kernel: schedule_ir.KernelOp, kind: Any) -> ReadKernel:
+    """What a kernel over buffers says, whose specification is of the class `kind`. Raises RefusalError."""
     assert kernel.arguments is not None
     with _about(kernel, "arguments"):
         types = [argument.type for argument in kernel.body.block.args]
         arguments = tuple(map(_argument, types, kernel.arguments.data))
-    region_ = _Region(kernel, arguments)
+    read = _Region(kernel, arguments)
     for operation in kernel.body.block.ops:
         with _about(operation):
-            region_.read(operation)
+            read.add(operation)
     fields = field_types(kind)
     plain = {name: each for name, each in fields.items() if name not in APART and not _is_part(each.kind)}
     found: dict[str, Any] = {}
@@ -59,10 +59,10 @@ def read_kernel(kernel: schedule_ir.KernelOp, kind: type[Any]) -> ReadKernel:
         with _about(kernel, name):
             found[name] = read_field(kernel.attributes.get(name), wanted)
     with _about(kernel):
-        found |= region_.accumulated(fields)
-        if not region_.outputs:
+        found |= read.accumulated(fields)
+        if not read.outputs:
             raise MalformedError("the kernel stores nothing")
-    name, outputs = kernel.sym_name.data, tuple(region_.outputs)
+    name, outputs = kernel.sym_name.data, tuple(read.outputs)
     spec = kind(name=name, arguments=arguments, outputs=outputs, **found)
     return ReadKernel(spec, _schedule(kernel), _extents(kernel))
 
@@ -167,7 +167,7 @@ class _Region:
                 dtype = arguments[argument.index].dtype
                 self.values[argument] = Value("scalar", (), (argument.index,), dtype, frozenset(), 0)
 
-    def read(self, operation: Operation) -> None:
+    def add(self, operation: Operation) -> None:
         """Reads the next operation."""
         match operation:
             case region.StoreOp():
