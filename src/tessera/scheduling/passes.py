@@ -15,7 +15,7 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.passes import Pass
 from tessera.ir.refusal import RefusalError
 from tessera.scheduling.families.legality import check_schedule
-from tessera.scheduling.families.registry import family_called, family_names, lower
+from tessera.scheduling.families.registry import families, family_called, lower
 from tessera.scheduling.lowering.schedule_reader import read_kernel
 from tessera.target import Target
 
@@ -61,7 +61,8 @@ def lowered_kernel(operation: schedule_ir.KernelOp, target: Target) -> ModuleOp:
     name = operation.family.data
     family = family_called(name)
     if family is None:
-        error = IRError(f"no family is called {name!r}", hints=[f"families are {', '.join(family_names())}"], where="")
+        known = ", ".join(family.name for family in families())
+        error = IRError(f"no family is called {name!r}", hints=[f"families are {known}"], where="")
         raise RefusalError(error, operation, "family")
     spec, schedule, extents = read_kernel(operation, family.spec)
     try:

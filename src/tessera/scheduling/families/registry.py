@@ -30,11 +30,6 @@ def _by_class() -> Mapping[type[Any], Family]:
 
 
 @cache
-def _by_name() -> Mapping[str, Family]:
-    return {family.name: family for family in families()}
-
-
-@cache
 def _models() -> Mapping[type[Any], GpuModel]:
     models = [family.gpu.model for family in families() if family.gpu is not None]
     return {model.problem: model for model in models if model is not None}
@@ -47,12 +42,7 @@ def kernel_family(value: object) -> Family:
 
 def family_called(name: str) -> Family | None:
     """The family of a name; None where none has it."""
-    return _by_name().get(name)
-
-
-def family_names() -> tuple[str, ...]:
-    """The names of all families."""
-    return tuple(_by_name())
+    return next((family for family in families() if family.name == name), None)
 
 
 def lower(spec: Any, schedule: Schedule, target: Target) -> ModuleOp:
