@@ -151,7 +151,7 @@ class _Binder(Launcher):
             if name in item.outputs:
                 self.views[item.outputs[name]] = view
         if any([0 not in view.shape for view in launch.outputs]):  # noqa: C419 - on the path of binding
-            self._note(launch)
+            self.note(launch)
 
     def _for_library(self, view: View) -> View:
         """The view, or a copy of what torch cannot see: what has no address, or is walked backwards."""

@@ -12,7 +12,7 @@ from tessera.compiler.bind.constants import packed_note
 from tessera.compiler.bind.launches import AnyLaunch, Choice, LibraryLaunch, kernel_launches
 from tessera.compiler.device import compilers
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.kernels import Code, Kernel, KernelCompiler
+from tessera.compiler.device.kernels import KERNELS, Code, Kernel, KernelCompiler
 from tessera.compiler.explain.fusion_report import fusion_text
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import KernelItem
@@ -71,7 +71,7 @@ def compilations_of(forms: Mapping[SymbolicForm, str]) -> list[tuple[str, str, s
 def _kernels_by_item(form: SymbolicForm) -> list[list[Kernel]]:
     programs = form.program.made if isinstance(form.program, Programs) else ()
     return [
-        [kernel for kernel in item.variants.values() if isinstance(kernel, Kernel)]
+        list(item.memo.of(KERNELS).values())
         for program in programs
         for item in program.items
         if isinstance(item, KernelItem)

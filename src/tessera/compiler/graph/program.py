@@ -11,13 +11,14 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
+from tessera.compiler.graph.memo import Memo
 from tessera.dtypes import DType, dtype_of
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.anchor import Place
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import OPERATORS, family_of
-from tessera.ops.windows import image_dimensions
+from tessera.ops.window.records import image_dimensions
 from tessera.rewrite.alignment import operand_alignment
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.guards import Guard, guards_of
@@ -45,7 +46,7 @@ class KernelItem:
     channels, the window's rows and columns, and the channels of a group, a window's in the rows and columns of the
     image, those of the window, and the image's channels. `loads` are the arrays that the kernel reads, as
     (index into `inputs`, alignment over the domain); an input that is read under two alignments is two arrays.
-    `stores` are the alignments of the outputs. `variants` caches what has been compiled.
+    `stores` are the alignments of the outputs. `memo` holds what has been made of the kernel.
     """
 
     operation: schedule_ir.KernelOp
@@ -57,7 +58,9 @@ class KernelItem:
     reduced: tuple[int, int] | None
     loads: tuple[tuple[int, Alignment], ...]
     stores: tuple[Alignment, ...]
-    variants: dict[object, object] = field(default_factory=dict)
+    is_step: bool = False
+    """Whether it is what a step of another kernel is reported as: a specification says what the step computes."""
+    memo: Memo = field(default_factory=Memo)
 
     @property
     def window(self) -> GraphOperation | None:

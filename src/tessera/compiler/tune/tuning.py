@@ -18,7 +18,7 @@ from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.constants import is_packed
 from tessera.compiler.bind.launches import Launch, PlanCompiler
 from tessera.compiler.bind.subjects import Subject
-from tessera.compiler.decompose.splitting import parts_of
+from tessera.compiler.decompose.refusion import parts_of
 from tessera.compiler.device import compilers
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.kernels import KernelCompiler

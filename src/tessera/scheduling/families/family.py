@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.scheduling.families.decomposition import Decomposition
 from tessera.scheduling.language.columns import Knobs
 from tessera.scheduling.language.knobs import Rule, Space
 from tessera.scheduling.language.schedule import KnobValue, Schedule
@@ -120,6 +121,12 @@ class Family:
     promises: Callable[[Any, Schedule, Mapping[str, int]], str | None] = lambda spec, schedule, extents: None
     """What a specification promises of extents that do not keep it under a schedule; None where all is well."""
     gpu: GpuKernels | None = None
+    regions: tuple[str, ...] = ()
+    """The families of Schedule IR's kernels that are computed so."""
+    is_anchored: bool = False
+    """Whether its kernels are made around one operation; the kernel that holds it keeps the schedule of the whole."""
+    decompositions: tuple[Decomposition, ...] = ()
+    """The ways in which a call becomes several, in the order in which they are tried."""
 
 
 def like(problem: P, **changes: int) -> P:

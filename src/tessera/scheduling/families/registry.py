@@ -11,7 +11,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.errors import UnsupportedTargetError
 from tessera.scheduling import families as here
+from tessera.scheduling.families.decomposition import Decomposition, When
 from tessera.scheduling.families.family import Family, GpuKernels, GpuModel
+from tessera.scheduling.families.unfused import UNFUSED
 from tessera.scheduling.language.schedule import Schedule
 from tessera.sources import members
 from tessera.target import Target
@@ -33,6 +35,23 @@ def _by_class() -> Mapping[type[Any], Family]:
 def _models() -> Mapping[type[Any], GpuModel]:
     models = [family.gpu.model for family in families() if family.gpu is not None]
     return {model.problem: model for model in models if model is not None}
+
+
+@cache
+def _by_region() -> Mapping[str, Family]:
+    return {region: family for family in families() for region in family.regions}
+
+
+def family_of_region(region: str) -> Family:
+    """The family that computes kernels of a family of Schedule IR. KeyError for what none does."""
+    return _by_region()[region]
+
+
+@cache
+def decompositions(region: str, when: When) -> tuple[Decomposition, ...]:
+    """The ways in which calls of such kernels become several that are tried at a time, in order."""
+    ways = (UNFUSED, *family_of_region(region).decompositions)
+    return tuple(way for way in ways if way.when == when)
 
 
 def kernel_family(value: object) -> Family:

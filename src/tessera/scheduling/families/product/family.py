@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
 from tessera.scheduling.families.product import space
 from tessera.scheduling.families.product.cost import contraction_work
+from tessera.scheduling.families.product.decompositions.apart import APART
+from tessera.scheduling.families.product.decompositions.shared_packing import SHARED_PACKING
 from tessera.scheduling.families.product.gpu import space as gpu_space
 from tessera.scheduling.families.product.gpu.choice import best_starts
 from tessera.scheduling.families.product.gpu.estimate import estimate_product
@@ -52,6 +54,9 @@ FAMILY = Family(
     accumulation=dtype_of_sums,
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
     promises=_promises,
+    regions=("contraction",),
+    is_anchored=True,
+    decompositions=(*APART, SHARED_PACKING),
     gpu=GpuKernels(
         problem=contraction_gpu_problem,
         space=gpu_space.space,
