@@ -26,6 +26,15 @@ Family: TypeAlias = Literal[
     "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library", "window"
 ]
 
+Movement: TypeAlias = Literal[
+    "permuted", "repeated", "cut", "regrouped", "parted", "paired", "joined", "padded", "counted"
+]
+"""What a layout operator makes of its operand, which binding does in place where strides can say it: its dimensions in
+another order, elements again and again, some of them, other dimensions over all of them in order, complex elements as
+pairs of real ones, pairs as complex elements; of several operands one behind the other; with others around; or the
+numbers of elements, of no operand.
+"""
+
 
 class Typed(Protocol):
     """What rules may ask of an operand: shape, dtype, and whether it is a Python number (`weak`)."""
@@ -133,6 +142,8 @@ class Operator:
     positive: bool = False
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
+    movement: Movement | None = None
+    """Of the family "layout"."""
     kept: bool = False
     summary: str = ""
     application: Rule | None = None

@@ -17,6 +17,7 @@ from tessera.compiler.graph.program import Alignment, KernelItem, align_region
 from tessera.dtypes import DType, fp32
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
+from tessera.ops.record import family_of
 from tessera.profiling.recording.facts import StepFacts, Traffic
 from tessera.rewrite.provenance import rules_of_kernel
 
@@ -81,9 +82,12 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
 
 def _moves_only(operation: GraphOperation) -> bool:
     """Whether an operation computes nothing: a number, or the cast of a kernel that copies."""
-    if operation.operator == "cast":
-        return dtype_of_value(operation.inputs[0]) is dtype_of_value(operation.result)
-    return operation.operator == "constant"
+    if not operation.inputs:
+        return family_of(operation.operator) == "constant"
+    source, result = (_Shaped((1,), dtype_of_value(value)) for value in (operation.inputs[0], operation.result))
+    if len(operation.inputs) > 1 or source.dtype is not result.dtype or family_of(operation.operator) != "elementwise":
+        return False
+    return OPERATORS[operation.operator].flops([source], result, attributes_of(operation)) == 0
 
 
 def _worked_in(operations: Sequence[GraphOperation], stored: DType) -> DType:

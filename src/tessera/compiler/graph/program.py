@@ -17,7 +17,7 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.anchor import Place
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
-from tessera.ops.record import OPERATORS, family_of
+from tessera.ops.record import OPERATORS, Movement, family_of
 from tessera.rewrite.alignment import BEYOND, dimension_of, operand_alignment
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.guards import Guard, guards_of
@@ -90,12 +90,13 @@ class KernelItem:
 
 @dataclass(frozen=True, eq=False)
 class LayoutItem:
-    """A view or a copy: the operator, its inputs and output, and the structure's node that holds its extents.
+    """A view or a copy: what becomes of the elements, its inputs and output, and the structure's node that holds its
+    extents.
 
     `permutation` is a transpose's, `axis` a concatenation's.
     """
 
-    operator: str
+    movement: Movement
     inputs: tuple[int, ...]
     output: int
     node: int
@@ -198,8 +199,10 @@ def _add_call(
 def _layout_item(operation: GraphOperation, inputs: tuple[int, ...], output: int) -> LayoutItem:
     node, axis = operation.attribute("node"), operation.attribute("axis", 0)
     assert isinstance(node, int) and isinstance(axis, int)
-    permutation = operation.integers("permutation") if operation.operator == "transpose" else ()
-    return LayoutItem(operation.operator, inputs, output, node, permutation, axis)
+    movement = OPERATORS[operation.operator].movement
+    assert movement is not None, f"the record of {operation.operator} does not say what it makes of elements"
+    permutation = operation.integers("permutation") if movement == "permuted" else ()
+    return LayoutItem(movement, inputs, output, node, permutation, axis)
 
 
 def _kernel_item(
