@@ -118,7 +118,8 @@ class Operator:
 
     An operator of the family "library" has no kernels: a plan calls `library` on views of its own memory, with any
     strides. Where one call gives several results, `joint` names their operators in order, and `library` gets an output
-    for each. What is `kept` is computed once of a constant operand (`op.constant`) and stays with it.
+    for each. What is `kept` is computed once of a constant operand (`op.constant`) and stays with it. A call that works
+    `in_place` takes memory of its first operand for its result's, where nobody needs the operand any more.
     """
 
     name: str
@@ -146,6 +147,7 @@ class Operator:
     """Of the family "layout"."""
     kept: bool = False
     summary: str = ""
+    in_place: bool = False
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
     terms: Callable[..., torch.Tensor | float] = _nothing

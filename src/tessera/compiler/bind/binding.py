@@ -7,7 +7,7 @@ known ones only in extents nothing is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tessera.compiler.bind.arrays import Shape, Storage, View
@@ -38,12 +38,14 @@ def bind(program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[P
 
 
 def placed(
-    program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[Any]
+    program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[Any], alone: Collection[int] = ()
 ) -> tuple[Sequence[AnyLaunch], Memory]:
-    """The steps of that plan, and where its tensors lie. Compiles no kernel."""
+    """The steps of that plan, and where its tensors lie: no temporaries in the memory of the outputs in `alone`.
+    Compiles no kernel.
+    """
     binder = _Binder(program, order, compiler)
     binder.place()
-    return binder.launches, binder.memory()
+    return binder.launches, binder.memory(alone)
 
 
 def launches_of(program: Program, structure: Structure, compiler: PlanCompiler[Any]) -> list[Launch]:
@@ -199,8 +201,10 @@ class _Binder(Launcher):
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
-    def memory(self) -> Memory:
-        """Slots for all storages of the launches, results and temporaries in their places."""
+    def memory(self, alone: Collection[int] = ()) -> Memory:
+        """Slots for all storages of the launches, results and temporaries in their places, none of them in the memory
+        of the roots in `alone`.
+        """
         roots = self.roots
         results: list[Storage] = []
         for root in roots:
@@ -208,7 +212,9 @@ class _Binder(Launcher):
                 results.append(root.storage)
         storages = list(dict.fromkeys([view.storage for launch in self.launches for view in views_of(launch)]))
         temporaries = [s for s in storages if s.leaf is None and s not in results]
-        temporaries = placed_in_results(temporaries, results) if temporaries else temporaries
+        if temporaries:
+            barred = [roots[number].storage for number in alone]
+            temporaries = placed_in_results(temporaries, [each for each in results if each not in barred])
         layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries]) if temporaries else NOTHING_PLACED
         slots, derived = slots_of(storages, results, temporaries, layout.offsets)
         outputs = [self._output(root, results) for root in roots]
