@@ -1,7 +1,7 @@
 """Expressions over tensors that torch follows: one function of torch's autograd each, and so part of its graph.
 
 The gradient is that of the operators' rules. It is built over torch's tensors in its turn, so that gradients of
-gradients and `torch.func.grad` are the same thing again.
+gradients and `torch.func.grad` are the same thing again. Importing this module installs what evaluates them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from tessera import grad, op
+from tessera import grad
+from tessera.doors import arithmetic, reductions, shapes
 from tessera.errors import DTypeError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation, sources
-from tessera.lazy.attached import attached
+from tessera.lazy.attached import attached, set_evaluator
 from tessera.lazy.building import apply
 from tessera.lazy.conversion import as_node
 from tessera.lazy.leaf import Attached, Leaf
@@ -86,11 +87,11 @@ def cotangents_of(
     def weighted(*leaves: Any) -> Tensor:
         # The gradient of the sum of results times cotangents.
         parts = [
-            op.sum(op.mul(part, cotangent))
+            reductions.sum(arithmetic.mul(part, cotangent))
             for part, cotangent in zip(function(*leaves), cotangents, strict=True)
             if part is not None and cotangent is not None
         ]
-        return sum(parts[1:], parts[0]) if parts else op.zeros(())
+        return sum(parts[1:], parts[0]) if parts else shapes.zeros(())
 
     if wanted:
         found = grad.grad(weighted, wanted)(*[as_node(x) if isinstance(x, torch.Tensor) else x for x in arguments])
@@ -149,3 +150,5 @@ class _Evaluation(torch.autograd.Function):
 
 
 _apply = cast("Callable[..., tuple[torch.Tensor, ...]]", _Evaluation.apply)
+
+set_evaluator(evaluate)
