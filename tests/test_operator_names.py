@@ -40,7 +40,7 @@ OTHER_WORDS: Mapping[str, str] = {
     "profiling/analyses/presentation/result.py": "log",
     "runtime/collectives.py": "sum min max",
     "runtime/cuda/structures.py": "pad",
-    "tuning/models/ridge.py": "spread",
+    "tuning/model/ridge.py": "spread",
     "tuning/plots.py": "log",
 }
 """By file, words that are no operators there: axes of pictures, columns of tables, collectives, fields of records."""
