@@ -161,7 +161,7 @@ class Tensor(Methods):
         result: Tensor = call("pin", self, knobs=str(Schedule(_knob_values(knobs))))
         return result
 
-    def inspect(self, level: str) -> str:
+    def inspect(self, level: str) -> entry.LevelText:
         """The text of a level of the compiler for this expression, also after its evaluation: "graph", "rewrites",
         "fusion", "schedule", "tile" or "target".
         """

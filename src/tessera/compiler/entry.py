@@ -85,13 +85,24 @@ def evaluate_together(*tensors: N) -> tuple[N, ...]:
     return tensors
 
 
-def inspect(node: Node, level: str) -> str:
+class LevelText(str):
+    """The text of a level of the compiler, which notebooks show as it is."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        import html
+
+        return f"<pre>{html.escape(self)}</pre>"
+
+
+def inspect(node: Node, level: str) -> LevelText:
     """The text of a level of the compiler for a node's expression."""
     with forks.importing:
         from tessera.compiler.explain import inspection
 
     structure = node.structure if node.is_pending else getattr(node, "computed", node.structure)
-    return inspection.inspect_structure(structure, level)
+    return LevelText(inspection.inspect_structure(structure, level))
 
 
 evaluation.set_evaluator(evaluate)

@@ -38,7 +38,7 @@ from tessera.scheduling.families.cost import Estimate, RooflineModel
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.families.ordering import keeping_order, sum_order
 from tessera.scheduling.families.product.problem import ContractionProblem
-from tessera.scheduling.families.registry import kernel_family
+from tessera.scheduling.families.registry import kernel_family, lower
 from tessera.scheduling.language.knobs import Space, is_like
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
@@ -232,8 +232,7 @@ class KernelCompiler:
 
     def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
         """The Tile IR of a subject under a schedule, marked as a `timed` build if need be."""
-        spec = subject.spec
-        module = kernel_family(spec).lower(spec, schedule, self.target)
+        module = lower(subject.spec, schedule, self.target)
         if timed:
             find_kernel(module).attributes["timed"] = UnitAttr()
         return module
