@@ -1,4 +1,4 @@
-"""What a kernel may rely on of its arguments: the attribute `divisors` of `tessera.tile.kernel`.
+"""The attribute `divisors` of `tessera.tile.kernel`: what a kernel may rely on of its arguments.
 
 A buffer of rank r has 1 + 2r numbers, in the order of its descriptor: what divides its address in bytes, its r extents
 and its r strides in elements. A scalar has none. 1 promises nothing, as no attribute does.

@@ -1,4 +1,4 @@
-"""What rules of Graph IR are written with: types, shapes that are known in part, and what they expect of an operation.
+"""Helpers of Graph IR's verification rules: types, shapes that are known in part, and what they expect of an operation.
 
 Shapes use xDSL's `DYNAMIC_INDEX` for extents known only at run time. Such an extent never broadcasts: a dimension that
 does is a static 1 in the type, which is what lets one program serve every size.

@@ -1,4 +1,4 @@
-"""How many programs a kernel is launched with, as a function of its arguments' extents."""
+"""The number of programs that a kernel is launched with, as a function of its arguments' extents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tile IR's way to memory: the operations that read and write tiles of buffers, and hints about it.
+"""Tile IR's memory operations: those that read and write tiles of buffers, and hints about it.
 
 `access` says how a tile is reached: by a pointer for each element (absent), or by a descriptor that the copy engine of
 a GPU walks, made by the kernel itself ("device_descriptor") or by whoever launches it ("host_descriptor"). Beyond a

@@ -1,5 +1,5 @@
-"""Tile IR's arithmetic on whole tiles, as far as `arith` and `math` have none: the matrix product, reductions, halves
-and what is joined, broadcasts, masks, comparisons, selections and casts. All are pure.
+"""Tile IR's operations on whole tiles that `arith` and `math` lack: the matrix product, reductions, split and join,
+broadcasts, masks, comparisons, selections and casts. All are pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much code an operator is: its tile body, run against an emitter that counts."""
+"""Vector instructions of an operator: its tile body, run against an emitter that counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator's tile body is written against.
+"""The emitter: the operations that tile bodies are written with.
 
 A body is a function of an emitter and values. The emitter decides what a value is: an expression of a kernel that is
 being lowered, or, in tests, a torch tensor. Values carry their dtype; operands of one operation have the same dtype,

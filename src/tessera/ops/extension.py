@@ -1,4 +1,4 @@
-"""What operators of users are made with: rules for dtypes, shapes and counts that most records share."""
+"""Rules for dtypes, shapes and counts that most records share, and the registration of users' operators."""
 
 from __future__ import annotations
 

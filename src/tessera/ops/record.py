@@ -52,6 +52,15 @@ class Typed(Protocol):
         """Whether it decides a result's dtype only where its kind is the wider one."""
 
 
+@dataclass(frozen=True)
+class Shaped:
+    """An operand of which only the shape and the dtype are known."""
+
+    shape: Shape
+    dtype: DType
+    weak: bool = False
+
+
 Named: TypeAlias = Mapping[str, Any]
 OperandDTypes: TypeAlias = Callable[[str, Sequence[Typed], Named], Sequence[DType]]
 """(name, operands, attributes) -> the dtype that each operand is cast to first. Raises DTypeError."""

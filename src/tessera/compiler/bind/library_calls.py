@@ -17,7 +17,7 @@ from tessera.lazy.devices import CPU
 from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.ops import OPERATORS, Operator
-from tessera.ops.record import elements
+from tessera.ops.record import Shaped, elements
 from tessera.profiling.recording.facts import StepFacts
 from tessera.runtime.derived import derivation
 from tessera.runtime.gpu_library_plan import DeviceCall
@@ -49,7 +49,7 @@ class LibraryForm:
     attributes: tuple[tuple[str, Any], ...]
 
     def _result(self, shape: Shape, dtype: DType) -> tuple[Shape, DType]:
-        return OPERATORS[self.operator].result_of([_Shaped(shape, dtype)], [dtype], dict(self.attributes))
+        return OPERATORS[self.operator].result_of([Shaped(shape, dtype)], [dtype], dict(self.attributes))
 
     def nbytes(self, shape: Shape, dtype: DType) -> int:
         """The size of the result."""
@@ -103,21 +103,12 @@ def label(launch: LibraryLaunch) -> str:
 
 def library_facts(launch: LibraryLaunch) -> Callable[[], StepFacts]:
     """What reports say of the call, by the cost rules of its operator."""
-    inputs, outputs = ([_Shaped(view.shape, view.dtype) for view in views] for views in (launch.inputs, launch.outputs))
+    inputs, outputs = ([Shaped(view.shape, view.dtype) for view in views] for views in (launch.inputs, launch.outputs))
     return partial(_counted, label(launch), launch.operator, launch.attributes, inputs, outputs)
 
 
-@dataclass(frozen=True)
-class _Shaped:
-    """An operand as cost rules see it."""
-
-    shape: Shape
-    dtype: DType
-    weak: bool = False
-
-
 def _counted(
-    name: str, operator: Operator, attributes: Mapping[str, Any], inputs: list[_Shaped], outputs: list[_Shaped]
+    name: str, operator: Operator, attributes: Mapping[str, Any], inputs: list[Shaped], outputs: list[Shaped]
 ) -> StepFacts:
     written = sum(elements(each.shape) * each.dtype.itemsize for each in outputs[1:])
     return StepFacts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -17,7 +17,7 @@ from tessera.compiler.graph.program import Alignment, KernelItem, align_region
 from tessera.dtypes import DType, fp32
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
-from tessera.ops.record import family_of
+from tessera.ops.record import Shaped, family_of
 from tessera.profiling.recording.facts import StepFacts, Traffic
 from tessera.rewrite.provenance import rules_of_kernel
 
@@ -84,7 +84,7 @@ def _moves_only(operation: GraphOperation) -> bool:
     """Whether an operation computes nothing: a number, or the cast of a kernel that copies."""
     if not operation.inputs:
         return family_of(operation.operator) == "constant"
-    source, result = (_Shaped((1,), dtype_of_value(value)) for value in (operation.inputs[0], operation.result))
+    source, result = (Shaped((1,), dtype_of_value(value)) for value in (operation.inputs[0], operation.result))
     if len(operation.inputs) > 1 or source.dtype is not result.dtype or family_of(operation.operator) != "elementwise":
         return False
     return OPERATORS[operation.operator].flops([source], result, attributes_of(operation)) == 0
@@ -110,9 +110,9 @@ def _flops(item: KernelItem, operations: Sequence[GraphOperation], shapes: Seque
                 if axis is not None:
                     extents.setdefault(axis, extent)
 
-    def shaped(value: SSAValue, alignment: Alignment) -> _Shaped:
+    def shaped(value: SSAValue, alignment: Alignment) -> Shaped:
         shape = tuple([1 if axis is None else extents.get(axis, 1) for axis in alignment])
-        return _Shaped(shape, dtype_of_value(value))
+        return Shaped(shape, dtype_of_value(value))
 
     flops = 0
     alignments = align_region(item.operation)
@@ -123,12 +123,3 @@ def _flops(item: KernelItem, operations: Sequence[GraphOperation], shapes: Seque
         result = shaped(operation.result, alignments.results[operation.result])
         flops += OPERATORS[operation.operator].flops(operands, result, attributes_of(operation))
     return float(flops)
-
-
-@dataclass(frozen=True)
-class _Shaped:
-    """An operand as cost rules see it."""
-
-    shape: tuple[int, ...]
-    dtype: DType
-    weak: bool = False

@@ -1,4 +1,4 @@
-"""What a rule of applications sees and gives."""
+"""The types of rules of applications: the value that a rule sees, and the application that it gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What elementwise operators cast their operands to, and what their results are of."""
+"""Dtypes of elementwise operators: those that operands are cast to, and those of results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Along one axis, by torch's library: `cumsum`, and `topk`, whose two results are the operators `topk_values` and
-`topk_indices`: one call computes both where both are evaluated together.
+"""Operators along one axis, by torch's library: `cumsum`, and `topk`, whose two results are the operators `topk_values`
+and `topk_indices`: one call computes both where both are evaluated together.
 
 NaN ranks above all numbers, as in torch.
 """

@@ -1,4 +1,4 @@
-"""What the options of windows over images mean as users give them: numbers and pairs, padding, layouts, biases.
+"""The options of windows over images as users give them: numbers and pairs, padding, layouts, biases.
 
 The same texts and classes of errors for convolutions, pools and spectral convolutions; `name` is the operator's.
 """

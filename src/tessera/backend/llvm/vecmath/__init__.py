@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tessera.backend.llvm.vecmath import error_function, exponential, logarithm, trigonometric, widened
-from tessera.backend.llvm.vecmath.lanes import Emitter, FloatType, Lanes, MathTarget
+from tessera.backend.llvm.vecmath.lanes import FloatType, InstructionWriter, Lanes, MathTarget
 from tessera.backend.llvm.vecmath.trigonometric import REACH
 
-__all__ = ["FUNCTIONS", "REACH", "Emitter", "FloatType", "MathTarget", "expand"]
+__all__ = ["FUNCTIONS", "REACH", "FloatType", "InstructionWriter", "MathTarget", "expand"]
 
 Unary = Callable[[Lanes, str], str]
 
@@ -74,7 +74,12 @@ FUNCTIONS: Final = frozenset({*SINGLE, POWER})
 
 
 def expand(
-    function: str, arguments: Sequence[str], emitter: Emitter, lanes: int, dtype: FloatType, approximate: bool = False
+    function: str,
+    arguments: Sequence[str],
+    emitter: InstructionWriter,
+    lanes: int,
+    dtype: FloatType,
+    approximate: bool = False,
 ) -> str:
     """Emits `function` of the arguments on `<lanes x dtype>` (one lane: the scalar type); the result's SSA name.
 

@@ -19,7 +19,7 @@ class MathTarget(Protocol):
         """Whether AVX-512 F instructions may be used."""
 
 
-class Emitter(Protocol):
+class InstructionWriter(Protocol):
     """Where the instructions go."""
 
     @property
@@ -64,7 +64,7 @@ def literal(value: float, dtype: FloatType) -> str:
 class Lanes:
     """Instructions on `<lanes x dtype>`; one lane is the scalar type. Values and constants are both operand texts."""
 
-    emitter: Emitter
+    emitter: InstructionWriter
     lanes: int
     dtype: FloatType
 
