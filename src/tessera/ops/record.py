@@ -109,7 +109,9 @@ class Operator:
 
     An operator of the family "library" has no kernels: a plan calls `library` on views of its own memory, with any
     strides. Where one call gives several results, `joint` names their operators in order, and `library` gets an output
-    for each. What is `kept` is computed once of a constant operand (`op.constant`) and stays with it.
+    for each. What is `kept` is computed once of a constant operand (`op.constant`) and stays with it. A call that goes
+    `by_planes` transforms each plane of its first operand, multiplies by the second and transforms back, which CPUs do
+    plane by plane in their caches.
     """
 
     name: str
@@ -134,6 +136,7 @@ class Operator:
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
     kept: bool = False
+    by_planes: bool = False
     summary: str = ""
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
