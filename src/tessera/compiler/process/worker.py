@@ -16,8 +16,8 @@ from tessera.scheduling.families.registry import lower
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Spec
 from tessera.target import Target
-from tessera.tuning import forkserver
-from tessera.tuning.forkserver import Connection
+from tessera.tuning.measure import forkserver
+from tessera.tuning.measure.forkserver import Connection
 
 COMPILED, REFUSED = b"+", b"-"
 """The first byte of a reply, before a kernel object, or before the reason why there is none."""
