@@ -117,6 +117,12 @@ def test_a_target_is_a_gpu_by_its_name() -> None:
         ('"tessera.schedule.maximum"', '"tessera.schedule.abs"', IRError, "6:3: abs: takes 1 operands, not 2"),
         ('"tessera.schedule.maximum"', '"tessera.schedule.most"', IRError, "6:14: .*not registered"),
         ("(%value, %zero) :", '(%value, %zero) {axes = ["z"]} :', IRError, "6:3: no argument walks z"),
+        (
+            '{axes = ["r", "c"]}],',
+            '{axes = ["r", "d"]}],',
+            IRError,
+            "7:3: the value varies along c, which the argument",
+        ),
         ("0.0 : f64", '"none"', IRError, '5:3: "none" is no number'),
     ],
 )

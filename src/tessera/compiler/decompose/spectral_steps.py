@@ -14,8 +14,6 @@ from tessera.runtime.liveness import round_up
 from tessera.runtime.plan import Step
 from tessera.runtime.spectral import Planes, spectral_kernel
 
-OPERATOR = "spectral_conv"
-
 _COMPLEX_BYTES = 8
 _FLOAT_BYTES = 4
 _LEAST_WORK = 2_000_000
@@ -23,7 +21,9 @@ _LEAST_WORK = 2_000_000
 
 
 def spectral_step(launch: LibraryLaunch) -> Step | None:
-    """The step of a spectral convolution of fp32 numbers; None where it has to be a call of torch."""
+    """The step of a call of a library that goes by planes of fp32 numbers; None where it has to be a call of torch."""
+    if not launch.operator.by_planes:
+        return None
     (image, spectrum), (result,) = launch.inputs, launch.outputs
     if image.dtype is not fp32 or spectrum.dtype is not complex64 or not _is_contiguous(spectrum):
         return None

@@ -19,7 +19,6 @@ from tessera.compiler.bind.layout import UNLIMITED
 from tessera.compiler.bind.library_calls import library_step
 from tessera.compiler.bind.subjects import Subject, subject_of
 from tessera.compiler.decompose.copies import Copies
-from tessera.compiler.decompose.spectral_steps import OPERATOR as SPECTRAL
 from tessera.compiler.decompose.spectral_steps import spectral_step
 from tessera.compiler.device.recipes import recipe
 from tessera.compiler.explain.reports import facts_of
@@ -317,7 +316,7 @@ class KernelCompiler:
 
 def _call_step(launch: LibraryLaunch) -> Step:
     """The step of a call of a library, native where there is a kernel for it."""
-    native = spectral_step(launch) if launch.operator.name == SPECTRAL else None
+    native = spectral_step(launch)
     return library_step(launch) if native is None else native
 
 

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from tessera.compiler.process.revision import generator_revision
 from tessera.scheduling.language.expression import Value, post_order
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.schedule_writer import accumulations, plain_fields
 from tessera.scheduling.lowering.spec import Argument, Spec
 from tessera.target import Target
-
-_APART = frozenset(("name", "arguments", "outputs", "sibling"))
 
 
 def recipe(spec: Spec, schedule: Schedule, target: Target, llvm_version: str, timed: bool = False) -> str:
@@ -32,16 +31,12 @@ def recipe(spec: Spec, schedule: Schedule, target: Target, llvm_version: str, ti
 
 
 def _spec(spec: Spec) -> Iterator[str]:
-    """A specification in parts of text, equal for equal ones."""
+    """A specification in parts of text, equal for equal ones: what Schedule IR says of it, without its name."""
     yield from map(_argument, spec.arguments)
-    # What is neither an expression nor a name decides code as it is: axes, flags, an operand that is not there.
-    fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-    roots = [value for value in fields.values() if isinstance(value, Value)]
+    made = list(accumulations(spec))
+    roots = [root for each in made for root in (*each.operands.values(), each.result)]
     roots += [output.value for output in spec.outputs]
-    sibling = fields.get("sibling")
-    roots += [sibling.b, sibling.accumulator] if sibling is not None else []
-    plain = {name: value for name, value in fields.items() if name not in _APART and not isinstance(value, Value)}
-    yield f"{type(spec).__name__} {plain}"
+    yield f"{type(spec).__name__} {plain_fields(spec)} {[(each.of, *each.operands) for each in made]}"
     numbers: dict[Value, int] = {}
     for value in post_order(roots):
         yield _value(value, numbers)

@@ -336,6 +336,7 @@ define(
     gradient=_conv_gradient,
     application=transforms.of_spectral_convolutions,
     symbolic=_without_geometry,
+    by_planes=True,
 )
 
 

@@ -171,7 +171,7 @@ class _Region:
         """Reads the next operation."""
         match operation:
             case region.StoreOp():
-                self.outputs.append(Output(_index(operation.buffer), self.values[operation.value]))
+                self._store(self.values[operation.value], _index(operation.buffer))
             case region.AccumulateOp():
                 part = self.parts.setdefault(operation.of.data if operation.of is not None else "", {})
                 operands = [self.values[operand] for operand in operation.inputs]
@@ -182,6 +182,12 @@ class _Region:
                 self.values[operation.result] = part[ACCUMULATOR]
             case region.ElementOp():
                 self.values[operation.result] = self._value(operation)
+
+    def _store(self, value: Value, argument: int) -> None:
+        beyond = sorted(value.axes - {WALK, *self.arguments[argument].axes})
+        if beyond and value.operation != ACCUMULATOR:  # of which a family says what it stores
+            raise MalformedError(f"the value varies along {', '.join(beyond)}, which the argument does not walk")
+        self.outputs.append(Output(argument, value))
 
     def accumulated(self, fields: Mapping[str, FieldType]) -> dict[str, Any]:
         """The fields of a specification that its operations say."""

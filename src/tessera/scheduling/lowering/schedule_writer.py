@@ -59,9 +59,14 @@ def accumulations(spec: Any) -> Iterator[Accumulation]:
             yield Accumulation(of, operands, result)
 
 
-def _is_plain(name: str, value: object) -> bool:
-    """Whether a field of a specification is written as an attribute of its name."""
-    return name not in APART and not isinstance(value, Value) and not hasattr(value, ACCUMULATOR)
+def plain_fields(spec: Any) -> dict[str, Any]:
+    """The fields of a specification that are written as attributes of their names: neither expressions nor parts."""
+    fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.name not in APART}
+    return {
+        name: value
+        for name, value in fields.items()
+        if not isinstance(value, Value) and not hasattr(value, ACCUMULATOR)
+    }
 
 
 def default_axes(operands: tuple[Value, ...], argument: Argument | None) -> frozenset[str]:
@@ -78,12 +83,11 @@ def kernel_of(
         writer.accumulate(accumulation)
     for output in spec.outputs:
         writer.store(output.value, output.argument)
-    plain = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
     attributes: dict[str, Attribute] = {
         "sym_name": StringAttr(spec.name),
         "family": StringAttr(family),
         "arguments": ArrayAttr([_described(argument) for argument in spec.arguments]),
-        **write_record({name: value for name, value in plain.items() if _is_plain(name, value)}).data,
+        **write_record(plain_fields(spec)).data,
         "knobs": DictionaryAttr({knob: to_attribute(value) for knob, value in schedule.items()}),
     }
     if extents is not None:
