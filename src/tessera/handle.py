@@ -32,8 +32,9 @@ from tessera.lazy.printing import expression
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Shape, contiguous_strides
 from tessera.lazy.transfer import on_device
-from tessera.ops import OPERATORS, pins, products
+from tessera.ops import OPERATORS, pins
 from tessera.ops.algebra import Algebra, call
+from tessera.ops.contraction import calls as products
 from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into, issue_into
 from tessera.runtime.streams import Stream

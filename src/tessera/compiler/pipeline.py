@@ -59,7 +59,7 @@ def _bind(asked: Structure) -> tuple[Plan, list[Choice]]:
     if warmup is None:
         return bind(program, order, compiler)
     chooser.forget_schedules()  # so that every kernel asks the tuner, and the tuner sees whose calls launch it
-    with warmup.noting() as tickets:
+    with warmup.collecting() as tickets:
         plan, choices = bind(program, order, compiler)
     return (WarmingPlan(plan, tickets, warmup) if tickets else plan), choices
 

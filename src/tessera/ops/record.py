@@ -26,6 +26,15 @@ Family: TypeAlias = Literal[
     "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library", "window"
 ]
 
+Movement: TypeAlias = Literal[
+    "permuted", "repeated", "cut", "regrouped", "parted", "paired", "joined", "padded", "counted"
+]
+"""What a layout operator makes of its operand, which binding does in place where strides can say it: its dimensions in
+another order, elements again and again, some of them, other dimensions over all of them in order, complex elements as
+pairs of real ones, pairs as complex elements; of several operands one behind the other; with others around; or the
+numbers of elements, of no operand.
+"""
+
 
 class Typed(Protocol):
     """What rules may ask of an operand: shape, dtype, and whether it is a Python number (`weak`)."""
@@ -104,7 +113,8 @@ class Operator:
     `gradient(cotangent, operands, result, **attributes)` builds nodes: the cotangent of each operand in the operand's
     shape and dtype, None where there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
     `cheap` says that computing an element costs less than moving it: such maps run while an operand of a matrix
-    product is packed.
+    product is packed. Of a `positive` operator only positive operands give ordinary numbers: kernels are timed and
+    checked on such. An operator with a `summary` has a function of its name in `op`, where it has none by itself.
 
     An operator of the family "library" has no kernels: a plan calls `library` on views of its own memory, with any
     strides. Where one call gives several results, `joint` names their operators in order, and `library` gets an output
@@ -129,9 +139,13 @@ class Operator:
     result: ResultRule | None = None
     symbolic: SymbolicRule = _all_attributes
     cheap: bool = False
+    positive: bool = False
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
+    movement: Movement | None = None
+    """Of the family "layout"."""
     kept: bool = False
+    summary: str = ""
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
     terms: Callable[..., torch.Tensor | float] = _nothing

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -26,20 +27,31 @@ from tessera.rewrite.siblings import TOGETHER
 UNLIMITED = 1 << 30
 
 
-def fuse_function(
-    function: FuncOp, limit: int = UNLIMITED, depth: int = DEPTH, staged: bool = False, products: int = TOGETHER
-) -> list[Firing]:
-    """Replaces the graph operations of `function` by schedule kernels, in an order that respects their dependences;
-    with `staged` reductions are kernels apart from dear maps.
+@dataclass(frozen=True)
+class Bounds:
+    """What may become one kernel: at most `limit` operations of `depth` instructions a vector, and `products` matrix
+    products; with `staged` reductions are kernels apart from dear maps.
+    """
 
-    A kernel has at most `products` matrix products. Gives the log: one entry for each kernel that holds more than one
-    operation.
+    limit: int = UNLIMITED
+    depth: int = DEPTH
+    staged: bool = False
+    products: int = TOGETHER
+
+
+WIDEST = Bounds()
+
+
+def fuse_function(function: FuncOp, bounds: Bounds = WIDEST) -> list[Firing]:
+    """Replaces the graph operations of `function` by schedule kernels, in an order that respects their dependences.
+
+    Gives the log: one entry for each kernel that holds more than one operation.
     """
     log: list[Firing] = []
     block = function.body.block
     terminator = block.last_op
     assert isinstance(terminator, ReturnOp)
-    partition = Partition(list(block.ops), limit, depth, staged, products)
+    partition = Partition(list(block.ops), bounds.limit, bounds.depth, bounds.staged, bounds.products)
     replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
     for number, group in enumerate(_ordered(partition)):
         if group.kind == "layout":

@@ -15,7 +15,7 @@ from tessera.rewrite import algebra, idioms, reductions, transposes
 from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, merge_equal, rewrite_function
 from tessera.rewrite.extents import has_extent_names, name_extents
-from tessera.rewrite.fusion import UNLIMITED, fuse_function
+from tessera.rewrite.fusion import UNLIMITED, Bounds, fuse_function
 from tessera.rewrite.siblings import TOGETHER
 
 ALL_IDIOMS: Final = 2
@@ -112,7 +112,7 @@ class FuseKernelsPass(RewritePass):
     products: int = TOGETHER
 
     def on_function(self, function: FuncOp) -> list[Firing]:
-        return fuse_function(function, self.limit, self.depth, products=self.products)
+        return fuse_function(function, Bounds(self.limit, self.depth, products=self.products))
 
 
 def graph_passes(limit: int = UNLIMITED, idioms: int = ALL_IDIOMS) -> tuple[RewritePass, ...]:

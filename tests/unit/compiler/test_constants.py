@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import tessera
 from tessera import Tensor, grad, op, profile, settings, stream
-from tessera.compiler.decompose.few_columns import FEW
 from tessera.errors import ArgumentError, GradDetachedError, MemoryLimitError
 from tessera.lazy.constants import ConstantLeaf
 from tessera.lazy.policy import policy
 from tessera.runtime import buffers
 from tessera.runtime.derived import derivation
+from tessera.scheduling.families.product.decompositions.few_columns import FEW
 
 RELATIVE = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 1e-13}
 

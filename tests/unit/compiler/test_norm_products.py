@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessera import numerics, op
 from tessera.compiler import pipeline
-from tessera.compiler.decompose.stages import Stages
+from tessera.compiler.decompose import cases
 from tessera.handle import Tensor
 
 NORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor]]] = {
@@ -23,8 +23,8 @@ NORMS: dict[str, tuple[Callable[..., Tensor], Callable[..., torch.Tensor]]] = {
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No kernel is expected to be faster in stages."""
-    monkeypatch.setattr(Stages, "_is_faster", lambda *arguments: False)
+    """No kernel is expected to be faster as several."""
+    monkeypatch.setattr(cases, "_pays", lambda *arguments: False)
     pipeline.forget_plans()
     yield
     pipeline.forget_plans()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tessera import numerics, op
 from tessera.compiler import pipeline
-from tessera.compiler.decompose import stages
 from tessera.compiler.device import compilers
 from tessera.handle import Tensor
+from tessera.scheduling.families.rows import stages
 
 
 @pytest.fixture

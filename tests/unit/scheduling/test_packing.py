@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tessera import target
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.decompose.packing import packing_spec
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp16, fp32, fp64, int8, int32
 from tessera.ir.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.runtime.calling import call
 from tessera.scheduling.families.packing.lowering import PackingProblem, default_schedule, lower_packing, space
+from tessera.scheduling.families.packing.operand import packing_spec
 from tessera.scheduling.families.product.forms import PackedPanels
 from tessera.scheduling.lowering.spec import Panels
 from tests.unit.scheduling.problems import AVX512

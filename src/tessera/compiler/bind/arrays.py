@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -74,6 +74,17 @@ class Call(NamedTuple):
     arguments: tuple[tuple[View, tuple[int, ...]], ...]
     """Each argument's view and the extents and strides that its descriptor holds."""
     shaped: ShapedArrays
+
+
+def over_others(call: Call, others: Mapping[int, tuple[Argument, View, tuple[int, ...]]]) -> Call:
+    """The call over other memory: for some arguments what the kernel takes them for, the view, and the words of its
+    descriptor.
+    """
+    arguments, kinds = list(call.arguments), list(call.shaped.pattern.arguments)
+    for index, (kind, view, words) in others.items():
+        arguments[index], kinds[index] = (view, words), kind
+    pattern = replace(call.shaped.pattern, arguments=tuple(kinds))
+    return Call(call.item, tuple(arguments), call.shaped._replace(pattern=pattern))
 
 
 class ArrayLayout(NamedTuple):

@@ -21,6 +21,7 @@ from tessera.compiler.bind.placement import part_offset, placed_in_results, plac
 from tessera.compiler.graph.program import KernelItem, LayoutItem, LibraryItem, Program
 from tessera.lazy import interning
 from tessera.lazy.structure import Occurrence, Structure
+from tessera.ops.record import Movement
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Output
 
@@ -122,7 +123,7 @@ class _Binder(Launcher):
         chain, part = self.places.chains.get(value), self.places.parts.get(value)
         if part is not None:
             whole = self._joined(part.joined)
-            if part.joined.operator == "pad":
+            if part.joined.movement == "padded":
                 return centre(whole, shape, self.order[part.joined.node].structure.named_attributes["before"])
             offset = part_offset(part, self._shape) * whole.strides[part.joined.axis] * dtype.itemsize
             return View(whole.storage, dtype, shape, whole.strides, offset)
@@ -151,7 +152,7 @@ class _Binder(Launcher):
             if name in item.outputs:
                 self.views[item.outputs[name]] = view
         if any([0 not in view.shape for view in launch.outputs]):  # noqa: C419 - on the path of binding
-            self._note(launch)
+            self.note(launch)
 
     def _for_library(self, view: View) -> View:
         """The view, or a copy of what torch cannot see: what has no address, or is walked backwards."""
@@ -161,8 +162,8 @@ class _Binder(Launcher):
 
     def _layout(self, item: LayoutItem) -> None:
         shape = self._shape(item.output)
-        if item.operator in _MADE:
-            self.views[item.output] = _MADE[item.operator](self, item)
+        if item.movement in _MADE:
+            self.views[item.output] = _MADE[item.movement](self, item)
             return
         source = self.in_memory(self.views[item.inputs[0]])
         view = layout_view(item, source, shape, self.order[item.node].structure)
@@ -226,9 +227,9 @@ class _Binder(Launcher):
         return Output(results.index(view.storage), structure)
 
 
-_MADE: Mapping[str, Callable[[_Binder, LayoutItem], View]] = {
-    "concat": _Binder._concat,
-    "iota": _Binder._counted,
-    "pad": _Binder._pad,
+_MADE: Mapping[Movement, Callable[[_Binder, LayoutItem], View]] = {
+    "joined": _Binder._concat,
+    "counted": _Binder._counted,
+    "padded": _Binder._pad,
 }
 """Layout operators that are no views of their first operand."""

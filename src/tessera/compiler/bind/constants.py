@@ -8,14 +8,13 @@ register tiles of that one width. The kernel reads it in place of the constant, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 
-from tessera.compiler.bind.arrays import Call, ShapedArrays, Storage, View
+from tessera.compiler.bind.arrays import Call, ShapedArrays, Storage, View, over_others
 from tessera.lazy.structure import contiguous_strides
 from tessera.runtime.derived import derivation
-from tessera.scheduling.families.product.forms import PackedPanels, form_of
+from tessera.scheduling.families.product.forms import PackedPanels, form_of, packed_argument
 from tessera.scheduling.lowering.spec import (
     ContractionSpec,
     Spec,
@@ -113,12 +112,5 @@ def over_panels(call: Call, index: int, form: PackedPanels, packed: View) -> Cal
     axes = _packed_axes(shaped, index)
     extents = form.shape(tuple([shaped.extents[axis] for axis in axes]))
     extents = extents if panels.group > 1 else extents[:-1]
-    arguments = list(call.arguments)
-    arguments[index] = packed, (*extents, *contiguous_strides(extents))
-    kinds = list(shaped.pattern.arguments)
-    batch_n_k = (*axes[:-2], "n", "k")
-    kinds[index] = replace(kinds[index], axes=batch_n_k, strides=(None,) * len(axes), panels=panels)
-    if form.stored is not None:
-        kinds[index] = replace(kinds[index], dtype=form.stored)
-    pattern = replace(shaped.pattern, arguments=tuple(kinds))
-    return Call(call.item, tuple(arguments), shaped._replace(pattern=pattern))
+    kind = packed_argument(shaped.pattern.arguments[index], form)
+    return over_others(call, {index: (kind, packed, (*extents, *contiguous_strides(extents)))})

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import torch
 
-from tessera.compiler.bind.arrays import Call, ShapedArrays, Storage, View
+from tessera.compiler.bind.arrays import Call, ShapedArrays, Storage, View, over_others
 from tessera.compiler.bind.launches import LibraryLaunch
 from tessera.compiler.bind.layout import Column, domain_strides, merge_axes
 from tessera.compiler.bind.specs import Pattern
@@ -368,11 +368,6 @@ def over_panels(call: Call, spec: ConvolutionSpec, packed: View, form: WeightPan
     shape, _ = weights_layout(call, dict.fromkeys((GROUPS, "n", "kh", "kw", "c"), 0))
     rows = form.rows(shape)
     words = (*rows, *contiguous_strides(rows))
-    arguments = list(call.arguments)
-    arguments[index] = packed, words
     axes: tuple[str, ...] = ("row", "lane", HALF)[: len(rows)]
     static: tuple[int | None, ...] = contiguous_strides(rows)
-    kinds = list(call.shaped.pattern.arguments)
-    kinds[index] = Argument(form.dtype, axes, static)
-    pattern = replace(call.shaped.pattern, arguments=tuple(kinds))
-    return Call(call.item, tuple(arguments), call.shaped._replace(pattern=pattern))
+    return over_others(call, {index: (Argument(form.dtype, axes, static), packed, words)})

@@ -17,17 +17,21 @@ from tessera.compiler.bind.arrays import (
     map_reduce_arrays,
 )
 from tessera.compiler.bind.convolution import convolution_arrays
-from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, PlanCompiler, views_of
+from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, PlanCompiler, kernel_launches, views_of
 from tessera.compiler.bind.layout_views import words_of
 from tessera.compiler.bind.window_arrays import window_arrays, with_taps_along_lanes
+from tessera.compiler.decompose.cases import CallCase, decomposition_of
 from tessera.compiler.decompose.few_columns import TURNED, is_turned, with_columns_along_k
+from tessera.compiler.decompose.refusion import parts_of
+from tessera.compiler.decompose.running import Decomposed, run
 from tessera.compiler.decompose.split_k import PARTS, part_arrays, split_product
-from tessera.compiler.decompose.splitting import parts_of
 from tessera.compiler.graph.program import Alignment, KernelItem, Program, ValueInfo
 from tessera.dtypes import DType
 from tessera.errors import ScheduleError
 from tessera.lazy.structure import contiguous_strides
-from tessera.rewrite.groups import PRODUCTS
+from tessera.scheduling.families.decomposition import Decomposition, Steps
+from tessera.scheduling.families.product.decompositions.few_columns import few_columns, few_columns_of_pairs
+from tessera.scheduling.families.registry import family_of_region
 from tessera.scheduling.language.schedule import Schedule
 
 Arrays: TypeAlias = Sequence[tuple[View, Alignment]]
@@ -63,6 +67,7 @@ class Launcher:
     def __init__(self, compiler: PlanCompiler[Any], extents: Mapping[str, int]) -> None:
         self.compiler, self.extents = compiler, extents
         self.launches: list[AnyLaunch] = []
+        self.decomposed: list[Decomposed] = []
 
     def shape_of(self, value: ValueInfo) -> Shape:
         """The extents of a program's value."""
@@ -92,7 +97,7 @@ class Launcher:
         if item.family in FAMILY_ARRAYS:
             arrays = [(self._readable(view, place, item), place) for view, place in arrays]
             layout = item.family
-            few = self.compiler.few_columns, self.compiler.few_columns_of_pairs
+            few = few_columns(self.compiler.target), few_columns_of_pairs(self.compiler.target)
             if layout == "contraction" and is_turned(item, domain, arrays, *few):
                 layout, arrays = TURNED, with_columns_along_k(item, domain, arrays, self._copied)
             shaped = FAMILY_ARRAYS[layout](item, domain, arrays)
@@ -103,27 +108,35 @@ class Launcher:
                 return
             shaped = merged
         call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
-        call = self.compiler.prepared(call, self.new, self.copy, self._note)
-        apart = self.compiler.apart(call)
-        if apart is not None:
-            self._launch_instead(first, apart, inputs, outputs, schedule)
+        call = self.compiler.prepared(call, self.new, self.copy, self.note)
+        self.decide(CallCase(self, call, inputs, outputs, schedule, first))
+
+    def decide(self, case: CallCase, whole: Call | None = None) -> None:
+        """Adds the launches of a call, which is a step of `whole`: its own, or those of what runs in its place."""
+        found = decomposition_of(case, "call")
+        if found is None:
+            case.choice = self.compiler.choose(case.call, case.asked)
+            found = decomposition_of(case, "schedule")
+        if found is not None:
+            self._decompose(found, case, whole)
             return
-        choice = self.compiler.choose(call, schedule)
-        parts = None if choice.schedule.get("fusion", True) else parts_of(item)
-        if parts is not None:
-            self._launch_instead(first, parts, inputs, outputs, choice.schedule)
+        if case.schedule.get(PARTS, 1) != 1:
+            self._launch_split(case.call.item, case.inputs, case.outputs, case.schedule)
             return
-        stages = None
-        if schedule is None:
-            stages = self.compiler.stages(call, choice, self.extents, inputs, outputs)
-        if stages is not None:
-            self._launch_instead(first, stages, inputs, outputs, None)
-            return
-        if choice.schedule.get(PARTS, 1) != 1:
-            self._launch_split(item, inputs, outputs, choice.schedule)
-            return
-        for step in self.compiler.steps(call, choice, self.new):
-            self._note(step)
+        self.note(Launch(case.call, case.chosen, whole))
+
+    def _decompose(self, decomposition: Decomposition, case: CallCase, whole: Call | None) -> None:
+        # The call is what has a schedule to be tuned, where its space has that under which it is decomposed.
+        if whole is None and decomposition.when == "schedule" and decomposition.proposes is None:
+            whole = case.call
+        workspaces = run(decomposition.steps(case), case, whole, self)
+        self.decomposed.append(Decomposed(case.call.item, decomposition, case.first, len(self.launches), workspaces))
+
+    def rehearsed(self, case: CallCase, steps: Steps) -> list[Launch]:
+        """The launches of steps in the place of a call, of which nothing is kept."""
+        rehearsal = _Rehearsal(self.compiler, self.extents)
+        run(steps, case, None, rehearsal)
+        return kernel_launches(rehearsal.launches)
 
     def _readable(self, view: View, alignment: Alignment, item: KernelItem) -> View:
         """The view, or a copy in memory of numbers that a product or attention reads for more than its result."""
@@ -138,9 +151,10 @@ class Launcher:
         return self._copied(view) if view.is_scalar or view.is_counted else view
 
     def _add(self, call: Call, choice: Choice) -> None:
-        self._note(Launch(call, choice))
+        self.note(Launch(call, choice))
 
-    def _note(self, launch: AnyLaunch) -> None:
+    def note(self, launch: AnyLaunch) -> None:
+        """Adds a launch."""
         step = len(self.launches)
         for view in views_of(launch):
             storage = view.storage
@@ -167,31 +181,33 @@ class Launcher:
         call = Call(partial, _described(arrays, shaped), shaped)
         self._add(call, self.compiler.choose(call, schedule.replace(split_k=1)))
         views = {0: workspace, **dict(enumerate(inputs, 1)), **dict(zip(rest.roots, outputs, strict=True))}
-        self._run(rest, views, None)
+        self._run(rest, views, None, "")
         self.extents = outer
 
-    def _launch_instead(
+    def run_instead(
         self,
         first: int,
         program: Program,
         inputs: Sequence[View],
         outputs: Sequence[View],
         schedule: Schedule | None,
+        family: str,
     ) -> None:
-        """Other kernels in a fused one's place, whose launches from `first` on go: the new ones prepare their own. The
-        matrix product among them keeps the fused kernel's schedule, if any.
+        """Other kernels in a fused one's place, whose launches from `first` on go: the new ones prepare their own. That
+        of the fused kernel's own `family`, what it was fused around, keeps its schedule, if any.
         """
         del self.launches[first:]
-        self._run(program, {**dict(enumerate(inputs)), **dict(zip(program.roots, outputs, strict=True))}, schedule)
+        views = {**dict(enumerate(inputs)), **dict(zip(program.roots, outputs, strict=True))}
+        self._run(program, views, schedule, family)
 
-    def _run(self, program: Program, views: dict[int, View], schedule: Schedule | None) -> None:
-        """The kernels of a program over `views` of its arguments and roots; a product among them under `schedule`."""
+    def _run(self, program: Program, views: dict[int, View], schedule: Schedule | None, family: str) -> None:
+        """The kernels of a program over `views` of its arguments and roots; one of `family` under `schedule`."""
         for item in program.items:
             assert isinstance(item, KernelItem)
             for value in item.outputs:
-                info = program.values[value]
-                views.setdefault(value, self.new(self.shape_of(info), info.dtype))
-            keep = schedule if item.family in (*PRODUCTS, "window") else None
+                if value not in views:
+                    views[value] = self.new(self.shape_of(program.values[value]), program.values[value].dtype)
+            keep = schedule if item.family == family and family_of_region(family).is_anchored else None
             self.launch(item, [views[v] for v in item.inputs], [views[v] for v in item.outputs], keep)
 
     def _launch_on_copies(
@@ -210,7 +226,7 @@ class Launcher:
         if parts is None:
             self.launch(item, [self._copied(view) for view in inputs], outputs, schedule)
         else:
-            self._launch_instead(len(self.launches), parts, inputs, outputs, schedule)
+            self.run_instead(len(self.launches), parts, inputs, outputs, schedule, item.family)
 
     def _copied(self, view: View, strides: Shape | None = None) -> View:
         """A copy of a view in memory of the plan, in these strides; contiguous by default."""
@@ -229,3 +245,18 @@ class Launcher:
         outer, self.extents = self.extents, {**names, "1": 1}
         self.launch(item, [source], [destination])
         self.extents = outer
+
+
+class _Rehearsal(Launcher):
+    """Finds launches without placing anything in memory."""
+
+    def note(self, launch: AnyLaunch) -> None:
+        """Adds a launch."""
+        self.launches.append(launch)
+
+
+def is_decomposed(call: Call, schedule: Schedule, compiler: PlanCompiler[Any]) -> bool:
+    """Whether a call takes several launches under a schedule that somebody asks for."""
+    case = CallCase(Launcher(compiler, {}), call, (), (), schedule, 0)
+    case.choice = compiler.choose(call, schedule)
+    return decomposition_of(case, "schedule") is not None

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tessera.compiler.bind.arrays import Call, Shape, View
 from tessera.compiler.bind.subjects import Subject
-from tessera.compiler.graph.program import KernelItem, Program
+from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.ops.record import Operator
 from tessera.runtime.derived import Derivation
 from tessera.runtime.plan import Output, Slot
+from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
+from tessera.target import Target
 
 
 class Choice(NamedTuple):
@@ -98,16 +100,23 @@ class PlanCompiler(Protocol[PlanT_co]):
         """Where results lie, by the name that structures have for it."""
 
     @property
+    def target(self) -> Target:
+        """The device that kernels are made for."""
+
+    @property
+    def model(self) -> RooflineModel | None:
+        """What says what calls cost; None where nobody does."""
+
+    @property
+    def decided(self) -> dict[object, bool]:
+        """What that model has decided about decompositions."""
+
+    @property
     def largest_axis(self) -> int:
         """The largest extent that a kernel takes: dimensions are not merged beyond it."""
 
-    @property
-    def few_columns(self) -> int:
-        """Up to so many columns a matrix product is made as its transpose; 0 for never."""
-
-    @property
-    def few_columns_of_pairs(self) -> int:
-        """The same where bf16 is multiplied in pairs."""
+    def subject(self, call: Call) -> Subject:
+        """What a call is on this device: one object for each kernel, layout pattern, and policy that it depends on."""
 
     def over_constants(self, call: Call) -> Call:
         """The call as it runs: over copies of the constants among its operands, where these are faster to read."""
@@ -126,20 +135,8 @@ class PlanCompiler(Protocol[PlanT_co]):
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default. Compiles nothing."""
 
-    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
-        """The launches that a call takes under a choice: itself, or several over workspaces that `new` makes."""
-
-    def apart(self, call: Call) -> Program | None:
-        """What runs in the place of a call that the device does not make in one kernel, under any schedule: a norm and
-        the product over it, the products of one A. None where it is one kernel.
-        """
-
-    def stages(
-        self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
-    ) -> Program | None:
-        """What runs in the place of a call because that is faster than the kernel under its choice: reductions apart
-        from dear maps, a norm apart from its product. None where it runs as one.
-        """
+    def choose_default(self, subject: Subject, call: Call) -> Choice:
+        """How one step of a call will run under the default schedule of its subject."""
 
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
+from typing import Final
 
 from xdsl.ir import Operation
 
 from tessera.compiler.bind.specs import SPECS, Pattern
+from tessera.compiler.graph.memo import Memo, Table
 from tessera.compiler.graph.program import KernelItem
 from tessera.errors import ScheduleError
 from tessera.ir.graph import GraphOperation
@@ -16,10 +19,7 @@ from tessera.ops.pins import KNOBS
 from tessera.scheduling.families.family import Poser, Problem
 from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.schedule import KnobValue, Schedule
-from tessera.scheduling.lowering.spec import (
-    Spec,
-    under_math,
-)
+from tessera.scheduling.lowering.spec import Argument, Spec, under_math
 from tessera.target import Target
 
 
@@ -30,6 +30,21 @@ class Subject:
 
     def __init__(self, item: KernelItem, pattern: Pattern, target: Target, policy: Policy = FAST) -> None:
         self.item, self.pattern, self._target, self._policy = item, pattern, target, policy
+        self.memo = Memo()
+
+    @cached_property
+    def in_blocks(self) -> Subject:
+        """The same kernel of a product with code for several blocks of K."""
+        return Subject(self.item, replace(self.pattern, one_block=False), self._target, self._policy)
+
+    def step(self, reported_as: KernelItem, spec: Spec) -> Subject:
+        """What one step of this kernel computes: a subject of its own, made once for each layout."""
+        known = self.memo.of(_STEPS)
+        key = spec.name, spec.arguments
+        if key not in known:
+            item = replace(reported_as, name=spec.name, is_step=True, memo=Memo())
+            known[key] = item.memo.of(SUBJECTS)[None] = StepSubject(item, spec, self._target)
+        return known[key]
 
     @cached_property
     def spec(self) -> Spec:
@@ -61,6 +76,35 @@ class Subject:
     @cached_property
     def _pose(self) -> Poser:
         return kernel_family(self.spec).pose(self.spec, self._target)
+
+
+class StepSubject(Subject):
+    """A subject whose specification was made of another's. Its item has no other."""
+
+    def __init__(self, item: KernelItem, spec: Spec, target: Target) -> None:
+        super().__init__(item, Pattern(spec.arguments, (), None, "", True), target)
+        self._spec = spec
+
+    @property
+    def spec(self) -> Spec:
+        """The specification that lowerings take."""
+        return self._spec
+
+
+SUBJECTS: Final = Table[object, Subject]("subjects of a kernel, by what tells them apart; of a step the only one")
+_STEPS: Final = Table[tuple[str, tuple[Argument, ...]], Subject]("subjects of the steps of a subject")
+
+
+def subject_of(item: KernelItem, pattern: Pattern, maker: object, target: Target, policy: Policy = FAST) -> Subject:
+    """The subject of a kernel under a pattern, for the compiler that is its `maker`; a step has only one."""
+    known = item.memo.of(SUBJECTS)
+    if item.is_step:
+        return known[None]
+    key = (maker, pattern, policy)
+    subject = known.get(key)
+    if subject is None:
+        subject = known[key] = Subject(item, pattern, target, policy)
+    return subject
 
 
 def _asked(operation: Operation) -> Mapping[str, KnobValue]:

@@ -20,13 +20,6 @@ Arrays: TypeAlias = Sequence[tuple[View, Alignment]]
 
 TURNED: Final = "turned contraction"
 """The family of products whose arrays are laid out so."""
-FEW: Final = 8
-"""Columns up to which a product is turned on CPUs."""
-FEW_OF_PAIRS: Final = 4
-"""The same where pairs of bf16 are multiplied by instructions of their own, which dot products do not use. One thread
-of Zen 4, K = 512, oneDNN's time over that of ours, turned and not: 2 columns 1.6 and 1.0, 4 columns 1.25 and 0.98, 8
-columns 0.72 and 0.93.
-"""
 WORTH_TURNING: Final = 16
 """Steps of K for each of several columns from which on they are turned: less deep products take narrow register tiles
 as long, or less.

@@ -45,10 +45,7 @@ class SplitProduct:
 
 def split_product(item: KernelItem) -> SplitProduct:
     """The two halves of a product's kernel. Made once."""
-    known = item.variants.get(PARTS)
-    if not isinstance(known, SplitProduct):
-        known = item.variants[PARTS] = _split(item)
-    return known
+    return item.memo.once(_split, item)
 
 
 def part_arrays(arrays: Sequence[tuple[View, Alignment]], parts: int, rank: int) -> list[tuple[View, Alignment]]:

@@ -5,7 +5,7 @@ them, all that are missing in one go.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
@@ -15,14 +15,14 @@ from tessera.backend.registry import gpu_backend
 from tessera.compiler.bind.arrays import Call, Shape, View
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory, kernel_launches
 from tessera.compiler.bind.library_calls import library_call
-from tessera.compiler.bind.subjects import Subject
+from tessera.compiler.bind.subjects import Subject, subject_of
 from tessera.compiler.decompose.copies import Copies
-from tessera.compiler.decompose.gpu_chunks import STEP, StepSubject, chunk_schedule, in_chunks
-from tessera.compiler.decompose.splitting import products_apart, rows_apart
+from tessera.compiler.decompose.proposals import proposed
 from tessera.compiler.device.gpu_launches import LARGEST, Lowered, Site
-from tessera.compiler.device.gpu_schedules import gpu_knobs, gpu_schedule, gpu_tile_ir, layouts_of, without_fusion
+from tessera.compiler.device.gpu_schedules import gpu_knobs, gpu_schedule, layouts_of, without_fusion
 from tessera.compiler.explain.reports import facts_of
-from tessera.compiler.graph.program import KernelItem, Program
+from tessera.compiler.graph.memo import Table
+from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.ir.divisors import Divisors
@@ -35,12 +35,14 @@ from tessera.runtime.gpu_library_plan import MixedDevicePlan
 from tessera.runtime.gpu_plan import DevicePlan
 from tessera.scheduling.families.attention.space import HEADS
 from tessera.scheduling.families.family import Layouts
-from tessera.scheduling.families.rows.gpu.chunks import CHUNK
+from tessera.scheduling.families.registry import lower
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 
 REMEMBERED = 1 << 14
 """Choices that are kept before they are made again."""
+
+LOWERED: Final = Table[tuple[Subject, Schedule, bool], Lowered]("lowered kernels, and their timed builds")
 
 ScheduleSource = Callable[["GpuKernelCompiler", Call], Schedule | None]
 
@@ -51,8 +53,7 @@ class GpuKernelCompiler:
     Without a `driver` it chooses and lowers for a GPU that need not be there, and makes no plans.
     """
 
-    few_columns = 0
-    few_columns_of_pairs = 0
+    model = None
 
     def __init__(self, target: Target, driver: Driver | None = None, backend: GpuBackend | None = None) -> None:
         self.target, self.driver = target, driver
@@ -61,6 +62,7 @@ class GpuKernelCompiler:
         self.backend = backend or gpu_backend()
         self.source: ScheduleSource | None = None
         """Where tuned schedules come from, if any."""
+        self.decided: dict[object, bool] = {}
         self._chosen: dict[object, Choice] = {}
         self._copies = Copies()
 
@@ -68,15 +70,7 @@ class GpuKernelCompiler:
 
     def subject(self, call: Call) -> Subject:
         """The subject of a call on this device: one object for each kernel, layout pattern and policy."""
-        step = call.item.variants.get(STEP)
-        if isinstance(step, StepSubject):
-            return step
-        policy = current_policy()
-        key = (self, call.shaped.pattern, policy)
-        subject = call.item.variants.get(key)
-        if not isinstance(subject, Subject):
-            subject = call.item.variants[key] = Subject(call.item, call.shaped.pattern, self.target, policy)
-        return subject
+        return subject_of(call.item, call.shaped.pattern, self, self.target, current_policy())
 
     def over_constants(self, call: Call) -> Call:
         """The call itself: GPUs read constants where they are."""
@@ -106,7 +100,7 @@ class GpuKernelCompiler:
         known = self._chosen.get(key)
         if known is None:
             # Reductions in chunks are not tuned: their space has one kernel for all, which leaves most of a GPU idle.
-            chunked = None if buckets else chunk_schedule(subject, call, self.target)
+            chunked = None if buckets or subject.pins else proposed(call, subject, self.target)
             source = None if buckets or unaligned or chunked else self.source
             tuned = None if source is None else source(self, call)
             chosen = chunked or tuned or self._default(subject, call, layouts, buckets)
@@ -128,26 +122,9 @@ class GpuKernelCompiler:
         """Schedules are chosen anew; compiled kernels stay."""
         self._chosen.clear()
 
-    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
-        """The call itself, or, where its reduced axis is cut into chunks, these and what joins them."""
-        if CHUNK not in choice.schedule:
-            return (Launch(call, choice),)
-        chunks = in_chunks(
-            call, choice, self.target, new, lambda subject, second: self._default(subject, second, {}, False)
-        )
-        return [Launch(*step) for step in chunks]
-
-    def apart(self, call: Call) -> Program | None:
-        """A norm and its product, which read whole rows; products of one A, which GPUs form one after the other."""
-        if call.item.takes_rows:
-            return rows_apart(call.item)
-        return products_apart(call.item) if len(call.item.products) > 1 else None
-
-    def stages(
-        self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
-    ) -> Program | None:
-        """None: a GPU's rows stay in registers."""
-        return None
+    def choose_default(self, subject: Subject, call: Call) -> Choice:
+        """How one step of a call will run under the default schedule of its subject."""
+        return Choice(subject, self._default(subject, call, {}, False), 1)
 
     def copy_item(self, dtype: DType, shape: Sequence[int]) -> KernelItem:
         """A kernel that copies a tensor of this dtype and rank; extents of 1 are static."""
@@ -157,7 +134,7 @@ class GpuKernelCompiler:
 
     def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
         """The Tile IR of a subject under a schedule, marked as a `timed` build if need be."""
-        module = gpu_tile_ir(subject.spec, schedule)
+        module = lower(subject.spec, schedule, self.target)
         if timed:
             find_kernel(module).attributes["timed"] = UnitAttr()
         return module
@@ -165,13 +142,12 @@ class GpuKernelCompiler:
     def lowered(self, choice: Choice, timed: bool = False) -> Lowered:
         """A choice lowered, once; or its `timed` build."""
         subject, schedule = choice.subject, choice.schedule
-        key = (subject, schedule, "timed") if timed else (subject, schedule)
-        known = subject.item.variants.get(key)
-        if not isinstance(known, Lowered):
+        known = subject.item.memo.of(LOWERED)
+        lowered = known.get((subject, schedule, timed))
+        if lowered is None:
             module = self.tile_ir(subject, schedule, timed)
-            known = Lowered(module, programs_of(module, self.target))
-            subject.item.variants[key] = known
-        return known
+            lowered = known[subject, schedule, timed] = Lowered(module, programs_of(module, self.target))
+        return lowered
 
     # -- plans ----------------------------------------------------------------------------------------------------
 

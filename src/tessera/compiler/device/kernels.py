@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
@@ -17,18 +17,14 @@ from tessera.compiler.bind.convolution import packed_weights, packed_weights_of,
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
 from tessera.compiler.bind.layout import UNLIMITED
 from tessera.compiler.bind.library_calls import library_step
-from tessera.compiler.bind.subjects import Subject
-from tessera.compiler.decompose.attention_parts import in_parts, is_cut
+from tessera.compiler.bind.subjects import Subject, subject_of
 from tessera.compiler.decompose.copies import Copies
-from tessera.compiler.decompose.few_columns import FEW, FEW_OF_PAIRS
-from tessera.compiler.decompose.packing import is_packed_by_all, packed_by_all
 from tessera.compiler.decompose.spectral_steps import OPERATOR as SPECTRAL
 from tessera.compiler.decompose.spectral_steps import spectral_step
-from tessera.compiler.decompose.splitting import products_apart, rows_apart
-from tessera.compiler.decompose.stages import Stages
 from tessera.compiler.device.recipes import recipe
 from tessera.compiler.explain.reports import facts_of
-from tessera.compiler.graph.program import KernelItem, Program
+from tessera.compiler.graph.memo import Table
+from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.ir.tile import find_kernel
 from tessera.lazy.devices import CPU
@@ -42,7 +38,7 @@ from tessera.scheduling.families.cost import Estimate, RooflineModel
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.families.ordering import keeping_order, sum_order
 from tessera.scheduling.families.product.problem import ContractionProblem
-from tessera.scheduling.families.registry import kernel_family
+from tessera.scheduling.families.registry import kernel_family, lower
 from tessera.scheduling.language.knobs import Space, is_like
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
@@ -69,6 +65,8 @@ class Kernel:
     code: Code
 
 
+KERNELS: Final = Table[tuple[Subject, Schedule], Kernel]("compiled kernels")
+
 AnySpace: TypeAlias = Space[Any]
 """The schedules of a kernel of any family."""
 
@@ -93,29 +91,22 @@ class KernelCompiler:
 
     device = CPU
     largest_axis = UNLIMITED
-    few_columns = FEW
 
     def __init__(self, target: Target, backend: CpuBackend) -> None:
         self.target, self.backend = target, backend
-        self.few_columns_of_pairs = FEW_OF_PAIRS if target.has_avx512bf16 else FEW
         self.source: ScheduleSource | None = None
         self._chosen: dict[object, Choice] = {}
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._modelled: dict[object, Schedule] = {}
-        self._together: dict[object, bool] = {}
         self._traffic: dict[object, Traffic] = {}
         self._copies = Copies()
-        self._stages = Stages(self)
+        self.decided: dict[object, bool] = {}
 
     # -- the path of binding --------------------------------------------------------------------------------------
 
     def subject(self, call: Call) -> Subject:
         """The subject of a call for this CPU: one object for each kernel and layout pattern."""
-        item, key = call.item, (self, call.shaped.pattern)
-        subject = item.variants.get(key)
-        if not isinstance(subject, Subject):
-            subject = item.variants[key] = Subject(item, call.shaped.pattern, self.target)
-        return subject
+        return subject_of(call.item, call.shaped.pattern, self, self.target)
 
     def over_constants(self, call: Call) -> Call:
         """A product or a convolution over packed weights, where these are a constant."""
@@ -200,76 +191,27 @@ class KernelCompiler:
         """Schedules are chosen anew; compiled kernels stay."""
         self._chosen.clear()
         self._modelled.clear()
-        self._stages.decided.clear()
+        self.decided.clear()
 
     def blocked(self, subject: Subject, schedule: Schedule, problem: Problem) -> Subject:
         """The subject, with code for several K blocks where the schedule's block does not hold K."""
         if not isinstance(problem, ContractionProblem) or schedule.integers("tile")[2] >= problem.k:
             return subject
-        blocked = subject.item.variants.get((subject, "blocks"))
-        if not isinstance(blocked, Subject):
-            blocked = Subject(subject.item, replace(subject.pattern, one_block=False), self.target)
-            subject.item.variants[subject, "blocks"] = blocked
-        return blocked
+        return subject.in_blocks
 
-    def steps(self, call: Call, choice: Choice, new: Callable[[Shape, DType], View]) -> Sequence[AnyLaunch]:
-        """One launch: workers share a kernel's work. Keys of attention may be cut into parts, and the second operand of
-        a product packed by all workers together.
-        """
-        if call.item.family == "attention" and is_cut(choice.schedule):
-            return in_parts(call, choice, self.target, new, self.copy_item, self._as_it_comes)
-        if call.item.family == "contraction" and is_packed_by_all(choice.schedule):
-            return packed_by_all(call, choice, self.target, new, self.copy_item, self._as_it_comes, self.choose)
-        return (Launch(call, choice),)
-
-    def _as_it_comes(self, subject: Subject, call: Call) -> Choice:
-        """A step of several under its default schedule."""
+    def choose_default(self, subject: Subject, call: Call) -> Choice:
+        """How one step of a call will run under the default schedule of its subject."""
         problem = subject.problem(call.shaped.extents, worker_count())
         return Choice(subject, self.default_schedule(subject, problem), useful_workers(problem, problem.workers))
-
-    def apart(self, call: Call) -> Program | None:
-        """A norm and its product, or the products of one A, where these have few columns; such products also where
-        they cannot be formed together or the model expects that to be slower.
-        """
-        item = call.item
-        several = len(item.products) > 1
-        if (several or item.takes_rows) and call.shaped.extents["n"] <= self.few_columns:
-            return rows_apart(item) if item.takes_rows else products_apart(item)
-        if not several:
-            return None
-        subject, workers = self.subject(call), worker_count()
-        problem = subject.problem(call.shaped.extents, workers)
-        assert isinstance(problem, ContractionProblem)
-        key = (subject, *[size_class(extent) for extent in problem.sizes], workers, current_policy())
-        together = self._together.get(key)
-        if together is None:
-            together = self._together[key] = self._is_formed_together(problem)
-        return None if together else products_apart(item)
-
-    def _is_formed_together(self, problem: ContractionProblem) -> bool:
-        start = self.start(problem)
-        if any(not rule.holds(start, problem) for rule in kernel_family(problem).rules):
-            return False
-        if current_policy().fixed_order:  # sums are the same, but not how often they are rounded
-            return True
-        apart = self.model.estimate(problem.apart, self.start(problem.apart))
-        launches = (problem.products - 1) * apart.terms["launch"]
-        return self.model.estimate(problem, start).seconds <= apart.seconds + launches
-
-    def stages(
-        self, call: Call, choice: Choice, extents: Mapping[str, int], inputs: Sequence[View], outputs: Sequence[View]
-    ) -> Program | None:
-        """The stages of a kernel that are faster than it; None where it runs as one."""
-        return self._stages.of(call, choice, extents, inputs, outputs)
 
     # -- compiling ------------------------------------------------------------------------------------------------
 
     def compiled(self, subject: Subject, schedule: Schedule) -> Kernel:
         """The kernel of a subject under a schedule, from memory, from disk, or compiled now."""
-        kernel = subject.item.variants.get((subject, schedule))
-        if not isinstance(kernel, Kernel):
-            kernel = Kernel(subject, schedule, self._code(subject, schedule))
-            subject.item.variants[subject, schedule] = kernel
+        known = subject.item.memo.of(KERNELS)
+        kernel = known.get((subject, schedule))
+        if kernel is None:
+            kernel = known[subject, schedule] = Kernel(subject, schedule, self._code(subject, schedule))
         return kernel
 
     def timed(self, choice: Choice) -> Kernel:
@@ -290,8 +232,7 @@ class KernelCompiler:
 
     def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
         """The Tile IR of a subject under a schedule, marked as a `timed` build if need be."""
-        spec = subject.spec
-        module = kernel_family(spec).lower(spec, schedule, self.target)
+        module = lower(subject.spec, schedule, self.target)
         if timed:
             find_kernel(module).attributes["timed"] = UnitAttr()
         return module

@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 from tessera.backend.contract import KernelObject
 from tessera.compiler.bind.arrays import Call
+from tessera.compiler.bind.launcher import is_decomposed
 from tessera.compiler.bind.launches import Choice, Launch
 from tessera.compiler.bind.subjects import Subject
-from tessera.compiler.decompose.attention_parts import is_cut
-from tessera.compiler.decompose.packing import is_packed_by_all
-from tessera.compiler.decompose.splitting import parts_of
 from tessera.compiler.device.kernels import KernelCompiler, useful_workers
 from tessera.compiler.device.recipes import recipe
 from tessera.compiler.explain.reports import facts_of
@@ -26,8 +24,8 @@ from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import LEVELS
 from tessera.scheduling.model.machine import DRAM
-from tessera.tuning.metrics import Roof, Work
-from tessera.tuning.workload import Case, Workload
+from tessera.tuning.measure.metrics import Roof, Work
+from tessera.tuning.measure.workload import Case, Workload
 
 
 class _Plan(NamedTuple):
@@ -111,8 +109,7 @@ class CpuCandidates:
         return known
 
     def _made(self, schedule: Schedule) -> _Plan:
-        in_steps = is_cut(schedule) or is_packed_by_all(schedule)
-        if not in_steps and (schedule["fusion"] or parts_of(self._call.item) is None):
+        if not is_decomposed(self._call, schedule, self._compiler):
             subject = self._compiler.blocked(self._subject, schedule, self._problem)
             return _Plan((self._job(subject, schedule),), None)
         launched = launched_under(self._call, schedule, self._compiler)

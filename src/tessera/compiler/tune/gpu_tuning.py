@@ -13,7 +13,6 @@ from tessera.backend.contract import GpuKernelObject
 from tessera.compiler.bind.arrays import Call, View
 from tessera.compiler.bind.launches import Choice, Launch
 from tessera.compiler.bind.subjects import Subject
-from tessera.compiler.decompose.gpu_chunks import StepSubject
 from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
 from tessera.compiler.device.gpu_launches import Site
 from tessera.compiler.device.gpu_schedules import gpu_knobs, without_fusion
@@ -33,10 +32,10 @@ from tessera.scheduling.model.estimate import Estimates
 from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.target import Target
 from tessera.target.occupancy import occupancy
-from tessera.tuning.conditions import Cache
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
-from tessera.tuning.metrics import Roof, Work
-from tessera.tuning.workload import Case, GpuLaunch, Place, Workload
+from tessera.tuning.measure.conditions import Cache
+from tessera.tuning.measure.metrics import Roof, Work
+from tessera.tuning.measure.workload import Case, GpuLaunch, Place, Workload
 
 
 def gpu_arch(target: Target) -> str:
@@ -91,11 +90,11 @@ class _Posed(NamedTuple):
 
 def is_tuned(subject: Subject) -> bool:
     """Whether a kernel has a space and a cost model on GPUs: all have but attention and reductions in chunks."""
-    return not isinstance(subject, StepSubject) and gpu_kernels(subject.spec).model is not None
+    return not subject.item.is_step and gpu_kernels(subject.spec).model is not None
 
 
 def _pose(subject: Subject, call: Call, target: Target) -> _Posed:
-    if isinstance(subject, StepSubject):
+    if subject.item.is_step:
         raise CompileError(f"kernel {subject.item.name}: reductions in chunks have one schedule, and are not tuned")
     model = gpu_kernels(subject.spec).model
     if model is None:

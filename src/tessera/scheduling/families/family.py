@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.scheduling.families.decomposition import Decomposition
 from tessera.scheduling.language.columns import Knobs
 from tessera.scheduling.language.knobs import Rule, Space
 from tessera.scheduling.language.schedule import KnobValue, Schedule
@@ -83,6 +84,8 @@ class GpuKernels:
     model: GpuModel | None = None
     reads_layouts: bool = False
     """Whether schedules depend on how a call's operands lie."""
+    step_knobs: frozenset[str] = frozenset()
+    """Knobs of kernels that are one of several steps, which no space has."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,15 @@ class Family:
     """The size that a tuned schedule is remembered for."""
     identity: Callable[[Any], str] = lambda spec: ""
     """What tells specifications of one operator and one layout apart."""
+    promises: Callable[[Any, Schedule, Mapping[str, int]], str | None] = lambda spec, schedule, extents: None
+    """What a specification promises of extents that do not keep it under a schedule; None where all is well."""
     gpu: GpuKernels | None = None
+    regions: tuple[str, ...] = ()
+    """The families of Schedule IR's kernels that are computed so."""
+    is_anchored: bool = False
+    """Whether its kernels are made around one operation; the kernel that holds it keeps the schedule of the whole."""
+    decompositions: tuple[Decomposition, ...] = ()
+    """The ways in which a call becomes several, in the order in which they are tried."""
 
 
 def like(problem: P, **changes: int) -> P:

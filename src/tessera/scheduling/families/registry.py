@@ -7,10 +7,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from xdsl.dialects.builtin import ModuleOp
+
 from tessera.errors import UnsupportedTargetError
 from tessera.scheduling import families as here
+from tessera.scheduling.families.decomposition import Decomposition, When
 from tessera.scheduling.families.family import Family, GpuKernels, GpuModel
+from tessera.scheduling.families.unfused import UNFUSED
+from tessera.scheduling.language.schedule import Schedule
 from tessera.sources import members
+from tessera.target import Target
 
 
 @cache
@@ -31,9 +37,38 @@ def _models() -> Mapping[type[Any], GpuModel]:
     return {model.problem: model for model in models if model is not None}
 
 
+@cache
+def _by_region() -> Mapping[str, Family]:
+    return {region: family for family in families() for region in family.regions}
+
+
+def family_of_region(region: str) -> Family:
+    """The family that computes kernels of a family of Schedule IR. KeyError for what none does."""
+    return _by_region()[region]
+
+
+@cache
+def decompositions(region: str, when: When) -> tuple[Decomposition, ...]:
+    """The ways in which calls of such kernels become several that are tried at a time, in order."""
+    ways = (UNFUSED, *family_of_region(region).decompositions)
+    return tuple(way for way in ways if way.when == when)
+
+
 def kernel_family(value: object) -> Family:
     """The family of a specification or of a problem. KeyError for what is of none."""
     return _by_class()[type(value)]
+
+
+def family_called(name: str) -> Family | None:
+    """The family of a name; None where none has it."""
+    return next((family for family in families() if family.name == name), None)
+
+
+def lower(spec: Any, schedule: Schedule, target: Target) -> ModuleOp:
+    """The Tile IR of a specification under a schedule. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
+    if target.kind == "gpu":
+        return gpu_kernels(spec).lower(spec, schedule)
+    return kernel_family(spec).lower(spec, schedule, target)
 
 
 def gpu_kernels(spec: Any) -> GpuKernels:

@@ -9,6 +9,7 @@ from tessera.scheduling.families.attention.cost import attention_work
 from tessera.scheduling.families.attention.gpu import space as gpu_space
 from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
 from tessera.scheduling.families.attention.lowering import lower_attention
+from tessera.scheduling.families.attention.parts import PARTS_OF_KEYS
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, dtype_of_sums
 from tessera.scheduling.families.product.problem import MATRIX
 from tessera.scheduling.language.schedule import KnobValue, Schedule
@@ -39,6 +40,9 @@ FAMILY = Family(
     accumulation=dtype_of_sums,
     counted=("L3", "DRAM"),  # scores and packed blocks, in the nearer caches, are cycles
     identity=lambda spec: " causal" if spec.causal else "",
+    regions=("attention",),
+    is_anchored=True,
+    decompositions=(PARTS_OF_KEYS,),
     gpu=GpuKernels(
         problem=lambda spec, extents, target, layouts: space.attention_problem(spec, target, extents),
         space=gpu_space.space,

@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from tessera.lazy.structure import contiguous_strides
+from tessera.scheduling.families.decomposition import Array, Case, Decomposition, Kernel, Steps, Workspace
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Argument, AttentionSpec, MapReduceSpec, Output
 
@@ -70,3 +72,46 @@ def _joined(recorder: Recorder, means: Value, logarithms: Value) -> Value:
     none = recorder.compare("eq", total, recorder.constant(0.0, total))
     divisor = recorder.select(none, recorder.constant(1.0, total), total)
     return recorder.div(recorder.reduce("add", recorder.mul(means, weights)), divisor)
+
+
+def _cut(spec: AttentionSpec) -> tuple[AttentionSpec, MapReduceSpec]:
+    return partial_spec(spec), joining_spec(spec)
+
+
+def _steps(case: Case) -> Steps:
+    spec, parts = case.spec, case.schedule.integer(PARTS)
+    extents = {**case.extents, PART: parts}
+    count = min(output.argument for output in spec.outputs)
+    arguments = [
+        Array(index, words[: len(words) // 2], words[len(words) // 2 :])
+        for index, (_, words) in enumerate(case.arguments)
+    ]
+    rows = tuple([extents[axis] for axis in (PART, *spec.batch, "q")])
+    columns, dtype, result = extents["v"], spec.accumulator.dtype, case.arguments[count][0].shape
+    # As long as the workspace, and as many matrices as there are heads: so the work of the parts is counted once.
+    seen = (*result[:-2], parts * result[-2], columns)
+    partial, joining = case.once(_cut)
+    wide, steps = (*rows, columns), contiguous_strides(rows)
+    means = Array("means", wide, contiguous_strides(wide))
+    return Steps(
+        (
+            Kernel(
+                partial,
+                (*arguments[:count], means, Array("logarithms", rows, steps)),
+                extents,
+                case.schedule.replace(parts=1, parallel="batch"),
+                min(case.workers, parts),
+            ),
+            Kernel(joining, (means, Array("logarithms", wide, (*steps, 0)), *arguments[count:]), extents, moves=True),
+        ),
+        {"means": Workspace(dtype, seen), "logarithms": Workspace(dtype, rows)},
+    )
+
+
+PARTS_OF_KEYS = Decomposition(
+    name="parts-of-keys",
+    why="the schedule cuts the keys of few heads into parts, for workers that would be idle",
+    when="schedule",
+    applies=lambda case: case.schedule.get(PARTS, 1) != 1,
+    steps=_steps,
+)

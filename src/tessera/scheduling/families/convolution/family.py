@@ -34,6 +34,8 @@ FAMILY = Family(
     sum_order=_order,
     is_shared=lambda p: 2 * p.products >= PARALLEL_FLOPS,
     accumulation=dtype_of_sums,
+    regions=("convolution",),
+    is_anchored=True,
     identity=lambda spec: f" {spec.window}" + " padded after" * spec.window.only_after,
     counted=("L3", "DRAM"),  # of the nearer caches the pixels are not
 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
 from tessera.scheduling.families.product import space
 from tessera.scheduling.families.product.cost import contraction_work
+from tessera.scheduling.families.product.decompositions.apart import APART
+from tessera.scheduling.families.product.decompositions.shared_packing import SHARED_PACKING
 from tessera.scheduling.families.product.gpu import space as gpu_space
 from tessera.scheduling.families.product.gpu.choice import best_starts
 from tessera.scheduling.families.product.gpu.estimate import estimate_product
@@ -25,6 +29,13 @@ def _order(schedule: Schedule, problem: space.ContractionProblem) -> tuple[KnobV
     return schedule["fusion"], schedule["order"] == "dots", depth if depth < problem.k else 0
 
 
+def _promises(spec: ContractionSpec, schedule: Schedule, extents: Mapping[str, int]) -> str | None:
+    deep = schedule.integers("tile")[2]
+    if not spec.one_block or deep >= extents["k"]:
+        return None
+    return f"one_block = true: the {deep} of a tile along k do not hold k = {extents['k']}"
+
+
 FAMILY = Family(
     name="contraction",
     kernels="matrix products",
@@ -42,6 +53,10 @@ FAMILY = Family(
     is_shared=lambda p: 2 * p.m * p.n * p.k * p.batch * p.products >= PARALLEL_FLOPS,
     accumulation=dtype_of_sums,
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
+    promises=_promises,
+    regions=("contraction",),
+    is_anchored=True,
+    decompositions=(*APART, SHARED_PACKING),
     gpu=GpuKernels(
         problem=contraction_gpu_problem,
         space=gpu_space.space,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,6 +15,7 @@ from tessera.dtypes import DType, bf16, fp8_e4m3, fp8_e5m2, fp16, fp32, int8, in
 from tessera.scheduling.families.product.problem import UNIT_GROUPS
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.lowering.spec import (
+    Argument,
     ContractionSpec,
     Panels,
     cast_dtypes,
@@ -81,6 +82,13 @@ def _fill(panels: torch.Tensor, values: torch.Tensor) -> None:
     apart = values.view(*batch, deep, group, count, width)
     rank = len(batch)
     panels.copy_(apart.permute(*range(rank), rank + 2, rank, rank + 3, rank + 1))
+
+
+def packed_argument(argument: Argument, form: PackedPanels) -> Argument:
+    """The argument of a kernel that reads an operand's panels."""
+    batch = tuple([axis for axis in argument.axes if axis not in ("k", "n")])
+    axes, dtype = (*batch, "n", "k"), form.stored or argument.dtype
+    return replace(argument, dtype=dtype, axes=axes, strides=(None,) * len(axes), panels=form.panels)
 
 
 def panels_of(spec: ContractionSpec, n: int, target: Target) -> tuple[int, PackedPanels] | None:

@@ -10,12 +10,13 @@ from tessera.scheduling.families.family import PARALLEL_BYTES, Family, GpuKernel
 from tessera.scheduling.families.rows import space
 from tessera.scheduling.families.rows.cost import map_reduce_work
 from tessera.scheduling.families.rows.gpu import space as gpu_space
-from tessera.scheduling.families.rows.gpu.chunks import CHUNK, lower_partial_gpu
+from tessera.scheduling.families.rows.gpu.chunks import CHUNK, CHUNKS, lower_partial_gpu
 from tessera.scheduling.families.rows.gpu.estimate import estimate_rows
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu
 from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
 from tessera.scheduling.families.rows.lowering import lower_map_reduce
 from tessera.scheduling.families.rows.posing import rows_poser
+from tessera.scheduling.families.rows.stages import STAGES
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.spec import MapReduceSpec
 
@@ -45,11 +46,14 @@ FAMILY = Family(
     sum_order=_order,
     is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
     accumulation=lambda p: "fp32",
+    regions=("row", "column"),
+    decompositions=(STAGES, CHUNKS),
     gpu=GpuKernels(
         problem=lambda spec, extents, target, layouts: map_reduce_gpu_problem(spec, extents, target),
         space=gpu_space.space,
         start=gpu_space.default_schedule,
         lower=_lower_gpu,
+        step_knobs=frozenset({CHUNK}),
         model=GpuModel(
             name="gpu-rows",
             problem=GpuRowsProblem,

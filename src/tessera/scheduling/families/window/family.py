@@ -24,5 +24,7 @@ FAMILY = Family(
     sum_order=lambda schedule, problem: (schedule["fusion"],),  # taps are always walked in one order
     is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
     accumulation=lambda p: "fp32",
+    regions=("window",),
+    is_anchored=True,
     counted=("L2", "L3", "DRAM"),  # what neighbouring windows load again from L1 is cycles
 )

@@ -6,14 +6,16 @@ row. The order of additions is fixed by the chunk, so that results are reproduci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
+from tessera.lazy.structure import contiguous_strides
+from tessera.scheduling.families.decomposition import Array, Case, Decomposition, Kernel, Steps, Workspace
 from tessera.scheduling.families.rows.gpu.lowering import MapReduceLowering
-from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem
+from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
 from tessera.scheduling.families.rows.gpu.space import row_width
 from tessera.scheduling.families.rows.lowering import identity
 from tessera.scheduling.language.expression import Recorder, Value
@@ -23,6 +25,7 @@ from tessera.scheduling.lowering.gpu_grid import name_arguments, with_hints
 from tessera.scheduling.lowering.spec import Argument, MapReduceSpec, Output, kernel_module
 from tessera.scheduling.lowering.writer import Scope, TileWriter
 from tessera.scheduling.model.gpu_resources import ceil_div
+from tessera.target import Target
 
 _WIDTH, _COLUMNS, _STEPS = 2048, 128, 16
 """Lanes of a row's tile; lanes, and steps of the reduced axis beside them: 16 elements of each of 128 threads."""
@@ -202,3 +205,46 @@ class _PartialLowering(MapReduceLowering):
             )
         joined = zip(self.reductions, loop.results, strict=True)
         return [builder.reduce(tile, value.kind, axis) if step > 1 else tile for value, tile in joined]
+
+
+def _proposed(spec: MapReduceSpec, extents: Mapping[str, int], target: Target) -> Schedule | None:
+    """The schedule of the first of two kernels; None where one kernel does as well, or has to do."""
+    if target.kind != "gpu" or spec.reduced is None:
+        return None
+    schedule = partial_schedule(map_reduce_gpu_problem(spec, extents, target))
+    return None if schedule is None or two_steps(spec) is None else schedule
+
+
+def _steps(case: Case) -> Steps:
+    spec, made = case.spec, case.once(two_steps)
+    assert made is not None
+    count = min(output.argument for output in spec.outputs)
+    extents = {**case.extents, PART: ceil_div(case.extents[spec.reduced], case.schedule.integer(CHUNK))}
+    arguments = [
+        Array(index, words[: len(words) // 2], words[len(words) // 2 :])
+        for index, (_, words) in enumerate(case.arguments)
+    ]
+    workspaces: dict[str, Workspace] = {}
+    partial: list[Array] = []
+    for number, argument in enumerate(made.first.arguments[count:]):
+        shape = tuple([extents[axis] for axis in argument.axes])
+        workspaces[f"parts{number}"] = Workspace(argument.dtype, shape)
+        partial.append(Array(f"parts{number}", shape, contiguous_strides(shape)))
+    joined = (*partial, *[arguments[index] for index in made.inputs], *arguments[count:])
+    return Steps(
+        (
+            Kernel(made.first, (*arguments[:count], *partial), extents, case.schedule),
+            Kernel(made.second, joined, extents),
+        ),
+        workspaces,
+    )
+
+
+CHUNKS = Decomposition(
+    name="chunks",
+    why="few long rows would leave most multiprocessors idle: programs reduce chunks of them",
+    when="schedule",
+    applies=lambda case: CHUNK in case.schedule,
+    proposes=_proposed,
+    steps=_steps,
+)
