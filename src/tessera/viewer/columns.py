@@ -97,7 +97,7 @@ def _with_sums(own: polars.DataFrame, sums: polars.LazyFrame, first: int, width:
         dur_ns=polars.min_horizontal("taken", polars.lit(width)),
         name=polars.lit(SHORTER),
     ).collect(engine="streaming")
-    return polars.concat([own, made.cast(dict(own.schema))])
+    return polars.concat([own, made.cast(own.schema)])
 
 
 def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None = None) -> tuple[bytes, Integers]:
