@@ -15,7 +15,7 @@ from tessera.profiling.analyses import roofline as rooflines
 from tessera.profiling.analyses.presentation.result import by_reason
 from tessera.profiling.trace.reading import examined
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import overview
+from tessera.viewer import columns, overview
 from tessera.viewer.runs import Run
 from tessera.viewer.tables import plain, table_json
 
@@ -200,6 +200,14 @@ def _analysis(name: str, of: Callable[[Trace], Any]) -> Callable[[Run, Parameter
         return run.answer(name, lambda trace: table_json(of(trace)))
 
     return asked
+
+
+def slices(run: Run, asked: Parameters) -> tuple[bytes, columns.Integers]:
+    """`columns.packed` of a run, or of the window from `t0` to `t1`."""
+    t0, t1 = _integer(asked, "t0"), _integer(asked, "t1")
+    if t0 is None or t1 is None:
+        return run.answer("columns", columns.packed)
+    return run.answer(("columns", t0, t1), lambda trace: columns.packed(trace, window=(t0, t1)))
 
 
 def _integer(asked: Parameters, name: str) -> int | None:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 from tessera.errors import ArgumentError, ProfileError, TesseraError
 from tessera.profiling.export.formats import chrome
-from tessera.viewer import answers, assets, code, columns
+from tessera.viewer import answers, assets, code
 from tessera.viewer.event import event
 from tessera.viewer.runs import ChangedError, Run
 
@@ -70,7 +70,7 @@ class Viewer:
             return _said(environment, start, "200 OK", answers.compared(self._run(asked, "a"), self._run(asked, "b")))
         run = self._run(asked, "run")
         if name == "columns":
-            body, _ = run.answer("columns", columns.packed)
+            body, _ = answers.slices(run, asked)
             return _sent(environment, start, "application/octet-stream", body)
         if name in _OF_ONE:
             return _said(environment, start, "200 OK", _OF_ONE[name](run, asked))

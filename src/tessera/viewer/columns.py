@@ -4,7 +4,7 @@
 
 | key | what it holds |
 | --- | --- |
-| `n` | slices that are in the columns; of `total` the longest ones, where there are too many |
+| `n` | slices that are in the columns; of `total`, `summed` are in sums by lane and bin of time |
 | `lanes` | for each lane `first`, `count`, `label`, `rank`, `device`, `depth`; slices stand by lane, then by start |
 | `names`, `kinds` | what the columns `name` and `kind` count |
 | `columns` | for each column its `width` in bytes, the `sizes` of its packed planes, and `escapes` |
@@ -35,48 +35,76 @@ from tessera.profiling.trace.table import Trace
 
 MAGIC: Final = b"TSR1"
 MOST_SLICES: Final = 2_000_000
-"""Slices that a page gets; of more, the longest."""
+"""Slices that a page gets one by one; of more, the longest, and sums of the others."""
+BINS: Final = 4096
+"""Bins of time that sums are made of."""
+SHORTER: Final = "shorter slices, summed"
 MOST_MARKS: Final = 2000
 LONGEST_NAME: Final = 10_000
 _DEEPEST: Final = 255
 _LARGEST: Final = numpy.iinfo(numpy.uint32).max
 _ESCAPE: Final = int(_LARGEST)
 _LEVEL: Final = 4
+_KEPT: Final = 10
+"""One of so many that a page may get is kept where there are more."""
+_LANE: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
 Integers = NDArray[numpy.int64]
 
 
-def slices(trace: Trace, most: int = MOST_SLICES) -> tuple[polars.DataFrame, int]:
-    """The slices of a trace by start, with the column `event`, their row in the trace; and how many there are. Beyond
-    `most` only the longest are kept.
+def slices(
+    trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None = None
+) -> tuple[polars.DataFrame, int, int]:
+    """The slices of a trace, or those that touch a `window` of time, by start, with the column `event`, their row in
+    the trace; how many there are; and how many of these are summed: beyond `most` the longest alone are kept, and what
+    the others took stands by lane and bin of time, as slices with a negative `pid` and without an event.
     """
-    found = (
-        trace.events.with_row_index("event")
-        .filter(col("kind").is_in(SLICES))
-        .select(
-            "event",
-            "kind",
-            "start_ns",
-            "rank",
-            "pid",
-            "device",
-            "thread_id",
-            "stream_id",
-            "stream_name",
-            dur_ns=col("dur_ns").fill_null(0).clip(0),
-            name=NAME.cast(polars.String).fill_null("").str.slice(0, LONGEST_NAME),
-        )
-        .collect()
-    )
-    total = len(found)
-    if total > most:
-        found = found.top_k(most, by="dur_ns")
-    return found.sort("start_ns", "dur_ns", "event", descending=[False, True, False]), total
+    duration = col("dur_ns").fill_null(0).clip(0)
+    found = trace.events.with_row_index("event").filter(col("kind").is_in(SLICES))
+    if window is not None:
+        found = found.filter((col("start_ns") < window[1]) & (col("start_ns") + duration > window[0]))
+    columns = [
+        col("event").cast(polars.Int64),
+        *(col(name) for name in ("kind", "start_ns", *_LANE)),
+        duration.alias("dur_ns"),
+        NAME.cast(polars.String).fill_null("").str.slice(0, LONGEST_NAME).alias("name"),
+    ]
+    facts = found.select(polars.len(), first=col("start_ns").min(), last=col("start_ns").max())
+    total, first, last = facts.collect(engine="streaming").row(0)
+    summed = 0
+    if total <= most:
+        table = found.select(columns).collect(engine="streaming")
+    else:
+        kept = -(-most // _KEPT)
+        lengths = found.select(duration).collect(engine="streaming").to_series().to_numpy()
+        least = int(numpy.partition(lengths, total - kept - 1)[total - kept - 1])
+        del lengths
+        width = max((last - first) // BINS + 1, 1)
+        own = found.filter(duration > least).select(columns).collect(engine="streaming")
+        sums = found.filter(duration <= least).group_by(*_LANE, bin=(col("start_ns") - first) // width)
+        table = _with_sums(own, sums.agg(duration.sum().alias("taken")), first, width)
+        summed = total - len(own)
+    return table.sort("start_ns", "dur_ns", "event", descending=[False, True, False]), total, summed
 
 
-def packed(trace: Trace, most: int = MOST_SLICES) -> tuple[bytes, Integers]:
-    """The slices of a trace, packed; and by slice the row of its event in the trace."""
-    events, total = slices(trace, most)
+def _with_sums(own: polars.DataFrame, sums: polars.LazyFrame, first: int, width: int) -> polars.DataFrame:
+    """Slices, and a slice for each sum at the beginning of its bin, in lanes of their own."""
+    made = sums.select(
+        event=polars.lit(-1, polars.Int64),
+        kind=polars.lit("kernel").cast(own.schema["kind"]),
+        start_ns=first + col("bin") * width,
+        **{name: -1 - col(name).fill_null(0) if name == "pid" else col(name) for name in _LANE},
+        dur_ns=polars.min_horizontal("taken", polars.lit(width)),
+        name=polars.lit(SHORTER),
+    ).collect(engine="streaming")
+    return polars.concat([own, made.cast(own.schema)])
+
+
+def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None = None) -> tuple[bytes, Integers]:
+    """The slices of a trace, or of a window of it, packed; and by slice the row of its event in the trace, -1 for
+    sums.
+    """
+    events, total, summed = slices(trace, most, window)
     numbers, lanes = by_lane(events)
     start = events["start_ns"].to_numpy()
     starts, ends, shift = nesting.fit(start, start + events["dur_ns"].to_numpy(), numbers)
@@ -102,6 +130,7 @@ def packed(trace: Trace, most: int = MOST_SLICES) -> tuple[bytes, Integers]:
     head = {
         "n": len(order),
         "total": total,
+        "summed": summed,
         "lanes": told,
         "names": names,
         "kinds": kinds,
@@ -139,6 +168,8 @@ def _labelled(lanes: polars.DataFrame, metadata: Mapping[str, Any]) -> list[dict
         label = threads.get(str(thread)) or f"thread {thread or 0:#x}"
         if lane["stream_id"] or thread is None:
             label = lane["stream_name"] or f"{lane['device']} stream {lane['stream_id']}"
+        if (lane["pid"] or 0) < 0:
+            label = f"{label}: {SHORTER}"
         made.append({"label": str(label), "rank": lane["rank"] or 0, "device": lane["device"]})
     return made
 

@@ -11,22 +11,25 @@ from tessera.errors import ArgumentError
 from tessera.profiling.analyses.kernels import NAME
 from tessera.profiling.trace.table import Trace
 from tessera.viewer import columns
-from tessera.viewer.answers import Parameters
+from tessera.viewer.answers import Parameters, slices
 from tessera.viewer.runs import Run
 from tessera.viewer.tables import plain
 
 
 def event(run: Run, asked: Parameters) -> dict[str, Any]:
-    """The event behind a slice of `columns.packed`: all columns that have a value, and among the `calls` events of its
-    kind and name which one it is (`nth`, from 1 on), their median, and the share of them that took no longer.
+    """The event behind a slice of `columns.packed`, of the window from `t0` to `t1` where these are given: all columns
+    that have a value, and among the `calls` events of its kind and name which one it is (`nth`, from 1 on), their
+    median, and the share of them that took no longer.
 
     Raises ArgumentError for a slice that there is not.
     """
-    _, events = run.answer("columns", columns.packed)
+    _, events = slices(run, asked)
     text = asked.get("slice", "")
     if not text.isdecimal() or int(text) >= len(events):
         raise ArgumentError(f"slice={text!r}", hints=[f"a whole number below {len(events)}"])
     row = int(events[int(text)])
+    if row < 0:
+        raise ArgumentError(f"these are {columns.SHORTER}", hints=["zoom in: the timeline then shows each of them"])
     return run.answer(("event", row), lambda trace: _told(trace, row))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy
@@ -46,10 +46,14 @@ class Covered(NamedTuple):
 
 def covered(starts: Instants, ends: Instants) -> Covered:
     """The union of intervals."""
-    order = numpy.argsort(starts, kind="stable")
-    starts, reach = starts[order], numpy.maximum.accumulate(ends[order]) if len(ends) else ends
-    new = numpy.flatnonzero(numpy.concatenate([[True], starts[1:] > reach[:-1]])) if len(starts) else order
-    first, last = starts[new], reach[numpy.append(new[1:] - 1, len(starts) - 1)] if len(starts) else reach
+    if not len(starts):
+        return Covered(starts, ends, starts)
+    if not bool((starts[1:] >= starts[:-1]).all()):
+        order = numpy.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reach = numpy.maximum.accumulate(ends)
+    new = numpy.flatnonzero(numpy.concatenate([[True], starts[1:] > reach[:-1]]))
+    first, last = starts[new], reach[numpy.append(new[1:] - 1, len(starts) - 1)]
     lengths = last - first
     return Covered(first, last, numpy.cumsum(lengths) - lengths)
 
@@ -58,22 +62,25 @@ def overview(trace: Trace) -> dict[str, Any]:
     """`window` in nanoseconds; by rank the milliseconds of each part; and the same by step, with where steps come from.
     All parts of a rank sum to the window, those of a step to the step.
     """
-    kinds = (*PARTS, "region", "mark")
     ends = col("start_ns") + col("dur_ns").fill_null(0).clip(0)
-    events = (
-        trace.events.filter(col("kind").is_in(kinds))
-        .select("kind", "start_ns", col("rank").fill_null(0), "thread_id", name="kernel_name", end_ns=ends)
-        .collect()
+    read = trace.events.select("kind", "start_ns", "thread_id", "kernel_name", col("rank").fill_null(0), end_ns=ends)
+    of_parts = read.filter(col("kind").is_in(list(PARTS)))
+    spans = (
+        of_parts.group_by("rank", "kind")
+        .agg(polars.len(), first=col("start_ns").min(), last=col("end_ns").max())
+        .collect(engine="streaming")
     )
-    window = _window(events, trace.metadata)
+    marked = read.filter(col("kind").is_in(["region", "mark"])).rename({"kernel_name": "name"}).collect()
+    edges = marked.select(first=col("start_ns").min(), last=col("end_ns").max())
+    window = _window(polars.concat([spans.select("first", "last"), edges]), trace.metadata)
     ranks = []
     steps: list[dict[str, Any]] = []
     source = None
-    for rank, own in sorted(events.partition_by("rank", as_dict=True).items()):
-        unions = list(_unions(own))
-        ranks.append({"rank": rank[0], "parts": _parts(unions, numpy.array(window[:1]), numpy.array(window[1:]))[0]})
+    for rank in sorted({*spans["rank"], *marked["rank"]}):
+        unions = _unions(of_parts.filter(col("rank") == rank))
+        ranks.append({"rank": rank, "parts": _parts(unions, numpy.array(window[:1]), numpy.array(window[1:]))[0]})
         if not steps:
-            source, found = _steps(own, window)
+            source, found = _steps(marked.filter(col("rank") == rank), window)
             parts = _parts(unions, found["start_ns"].to_numpy(), found["end_ns"].to_numpy())
             steps = [{**step, "parts": each} for step, each in zip(found.to_dicts(), parts, strict=True)]
     return {
@@ -83,26 +90,34 @@ def overview(trace: Trace) -> dict[str, Any]:
         "steps": steps[:MOST_STEPS],
         "steps_total": len(steps),
         "steps_from": source,
-        "kernels": int((events["kind"] == "kernel").sum()),
+        "kernels": int(spans.filter(col("kind") == "kernel")["len"].sum()),
     }
 
 
-def _window(events: polars.DataFrame, metadata: Mapping[str, Any]) -> tuple[int, int]:
-    """From the first to the last instant of a trace: the session's where it says so and holds all events."""
-    first = min(0, int(events["start_ns"].min() or 0))  # type: ignore[arg-type]
-    last = int(events["end_ns"].max() or 0)  # type: ignore[arg-type]
+def _window(edges: polars.DataFrame, metadata: Mapping[str, Any]) -> tuple[int, int]:
+    """From the `first` to the `last` instant of a trace: the session's where it says so and holds all events."""
+    begin, last = int(edges["first"].min() or 0), int(edges["last"].max() or 0)  # type: ignore[arg-type]
+    first = min(0, begin)
     duration = metadata.get("duration_ns")
     if not isinstance(duration, int):  # of another profiler, whose zero may lie anywhere
-        first = int(events["start_ns"].min() or 0)  # type: ignore[arg-type]
-        duration = last
+        first, duration = begin, last
     return first, max(last, duration, first + 1)
 
 
-def _unions(events: polars.DataFrame) -> Iterator[Covered]:
-    """The time covered by the first kind, by the first two, and so on."""
-    for last in range(1, len(PARTS) + 1):
-        own = events.filter(col("kind").cast(polars.String).is_in(list(PARTS)[:last]))
-        yield covered(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
+def _unions(events: polars.LazyFrame) -> list[Covered]:
+    """The time covered by the first kind, by the first two, and so on; each is read alone, as there may be millions."""
+    unions: list[Covered] = []
+    for kind in PARTS:
+        own = events.filter(col("kind") == kind).select("start_ns", "end_ns").collect(engine="streaming")
+        starts, ends = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
+        del own
+        union = covered(starts, ends)
+        if unions:
+            before = unions[-1]
+            both = numpy.concatenate([before.starts, union.starts]), numpy.concatenate([before.ends, union.ends])
+            union = covered(*both)
+        unions.append(union)
+    return unions
 
 
 def _parts(unions: list[Covered], starts: Instants, ends: Instants) -> list[list[float]]:

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -21,7 +22,7 @@ from tessera.profiling.export.chrome_lines import SLICES
 from tessera.profiling.export.formats.html import framed
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import app, one_file
+from tessera.viewer import app, columns, one_file
 from tessera.viewer.runs import run_of
 from tessera.viewer.server import serving
 from tests.unit.viewer.asking import viewer_of
@@ -329,4 +330,28 @@ def test_code_stands_beside_that_of_another_kernel_line_by_line(show: Show, monk
     shown.page.get_by_label("beside").select_option("1")
     shown.page.locator("pre.code .added").wait_for(timeout=PATIENCE_MS)
     assert shown.page.locator("pre.code").inner_text().splitlines() == ["  same", "- first", "+ second", "  end"]
+    assert shown.said == []
+
+
+def test_what_is_zoomed_to_is_shown_slice_by_slice(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "packed", partial(columns.packed, most=60))
+    run = whole_run()
+    t0, t1 = 100_000, 200_000
+    touched = run.events.filter(
+        polars.col("kind").is_in(SLICES)
+        & (polars.col("start_ns") < t1)
+        & (polars.col("start_ns") + polars.col("dur_ns") > t0)
+    ).collect()
+    assert len(touched) <= 60
+    shown = show(run)
+    shown.open("timeline")
+    assert "stand as sums" in shown.page.locator("main").inner_text()
+    shown.page.evaluate("([t0, t1]) => window.tessera.timeline.show(t0, t1)", [t0, t1])
+    shown.page.wait_for_function("() => window.tessera.timeline.parts[0].span !== null", timeout=PATIENCE_MS)
+    head = shown.page.evaluate("window.tessera.timeline.parts[0].data.head")
+    assert (head["n"], head["summed"]) == (len(touched), 0)
+    shown.page.evaluate("window.tessera.timeline.select(window.tessera.timeline.parts[0], 3)")
+    shown.page.locator("main section dl").wait_for(timeout=PATIENCE_MS)
+    shown.page.evaluate("window.tessera.timeline.show(...window.tessera.timeline.whole)")
+    shown.page.wait_for_function("() => window.tessera.timeline.parts[0].span === null", timeout=PATIENCE_MS)
     assert shown.said == []

@@ -51,6 +51,7 @@ def test_all_slices_are_there_with_their_times_names_and_kinds() -> None:
     body, rows = columns.packed(trace)
     head, found = unpacked(body)
     ours = recorded[rows]
+    assert head["summed"] == 0
     assert head["n"] == head["total"] == len(recorded.filter(polars.col("kind").is_in(SLICES)))
     assert starts(head, found).tolist() == ours["start_ns"].to_list()
     assert head["shift_us"] == 0
@@ -76,11 +77,23 @@ def test_gaps_and_durations_beyond_32_bits_are_kept() -> None:
     assert found["duration"].tolist() == [2, 1 << 33, (1 << 32) - 1]
 
 
-def test_of_too_many_slices_the_longest_are_kept_and_all_are_counted() -> None:
-    trace = events(start_ns=[0, 10, 20, 30], dur_ns=[1, 4, 2, 3])
-    head, found = unpacked(columns.packed(trace, most=2)[0])
-    assert (head["n"], head["total"]) == (2, 4)
-    assert found["duration"].tolist() == [4, 3]
+def test_of_too_many_slices_the_longest_are_kept_and_the_others_summed() -> None:
+    taken = [1, 400, *[2] * 30]
+    trace = events(start_ns=list(range(0, 64_000, 2000)), dur_ns=taken)
+    head, found = unpacked(columns.packed(trace, most=10)[0])
+    assert (head["total"], head["summed"]) == (32, 31)
+    assert found["duration"].sum() == sum(taken)
+    assert [lane["label"].endswith(columns.SHORTER) for lane in head["lanes"]] == [True, False]
+    assert head["lanes"][1]["count"] == 1
+
+
+def test_a_window_has_what_touches_it_one_by_one() -> None:
+    trace = events(start_ns=[0, 10, 20, 30], dur_ns=[9, 4, 2, 3])
+    body, rows = columns.packed(trace, most=3, window=(5, 30))
+    head, found = unpacked(body)
+    assert (head["n"], head["total"], head["summed"]) == (3, 3, 0)
+    assert rows.tolist() == [0, 1, 2]
+    assert found["duration"].tolist() == [9, 4, 2]
 
 
 def test_an_empty_trace_has_no_lanes() -> None:

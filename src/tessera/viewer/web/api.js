@@ -50,14 +50,14 @@ async function fetched(key) {
   }
 }
 
-/** The bytes of a run's packed slices. */
-export async function columnsOf(run) {
+/** The bytes of a run's packed slices, or of those in a span of time. */
+export async function columnsOf(run, span = null) {
   if (held) {
     const text = held.columns[run];
     if (text === undefined) throw { code: 'E_PROFILE', message: 'this report holds no timeline of this run', hints: [] };
     return bytesOf(text);
   }
-  const response = await fetch(new URL(`api/columns?run=${run}`, base()), { credentials: 'same-origin' });
+  const response = await fetch(new URL(`api/columns?${new URLSearchParams({ run, ...(span ? { t0: span[0], t1: span[1] } : {}) })}`, base()), { credentials: 'same-origin' });
   if (!response.ok) throw (await response.json()).error;
   return new Uint8Array(await response.arrayBuffer());
 }

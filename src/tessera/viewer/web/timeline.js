@@ -15,6 +15,7 @@ const AXIS = 22;
 const TALLEST = 16000;
 const SHOWN_TEXT = 40;
 const MOST_LISTED = 500;
+const REST_MS = 300;
 const loaded = new Map();
 
 /** The packed slices of a run, decoded once. */
@@ -32,6 +33,7 @@ export async function timelinePage(box, context) {
   const runs = [context.run, ...(context.other !== null ? [context.other] : [])];
   const parts = [];
   for (const run of runs) parts.push({ run, data: await slicesOf(run) });
+  for (const part of parts) Object.assign(part, { whole: part.data, span: null, wanted: null });
   for (const part of parts) part.rows = rowsOf(part.data);
   new Timeline(box, parts, context).start();
 }
@@ -170,6 +172,30 @@ class Timeline {
     this.t0 = Math.min(Math.max(t0, this.whole[0]), this.whole[1] - span);
     this.t1 = this.t0 + span;
     if (!this.asked) this.asked = requestAnimationFrame(() => this.draw());
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => this.refine(), REST_MS);
+  }
+
+  /** Where a run has more slices than are drawn one by one, those of what is seen are asked for. */
+  async refine() {
+    for (const part of this.parts) {
+      if (!part.whole.head.summed || isFile()) continue;
+      const span = this.t1 - this.t0 > (this.whole[1] - this.whole[0]) / 2 ? null : [Math.floor(this.t0), Math.ceil(this.t1)];
+      const wanted = JSON.stringify(span);
+      if (part.wanted === wanted || (span === null && !part.span)) continue;
+      part.wanted = wanted;
+      try {
+        const data = span ? await columnsOf(part.run, span).then(decode) : part.whole;
+        if (part.wanted !== wanted) continue;
+        Object.assign(part, { data, span, rows: rowsOf(data) });
+        this.selected = null;
+        this.layout();
+        this.canvas.style.height = `${this.height}px`;
+        this.search(this.searchBox.value);
+      } catch (error) {
+        emptied(this.details).append(failure(error));
+      }
+    }
   }
 
   fit() {
@@ -263,7 +289,7 @@ class Timeline {
     const { data } = part;
     const name = data.head.names[data.name[slice]];
     this.status.textContent = shown(`${name}: ${time(data.end[slice] - data.start[slice])}, starts at ${time(data.start[slice])}`);
-    change({ sel: `${this.parts.indexOf(part)}:${slice}` }, { quiet: true });
+    if (!part.span) change({ sel: `${this.parts.indexOf(part)}:${slice}` }, { quiet: true });
     this.draw();
     this.describe(part, slice);
   }
@@ -271,7 +297,7 @@ class Timeline {
   async describe(part, slice) {
     if (isFile()) return;
     try {
-      const told = await ask('event', { run: part.run, slice });
+      const told = await ask('event', { run: part.run, slice, ...(part.span ? { t0: part.span[0], t1: part.span[1] } : {}) });
       if (!this.selected || this.selected.slice !== slice) return;
       const among = `${told.nth}. of ${told.calls}, median ${real(told.median_us)} \u00b5s; ${real(told.no_longer_pct)} % took no longer`;
       const facts = Object.entries(told.event).flatMap(([key, value]) => [element('dt', {}, key), element('dd', {}, String(value))]);
@@ -446,7 +472,7 @@ function wholeOf(parts) {
 
 function partNotes(data) {
   const told = [];
-  if (data.head.total > data.head.n) told.push(note(`the ${data.head.n} longest of ${data.head.total} slices are drawn; tables and charts are of all`));
+  if (data.head.summed) told.push(note(`${data.head.summed} of ${data.head.total} slices are shorter than those drawn, and stand as sums in rows of their own${isFile() ? '' : '; zooming in shows each'}; tables and charts are of all`));
   if (data.head.shift_us) told.push(note(`slices that crossed others were moved by up to ${real(data.head.shift_us)} \u00b5s so that they nest`));
   return told;
 }
