@@ -11,30 +11,28 @@ other in memory are then one row of pixels, and the convolution is a plain matri
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
 
 import torch
 
 from tessera.compiler.bind.arrays import Call, ShapedArrays, Storage, View, over_others
-from tessera.compiler.bind.launches import LibraryLaunch
 from tessera.compiler.bind.layout import Column, domain_strides, merge_axes
 from tessera.compiler.bind.specs import Pattern
 from tessera.compiler.graph.program import Alignment, KernelItem
-from tessera.dtypes import DType
 from tessera.ir.graph import GraphOperation
 from tessera.lazy.structure import contiguous_strides
-from tessera.ops.record import Operator, bytes_once
 from tessera.runtime.derived import derivation
-from tessera.scheduling.families.convolution.blocks import packed_depth
-from tessera.scheduling.families.convolution.nest import HALF, multiplies_pairs
-from tessera.scheduling.families.convolution.problem import panel_width
+from tessera.scheduling.families.convolution.weights import (
+    GROUPS,
+    form_of,
+    is_packed,
+    packed_argument,
+    weights_layout,
+)
 from tessera.scheduling.lowering.spec import Argument, ConvolutionSpec, Spec, Window
 from tessera.target import Target
 
-GROUPS = "g"
-"""The batch axis of a convolution's groups."""
 _KERNEL_ROWS = 7
 """The place of the window's rows in the domain: see `program.KernelItem`."""
 _IMAGE = {4, 5, 6}
@@ -173,162 +171,27 @@ def _argument(view: View, walked: Mapping[str, int], unit: str | None) -> tuple[
 # -- weights ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WeightPanels:
-    """A form (`runtime.derived.Form`): of weights [G, O, KH, KW, C] the panels [G, O', KH, KW, C', width], or with
-    `group` 2 [G, O', KH, KW, C' / 2, width, 2], in another dtype; zero where channels lack of whole panels and of
-    whole pairs, or of steps of a matrix unit where there is one (`packed_depth`).
-    """
-
-    width: int
-    group: int
-    dtype: DType
-    has_unit: bool = False
-
-    def depth(self, channels: int) -> int:
-        """The channels of a group of weights in the copy."""
-        return packed_depth(channels, self.group, self.has_unit)
-
-    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The extents of the copy."""
-        groups, outputs, height, width, depth = shape
-        panels, deep = -(-outputs // self.width), self.depth(depth) // self.group
-        return (groups, panels, height, width, deep, self.width, self.group)
-
-    def rows(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The extents of the copy as kernels walk it: row, lane, and half of a pair."""
-        *outer, width, group = self.shape(shape)
-        rows = 1
-        for extent in outer:
-            rows *= extent
-        return (rows, width, group) if group > 1 else (rows, width)
-
-    def nbytes(self, shape: Sequence[int], dtype: DType) -> int:
-        """The size of the copy."""
-        count = self.dtype.itemsize
-        for extent in self.shape(shape):
-            count *= extent
-        return count
-
-    def fill(self, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Writes the panels."""
-        groups, outputs, height, width, depth = source.shape
-        panels = target.view(self.dtype.torch).view(self.shape(source.shape))
-        whole = outputs // self.width * self.width
-        if whole < outputs or depth < self.depth(depth):
-            panels.zero_()
-        for first, end in ((0, whole), (whole, outputs)):
-            for start, stop in ((0, depth // self.group * self.group), (depth // self.group * self.group, depth)):
-                if first == end or start == stop:
-                    continue
-                lanes, halves = min(self.width, end - first), min(self.group, stop - start)
-                part = source[:, first:end, :, :, start:stop].to(self.dtype.torch)
-                apart = part.reshape(groups, -1, lanes, height, width, (stop - start) // halves, halves)
-                place = panels[:, first // self.width : -(-end // self.width)]
-                place = place[:, :, :, :, start // self.group : -(-stop // self.group), :lanes, :halves]
-                place.copy_(apart.permute(0, 1, 3, 4, 5, 2, 6))
-
-
 def packed_weights(call: Call, spec: Spec, target: Target) -> Call:
     """The call over packed weights where they are a constant (`op.constant`), with which the copy is kept; else the
     call itself.
     """
     assert isinstance(spec, ConvolutionSpec)
-    view, _ = call.arguments[spec.weights]
+    index, shaped = spec.weights, call.shaped
+    view, _ = call.arguments[index]
     if not view.storage.frozen or view.storage.leaf is None:
         return call
-    strides = dict(zip(call.shaped.axes[spec.weights], call.shaped.strides[spec.weights], strict=True))
-    shape, own = weights_layout(call, strides)
-    form = form_of(call, spec, target)
+    strides = dict(zip(shaped.axes[index], shaped.strides[index], strict=True))
+    shape, own = weights_layout(shaped.extents, strides)
+    form = form_of(spec, view.dtype, shaped.extents["n"], target)
     made = derivation(form, view.dtype, shape, own, view.offset_bytes)
-    storage = Storage(0, view.storage.leaf, derivation=made)
-    return over_panels(call, spec, View(storage, view.dtype, view.shape, view.strides), form)
-
-
-def _fill(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Mapping[str, Any]) -> None:
-    """The call of the library that packs."""
-    attributes["form"].fill(inputs[0], outputs[0].view(-1).view(torch.uint8))
-
-
-def _refuse(*_: object, **__: object) -> Any:
-    raise AssertionError("packing is a step of plans, which nobody writes")
-
-
-PACKING = Operator(
-    name="pack_window_weights",
-    family="library",
-    arity=(1, 1),
-    operand_dtypes=_refuse,
-    result=_refuse,
-    flops=lambda operands, result, attributes: 0,
-    bytes_moved=bytes_once,
-    reference=_refuse,
-    gradient=_refuse,
-    body=_refuse,
-    attributes={"form": None},
-    library=_fill,
-)
-"""What packs weights that a plan computes: no operator of users, and in no table."""
-
-
-def with_packing(
-    call: Call,
-    spec: Spec,
-    target: Target,
-    new: Callable[[tuple[int, ...], DType], View],
-    copy: Callable[[View, View], None],
-    note: Callable[[LibraryLaunch], None],
-) -> Call:
-    """The call over weights that are packed into memory that `new` makes: by kernels that `copy` adds, or by a call of
-    the library that `note` adds, where they become another dtype or the last pair lacks a channel.
-    """
-    assert isinstance(spec, ConvolutionSpec)
-    view, _ = call.arguments[spec.weights]
-    strides = dict(zip(call.shaped.axes[spec.weights], call.shaped.strides[spec.weights], strict=True))
-    shape, own = weights_layout(call, strides)
-    form = form_of(call, spec, target)
-    packed = new(form.rows(shape), form.dtype)
-    source = View(view.storage, view.dtype, shape, own, view.offset_bytes)
-    if form.dtype is not view.dtype or shape[-1] < form.depth(shape[-1]):
-        if source.is_backwards:
-            forwards = new(shape, view.dtype)
-            copy(source, forwards)
-            source = forwards
-        note(LibraryLaunch(PACKING, {"form": form}, (source,), (packed,)))
-    else:
-        for part, place in _by_panels(source, packed, form):
-            copy(part, place)
-    # As the weights are seen by what reports on them, over the memory of the panels.
-    return over_panels(call, spec, View(packed.storage, view.dtype, view.shape, view.strides), form)
-
-
-def _by_panels(source: View, packed: View, form: WeightPanels) -> Iterator[tuple[View, View]]:
-    """What is copied of the weights [G, O, KH, KW, C], and where to: the whole panels, and then the last one. Lanes
-    that no channel belongs to are not written: nothing is done with their sums.
-    """
-    (groups, outputs, *window), (group_step, step, *steps) = source.shape, source.strides
-    width, pair, size = form.width, form.group, source.dtype.itemsize
-    group_place, panel_place, *places = contiguous_strides(form.shape(source.shape))
-    # Walked as the weights lie, panel by panel: each is read once, a line of it at a time.
-    inner = [*zip(window, steps, places[:3], strict=True)]
-    inner[2] = window[2] // pair, steps[2] * pair, places[2]
-    inner.sort(key=lambda axis: -axis[1])
-    whole = outputs // width
-    for first, panels, lanes in ((0, whole, width), (whole, 1, outputs - whole * width)):
-        if panels and lanes:
-            outer = [(groups, group_step, group_place), (panels, width * step, panel_place), *inner]
-            axes = [*outer, (pair, steps[2], 1), (lanes, step, pair)]
-            shape, read, written = zip(*axes, strict=True)
-            start = source.offset_bytes + first * width * step * size
-            yield (
-                View(source.storage, source.dtype, shape, read, start),
-                View(packed.storage, packed.dtype, shape, written, first * panel_place * size),
-            )
+    kind, rows = packed_argument(form, shape)
+    packed = View(Storage(0, view.storage.leaf, derivation=made), view.dtype, view.shape, view.strides)
+    return over_others(call, {index: (kind, packed, (*rows, *contiguous_strides(rows)))})
 
 
 def packed_weights_of(call: Call) -> int | None:
     """The number of the argument that holds packed weights; None where they are not packed."""
-    found = [index for index, argument in enumerate(call.shaped.pattern.arguments) if "lane" in argument.axes]
+    found = [index for index, argument in enumerate(call.shaped.pattern.arguments) if is_packed(argument)]
     return found[0] if found else None
 
 
@@ -343,31 +206,3 @@ def unpacked(call: Call, panels: torch.Tensor) -> torch.Tensor:
     channels = pairs * group
     weights = whole.permute(0, 1, 5, 4, 6, 2, 3).reshape(groups, number * width, channels, *window)
     return weights[:, :outputs, :depth].reshape(groups * outputs, depth, extents["kh"], extents["kw"])
-
-
-def form_of(call: Call, spec: ConvolutionSpec, target: Target) -> WeightPanels:
-    """How the weights of a call are packed."""
-    pairs = multiplies_pairs(spec, target.has_avx512bf16)
-    sums = spec.accumulator.dtype
-    width = panel_width(call.shaped.extents["n"], sums, target)
-    dtype = call.arguments[spec.weights][0].dtype if pairs else sums
-    return WeightPanels(width, 2 if pairs else 1, dtype, pairs and target.has_amx_bf16)
-
-
-def weights_layout(call: Call, strides: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Extents and strides of the weights as [G, O, KH, KW, C]."""
-    extents = call.shaped.extents
-    axes = ("n", "kh", "kw", "c")
-    shape = (extents.get(GROUPS, 1), *[extents[axis] for axis in axes])
-    return shape, (strides.get(GROUPS, 0), *[strides[axis] for axis in axes])
-
-
-def over_panels(call: Call, spec: ConvolutionSpec, packed: View, form: WeightPanels) -> Call:
-    """The call with packed weights in place of those that it had."""
-    index = spec.weights
-    shape, _ = weights_layout(call, dict.fromkeys((GROUPS, "n", "kh", "kw", "c"), 0))
-    rows = form.rows(shape)
-    words = (*rows, *contiguous_strides(rows))
-    axes: tuple[str, ...] = ("row", "lane", HALF)[: len(rows)]
-    static: tuple[int | None, ...] = contiguous_strides(rows)
-    return over_others(call, {index: (Argument(form.dtype, axes, static), packed, words)})

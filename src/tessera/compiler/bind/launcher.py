@@ -23,13 +23,11 @@ from tessera.compiler.bind.window_arrays import window_arrays, with_taps_along_l
 from tessera.compiler.decompose.cases import CallCase, decomposition_of
 from tessera.compiler.decompose.few_columns import TURNED, is_turned, with_columns_along_k
 from tessera.compiler.decompose.refusion import parts_of
-from tessera.compiler.decompose.running import Decomposed, run
-from tessera.compiler.decompose.split_k import PARTS, part_arrays, split_product
+from tessera.compiler.decompose.running import Decomposed, over_parts, partial_item, run
 from tessera.compiler.graph.program import Alignment, KernelItem, Program, ValueInfo
 from tessera.dtypes import DType
-from tessera.errors import ScheduleError
 from tessera.lazy.structure import contiguous_strides
-from tessera.scheduling.families.decomposition import Decomposition, Steps
+from tessera.scheduling.families.decomposition import Decomposition, Parts, Steps
 from tessera.scheduling.families.product.decompositions.few_columns import few_columns, few_columns_of_pairs
 from tessera.scheduling.families.registry import family_of_region
 from tessera.scheduling.language.schedule import Schedule
@@ -108,7 +106,6 @@ class Launcher:
                 return
             shaped = merged
         call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
-        call = self.compiler.prepared(call, self.new, self.copy, self.note)
         self.decide(CallCase(self, call, inputs, outputs, schedule, first))
 
     def decide(self, case: CallCase, whole: Call | None = None) -> None:
@@ -119,9 +116,6 @@ class Launcher:
             found = decomposition_of(case, "schedule")
         if found is not None:
             self._decompose(found, case, whole)
-            return
-        if case.schedule.get(PARTS, 1) != 1:
-            self._launch_split(case.call.item, case.inputs, case.outputs, case.schedule)
             return
         self.note(Launch(case.call, case.chosen, whole))
 
@@ -162,26 +156,21 @@ class Launcher:
             storage.last = step
         self.launches.append(launch)
 
-    def _launch_split(
-        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule
+    def launch_parts(self, step: Parts, case: CallCase, result: View, whole: Call | None) -> None:
+        """Adds the launch of a kernel over parts of a call's operands, as a step of `whole`."""
+        item = partial_item(case.call.item, step.kernel)
+        domain = [self.extents[name] for name in item.domain]
+        domain, arrays = over_parts(item, step.count, domain, case.inputs, result)
+        shaped = FAMILY_ARRAYS[item.family](item, domain, arrays)
+        call = Call(item, _described(arrays, shaped), shaped)
+        self.note(Launch(call, self.compiler.choose(call, step.schedule), whole))
+
+    def run_function(
+        self, program: Program, inputs: Sequence[View], outputs: Sequence[View], extents: Mapping[str, int]
     ) -> None:
-        """A product whose K is split: its parts as a batch of products, and what adds them up."""
-        split, parts = split_product(item), schedule.integer(PARTS)
-        partial, rest = split.partial, split.rest
-        domain = [self.extents[name] for name in partial.domain]
-        if domain[-1] % parts:  # what the rule says; here wrong values would come of it
-            raise ScheduleError(
-                f"{item.name}: K of {domain[-1]} is not cut into {parts} equal parts", hints=["rule split-k"]
-            )
-        outer, self.extents = self.extents, {**self.extents, PARTS: parts}
-        workspace = self.new(self.shape_of(rest.values[0]), split.workspace)
-        arrays = part_arrays([(inputs[index], alignment) for index, alignment in partial.loads], parts, len(domain))
-        arrays.append((workspace, (0, *[None if axis is None else axis + 1 for axis in partial.stores[0]])))
-        shaped = contraction_arrays([parts, *domain[:-1], domain[-1] // parts], arrays, len(partial.loads))
-        call = Call(partial, _described(arrays, shaped), shaped)
-        self._add(call, self.compiler.choose(call, schedule.replace(split_k=1)))
-        views = {0: workspace, **dict(enumerate(inputs, 1)), **dict(zip(rest.roots, outputs, strict=True))}
-        self._run(rest, views, None, "")
+        """Runs a program, whose dimensions have `extents` beside those that are known."""
+        outer, self.extents = self.extents, {**self.extents, **extents}
+        self._run(program, {**dict(enumerate(inputs)), **dict(zip(program.roots, outputs, strict=True))}, None, "")
         self.extents = outer
 
     def run_instead(

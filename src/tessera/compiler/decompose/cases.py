@@ -30,6 +30,10 @@ class Rehearser(Protocol):
     def compiler(self) -> PlanCompiler[Any]:
         """The compiler of the device."""
 
+    @property
+    def extents(self) -> Mapping[str, int]:
+        """The extents of the kernels' dimensions, by their names."""
+
     def rehearsed(self, case: CallCase, steps: Steps) -> list[Launch]:
         """The launches of steps in the place of a call, of which nothing is kept."""
 
@@ -87,6 +91,11 @@ class CallCase:
     def extents(self) -> Mapping[str, int]:
         """The extents of the axes."""
         return self.call.shaped.extents
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """The extents of the kernel's dimensions, by their names."""
+        return self.launcher.extents
 
     @property
     def arguments(self) -> Sequence[tuple[View, tuple[int, ...]]]:

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from tessera import settings
 from tessera.backend.contract import GpuBackend, GpuKernelObject
 from tessera.backend.registry import gpu_backend
-from tessera.compiler.bind.arrays import Call, Shape, View
+from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory, kernel_launches
 from tessera.compiler.bind.library_calls import library_call
 from tessera.compiler.bind.subjects import Subject, subject_of
@@ -73,16 +73,6 @@ class GpuKernelCompiler:
 
     def over_constants(self, call: Call) -> Call:
         """The call itself: GPUs read constants where they are."""
-        return call
-
-    def prepared(
-        self,
-        call: Call,
-        new: Callable[[Shape, DType], View],
-        copy: Callable[[View, View], None],
-        note: Callable[[AnyLaunch], None],
-    ) -> Call:
-        """The call itself: kernels of GPUs read operands as they are."""
         return call
 
     def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:

@@ -11,9 +11,9 @@ from weakref import WeakValueDictionary
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera.backend.contract import CpuBackend, LoadedKernel
-from tessera.compiler.bind.arrays import Call, Shape, View
+from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.constants import packed_call
-from tessera.compiler.bind.convolution import packed_weights, packed_weights_of, with_packing
+from tessera.compiler.bind.convolution import packed_weights
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
 from tessera.compiler.bind.layout import UNLIMITED
 from tessera.compiler.bind.library_calls import library_step
@@ -112,18 +112,6 @@ class KernelCompiler:
         """A product or a convolution over packed weights, where these are a constant."""
         pack = _PACK.get(call.item.family)
         return call if pack is None else pack(call, self.subject(call).spec, self.target)
-
-    def prepared(
-        self,
-        call: Call,
-        new: Callable[[Shape, DType], View],
-        copy: Callable[[View, View], None],
-        note: Callable[[AnyLaunch], None],
-    ) -> Call:
-        """A convolution over weights that are packed before, where they are no constant."""
-        if call.item.family != "convolution" or packed_weights_of(call) is not None:
-            return call
-        return with_packing(call, self.subject(call).spec, self.target, new, copy, note)
 
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default."""

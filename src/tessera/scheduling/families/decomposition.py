@@ -15,8 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from xdsl.dialects.builtin import ModuleOp
+
 from tessera.dtypes import DType
 from tessera.ir.schedule import KernelOp
+from tessera.ops.record import Operator
 from tessera.rewrite.fusion import Bounds
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Argument, Spec
@@ -42,6 +45,10 @@ class Operand(Protocol):
     def shape(self) -> tuple[int, ...]:
         """Its extents."""
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Its strides, in elements."""
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -62,6 +69,9 @@ class Array:
     strides: tuple[int, ...]
     dtype: DType | None = None
     shape: tuple[int, ...] | None = None
+    offset_bytes: int = 0
+    stands_for: int | None = None
+    """The argument that reports see in its place."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +97,48 @@ class Itself:
 
 
 @dataclass(frozen=True)
+class Copied:
+    """A copy of one array into another one of the same extents."""
+
+    source: Array
+    result: Array
+
+
+@dataclass(frozen=True)
+class Called:
+    """A call of a library on an array, for what no kernel does."""
+
+    operator: Operator
+    attributes: Mapping[str, Any]
+    source: Array
+    result: Array
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Another kernel over the operands of the call, with `count` equal parts of its last dimension as a new first one,
+    of the same name as the extent `axis`. It writes one workspace, over all but the last of these dimensions.
+    """
+
+    kernel: KernelOp
+    axis: str
+    count: int
+    result: str
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Function:
+    """The kernels of a fused function over workspaces and then all operands of the call; `extents` are those that it
+    has beside those of the call.
+    """
+
+    module: ModuleOp
+    workspaces: tuple[str, ...]
+    extents: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Fused:
     """The operations of the kernel, fused anew within bounds; a kernel of the same family runs under `schedule`."""
 
@@ -94,7 +146,7 @@ class Fused:
     schedule: Schedule | None = None
 
 
-Step: TypeAlias = Kernel | Itself | Fused
+Step: TypeAlias = Kernel | Itself | Copied | Called | Parts | Function | Fused
 
 
 @dataclass(frozen=True)
@@ -131,6 +183,10 @@ class Case(Protocol):
     @property
     def extents(self) -> Mapping[str, int]:
         """The extents of the axes."""
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """The extents of the kernel's dimensions, by their names."""
 
     @property
     def arguments(self) -> Sequence[tuple[Operand, tuple[int, ...]]]:

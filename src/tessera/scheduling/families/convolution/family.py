@@ -8,6 +8,7 @@ from tessera.scheduling.families.convolution import space
 from tessera.scheduling.families.convolution.cost import convolution_work
 from tessera.scheduling.families.convolution.lowering import lower_convolution
 from tessera.scheduling.families.convolution.problem import ConvolutionProblem, convolution_problem
+from tessera.scheduling.families.convolution.weights import PACKED_WEIGHTS
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, dtype_of_sums
 from tessera.scheduling.families.product.problem import MATRIX
 from tessera.scheduling.language.schedule import KnobValue, Schedule
@@ -36,6 +37,7 @@ FAMILY = Family(
     accumulation=dtype_of_sums,
     regions=("convolution",),
     is_anchored=True,
+    decompositions=(PACKED_WEIGHTS,),
     identity=lambda spec: f" {spec.window}" + " padded after" * spec.window.only_after,
     counted=("L3", "DRAM"),  # of the nearer caches the pixels are not
 )

@@ -7,6 +7,7 @@ from tessera.scheduling.families.product import space
 from tessera.scheduling.families.product.cost import contraction_work
 from tessera.scheduling.families.product.decompositions.apart import APART
 from tessera.scheduling.families.product.decompositions.shared_packing import SHARED_PACKING
+from tessera.scheduling.families.product.decompositions.split_k import SPLIT_K
 from tessera.scheduling.families.product.gpu import space as gpu_space
 from tessera.scheduling.families.product.gpu.choice import best_starts
 from tessera.scheduling.families.product.gpu.estimate import estimate_product
@@ -46,7 +47,7 @@ FAMILY = Family(
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
     regions=("contraction",),
     is_anchored=True,
-    decompositions=(*APART, SHARED_PACKING),
+    decompositions=(*APART, SPLIT_K, SHARED_PACKING),
     gpu=GpuKernels(
         problem=contraction_gpu_problem,
         space=gpu_space.space,
