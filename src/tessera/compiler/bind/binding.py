@@ -18,6 +18,7 @@ from tessera.compiler.bind.layout_views import centre, counted, layout_view, pad
 from tessera.compiler.bind.library_calls import kept_result, library_launch
 from tessera.compiler.bind.memory_order import shared_order, takes_any_order
 from tessera.compiler.bind.placement import part_offset, placed_in_results, places_of, slots_of, strides_before
+from tessera.compiler.decompose.running import Decomposed
 from tessera.compiler.graph.program import KernelItem, LayoutItem, LibraryItem, Program
 from tessera.lazy import interning
 from tessera.lazy.structure import Occurrence, Structure
@@ -55,6 +56,15 @@ def steps_of(program: Program, structure: Structure, compiler: PlanCompiler[Any]
     binder = _Binder(program, structure.post_order(), compiler)
     binder.place()
     return list(binder.launches)
+
+
+def decomposed_of(
+    program: Program, structure: Structure, compiler: PlanCompiler[Any]
+) -> tuple[list[AnyLaunch], list[Decomposed]]:
+    """Those steps, and which kernels of the program take several of them, and why."""
+    binder = _Binder(program, structure.post_order(), compiler)
+    binder.place()
+    return list(binder.launches), list(binder.decomposed)
 
 
 def extents_of(program: Program, order: Sequence[Occurrence]) -> dict[str, int]:
