@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tessera.compiler.bind.arrays import (
     Call,
@@ -19,10 +19,10 @@ from tessera.compiler.bind.arrays import (
 from tessera.compiler.bind.convolution import convolution_arrays
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, PlanCompiler, kernel_launches, views_of
 from tessera.compiler.bind.layout_views import words_of
+from tessera.compiler.bind.specs import Pattern
 from tessera.compiler.bind.window_arrays import window_arrays, with_taps_along_lanes
 from tessera.compiler.decompose.cases import CallCase, decomposition_of
 from tessera.compiler.decompose.few_columns import TURNED, is_turned, with_columns_along_k
-from tessera.compiler.decompose.refusion import parts_of
 from tessera.compiler.decompose.running import Decomposed, over_parts, partial_item, run
 from tessera.compiler.graph.program import Alignment, KernelItem, Program, ValueInfo
 from tessera.dtypes import DType
@@ -45,6 +45,10 @@ FAMILY_ARRAYS: Mapping[str, Callable[[KernelItem, Sequence[int], Arrays], Shaped
 """Family of a kernel -> its arrays over merged axes, of the extents of its domain; those of maps and reductions have
 `map_reduce_arrays`.
 """
+
+
+UNSHAPED: Final = ShapedArrays(Pattern((), (), None, "", True), {}, (), ())
+"""The arrays of a call whose operands have no axes in common."""
 
 
 def _described(
@@ -100,9 +104,13 @@ class Launcher:
                 layout, arrays = TURNED, with_columns_along_k(item, domain, arrays, self._copied)
             shaped = FAMILY_ARRAYS[layout](item, domain, arrays)
         else:
-            merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
+            merged = self._merged(item, arrays)
             if merged is None:
-                self._launch_on_copies(item, inputs, outputs, schedule)
+                call = Call(item, tuple([(view, ()) for view in inputs]), UNSHAPED)
+                case = CallCase(self, call, inputs, outputs, schedule, first)
+                found = decomposition_of(case, "layout")
+                assert found is not None, f"{item.name}: no kernel takes these operands"
+                self._decompose(found, case, None)
                 return
             shaped = merged
         call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
@@ -199,23 +207,14 @@ class Launcher:
             keep = schedule if item.family == family and family_of_region(family).is_anchored else None
             self.launch(item, [views[v] for v in item.inputs], [views[v] for v in item.outputs], keep)
 
-    def _launch_on_copies(
-        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None
-    ) -> None:
-        """A reduction over several dimensions that do not merge runs over contiguous copies of its inputs; where these
-        do not merge either (a bias of channels in a sum over whole images, a result that is a part of another),
-        operation by operation.
-        """
-        views = [view._replace(strides=contiguous_strides(view.shape)) for view in inputs]
-        arrays = [(views[index], alignment) for index, alignment in item.loads]
-        arrays += list(zip(outputs, item.stores, strict=True))
+    def is_laid_out(self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View]) -> bool:
+        """Whether a kernel takes operands as they lie."""
+        arrays = [(inputs[index], alignment) for index, alignment in item.loads]
+        return self._merged(item, [*arrays, *zip(outputs, item.stores, strict=True)]) is not None
+
+    def _merged(self, item: KernelItem, arrays: Arrays) -> ShapedArrays | None:
         domain = [self.extents[name] for name in item.domain]
-        merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
-        parts = parts_of(item) if merged is None else None
-        if parts is None:
-            self.launch(item, [self._copied(view) for view in inputs], outputs, schedule)
-        else:
-            self.run_instead(len(self.launches), parts, inputs, outputs, schedule, item.family)
+        return map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
 
     def _copied(self, view: View, strides: Shape | None = None) -> View:
         """A copy of a view in memory of the plan, in these strides; contiguous by default."""

@@ -9,8 +9,10 @@ from tessera.compiler.bind.arrays import Call, View
 from tessera.compiler.bind.launches import Choice, Launch, PlanCompiler
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.decompose.refusion import fused_anew
+from tessera.compiler.graph.program import KernelItem
 from tessera.ir.schedule import KernelOp
 from tessera.lazy.policy import current_policy
+from tessera.lazy.structure import contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.rewrite.fusion import Bounds
 from tessera.scheduling.families.decomposition import Decomposition, Expected, Steps, When
@@ -33,6 +35,9 @@ class Rehearser(Protocol):
     @property
     def extents(self) -> Mapping[str, int]:
         """The extents of the kernels' dimensions, by their names."""
+
+    def is_laid_out(self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View]) -> bool:
+        """Whether a kernel takes operands as they lie."""
 
     def rehearsed(self, case: CallCase, steps: Steps) -> list[Launch]:
         """The launches of steps in the place of a call, of which nothing is kept."""
@@ -148,6 +153,11 @@ class CallCase:
     def _expected(self, launch: Launch) -> Expected:
         problem = launch.subject.problem(launch.call.shaped.extents, launch.choice.workers)
         return Expected(launch.schedule, self.estimate(problem, launch.schedule).seconds)
+
+    def is_laid_out_contiguously(self) -> bool:
+        """Whether the kernel would take contiguous copies of what it reads."""
+        inputs = [view._replace(strides=contiguous_strides(view.shape)) for view in self.inputs]
+        return self.launcher.is_laid_out(self.call.item, inputs, self.outputs)
 
     def is_divided(self, bounds: Bounds) -> bool:
         """Whether the kernel becomes several where it is fused anew within bounds."""

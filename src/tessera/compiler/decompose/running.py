@@ -54,6 +54,11 @@ class Collector(Protocol):
     def note(self, launch: AnyLaunch) -> None:
         """Adds a launch."""
 
+    def launch(
+        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None = None
+    ) -> None:
+        """Adds the launches of a kernel."""
+
     def decide(self, case: CallCase, whole: Call | None = None) -> None:
         """Adds the launches of a call, which is a step of `whole`."""
 
@@ -90,13 +95,7 @@ def run(steps: Steps, case: CallCase, whole: Call | None, collector: Collector) 
             assert program is not None, f"{item.name} is one kernel within {step.bounds}"
             collector.run_instead(case.first, program, case.inputs, case.outputs, step.schedule, item.family)
         elif isinstance(step, Itself):
-            others = {
-                index: (kind, _view(array, case, workspaces), (*array.extents, *array.strides))
-                for index, (kind, array) in step.arrays.items()
-            }
-            call = over_others(case.call, others)
-            again = CallCase(case.launcher, call, case.inputs, case.outputs, step.schedule, case.first)
-            collector.decide(again, whole)
+            _run_itself(step, case, whole, workspaces, collector)
         elif isinstance(step, Kernel):
             collector.note(_launch(step, case, workspaces, collector.compiler)._replace(whole=whole))
         elif isinstance(step, Copied):
@@ -113,6 +112,24 @@ def run(steps: Steps, case: CallCase, whole: Call | None, collector: Collector) 
             first = [workspaces[name] for name in step.workspaces]
             collector.run_function(program, [*first, *case.inputs], case.outputs, step.extents)
     return workspaces
+
+
+def _run_itself(
+    step: Itself, case: CallCase, whole: Call | None, workspaces: Mapping[str, View], collector: Collector
+) -> None:
+    views = {index: _view(array, case, workspaces) for index, (_, array) in step.arrays.items()}
+    others = {
+        index: (kind, views[index], (*array.extents, *array.strides))
+        for index, (kind, array) in step.arrays.items()
+        if kind is not None
+    }
+    if len(others) < len(views):  # inputs, not yet arguments
+        inputs = [views.get(index, view) for index, view in enumerate(case.inputs)]
+        collector.launch(case.call.item, inputs, case.outputs, step.schedule)
+        return
+    call = over_others(case.call, others)
+    again = CallCase(case.launcher, call, case.inputs, case.outputs, step.schedule, case.first)
+    collector.decide(again, whole)
 
 
 FUNCTIONS: Final = Table[ModuleOp, Program]("programs of fused functions")

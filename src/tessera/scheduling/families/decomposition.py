@@ -28,8 +28,10 @@ from tessera.target import Target
 
 T = TypeVar("T")
 
-When: TypeAlias = Literal["call", "schedule"]
-"""When a decomposition is tried: before a schedule is chosen for the call, which none can change, or under it."""
+When: TypeAlias = Literal["layout", "call", "schedule"]
+"""When a decomposition is tried: where no kernel takes the operands as they lie, and the arguments of the call are the
+kernel's inputs; before a schedule is chosen for the call, which none can change; or under it.
+"""
 Memory: TypeAlias = int | str
 """An argument of the call, by its number, or a workspace, by its name."""
 
@@ -90,9 +92,11 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Itself:
-    """The call over other arrays in place of some of its arguments, with what its kernel takes each of them for."""
+    """The call over other arrays in place of some of its arguments, with what its kernel takes each of them for (that
+    of inputs is found).
+    """
 
-    arrays: Mapping[int, tuple[Argument, Array]]
+    arrays: Mapping[int, tuple[Argument | None, Array]]
     schedule: Schedule | None = None
 
 
@@ -227,6 +231,9 @@ class Case(Protocol):
 
     def expected(self, steps: Steps) -> Sequence[Expected]:
         """What it expects of each launch of other steps."""
+
+    def is_laid_out_contiguously(self) -> bool:
+        """Whether the kernel would take contiguous copies of what it reads (under "layout")."""
 
     def is_divided(self, bounds: Bounds) -> bool:
         """Whether the kernel becomes several where it is fused anew within bounds."""
