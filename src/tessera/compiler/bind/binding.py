@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from tessera.compiler.bind.arrays import Shape, Storage, View
 from tessera.compiler.bind.launcher import Launcher
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory, PlanCompiler, kernel_launches, views_of
-from tessera.compiler.bind.layout import UNLIMITED, Strides
 from tessera.compiler.bind.layout_views import centre, counted, layout_view, paddings
 from tessera.compiler.bind.library_calls import kept_result, library_launch
 from tessera.compiler.bind.memory_order import shared_order, takes_any_order
@@ -24,6 +23,7 @@ from tessera.lazy import interning
 from tessera.lazy.structure import Occurrence, Structure
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Output
+from tessera.scheduling.binding.axes import UNLIMITED, Strides
 
 PlanT = TypeVar("PlanT")
 

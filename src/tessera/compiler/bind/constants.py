@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 import torch
 
-from tessera.compiler.bind.arrays import Call, ShapedArrays, Storage, View, over_others
+from tessera.compiler.bind.arrays import Call, Storage, View, over_others
 from tessera.lazy.structure import contiguous_strides
 from tessera.runtime.derived import derivation
+from tessera.scheduling.binding.arrays import ShapedArrays
 from tessera.scheduling.families.product.forms import PackedPanels, form_of, packed_argument
 from tessera.scheduling.lowering.spec import (
     ContractionSpec,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.compiler.bind.arrays import Shape, View
-from tessera.compiler.bind.layout import Strides, domain_strides
-from tessera.compiler.graph.program import Alignment, Item, KernelItem, LayoutItem
+from tessera.compiler.graph.program import Item, KernelItem, LayoutItem
+from tessera.rewrite.alignment import Alignment
+from tessera.scheduling.binding.axes import Strides, domain_strides
 
 Readers = Mapping[int, Sequence[Item]]
 """Value -> what reads it."""

@@ -8,15 +8,17 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.compiler.bind.arrays import Call, Shape, ShapedArrays, View, over_others
+from tessera.compiler.bind.arrays import Call, Shape, View, over_others
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, PlanCompiler
 from tessera.compiler.decompose.cases import CallCase
 from tessera.compiler.decompose.refusion import fused_anew
 from tessera.compiler.graph.memo import Memo, Table
-from tessera.compiler.graph.program import Alignment, KernelItem, Program, align_region, read_program
+from tessera.compiler.graph.program import KernelItem, Program, read_program
 from tessera.dtypes import DType
 from tessera.ir.schedule import KernelOp
 from tessera.lazy.structure import contiguous_strides
+from tessera.rewrite.alignment import Alignment, align_region
+from tessera.scheduling.binding.arrays import ShapedArrays
 from tessera.scheduling.families.decomposition import (
     Array,
     Called,

@@ -15,7 +15,6 @@ from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.constants import packed_call
 from tessera.compiler.bind.convolution import packed_weights
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
-from tessera.compiler.bind.layout import UNLIMITED
 from tessera.compiler.bind.library_calls import library_step
 from tessera.compiler.bind.subjects import Subject, subject_of
 from tessera.compiler.decompose.copies import Copies
@@ -34,6 +33,7 @@ from tessera.profiling.recording.facts import SCRATCH, Traffic
 from tessera.runtime import native
 from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
+from tessera.scheduling.binding.axes import UNLIMITED
 from tessera.scheduling.families.cost import Estimate, RooflineModel
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.families.ordering import keeping_order, sum_order

@@ -19,13 +19,11 @@ from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import OPERATORS, family_of
 from tessera.ops.windows import image_dimensions
-from tessera.rewrite.alignment import operand_alignment
+from tessera.rewrite.alignment import Alignment, align_region
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.guards import Guard, guards_of
 from tessera.rewrite.idioms import IDIOMS
 from tessera.rewrite.siblings import products_of
-
-Alignment = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -293,104 +291,3 @@ def _window_dims(window: GraphOperation, argument_dims: list[tuple[str, ...]]) -
     taps = _operand_dims(window.inputs[1], argument_dims)[1:] if len(window.inputs) > 1 else ("1", "1")
     channel, *sides = image_dimensions(str(window.attribute("layout")))
     return *[image[dimension] for dimension in sides], *taps, image[channel]
-
-
-@dataclass(frozen=True)
-class Alignments:
-    """How the values of a kernel's region lie over its domain.
-
-    A result lies one way, an argument in as many ways as it is used, an operand as its operation uses it.
-    """
-
-    results: dict[SSAValue, Alignment]
-    uses: dict[SSAValue, tuple[Alignment, ...]]
-    operands: dict[tuple[GraphOperation, int], Alignment]
-
-
-def align_region(operation: schedule_ir.KernelOp) -> Alignments:
-    """Alignments of all values of a kernel's region, from the `mapping` attributes that fusion left on it."""
-    results: dict[SSAValue, Alignment] = {}
-    uses: dict[SSAValue, list[Alignment]] = {}
-    operands: dict[tuple[GraphOperation, int], Alignment] = {}
-    domain = names_of(operation.attributes["domain"])
-    for op in reversed(list(operation.body.block.ops)):
-        if not isinstance(op, GraphOperation):
-            continue
-        if "mapping" in op.attributes:
-            results[op.result] = tuple([None if axis < 0 else axis for axis in op.integers("mapping")])
-        for index, operand in enumerate(op.inputs):
-            alignment = _operand_alignment(op, index, results[op.result], domain)
-            operands[op, index] = alignment
-            if isinstance(operand, BlockArgument):
-                known = uses.setdefault(operand, [])
-                if alignment not in known:
-                    known.append(alignment)
-            elif operand not in results:
-                # A prologue: it has no place in the result's domain, its consumer decides.
-                results[operand] = alignment
-    return Alignments(results, {value: tuple(found) for value, found in uses.items()}, operands)
-
-
-def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain: tuple[str, ...]) -> Alignment:
-    rank = len(domain)
-    operand = op.inputs[index].type
-    assert isinstance(operand, TensorType)
-    shape = operand.get_shape()
-    family = family_of(op.operator)
-    if family == "contraction" and index < 2:
-        batch = tuple(range(rank - len(shape), rank - 2)) if len(shape) > 2 else ()
-        inner = (rank - 2, rank) if index == 0 else (rank, rank - 1)
-        flip = op.attribute("transpose_a" if index == 0 else "transpose_b", False)
-        full: Alignment = (*batch, *(inner[::-1] if flip else inner))
-    elif family == "convolution":
-        full = (0, rank, rank + 1, rank + 2) if index == 0 else (rank - 1, rank + 5, rank + 3, rank + 4)
-    elif family == "window":
-        channel, *sides = image_dimensions(str(op.attribute("layout")))
-        placed = {0: 0, channel: rank + 4, sides[0]: rank, sides[1]: rank + 1}
-        full = (channel, rank + 2, rank + 3) if index else tuple([placed[dimension] for dimension in range(rank)])
-    elif family == "attention":
-        full = _attention_alignment(index, len(shape), rank)
-        keys = op.inputs[1].type
-        assert isinstance(keys, TensorType)
-        if index == 4 and shape[-1:] == (1,) != keys.get_shape()[-2:-1]:  # one column of a mask for all keys
-            full = (*full[:-1], None)
-    else:
-        full = operand_alignment(op, index, result, rank)
-        if family == "elementwise":
-            full = _unrepeated(op, shape, full)
-    return tuple(
-        None if extent == 1 and axis is not None and _broadcasts(axis, domain) else axis
-        for axis, extent in zip(full, shape, strict=True)
-    )
-
-
-def _unrepeated(op: GraphOperation, shape: Sequence[int], alignment: Alignment) -> Alignment:
-    """The alignment of a map's operand without the dimensions along which the map repeats it: a prologue walks a
-    product's k, of which the domain does not tell whether it is 1.
-    """
-    made = op.result.type
-    assert isinstance(made, TensorType)
-    wide = made.get_shape()[made.get_num_dims() - len(shape) :]
-    return tuple(
-        None if extent == 1 != result else axis for axis, extent, result in zip(alignment, shape, wide, strict=True)
-    )
-
-
-def _attention_alignment(index: int, own: int, rank: int) -> Alignment:
-    """How an operand of attention, of `own` dimensions, lies over the domain; the result has `rank` dimensions."""
-    queries, value, keys, size, shared = rank - 2, rank - 1, rank, rank + 1, rank + 2
-    heads = (rank - 3,)
-    inner: Alignment = (
-        (*heads, queries, size),
-        (shared, keys, size),
-        (shared, keys, value),
-        (),
-        (*heads, queries, keys),
-    )[index]
-    lead = tuple(range(rank - own, rank - 3))
-    return (*lead, *inner)[-own:] if own else ()
-
-
-def _broadcasts(axis: int, domain: tuple[str, ...]) -> bool:
-    """Whether an extent of 1 is repeated along a domain dimension (past the end there are those of operands alone)."""
-    return axis < len(domain) and domain[axis] != "1"

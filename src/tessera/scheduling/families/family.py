@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.scheduling.binding.arrays import Arrays, Copy, Limits, Pattern, ShapedArrays
+from tessera.scheduling.binding.regions import Region
 from tessera.scheduling.families.decomposition import Decomposition
 from tessera.scheduling.language.columns import Knobs
 from tessera.scheduling.language.knobs import Rule, Space
@@ -49,6 +51,14 @@ class Problem(Protocol):
 
 Poser: TypeAlias = Callable[[Mapping[str, int], int], Problem]
 """(extents, workers) -> the problem. On the path of binding."""
+
+
+LayOut: TypeAlias = Callable[
+    [Region, Sequence[int], Arrays[Any], Limits, Copy[Any]], tuple[Arrays[Any], ShapedArrays] | None
+]
+"""(kernel, extents of its domain, tensors, limits of the device, what makes copies of tensors that cannot be read as
+they lie) -> the tensors, and their arrays. On the path of binding.
+"""
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,12 @@ class Family:
     gpu: GpuKernels | None = None
     regions: tuple[str, ...] = ()
     """The families of Schedule IR's kernels that are computed so."""
+    lay_out: LayOut | None = None
+    """Gives the arrays of such a kernel over merged axes, of the extents of its domain; None where its operands, as
+    they lie, have no axes in common.
+    """
+    read: Callable[[Region, Pattern], Any] | None = None
+    """Gives the specification of such a kernel, whose arguments a pattern describes."""
     is_anchored: bool = False
     """Whether its kernels are made around one operation; the kernel that holds it keeps the schedule of the whole."""
     decompositions: tuple[Decomposition, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tessera.scheduling.families.convolution import space
+from tessera.scheduling.families.convolution import binding, space
 from tessera.scheduling.families.convolution.cost import convolution_work
 from tessera.scheduling.families.convolution.lowering import lower_convolution
 from tessera.scheduling.families.convolution.problem import ConvolutionProblem, convolution_problem
@@ -36,6 +36,8 @@ FAMILY = Family(
     is_shared=lambda p: 2 * p.products >= PARALLEL_FLOPS,
     accumulation=dtype_of_sums,
     regions=("convolution",),
+    lay_out=binding.lay_out,
+    read=binding.convolution_spec,
     is_anchored=True,
     decompositions=(PACKED_WEIGHTS,),
     identity=lambda spec: f" {spec.window}" + " padded after" * spec.window.only_after,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
-from tessera.scheduling.families.product import space
+from tessera.scheduling.families.product import binding, space
 from tessera.scheduling.families.product.cost import contraction_work
 from tessera.scheduling.families.product.decompositions.apart import APART
 from tessera.scheduling.families.product.decompositions.shared_packing import SHARED_PACKING
@@ -46,6 +46,8 @@ FAMILY = Family(
     accumulation=dtype_of_sums,
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
     regions=("contraction",),
+    lay_out=binding.lay_out,
+    read=binding.contraction_spec,
     is_anchored=True,
     decompositions=(*APART, SPLIT_K, SHARED_PACKING),
     gpu=GpuKernels(
