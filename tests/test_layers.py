@@ -20,7 +20,7 @@ LAYERS = (
     ("rewrite",),
     ("scheduling",),
     ("backend",),
-    ("profiling",),
+    ("profiling", "viewer"),
     ("runtime",),
     ("tuning",),
     ("sharding",),
@@ -156,10 +156,23 @@ def test_a_downward_import_is_none(tmp_path: Path, statement: str) -> None:
     assert violations(tmp_path) == []
 
 
-def test_importing_tessera_loads_no_heavy_library() -> None:
-    # torch comes first: what it loads is none of Tessera's doing.
-    program = "import sys, torch; before = set(sys.modules); import tessera; print(*sys.modules.keys() - before)"
+def loaded_by(program: str) -> set[str]:
+    """The modules that a program has loaded when it ends."""
+    program = f"{program}; import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=SOURCE)
-    loaded = set(done.stdout.split())
-    assert "tessera" in loaded
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_importing_tessera_loads_no_heavy_library() -> None:
+    loaded = loaded_by("from tessera import *") - loaded_by("import torch")  # what torch loads is none of our doing
+    assert "tessera.compiler.entry" in loaded
     assert loaded & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize(
+    "module", ["tessera", "tessera.cli.prof", "tessera.cli.prof_report", "tessera.cli.prof_view", "tessera.analyze"]
+)
+def test_what_reads_traces_loads_neither_torch_nor_llvm(module: str) -> None:
+    loaded = loaded_by(f"import {module}")
+    assert module in loaded
+    assert loaded & {"torch", "llvmlite", "xdsl"} == set()

@@ -20,11 +20,13 @@ import numpy, torch
 import tessera
 from tessera import distribution, op
 from importlib import metadata
+from tessera.viewer import assets
 
 a, b = torch.randn(5, 7), torch.randn(7, 3)
 difference = op.matmul(a, b).torch() - a @ b
 assert difference.abs().max() < 1e-5, difference
 assert metadata.version("tessera-compiler") == tessera.__version__ == sys.argv[1]
+assert {"index.html", "app.css", "main.js"} <= assets.files().keys()
 (backend,) = metadata.entry_points(group="torch_dynamo_backends", name="tessera")
 assert callable(backend.load())
 assert distribution.installing("triton") == "python -m pip install 'tessera-compiler[triton]'"
@@ -46,11 +48,13 @@ from tessera import op
 from tessera.backend.llvm import objects
 from tessera.compiler.process import revision
 from tessera.tuning.models.learned import _shipped
+from tessera.viewer import assets
 
 a, b = torch.randn(5, 7), torch.randn(7, 3)
 assert torch.allclose(op.matmul(a, b).torch(), a @ b, atol=1e-5)
 assert tessera.__version__ == "0.1.0"
 assert _shipped().residuals
+assert "modules['main.js']" in assets.bundle()
 assert "e3b0c44298fc" not in (revision.generator_revision(), objects.generator_revision()[:12])  # SHA-256 of nothing
 print(pathlib.Path(tessera.__file__).parent)
 """

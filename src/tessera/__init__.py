@@ -5,23 +5,22 @@
 >>> y.torch()                               # one fused kernel
 """
 
-from tessera import dist, event, memcpy, numerics, op, profile, profiler, stream
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
 from tessera import distribution as _distribution
-from tessera import handle as _handle
-from tessera.compiler import entry as _entry
-from tessera.compiler.entry import autotune
-from tessera.compiler.entry import evaluate_together as eval
 from tessera.errors import TesseraError
-from tessera.handle import Tensor
-from tessera.lazy import evaluation as _evaluation
-from tessera.lazy import issuing as _issuing
-from tessera.runtime.buffers import empty_cache, memory_stats
+
+if TYPE_CHECKING:
+    from tessera import dist, event, memcpy, numerics, op, profile, profiler, stream
+    from tessera.compiler.entry import autotune
+    from tessera.compiler.entry import evaluate_together as eval
+    from tessera.handle import Tensor
+    from tessera.runtime.buffers import empty_cache, memory_stats
 
 __version__ = _distribution.VERSION
-
-_evaluation.set_evaluator(_entry.evaluate)
-_issuing.set_issuers(_entry.issue, _entry.issue_into)
-_handle.set_inspector(_entry.inspect)
 
 __all__ = [
     "Tensor",
@@ -39,3 +38,28 @@ __all__ = [
     "profiler",
     "stream",
 ]
+
+_HOMES: Final = {
+    "Tensor": ("tessera.handle", "Tensor"),
+    "autotune": ("tessera.compiler.entry", "autotune"),
+    "eval": ("tessera.compiler.entry", "evaluate_together"),
+    "empty_cache": ("tessera.runtime.buffers", "empty_cache"),
+    "memory_stats": ("tessera.runtime.buffers", "memory_stats"),
+}
+"""Where names live that are no modules. They are imported when they are asked for (PEP 562): torch takes seconds, and
+what only reads traces does without it.
+"""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES.get(name, (f"{__name__}.{name}", ""))
+    found = importlib.import_module(module)
+    value = getattr(found, attribute) if attribute else found
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

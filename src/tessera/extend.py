@@ -15,6 +15,7 @@ from tessera.doors.nodes import call, node, on
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.ops import oracle
+from tessera.ops.elementwise.row import elementwise
 from tessera.ops.emitter import Emitter
 from tessera.ops.extension import (
     flops_per_element,
@@ -23,7 +24,7 @@ from tessera.ops.extension import (
     only_float,
 )
 from tessera.ops.record import Operator, bytes_once
-from tessera.ops.windows import GEOMETRY, window_flops, windows_of
+from tessera.ops.window.records import GEOMETRY, window_flops, windows_of
 
 __all__ = [
     "FAMILIES",
@@ -31,6 +32,7 @@ __all__ = [
     "Emitter",
     "Operator",
     "bytes_once",
+    "elementwise",
     "flops_per_element",
     "function",
     "no_gradient",
@@ -72,7 +74,7 @@ def function(operator: Operator) -> Callable[..., Tensor]:
         return on(call(operator.name, *map(node, operands), **attributes), stream)
 
     apply.__name__ = apply.__qualname__ = operator.name
-    apply.__doc__ = operator.body.__doc__ or f"The operator `{operator.name}`."
+    apply.__doc__ = operator.summary or operator.body.__doc__ or f"The operator `{operator.name}`."
     return apply
 
 

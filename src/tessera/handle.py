@@ -9,13 +9,13 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy
 import torch
 
+from tessera.compiler import entry
 from tessera.dtypes import bf16, dtype_of, fp8_e4m3, fp8_e5m2
 from tessera.errors import (
     ArgumentError,
     DeviceError,
     DTypeError,
     InPlaceError,
-    NoSubjectError,
     TorchFunctionError,
     ValueControlFlowError,
 )
@@ -32,8 +32,9 @@ from tessera.lazy.printing import expression
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Shape, contiguous_strides
 from tessera.lazy.transfer import on_device
-from tessera.ops import OPERATORS, pins, products
+from tessera.ops import OPERATORS, pins
 from tessera.ops.algebra import Algebra, call
+from tessera.ops.contraction import calls as products
 from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into, issue_into
 from tessera.runtime.streams import Stream
@@ -46,14 +47,6 @@ Output: TypeAlias = torch.Tensor | Array
 
 MOST_PRINTED: Final = 1 << 20
 """Elements of the largest tensor whose values `repr` shows."""
-
-_inspector: Callable[[Tensor, str], str] | None = None
-
-
-def set_inspector(inspector: Callable[[Tensor, str], str]) -> None:
-    """Installs what `Tensor.inspect` calls: `(tensor, level)` to the text of that level."""
-    global _inspector  # noqa: PLW0603  (one compiler per process)
-    _inspector = inspector
 
 
 def _no_in_place(self: Tensor, other: object) -> NoReturn:
@@ -172,9 +165,7 @@ class Tensor(Methods):
         """The text of a level of the compiler for this expression, also after its evaluation: "graph", "rewrites",
         "fusion", "schedule", "tile" or "target".
         """
-        if _inspector is None:
-            raise NoSubjectError("no compiler is installed that could be inspected", hints=["import tessera"])
-        return _inspector(self, level)
+        return entry.inspect(self, level)
 
     # -- properties ---------------------------------------------------------------------------------------------------
 

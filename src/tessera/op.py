@@ -7,11 +7,16 @@ whoever reads the values waits for them (docs/streams.md).
 Wrong operands are refused at the call: ShapeMismatchError (E_SHAPE_MISMATCH), DTypeError (E_DTYPE), ArgumentError
 (E_ARGUMENT). Shapes broadcast and dtypes meet as torch's do.
 
-This module is the list of names; each operator stands in the module of its theme in `doors/`.
+This module is the list of names; each operator stands in the module of its theme in `doors/`. An operator whose record
+has a `summary`, a user's for one, is found here by its name too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable as _Callable
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from tessera import extend as _extend
 from tessera.compiler.trace.tracing import kernel
 from tessera.doors.arithmetic import add, clamp, div, maximum, minimum, mul, pow, sub, where
 from tessera.doors.attention import flash_attention
@@ -88,6 +93,8 @@ from tessera.doors.spectral import (
 from tessera.doors.tensors import cast, tensor
 from tessera.doors.tuned import autotune
 from tessera.doors.windows import avg_pool2d, batch_norm, depthwise_conv2d, max_pool2d
+from tessera.handle import Tensor as _Tensor
+from tessera.ops import OPERATORS as _OPERATORS
 
 __all__ = [
     "abs",
@@ -204,3 +211,13 @@ __all__ = [
     "where",
     "zeros",
 ]
+
+
+if not _TYPE_CHECKING:  # type checkers know the names above alone
+
+    def __getattr__(name: str) -> _Callable[..., _Tensor]:
+        """The function of an operator that has none in `doors/`."""
+        record = _OPERATORS.get(name)
+        if record is None or not record.summary:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _extend.function(record)

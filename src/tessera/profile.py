@@ -34,6 +34,7 @@ __all__ = [
     "Session",
     "chrome",
     "counter",
+    "html",
     "otlp",
     "parquet",
     "prometheus",
@@ -62,6 +63,15 @@ def parquet(path: str | Path) -> Exporter:
     from tessera.profiling.export.formats.parquet import ParquetExporter
 
     return ParquetExporter(Path(path))
+
+
+def html(path: str | Path, *, redact: bool = False) -> Exporter:
+    """An exporter that writes a report in one file, which any browser opens, to `path` when the session ends. `redact`
+    leaves out host names, process numbers and Python stacks.
+    """
+    from tessera.profiling.export.formats.html import HtmlExporter
+
+    return HtmlExporter(Path(path), redact)
 
 
 def schedule(*, wait: int = 0, warmup: int = 0, active: int = 1, repeat: int = 0) -> Schedule:

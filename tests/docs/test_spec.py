@@ -194,7 +194,7 @@ def test_11_copies_and_kernels_overlap_in_a_session(tmp_path: Path, capsys: pyte
     assert (collective.collective_type, collective.collective_bytes) == ("all_reduce", 120.0)
     assert (collective.stream_name, collective.collective_algorithm) == ("communicate", "identity")
     assert (tmp_path / "step.csv").read_text().count("\n") >= 3
-    assert sorted(path.suffix for path in (tmp_path / "runs" / "exp2").iterdir()) == [".json", ".parquet"]
+    assert sorted(path.suffix for path in (tmp_path / "runs" / "exp2").iterdir()) == [".parquet"]
     torch.testing.assert_close(names["Y"].torch().double(), a.double() @ b.double(), atol=1e-4, rtol=1e-4)
     attention = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
     torch.testing.assert_close(names["Z"].torch().double(), attention, atol=1e-4, rtol=1e-4)

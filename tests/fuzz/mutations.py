@@ -76,7 +76,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a rounding: halves are rounded up",
-        "ops/elementwise_bodies.py",
+        "ops/elementwise/arithmetic.py",
         'return e.round(x) if x.dtype.kind == "float" else x',
         'return e.floor(e.add(x, e.constant(0.5, x))) if x.dtype.kind == "float" else x',
     ),
@@ -88,7 +88,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an order of sums: variances as the mean of squares less the square of the mean",
-        "ops/rows.py",
+        "ops/rows/records.py",
         "variance = _mean_body(e, e.mul(centred, centred))",
         "variance = e.sub(_mean_body(e, e.mul(x, x)), e.mul(_mean_body(e, x), _mean_body(e, x)))",
     ),

@@ -14,7 +14,7 @@ from tessera.compiler import pipeline
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops.algebra import call
-from tessera.ops.spectral import Window, convolve
+from tessera.ops.spectral.records import Window, convolve
 from tessera.runtime import fourier
 from tessera.scheduling.families.convolution.spectral_cost import fast_points
 from tests.property.checking import assert_same_bits

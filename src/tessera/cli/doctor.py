@@ -31,7 +31,7 @@ _OPTIONAL = {
     "nvidia-ml-py": ("power and utilization of NVIDIA GPUs", "nvidia"),
     "cupti-python": ("timings and counters on NVIDIA GPUs", "nvidia"),
     "opentelemetry-proto": ("export to OpenTelemetry", "otlp"),
-    "tensorboard": ("export to TensorBoard", "tensorboard"),
+    "tensorboard": ("the viewer as a tab of TensorBoard", "tensorboard"),
     "optuna": ("its samplers as strategies of tuning", "optuna"),
     "scikit-learn": ("the digits example", "dev"),
 }

@@ -65,7 +65,8 @@ def _application() -> typer.Typer:
     return application
 
 
-def _print_version(wanted: bool) -> None:
+def print_version(wanted: bool) -> None:
+    """Prints the version and ends, for an option of that name."""
     if wanted:
         print(f"tessera {distribution.VERSION}")
         raise typer.Exit
@@ -73,7 +74,7 @@ def _print_version(wanted: bool) -> None:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and end.", callback=print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Declares the options that stand before a command; `--version` acts by its callback."""

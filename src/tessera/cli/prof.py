@@ -6,14 +6,16 @@ A command NAME is a function of the module that stands beside it in `COMMANDS`, 
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
-from tessera.cli.main import print_error
+from tessera.cli.main import print_error, print_version
 from tessera.errors import ArgumentError, TesseraError
 
 COMMANDS = {
@@ -22,6 +24,8 @@ COMMANDS = {
     "stalls": ("prof_report", "Print where kernels wait for memory."),
     "advise": ("prof_report", "Print what to do about what is slow, with the evidence."),
     "compare": ("prof_report", "Print what got slower from one trace to another."),
+    "view": ("prof_view", "Show traces in a browser: timeline, kernels, roofline, two runs side by side."),
+    "html": ("prof_html", "Write a trace as a report in one file, for any browser."),
     "top": ("prof_top", "Watch what a process runs."),
 }
 """Name -> module of `tessera.cli`, and one line of help."""
@@ -35,6 +39,19 @@ tessera-prof --export trace.parquet -- python train.py --lr 0.1
 Without --gpu, --mem, --tc and --collectives all that can be had is recorded. \
 Without --export and --summary a report is printed.
 """
+
+
+class _Commands(typer.core.TyperGroup):
+    """The commands; what is none of them is a program that lacks its `--`."""
+
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        """The command that is named first. Raises ArgumentError for a name that there is not."""
+        if args and args[0] not in self.commands:
+            raise ArgumentError(
+                f"there is no command {args[0]!r}",
+                hints=[f"a program stands behind --: tessera-prof -- {shlex.join(args)}", "tessera-prof --help"],
+            )
+        return super().resolve_command(context, args)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _application() -> typer.Typer:
-    application = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    application = typer.Typer(cls=_Commands, add_completion=False, pretty_exceptions_enable=False)
     application.callback(help=_EXAMPLES, invoke_without_command=True)(record)
     untouched = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
     for name, (module, meaning) in COMMANDS.items():
@@ -76,7 +93,8 @@ def record(
     context: typer.Context,
     pid: Annotated[int | None, typer.Option(help="The process to profile; one of your own.")] = None,
     duration: Annotated[
-        float | None, typer.Option(help="Seconds to record; else until Ctrl-C or the end of the process.")
+        float | None,
+        typer.Option(help="Seconds, of a program from its first kernel on; else until Ctrl-C or its end."),
     ] = None,
     sample_ms: Annotated[float, typer.Option(help="Milliseconds between samples of counters and sensors.")] = 10.0,
     gpu: Annotated[bool, typer.Option("--gpu", help="Kernels, counters and power of GPUs.")] = False,
@@ -95,6 +113,9 @@ def record(
         ),
     ] = None,
     summary: Annotated[Path | None, typer.Option(help="Where to write one line of CSV per operator.")] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Profiles a process, or the program that stands after `--`."""
     command: list[str] = context.obj

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -16,7 +17,6 @@ from types import FrameType
 from typing import Final
 
 import polars
-from rich.console import Console
 
 from tessera.cli import prof_export
 from tessera.errors import ArgumentError, AttachError, ProfileError
@@ -25,6 +25,7 @@ from tessera.profiling.attach.observation import Observation, Wishes
 from tessera.profiling.counters.nvidia_metrics import RANGES
 from tessera.profiling.export.registry import exporter_to
 from tessera.profiling.report import report
+from tessera.profiling.sampling import stacks
 from tessera.profiling.trace.table import Trace
 
 READ_S: Final = 0.1
@@ -108,6 +109,7 @@ def say(text: str) -> None:
 def attach(pid: int, order: Order) -> int:
     """Profiles a running process; the exit status."""
     process = client.wanted(pid)
+    _say_what_is_missing(order)
     observation = Observation(order.wishes())
     begin = time.monotonic()
     with until_signalled() as stop:
@@ -130,6 +132,13 @@ def attach(pid: int, order: Order) -> int:
     if not process.alive:
         say(f"process {pid} has ended; what it recorded until then is kept")
     return _finish(observation, order, time.monotonic() - begin)
+
+
+def _say_what_is_missing(order: Order) -> None:
+    """Says of what was asked for and cannot be had, before anybody waits for it."""
+    reason = stacks.unavailable() if order.stacks else None
+    if reason is not None:
+        say(f"no Python stacks: {reason}")
 
 
 def _joined(observation: Observation, pid: int) -> bool:
@@ -195,9 +204,13 @@ def until_signalled() -> Iterator[Stop]:
 
 
 def run(command: Sequence[str], order: Order) -> int:
-    """Runs a program and profiles all its processes that run plans; the program's exit status."""
+    """Runs a program and profiles all its processes that run plans; the program's exit status. `duration_s` counts from
+    its first kernel on: until then it imports.
+    """
+    _say_what_is_missing(order)
     observation = Observation(order.wishes())
     begin = time.monotonic()
+    first_kernel = math.inf
     with home.Home(observation.join, lambda error: say(error.message)) as place:
         try:
             told = {home.VARIABLE: str(place.path), home.REPLAY: str(int(order.replay))}
@@ -212,7 +225,9 @@ def run(command: Sequence[str], order: Order) -> int:
                 say(error.message)  # it ended at once
             while _runs(program, READ_S):
                 observation.read()
-                if order.duration_s is not None and time.monotonic() - begin >= order.duration_s:
+                if observation.ran:
+                    first_kernel = min(first_kernel, time.monotonic())
+                if order.duration_s is not None and time.monotonic() - first_kernel >= order.duration_s:
                     break
         observation.end()
         with _passing_on(program):
@@ -260,7 +275,7 @@ def _finish(observation: Observation, order: Order, seconds: float) -> int:
     for path in prof_export.write(trace, order.exports, order.summary):
         say(f"wrote {path}")
     if not order.exports and order.summary is None:
-        Console(stderr=True).print(report.of_trace(trace))
+        print(report.of_trace(trace), file=sys.stderr)
     for why, names in _missing(trace, order).items():
         say(f"not measured: {', '.join(names)}: {why}")
     return 0

@@ -16,10 +16,10 @@ from rich.text import Text
 from tessera.cli.prof_record import Stop, until_signalled
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
+from tessera.profiling.analyses.presentation.result import cell
 from tessera.profiling.attach import client
 from tessera.profiling.attach.client import Attachment
 from tessera.profiling.recording.texts import printed
-from tessera.profiling.report.report import significant
 from tessera.profiling.sampling import sampling
 from tessera.profiling.sampling.sampling import Sampling
 
@@ -125,7 +125,7 @@ def _table(rows: polars.DataFrame, seconds: float) -> Table:
             Text(printed(row["kernel"])),
             f"{row['calls'] / seconds:,.0f}",
             f"{100 * taken_s / seconds:.1f}",
-            significant(1e3 * row["total_ms"] / row["calls"]),
+            cell(1e3 * row["total_ms"] / row["calls"]),
             *work,
         )
     if len(rows) > _SHOWN:

@@ -24,7 +24,7 @@ import tessera
 from tessera import analyze, autotune, profile, profiler
 from tessera.analyze import Roofline, RooflinePoint
 from tessera.cli.quickstart_kernels import TOLERANCE, Kernel, kernels
-from tessera.cli.quickstart_machine import Machine, describe, look, look_again, print_ceilings
+from tessera.cli.quickstart_machine import Machine, describe, look, print_ceilings
 from tessera.errors import ArgumentError
 from tessera.tuning.clock import ContentionMeter, time_batch
 from tessera.tuning.config import Config
@@ -78,10 +78,14 @@ def quickstart(
     work = kernels()
     configs = tune(work, budget, console)
     if machine.in_doubt:
-        machine = look_again(machine, console)
+        machine = look(console, again=True)
         print_ceilings(machine, console)
     results = measure(work, configs, folder, console)
     model = roofline(results, machine)
+    if model.above():
+        machine = look(console, again=True)
+        print_ceilings(machine, console)
+        model = roofline(results, machine)
     console.print(table(results, model, machine.in_doubt))
     run_example(console)
     picture = model.plot(folder / "roofline.png")
@@ -219,7 +223,7 @@ def table(results: Sequence[Result], model: Roofline, in_doubt: bool = False) ->
             f"{result.error:.0e}",
             "yes" if result.right else "NO",
         )
-    notes = []
+    notes = list(model.above())
     if in_doubt:
         notes.append("+ other programs wanted the CPU while the ceilings were measured: the share may be lower")
     if not all(result.quiet for result in results):

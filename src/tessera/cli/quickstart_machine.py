@@ -1,21 +1,20 @@
 """What `tessera quickstart` says of the machine: its name, its threads, and ceilings that were measured on it.
 
 Other programs may want the CPU meanwhile; ceilings measured then are too low, and shares of them too high. So that
-nobody takes those for good figures they are measured again later, the greater of both counts, and what remains in
-doubt is said.
+nobody takes those for good figures they are measured again later, as they are where a kernel was faster; the greater of
+both counts, and what remains in doubt is said.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rich.console import Console
 
 from tessera import analyze
-from tessera.errors import CacheIOError
 from tessera.lazy.threads import worker_count
-from tessera.target import Ceilings, Target
+from tessera.target import Target
 
 
 @dataclass(frozen=True)
@@ -27,36 +26,17 @@ class Machine:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the ceilings may be too low. That they could not be kept on disk casts no doubt on them."""
-        return any(not note.startswith(CacheIOError.code) for note in self.notes)
+        """Whether the ceilings may be too low."""
+        return self.target.ceilings is not None and bool(self.target.ceilings.in_doubt)
 
 
-def look(console: Console) -> Machine:
-    """The machine, with its ceilings from an earlier run or measured now (two seconds or so)."""
+def look(console: Console, *, again: bool = False) -> Machine:
+    """The machine, with its ceilings from an earlier run or measured now (two seconds or so). `again` measures in any
+    case, and takes the greater figures.
+    """
     with console.status("measuring what this machine can do"), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        return Machine(analyze.machine(), tuple(str(each.message) for each in said))
-
-
-def look_again(before: Machine, console: Console) -> Machine:
-    """The machine with the greater of the ceilings known and those measured now."""
-    now = look(console)
-    if not now.in_doubt or before.target.ceilings is None or now.target.ceilings is None:
-        return now
-    return replace(now, target=now.target.with_ceilings(greater(before.target.ceilings, now.target.ceilings)))
-
-
-def greater(one: Ceilings, other: Ceilings) -> Ceilings:
-    """`one`, each figure raised to that of `other` where that is greater."""
-    compute = [
-        replace(row, flop_per_s=max(row.flop_per_s, other.flop_per_s(row.dtype, row.workers) or 0.0))
-        for row in one.compute
-    ]
-    memory = [
-        replace(row, byte_per_s=max(row.byte_per_s, other.byte_per_s(row.level, row.workers, row.access) or 0.0))
-        for row in one.memory
-    ]
-    return replace(one, compute=tuple(compute), memory=tuple(memory), date=max(one.date, other.date))
+        return Machine(analyze.machine(again=again), tuple(str(each.message) for each in said))
 
 
 def describe(machine: Machine, console: Console) -> None:

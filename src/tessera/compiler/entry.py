@@ -1,4 +1,4 @@
-"""The compiler's front step: what `import tessera` installs.
+"""The compiler's front step, which importing this module installs: pending nodes are then evaluated by it.
 
 The compiler itself, and xdsl with it, is loaded by the first evaluation of an unknown expression.
 """
@@ -13,6 +13,7 @@ from tessera import forks
 from tessera.compiler.tune.tuner import autotune
 from tessera.errors import ArgumentError
 from tessera.lazy import evaluation
+from tessera.lazy import issuing as lazy_issuing
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.tuning.interfaces import TuningBackend
@@ -91,3 +92,7 @@ def inspect(node: Node, level: str) -> str:
 
     structure = node.structure if node.is_pending else getattr(node, "computed", node.structure)
     return inspection.inspect_structure(structure, level)
+
+
+evaluation.set_evaluator(evaluate)
+lazy_issuing.set_issuers(issue, issue_into)

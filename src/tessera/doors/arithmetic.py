@@ -6,7 +6,8 @@ from tessera.doors.nodes import binary, call, node, on
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy.conversion import as_pair
-from tessera.ops import algebra, bounds
+from tessera.ops import algebra
+from tessera.ops.elementwise import calls
 from tessera.runtime.streams import Stream
 
 
@@ -50,7 +51,7 @@ def clamp(x: object, min: object = None, max: object = None, *, stream: Stream |
     """x within bounds, numbers or tensors; at least one of them. The upper one wins where they cross."""
     if min is None and max is None:
         raise ArgumentError("clamp needs a bound", hints=["min=, max=, or both"])
-    return on(bounds.clamp(node(x), min, max), stream)
+    return on(calls.clamp(node(x), min, max), stream)
 
 
 def where(condition: object, a: object, b: object, *, stream: Stream | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from typing import cast
 from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.conversion import as_node
-from tessera.ops import convolution_calls
+from tessera.ops.convolution import calls
 from tessera.runtime.streams import Stream
 
 
@@ -43,5 +43,5 @@ def conv2d(
     """
     image, weights = cast(Tensor, as_node(x)), cast(Tensor, as_node(weight))
     added = None if bias is None else cast(Tensor, as_node(bias))
-    made = convolution_calls.conv2d(image, weights, added, stride, padding, dilation, groups, layout)
+    made = calls.conv2d(image, weights, added, stride, padding, dilation, groups, layout)
     return cast(Tensor, issuing.on(made, stream))

@@ -6,12 +6,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-
-from tessera import profile
 from tessera.errors import ArgumentError
-from tessera.handle import Tensor
+
+if TYPE_CHECKING:
+    from tessera.handle import Tensor
 
 MOST_REPEATS = 10_000
 
@@ -48,6 +48,10 @@ def copy_bound(compute: Callable[[], Tensor], repeats: int = 15) -> CopyBound:
     """
     if not 1 <= repeats <= MOST_REPEATS:
         raise ArgumentError(f"repeats={repeats}", hints=[f"1 to {MOST_REPEATS}"])
+    import torch  # here, as analyses of files do without it
+
+    from tessera import profile
+
     with profile.session() as session:
         compute().eval()
     records = [record for record in session.records() if record.kind == "kernel"]

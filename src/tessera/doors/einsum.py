@@ -10,8 +10,9 @@ from tessera.dtypes import int8, int32
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy.conversion import as_operands
-from tessera.ops import products, views
-from tessera.ops.einsum_notation import Labels, Notation, contraction_order, read
+from tessera.ops.contraction import calls
+from tessera.ops.contraction.einsum_notation import Labels, Notation, contraction_order, read
+from tessera.ops.layout import views
 from tessera.runtime.streams import Stream
 
 
@@ -148,7 +149,7 @@ def _product(a: _Term, b: _Term, needed: set[str], result: Labels, extents: Mapp
     left, right = a.matrices(batch, rows, inner, extents), b.matrices(batch, inner, columns, extents)
     labels = (*batch, *rows, *columns)
     shape = tuple(extents[label] for label in labels)
-    return _Term(views.reshape(products.matmul(left, right), shape), labels)
+    return _Term(views.reshape(calls.matmul(left, right), shape), labels)
 
 
 def _place_in(result: Labels) -> Callable[[str], tuple[int, str]]:

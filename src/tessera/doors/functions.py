@@ -7,7 +7,7 @@ from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.lazy import building
 from tessera.ops import OPERATORS
-from tessera.ops.views import is_one_of, number
+from tessera.ops.layout.views import is_one_of, number
 from tessera.runtime.streams import Stream
 
 _GELU = OPERATORS["gelu"]

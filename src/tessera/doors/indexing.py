@@ -8,8 +8,8 @@ from tessera import dtypes
 from tessera.doors.nodes import call, node, on
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.ops import views
-from tessera.ops.views import integer, normalized_axis
+from tessera.ops.layout import views
+from tessera.ops.layout.views import integer, normalized_axis
 from tessera.runtime.streams import Stream
 
 

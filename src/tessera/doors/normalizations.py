@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.doors.nodes import node, on
 from tessera.handle import Tensor
-from tessera.ops import calls
+from tessera.ops.rows import calls
 from tessera.runtime.streams import Stream
 
 

@@ -21,8 +21,10 @@ from tessera.lazy.conversion import as_pair
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promise import settle
-from tessera.ops import calls, products, views
-from tessera.ops.calls import Axis
+from tessera.ops.contraction import calls as products
+from tessera.ops.layout import views
+from tessera.ops.rows import calls
+from tessera.ops.rows.calls import Axis
 from tessera.runtime.streams import Stream
 
 Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.lazy.leaf import scalar_leaf
 from tessera.lazy.node import leaf_node
-from tessera.ops.views import flag
+from tessera.ops.layout.views import flag
 from tessera.runtime.streams import Stream
 
 LARGEST_SEED = (1 << 63) - 1

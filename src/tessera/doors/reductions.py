@@ -5,8 +5,8 @@ from __future__ import annotations
 from tessera.doors.nodes import Number, call, node, on
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
-from tessera.ops import calls
-from tessera.ops.calls import Axis
+from tessera.ops.rows import calls
+from tessera.ops.rows.calls import Axis
 from tessera.runtime.streams import Stream
 
 

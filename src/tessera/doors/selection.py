@@ -10,7 +10,7 @@ from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.conversion import as_node
 from tessera.ops.algebra import call
-from tessera.ops.views import integer, normalized_axis, reshape
+from tessera.ops.layout.views import integer, normalized_axis, reshape
 from tessera.runtime.streams import Stream
 
 

@@ -12,9 +12,10 @@ from tessera.doors.nodes import Number, call, node, on
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.lazy.structure import Shape
-from tessera.ops import algebra, calls, views
-from tessera.ops.calls import Axis
-from tessera.ops.views import integer, is_one_of, normalized_axis, number, several
+from tessera.ops import algebra
+from tessera.ops.layout import views
+from tessera.ops.layout.views import integer, is_one_of, normalized_axis, number, several
+from tessera.ops.rows.calls import Axis
 from tessera.runtime.streams import Stream
 
 PAD_MODES = ("constant", "reflect", "replicate", "circular")
@@ -38,7 +39,7 @@ def broadcast_to(x: object, shape: Sequence[int], *, stream: Stream | None = Non
 
 def concat(tensors: Sequence[object], axis: int = 0, *, stream: Stream | None = None) -> Tensor:
     """Tensors joined along an axis; all other extents agree."""
-    return on(calls.concat([node(part) for part in several(tensors, "tensors")], axis), stream)
+    return on(views.concat([node(part) for part in several(tensors, "tensors")], axis), stream)
 
 
 def squeeze(x: object, axis: Axis = None, *, stream: Stream | None = None) -> Tensor:
@@ -119,9 +120,9 @@ def stack(tensors: Sequence[object], axis: int = 0, *, stream: Stream | None = N
         )
     place = normalized_axis(axis, len(shape) + 1)
     if place == len(shape):
-        return on(calls.concat([_unsqueezed(each, place) for each in nodes], place), stream)
+        return on(views.concat([_unsqueezed(each, place) for each in nodes], place), stream)
     # Joined along the axis that follows the new one, so that kernels write their results in place.
-    joined = calls.concat(nodes, place)
+    joined = views.concat(nodes, place)
     return on(views.reshape(joined, (*shape[:place], len(nodes), *shape[place:])), stream)
 
 

@@ -9,10 +9,11 @@ from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.conversion import as_node, as_pair
-from tessera.ops import complexes, spectral_calls
+from tessera.ops import complexes
 from tessera.ops.algebra import call
-from tessera.ops.fourier import NORMS
-from tessera.ops.views import integer, is_one_of, normalized_axis, several
+from tessera.ops.layout.views import integer, is_one_of, normalized_axis, several
+from tessera.ops.spectral import calls
+from tessera.ops.spectral.transforms import NORMS
 from tessera.runtime.streams import Stream
 from tessera.scheduling.families.convolution.spectral_cost import fast_points
 
@@ -180,5 +181,5 @@ def spectral_conv(
     image, kernel = typed(Tensor, as_node(x)), typed(Tensor, as_node(weight))
     added = None if bias is None else typed(Tensor, as_node(bias))
     options: dict[str, object] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    made = spectral_calls.spectral_conv(image, kernel, added, options, layout, fast_points)
+    made = calls.spectral_conv(image, kernel, added, options, layout, fast_points)
     return typed(Tensor, issuing.on(made, stream))

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 
 from tessera.doors.nodes import node, on
 from tessera.handle import Tensor
-from tessera.ops import window_calls
-from tessera.ops.geometry import with_bias
+from tessera.ops.window import calls
+from tessera.ops.window.geometry import with_bias
 from tessera.runtime.streams import Stream
 
 Pair: TypeAlias = int | tuple[int, int]
@@ -36,7 +36,7 @@ def depthwise_conv2d(
     do not fit, and ArgumentError for geometry that is none.
     """
     image, taps = node(x), node(weight)
-    made: Tensor = window_calls.depthwise_conv2d(image, taps, stride, padding, dilation, layout)
+    made: Tensor = calls.depthwise_conv2d(image, taps, stride, padding, dilation, layout)
     if bias is not None:
         made = with_bias("depthwise_conv2d", made, node(bias), layout == "NCHW")
     return on(made, stream)
@@ -56,7 +56,7 @@ def max_pool2d(
     """The largest element of each window; NaN where it has one. The window moves by its own size unless `stride` says
     otherwise. As `torch.nn.functional.max_pool2d`: what lies outside is smaller than anything.
     """
-    made: Tensor = window_calls.max_pool2d(node(x), kernel_size, stride, padding, dilation, ceil_mode, layout)
+    made: Tensor = calls.max_pool2d(node(x), kernel_size, stride, padding, dilation, ceil_mode, layout)
     return on(made, stream)
 
 
@@ -76,7 +76,7 @@ def avg_pool2d(
     the image alone without `count_include_pad`, or the sum over `divisor_override`.
     """
     options: dict[str, Any] = {"count_include_pad": count_include_pad, "divisor_override": divisor_override}
-    made: Tensor = window_calls.avg_pool2d(node(x), kernel_size, stride, padding, ceil_mode, layout, **options)
+    made: Tensor = calls.avg_pool2d(node(x), kernel_size, stride, padding, ceil_mode, layout, **options)
     return on(made, stream)
 
 
@@ -98,5 +98,5 @@ def batch_norm(
     statistics that do not have one element for each channel.
     """
     gain, offset = (None if each is None else node(each) for each in (weight, bias))
-    made: Tensor = window_calls.batch_norm(node(x), node(mean), node(var), gain, offset, eps, axis)
+    made: Tensor = calls.batch_norm(node(x), node(mean), node(var), gain, offset, eps, axis)
     return on(made, stream)

@@ -20,7 +20,7 @@ Evaluator: TypeAlias = Callable[[Sequence[Node]], None]
 def refuse(nodes: Sequence[Node]) -> None:
     """The evaluator before there is a compiler: raises CompileError (E_COMPILE)."""
     raise CompileError(
-        f"{len(nodes)} tensors are to be evaluated, and no compiler is installed", hints=["import tessera"]
+        f"{len(nodes)} tensors are to be evaluated, and no compiler is installed", hints=["from tessera import op"]
     )
 
 

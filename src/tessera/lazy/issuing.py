@@ -15,7 +15,9 @@ N = TypeVar("N", bound=Node)
 
 
 def _refuse(nodes: Sequence[Node], stream: Any) -> None:
-    raise CompileError(f"{len(nodes)} tensors for {stream!r}, and no compiler is installed", hints=["import tessera"])
+    raise CompileError(
+        f"{len(nodes)} tensors for {stream!r}, and no compiler is installed", hints=["from tessera import op"]
+    )
 
 
 def _refuse_into(node: Node, target: Leaf, stream: Any) -> None:

@@ -77,7 +77,7 @@ class Leaf:
 
 class Placeholder(Leaf):
     """The argument of a function that is being traced: structure only. Layout operators on it stay nodes; see
-    `ops.views`.
+    `ops.layout.views`.
 
     It looks like a tensor that was written to, so that the check before every evaluation stops at it, at no cost to
     evaluations without one; see `evaluation.check_versions`.

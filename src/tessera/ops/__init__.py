@@ -1,19 +1,29 @@
-"""Operators: a record per operator, a module per family. Importing the package fills `OPERATORS`."""
+"""Operators: a record per operator, a folder per family. Importing the package fills `OPERATORS`."""
 
-from tessera.ops import attention as attention
-from tessera.ops import complexes as complexes
-from tessera.ops import contraction as contraction
-from tessera.ops import convolution as convolution
-from tessera.ops import elementwise as elementwise
-from tessera.ops import fourier as fourier
-from tessera.ops import generation as generation
-from tessera.ops import indexing as indexing
-from tessera.ops import layout as layout
-from tessera.ops import pins as pins
-from tessera.ops import reduction as reduction
-from tessera.ops import rows as rows
-from tessera.ops import selection as selection
-from tessera.ops import spectral as spectral
-from tessera.ops import windows as windows
+from importlib import import_module
+from typing import Final
+
 from tessera.ops.record import OPERATORS as OPERATORS
 from tessera.ops.record import Operator as Operator
+
+_RECORDS: Final = (
+    "attention.records",
+    "complexes",
+    "contraction.records",
+    "convolution.records",
+    "elementwise.records",
+    "spectral.transforms",
+    "layout.generation",
+    "indexing.records",
+    "layout.records",
+    "pins",
+    "rows.reductions",
+    "rows.records",
+    "indexing.selection",
+    "spectral.records",
+    "window.records",
+)
+"""The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
+
+for _module in _RECORDS:
+    import_module(f"{__name__}.{_module}")

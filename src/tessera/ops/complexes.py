@@ -27,6 +27,7 @@ from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import transforms
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.extension import flops_per_element
+from tessera.ops.layout.views import existing, indexed
 from tessera.ops.library import define
 from tessera.ops.record import (
     COMPLEX_RULES,
@@ -40,7 +41,6 @@ from tessera.ops.record import (
     register,
     shape_error,
 )
-from tessera.ops.views import existing, indexed
 
 N: TypeAlias = Any
 Positions: TypeAlias = tuple[Position, ...]

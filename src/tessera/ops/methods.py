@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Self
 from typing import cast as typed
 
-from tessera.ops import calls, views
 from tessera.ops.algebra import Algebra, call_unary
-from tessera.ops.calls import Axis
-from tessera.ops.views import integer, several
+from tessera.ops.layout import views
+from tessera.ops.layout.views import integer, several
+from tessera.ops.rows import calls
+from tessera.ops.rows.calls import Axis
 
 
 class Methods(Algebra):

@@ -104,7 +104,8 @@ class Operator:
     `gradient(cotangent, operands, result, **attributes)` builds nodes: the cotangent of each operand in the operand's
     shape and dtype, None where there is none. `body(emitter, *values, **attributes)` is the tile body; see `emitter`.
     `cheap` says that computing an element costs less than moving it: such maps run while an operand of a matrix
-    product is packed.
+    product is packed. Of a `positive` operator only positive operands give ordinary numbers: kernels are timed and
+    checked on such. An operator with a `summary` has a function of its name in `op`, where it has none by itself.
 
     An operator of the family "library" has no kernels: a plan calls `library` on views of its own memory, with any
     strides. Where one call gives several results, `joint` names their operators in order, and `library` gets an output
@@ -129,9 +130,11 @@ class Operator:
     result: ResultRule | None = None
     symbolic: SymbolicRule = _all_attributes
     cheap: bool = False
+    positive: bool = False
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
     kept: bool = False
+    summary: str = ""
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
     terms: Callable[..., torch.Tensor | float] = _nothing

@@ -13,7 +13,7 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import family_of
-from tessera.ops.windows import image_dimensions
+from tessera.ops.window.records import image_dimensions
 from tessera.rewrite.engine import dims_of
 
 Alignment = tuple[int | None, ...]

@@ -296,16 +296,25 @@ def _attention_operands(operation: GraphOperation) -> int:
     return len(operation.inputs) if operation.operator == "flash_attention" else 0
 
 
-def _above_keys(operation: GraphOperation) -> int:
+def _apart_above_keys(operation: GraphOperation) -> int:
+    """How often keys and values can be read apart. Not every change of form counts: the one that the rule puts below
+    its attention stands above the keys and the values of a next attention, which reads both from there.
+    """
     if operation.operator != "flash_attention":
         return 0
-    return sum(len(forms_above(operand)) for operand in operation.inputs[1:3])
+    count = 0
+    for operand in operation.inputs[1:3]:
+        source = _repeated(operand)
+        while source is not None:
+            count += 1
+            source = _repeated(source)
+    return count
 
 
 DIVISIONS = Measure("divisions", lambda operation: operation.operator == "div")
 PRODUCTS = Measure("matrix products", lambda operation: family_of(operation.operator) == "contraction")
 OPERANDS = Measure("operands of attention", _attention_operands)
-ABOVE_KEYS = Measure("changes of form above keys and values", _above_keys)
+ABOVE_KEYS = Measure("merged heads of keys and values", _apart_above_keys)
 ABOVE_SCALINGS = Measure("changes of order above scalings", _above_scaling)
 
 SOFTMAX = (NamedRule("recognize-softmax", ("div",), recognize_softmax, DIVISIONS),)

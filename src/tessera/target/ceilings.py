@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,7 +48,7 @@ class Ceilings:
     """The ceilings of one device, `arch` and `name` as in `Target`.
 
     `source` says where they come from ("measured" or the name of a data sheet), `date` when (UTC, ISO 8601; "" for data
-    sheets).
+    sheets). `in_doubt` names what may be too low, as other programs kept the device busy while it was measured.
     """
 
     arch: str
@@ -57,6 +57,7 @@ class Ceilings:
     compute: tuple[ComputeCeiling, ...]
     memory: tuple[MemoryCeiling, ...]
     date: str = ""
+    in_doubt: tuple[str, ...] = ()
 
     def flop_per_s(self, dtype: str, workers: int) -> float | None:
         """Peak arithmetic of `dtype` on `workers`, in FLOP/s; None when it was not measured for just that many."""
@@ -71,6 +72,20 @@ class Ceilings:
     def worker_counts(self) -> tuple[int, ...]:
         """The numbers of workers that the ceilings know, ascending."""
         return tuple(sorted({row.workers for row in self.compute} | {row.workers for row in self.memory}))
+
+    def raised_to(self, other: Ceilings) -> Ceilings:
+        """These, each figure raised to that of `other` where that is greater; in doubt is what is so in both."""
+        compute = [
+            replace(row, flop_per_s=max(row.flop_per_s, other.flop_per_s(row.dtype, row.workers) or 0.0))
+            for row in self.compute
+        ]
+        memory = [
+            replace(row, byte_per_s=max(row.byte_per_s, other.byte_per_s(row.level, row.workers, row.access) or 0.0))
+            for row in self.memory
+        ]
+        doubts = tuple(name for name in self.in_doubt if name in other.in_doubt)
+        date = max(self.date, other.date)
+        return replace(self, compute=tuple(compute), memory=tuple(memory), date=date, in_doubt=doubts)
 
     def to_json(self) -> str:
         """A JSON text; `from_json` is the inverse."""
@@ -87,7 +102,10 @@ class Ceilings:
                 raise CacheFormatError(f"ceilings of format {record['version']!r}, this Tessera reads {_FORMAT}")
             texts = {key: _text(record[key]) for key in ("arch", "name", "source", "date")}
             return cls(
-                **texts, compute=_rows(ComputeCeiling, record["compute"]), memory=_rows(MemoryCeiling, record["memory"])
+                **texts,
+                compute=_rows(ComputeCeiling, record["compute"]),
+                memory=_rows(MemoryCeiling, record["memory"]),
+                in_doubt=tuple(_text(name) for name in record.get("in_doubt", ())),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, CacheFormatError):

@@ -10,6 +10,7 @@ from tessera.target.facts import Target
 
 GPUS: Mapping[str, Target] = {target.name: target for target in (*nvidia.TARGETS, *amd.TARGETS)}
 """Every known GPU by name."""
+_ARCHITECTURES = tuple(dict.fromkeys(target.arch for target in GPUS.values()))
 
 
 def gpu(name: str) -> Target:
@@ -22,4 +23,5 @@ def gpu(name: str) -> Target:
     for target in GPUS.values():
         if target.name.lower().startswith(wanted) or target.arch.replace("_", "") == wanted:
             return target
-    raise UnsupportedTargetError(f"{name!r} is no known GPU", hints=[f"known are {', '.join(GPUS)}"])
+    hints = [f"known are {', '.join(GPUS)}", f"or by architecture: {', '.join(_ARCHITECTURES)}"]
+    raise UnsupportedTargetError(f"{name!r} is no known GPU", hints=hints)

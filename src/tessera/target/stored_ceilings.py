@@ -6,8 +6,6 @@ import hashlib
 import re
 from pathlib import Path
 
-import torch
-
 from tessera import settings
 from tessera.files import write_atomically
 from tessera.target.ceilings import Ceilings, read_ceilings
@@ -49,6 +47,8 @@ def driver_version(system: Path = Path("/")) -> str:
 def _path(described: Target) -> Path:
     device: tuple[object, ...] = (described.arch, described.name, described.cores)
     if described.kind == "gpu":
+        import torch
+
         device += (driver_version(), torch.__version__)
     else:
         device += (described.processors, sorted(described.features))

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from tessera import settings
 from tessera.errors import ArgumentError
-from tessera.ops import views
+from tessera.ops.layout import views
 from tessera.tuning.conditions import Cache, Conditions, LaunchMode
 from tessera.tuning.entry import Entry
 from tessera.tuning.interfaces import TuningProblem

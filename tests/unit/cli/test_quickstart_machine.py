@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from tessera.analyze import RooflinePoint
 from tessera.cli import quickstart
 from tessera.cli.quickstart import Result
 from tessera.cli.quickstart_kernels import kernels
-from tessera.cli.quickstart_machine import Machine, describe, greater, look, look_again
-from tessera.errors import ArgumentError, CacheIOError
+from tessera.cli.quickstart_machine import Machine, describe, look
+from tessera.errors import ArgumentError
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, Target, detect
 from tessera.tuning.config import Config
@@ -27,32 +27,14 @@ from tests.unit.tuning.support import MATMUL
 BUSY = "other programs kept the CPU busy"
 
 
-def ceilings(gflop_per_s: float, gbps: float, workers: int = 1) -> Ceilings:
+def ceilings(gflop_per_s: float, gbps: float, workers: int = 1, in_doubt: tuple[str, ...] = ()) -> Ceilings:
     compute = (ComputeCeiling("fp32", workers, 1e9 * gflop_per_s),)
     memory = (MemoryCeiling("L2", workers, 2e9 * gbps), MemoryCeiling("DRAM", workers, 1e9 * gbps))
-    return Ceilings("znver4", "a CPU", "measured", compute, memory, "2026-11-21T10:00:00+00:00")
+    return Ceilings("znver4", "a CPU", "measured", compute, memory, "2026-11-21T10:00:00+00:00", in_doubt)
 
 
 def cpu(known: Ceilings) -> Target:
     return detect().with_ceilings(known)
-
-
-@pytest.fixture
-def measurements(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[tuple[Ceilings, str]]], None]:
-    """Has `analyze.machine` give these ceilings one after the other, each with a warning unless that is empty."""
-
-    def provide(answers: Sequence[tuple[Ceilings, str]]) -> None:
-        waiting = iter(answers)
-
-        def machine() -> Target:
-            known, said = next(waiting)
-            if said:
-                warnings.warn(said, stacklevel=2)
-            return cpu(known)
-
-        monkeypatch.setattr(analyze, "machine", machine)
-
-    return provide
 
 
 def text_of(show: Callable[[Console], None]) -> str:
@@ -62,34 +44,28 @@ def text_of(show: Callable[[Console], None]) -> str:
     return console.file.getvalue()
 
 
-def test_each_figure_is_the_greater_one() -> None:
-    both = greater(ceilings(100, 40), ceilings(200, 30))
+def test_each_figure_is_the_greater_one_and_in_doubt_what_is_so_twice() -> None:
+    one, other = ceilings(100, 40, in_doubt=("fp32", "L2")), ceilings(200, 30, in_doubt=("L2",))
+    both = one.raised_to(other)
     assert both.flop_per_s("fp32", 1) == 200e9
     assert both.byte_per_s("DRAM", 1) == 40e9
-    assert greater(ceilings(100, 40), ceilings(200, 50, workers=2)).flop_per_s("fp32", 1) == 100e9
+    assert both.in_doubt == ("L2",)
+    assert ceilings(100, 40).raised_to(ceilings(200, 50, workers=2)).flop_per_s("fp32", 1) == 100e9
 
 
-def test_ceilings_of_a_busy_machine_are_in_doubt_and_unkept_ones_are_not() -> None:
-    target = cpu(ceilings(1, 1))
-    assert Machine(target, (BUSY,)).in_doubt
-    assert not Machine(target, (str(CacheIOError("they could not be kept")),)).in_doubt
-    assert not Machine(target).in_doubt
+def test_what_is_said_while_ceilings_are_measured_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
 
+    def machine(*, again: bool) -> Target:
+        asked.append(again)
+        warnings.warn(BUSY, stacklevel=2)
+        return cpu(ceilings(100, 40, in_doubt=("fp32",)))
 
-def test_ceilings_in_doubt_are_measured_again(
-    measurements: Callable[[Sequence[tuple[Ceilings, str]]], None],
-) -> None:
+    monkeypatch.setattr(analyze, "machine", machine)
     console = Console(file=io.StringIO())
-    measurements([(ceilings(100, 40), BUSY), (ceilings(90, 50), BUSY), (ceilings(95, 45), "")])
-    first = look(console)
-    second = look_again(first, console)
-    assert second.in_doubt
-    assert second.target.ceilings is not None
-    assert second.target.ceilings.flop_per_s("fp32", 1) == 100e9
-    assert second.target.ceilings.byte_per_s("DRAM", 1) == 50e9
-    third = look_again(second, console)
-    assert not third.in_doubt
-    assert third.target.ceilings == ceilings(95, 45)
+    assert look(console, again=True).notes == (BUSY,)
+    assert look(console).in_doubt
+    assert asked == [True, False]
 
 
 def test_the_threads_of_kernels_decide_which_ceilings_are_named() -> None:
@@ -112,7 +88,7 @@ def result() -> Result:
 
 
 def test_shares_in_doubt_are_marked_in_the_table_and_in_the_picture(result: Result, tmp_path: Path) -> None:
-    doubtful, sure = Machine(cpu(ceilings(200, 40)), (BUSY,)), Machine(cpu(ceilings(200, 40)))
+    doubtful, sure = Machine(cpu(ceilings(200, 40, in_doubt=("fp32",)))), Machine(cpu(ceilings(200, 40)))
     for machine in (doubtful, sure):
         model = quickstart.roofline([result], machine)
         shown = text_of(lambda console, m=machine, o=model: console.print(quickstart.table([result], o, m.in_doubt)))  # type: ignore[misc]
@@ -127,3 +103,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(tmp_pat
         quickstart.check_folder(tmp_path / "file" / "results")
     quickstart.check_folder(tmp_path / "new" / "results")
     assert (tmp_path / "new" / "results").is_dir()
+
+
+def test_a_kernel_above_the_measured_ceiling_is_called_so(result: Result) -> None:
+    model = quickstart.roofline([result], Machine(cpu(ceilings(50, 400))))
+    shown = text_of(lambda console: console.print(quickstart.table([result], model)))
+    assert "above the measured ceiling: 1 of 1" in " ".join(shown.split())

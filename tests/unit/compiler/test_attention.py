@@ -16,7 +16,7 @@ from tessera.compiler.explain.inspection import choices_of, schedules_of
 from tessera.compiler.tune.tuning import launches_of_operator, tuning_problem
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.ops import oracle
-from tessera.ops.attention import visible_pairs
+from tessera.ops.attention.records import visible_pairs
 from tessera.scheduling.families.attention.space import AttentionProblem, space
 from tests.threads import torch_threads
 

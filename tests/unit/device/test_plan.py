@@ -261,7 +261,7 @@ def test_profiles_count_what_they_cannot_measure() -> None:
         bound.run([leaf(1 << 20), scalar_leaf(2.5, dtypes.fp32)])
     assert (session.launched, session.recorded, session.dropped) == (2, 0, 2)
     assert session.unmeasured == {"cuda:0": 2}
-    assert f"2 kernels on cuda:0: {UNMEASURED}" in str(of_recording(session.recording).caption)
+    assert f"2 kernels on cuda:0: {UNMEASURED}" in str(of_recording(session.recording))
     assert session.records() == []
     assert facts.of_plan(bound.number) == FACTS
 

@@ -142,3 +142,26 @@ def test_an_image_plus_its_transpose() -> None:
     y = op.conv2d(x, weights)
     wanted = torch.nn.functional.conv2d(x, weights)
     torch.testing.assert_close((y + op.transpose(y, (0, 1, 3, 2))).torch(), wanted + wanted.mT)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 1 << 30))
+def test_attentions_over_attentions_end(seed: int) -> None:
+    """Heads that are read apart leave a change of form below their attention, above the keys of the next one."""
+    draw = random.Random(seed)
+    apart, alone = tensor(1, 2, 2, 5, 8), call("broadcast_to", tensor(1, 2, 1, 5, 8), shape=(1, 2, 2, 5, 8))
+    pool = [tensor(1, 4, 5, 8), *(call("reshape", heads, shape=(1, 4, 5, 8)) for heads in (apart, alone))]
+    for _ in range(draw.randrange(1, 6)):
+        operands = [draw.choice(pool) for _ in range(3)]
+        pool.append(call("flash_attention", *operands, tensor(), causal=draw.random() < 0.3))
+        pool.append(call("mul", draw.choice(pool), tensor()))
+    assert_lessening(case_of(pool[-2]), "guarded")
+
+
+def test_an_attention_that_reads_one_of_shared_heads() -> None:
+    q, heads = torch.randn(1, 4, 5, 8, dtype=torch.float64), torch.randn(1, 2, 2, 5, 8, dtype=torch.float64)
+    wide = heads.reshape(1, 4, 5, 8)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    below = op.flash_attention(q, op.reshape(heads, (1, 4, 5, 8)), op.reshape(heads, (1, 4, 5, 8)))
+    wanted = attend(q, wide, wide)
+    torch.testing.assert_close(op.flash_attention(below, below, below).torch(), attend(wanted, wanted, wanted))

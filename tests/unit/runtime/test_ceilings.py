@@ -6,13 +6,14 @@ import ctypes
 import itertools
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tessera import target
 from tessera.backend.llvm import ceilings, probe_ir
-from tessera.backend.llvm.ceilings import Measurement, Probe, Sample
+from tessera.backend.llvm.ceilings import Probe, Sample
 from tessera.backend.llvm.library import compile_text, load_object
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
 from tessera.target.stored_ceilings import stored_ceilings
@@ -21,7 +22,6 @@ SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_in
 MADE = Ceilings(
     arch="x", name="x", source="measured", compute=(ComputeCeiling("fp32", 1, 1e9),), memory=(), date="2026-01-01"
 )
-QUIET = Measurement(MADE, ())
 
 
 @pytest.fixture
@@ -78,10 +78,9 @@ def test_probes_of_a_narrower_cpu_are_other_instructions() -> None:
 
 def test_measured_ceilings_cover_arithmetic_and_every_level(small: Target) -> None:
     told: list[float] = []
-    measurement = ceilings.measure(small, worker_counts=(1,), progress=told.append)
+    made = ceilings.measure(small, worker_counts=(1,), progress=told.append)
     assert told == [0.25, 0.5, 0.75, 1.0]
-    assert measurement.disturbed == ()
-    made = measurement.ceilings
+    assert made.in_doubt == ()
     single, double = made.flop_per_s("fp32", 1), made.flop_per_s("fp64", 1)
     assert single is not None
     assert double is not None
@@ -123,8 +122,8 @@ def test_figures_without_undisturbed_samples_are_named(small: Target, monkeypatc
     clock = itertools.count()
     monkeypatch.setattr(ceilings, "_waiting_seconds", lambda: float(next(clock)))
     found = ceilings.measure(small, worker_counts=(1,))
-    assert {"fp32", "L1 read", "DRAM copy_nt"} <= set(found.disturbed)
-    assert found.ceilings.flop_per_s("fp32", 1) is not None
+    assert {"fp32", "L1 read", "DRAM copy_nt"} <= set(found.in_doubt)
+    assert found.flop_per_s("fp32", 1) is not None
 
 
 def test_working_sets_lie_in_their_level() -> None:
@@ -146,9 +145,9 @@ def test_working_sets_lie_in_their_level() -> None:
 def test_ceilings_are_measured_once_and_kept(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def measure(described: Target, progress: object = None) -> Measurement:
+    def measure(described: Target, progress: object = None) -> Ceilings:
         calls.append(described)
-        return QUIET
+        return MADE
 
     monkeypatch.setattr(ceilings, "measure", measure)
     assert stored_ceilings() is None
@@ -158,18 +157,38 @@ def test_ceilings_are_measured_once_and_kept(cache_dir: Path, monkeypatch: pytes
     assert json.loads(file.read_text())["date"] == "2026-01-01"
 
 
-def test_figures_of_a_busy_machine_are_given_with_a_warning_and_not_kept(
+def test_figures_of_a_busy_machine_are_kept_with_their_doubt_and_measured_again_later(
     cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    busy = Measurement(MADE, ("fp32", "L1 read"))
-    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: busy)
-    with pytest.warns(UserWarning, match="fp32, L1 read may be too low"):
-        assert ceilings.measured() == MADE
-    assert stored_ceilings() is None
+    now = datetime.now(UTC)
+    busy = replace(MADE, in_doubt=("fp32", "L1 read"), date=now.isoformat())
+    old = replace(busy, date=(now - timedelta(seconds=2 * ceilings.RETRY_S)).isoformat())
+    answers = iter([old, busy, MADE])
+    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: next(answers))
+    for expected in (old, busy):
+        with pytest.warns(UserWarning, match="fp32, L1 read may be too low"):
+            assert ceilings.measured() == expected
+        assert stored_ceilings() == expected
+    assert ceilings.measured() == busy  # not measured again yet, and not warned of again
+    assert ceilings.measured(again=True).in_doubt == ()
+
+
+def test_the_greater_of_two_figures_is_kept(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower = replace(MADE, compute=tuple(replace(row, flop_per_s=row.flop_per_s / 2) for row in MADE.compute))
+    answers = iter([MADE, slower])
+    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: next(answers))
+    assert ceilings.measured() == ceilings.measured(again=True) == MADE
+
+
+def test_two_workers_that_do_no_more_than_one_were_disturbed() -> None:
+    one, two = Probe("f", "fp32", "", 1, 0, 1.0), Probe("f", "fp32", "", 2, 0, 1.0)
+    read = Probe("r", "DRAM", "read", 2, 0, 1.0)  # which one worker may use up
+    assert ceilings.unscaled({one: 10.0, two: 10.5, read: 1.0}) == [two]
+    assert ceilings.unscaled({one: 10.0, two: 19.0}) == []
 
 
 def test_damaged_file_counts_as_not_measured_and_is_replaced(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: QUIET)
+    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: MADE)
     ceilings.measured()
     (file,) = (cache_dir / "ceilings").iterdir()
     file.write_text('{"version": 1')
@@ -179,7 +198,7 @@ def test_damaged_file_counts_as_not_measured_and_is_replaced(cache_dir: Path, mo
 
 def test_folder_that_cannot_be_written_is_a_warning(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache_dir.write_text("not a folder")
-    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: QUIET)
+    monkeypatch.setattr(ceilings, "measure", lambda described, progress=None: MADE)
     with pytest.warns(UserWarning, match="E_CACHE_IO"):
         assert ceilings.measured() == MADE
 

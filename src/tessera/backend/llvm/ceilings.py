@@ -3,12 +3,15 @@
 All probes run in turn, round after round, so that a slow spell of the machine hits all of them alike. Samples taken
 while other programs wanted the CPU are left out. A probe's figure is the greatest median of three consecutive
 samples; rounds are added while the greatest two disagree. More threads can do at least what fewer can, so their
-figure is never below. Results are kept on disk per CPU, with their date.
+figure is never below. Results are kept on disk per CPU, with their date and with what is in doubt: a figure without
+undisturbed samples, and arithmetic on several threads that is no faster than on fewer. What is in doubt is measured
+again later, and the greater figure kept.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import statistics
 import struct
 import time
@@ -46,6 +49,12 @@ AGREEMENT: Final = 0.05
 DISTURBED: Final = 0.02
 """A sample during more than this share of which some thread of the machine waited for a core is not used."""
 
+RETRY_S: Final = 600.0
+"""Age in seconds from which ceilings in doubt are measured again."""
+
+SCALING: Final = 1.1
+"""Twice the threads do at least so much more arithmetic where nothing else wants the cores."""
+
 _PROBE_SECONDS: Final = 0.002
 _MODEST_FLOP: Final = 10e9
 _MODEST_BYTES: Final = 5e9
@@ -79,42 +88,43 @@ class Sample:
     waited: float
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """Ceilings just measured, and the names of those for which there were not enough undisturbed samples."""
-
-    ceilings: Ceilings
-    disturbed: tuple[str, ...]
-
-
-def measured(progress: Callable[[float], None] | None = None) -> Ceilings:
+def measured(progress: Callable[[float], None] | None = None, *, again: bool = False) -> Ceilings:
     """The stored ceilings of this CPU, else measured now (1 to 4 s) and stored; `progress` as in `measure`.
 
-    They are not stored, with a warning, when other programs kept the CPU too busy, or when the folder cannot be written
-    (E_CACHE_IO); the next process then measures again.
+    Those in doubt are measured again when they are older than `RETRY_S`, all are where `again` asks for it; the greater
+    figures are kept. Warns of doubts when it has measured, and when the folder cannot be written (E_CACHE_IO).
     """
     described = target.detect()
     found = stored_ceilings(described)
-    if found is not None:
+    if found is not None and not again and (not found.in_doubt or _age_s(found) < RETRY_S):
         return found
     made = measure(described, progress=progress)
-    if made.disturbed:
+    if found is not None:
+        made = made.raised_to(found)
+    if made.in_doubt:
         warnings.warn(
-            f"other programs kept the CPU busy while its ceilings were measured: {', '.join(made.disturbed)} may "
-            "be too low, and none are kept",
+            f"other programs kept the CPU busy while its ceilings were measured: {', '.join(made.in_doubt)} may "
+            f"be too low; what asks for them in {RETRY_S / 60:g} minutes measures again",
             stacklevel=2,
         )
-        return made.ceilings
     try:
-        store_ceilings(described, made.ceilings)
+        store_ceilings(described, made)
     except OSError as error:
         warnings.warn(str(CacheIOError(f"the ceilings of this CPU could not be kept: {error}")), stacklevel=2)
-    return made.ceilings
+    return made
+
+
+def _age_s(found: Ceilings) -> float:
+    """Seconds since the ceilings were measured; without end where their date cannot be read."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(found.date)).total_seconds()
+    except (ValueError, TypeError):  # a date without its zone cannot be subtracted
+        return math.inf
 
 
 def measure(
     described: Target, worker_counts: Sequence[int] | None = None, progress: Callable[[float], None] | None = None
-) -> Measurement:
+) -> Ceilings:
     """Measures this CPU, described by `described`; `progress` is told the fraction done, 0 to 1.
 
     `worker_counts` are 1, 2, 4, ... and the number of cores unless given; without OpenMP only 1 is measured.
@@ -129,14 +139,31 @@ def measure(
         for probe in probes:
             samples[probe].append(bench.sample(probe, repetitions[probe]))
         enough = done >= ROUNDS[0] and all(settled(medians(each)) for each in samples.values())
+        enough = enough and not unscaled(_rates(samples))
         last = enough or done == ROUNDS[1] or time.monotonic() > deadline
         if progress is not None:
             progress(1.0 if last else done / ROUNDS[1])
         if last:
             break
-    rates = {probe: max(medians(each) or [sample.rate for sample in each]) for probe, each in samples.items()}
-    disturbed = [f"{probe.what} {probe.access}".strip() for probe, each in samples.items() if not medians(each)]
-    return Measurement(_ceilings(described, at_least_as_fewer(rates)), tuple(dict.fromkeys(disturbed)))
+    rates = _rates(samples)
+    disturbed = [probe for probe, each in samples.items() if not medians(each)] + unscaled(rates)
+    doubts = dict.fromkeys(f"{probe.what} {probe.access}".strip() for probe in disturbed)
+    return _ceilings(described, at_least_as_fewer(rates), tuple(doubts))
+
+
+def _rates(samples: dict[Probe, list[Sample]]) -> dict[Probe, float]:
+    return {probe: max(medians(each) or [sample.rate for sample in each]) for probe, each in samples.items()}
+
+
+def unscaled(rates: dict[Probe, float]) -> list[Probe]:
+    """Arithmetic on several workers that is hardly faster than on half of them: somebody else had the cores."""
+    return [
+        probe
+        for probe, rate in rates.items()
+        for other, fewer in rates.items()
+        if not probe.access and probe.what == other.what and 2 * other.workers <= probe.workers
+        if rate < SCALING * fewer
+    ]
 
 
 def medians(samples: Sequence[Sample]) -> list[float]:
@@ -172,7 +199,7 @@ def _waiting_seconds() -> float:
     return int(some[0]) / 1e6 if some else 0.0
 
 
-def _ceilings(described: Target, rates: dict[Probe, float]) -> Ceilings:
+def _ceilings(described: Target, rates: dict[Probe, float], in_doubt: tuple[str, ...] = ()) -> Ceilings:
     compute = [ComputeCeiling(each.what, each.workers, rate) for each, rate in rates.items() if not each.access]
     memory = [MemoryCeiling(each.what, each.workers, rate, each.access) for each, rate in rates.items() if each.access]
     return Ceilings(
@@ -182,6 +209,7 @@ def _ceilings(described: Target, rates: dict[Probe, float]) -> Ceilings:
         compute=tuple(compute),
         memory=tuple(memory),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
+        in_doubt=in_doubt,
     )
 
 

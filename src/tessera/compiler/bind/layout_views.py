@@ -10,7 +10,7 @@ from tessera.compiler.graph.program import LayoutItem
 from tessera.dtypes import complex_of, int64, real_of
 from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
-from tessera.ops.layout import pad_sources
+from tessera.ops.layout.records import pad_sources
 
 _Rule: TypeAlias = Callable[[LayoutItem, View, Shape, Structure], View | None]
 

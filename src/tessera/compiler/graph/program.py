@@ -18,7 +18,7 @@ from tessera.ir.anchor import Place
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import OPERATORS, family_of
-from tessera.ops.windows import image_dimensions
+from tessera.ops.window.records import image_dimensions
 from tessera.rewrite.alignment import Alignment, align_region
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.guards import Guard, guards_of

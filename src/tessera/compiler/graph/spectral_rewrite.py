@@ -6,7 +6,8 @@
 How large a window must be depends on extents, which programs do not know. So it is structures that are rewritten, when
 they are planned: the same leaves in the same order, and other algebra above them. Both ways are estimated, and the
 spectral one is taken where the model promises enough. Other policies than "fast" leave convolutions as they are: the
-error of a transform is one of its whole image (`ops/spectral.py`), and which way is faster differs between machines.
+error of a transform is one of its whole image (`ops/spectral/records.py`), and which way is faster differs between
+machines.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from tessera.lazy.policy import current_policy
 from tessera.lazy.structure import Occurrence, Structure, contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.ops.algebra import call
-from tessera.ops.geometry import TO_FIRST, TO_LAST
 from tessera.ops.pins import PIN
-from tessera.ops.spectral import Pair, Window, convolve
+from tessera.ops.spectral.records import Pair, Window, convolve
+from tessera.ops.window.geometry import TO_FIRST, TO_LAST
 from tessera.rewrite.engine import Firing
 from tessera.runtime import fourier
 from tessera.scheduling.families.convolution.spectral_cost import SpectralProblem, fast_points, spectral_seconds

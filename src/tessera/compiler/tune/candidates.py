@@ -28,7 +28,6 @@ from tessera.tuning.checking import FullReference, check_output
 from tessera.tuning.workload import Launch as WorkerLaunch
 from tessera.tuning.workload import OperandSpec, Values, Workload, is_out_of_memory, materialize
 
-_POSITIVE = frozenset(("log", "sqrt", "rsqrt", "pow", "div"))
 _EXACT_FLOPS = 4e9
 """Work up to which references are computed in float64; larger ones in the operands' own precision or fp32."""
 
@@ -108,8 +107,8 @@ def workload_of(call: Call, device: str = CPU) -> Workload:
 def _workload_of(call: Call, device: str) -> Workload:
     place = torch_device(device)
     item = call.item
-    names = {op.operator for op in item.operation.body.block.ops if isinstance(op, GraphOperation)}
-    values: Values = "positive" if names & _POSITIVE else "normal"
+    names = {op.operator for op in item.operation.body.block.ops if isinstance(op, GraphOperation)} & OPERATORS.keys()
+    values: Values = "positive" if any(OPERATORS[name].positive for name in names) else "normal"
     loads = len(item.loads)
     specs: list[OperandSpec] = []
     scalars: list[int] = []

@@ -20,7 +20,7 @@ from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined, leaf_node
 from tessera.lazy.structure import Structure
-from tessera.ops import views
+from tessera.ops.layout import views
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
+import numpy
 import polars
 from polars import col
 
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels, sweep
-from tessera.profiling.analyses.presentation.result import Analysis, log_scales
+from tessera.profiling.analyses.presentation.result import Analysis
 from tessera.profiling.analyses.sweep import Span
 from tessera.profiling.trace.table import Trace
 
@@ -48,7 +50,7 @@ def collectives(trace: Trace, min_bytes: int) -> Analysis:
         headings=_HEADINGS,
         notes=(*_smaller(found, events), *_notes(trace, events)),
         missing=_missing(trace, table),
-        drawing=_draw,
+        drawing=lambda figure, _: _draw(figure, cells(events)),
         optional=("algorithm", "total_ms", "ranks", "bandwidth_gbps", "calls"),
     )
 
@@ -71,7 +73,7 @@ def by_kind(events: polars.DataFrame) -> polars.DataFrame:
             polars.when(known).then((col("dur_ns") - col("covered_ns")).sum() / 1e6).alias("exposed_ms"),
         )
         .join(_skew(events, keys), on=keys, how="left", nulls_equal=True)
-        .sort("total_ms", "collective", descending=[True, False])
+        .sort("total_ms", *keys, descending=[True, *[False] * len(keys)], nulls_last=True)
         .select(*_HEADINGS)
     )
 
@@ -156,16 +158,51 @@ def clocks_us(trace: Trace) -> float | None:
     return None if len(told) < 2 or None in told else max(told) / 1e3
 
 
-def _draw(figure: Figure, rows: polars.DataFrame) -> None:
-    """Bytes against duration, coloured by overlap."""
-    axes = figure.add_subplot()
-    known = rows.filter(col("bytes") > 0)
-    overlap = known["overlap_pct"].fill_null(0).to_list()
-    dots = axes.scatter(
-        known["bytes"].to_list(), known["median_us"].to_list(), c=overlap, vmin=0, vmax=100, cmap="viridis", s=60
+def cells(events: polars.DataFrame) -> polars.DataFrame:
+    """What `overlapped` gave by powers of two of bytes (`log2_bytes`) and of microseconds (`log2_us`): `calls`,
+    `total_ms`, and `overlap_pct`, the overlap with kernels weighted with time.
+    """
+    known = events.filter((col("dur_ns") > 0) & col("bytes").is_not_null())
+    size = col("bytes").clip(1).log(2).floor().cast(polars.Int32)
+    taken = (col("dur_ns") / 1e3).clip(0.001).log(2).floor().cast(polars.Int32)
+    weighted = 100 * col("covered_ns").sum() / col("dur_ns").sum()
+    return (
+        known.with_columns(log2_bytes=size, log2_us=taken)
+        .group_by("log2_bytes", "log2_us")
+        .agg(
+            polars.when(col("covered_ns").null_count() == 0).then(weighted).alias("overlap_pct"),
+            calls=polars.len(),
+            total_ms=col("dur_ns").sum() / 1e6,
+        )
+        .sort("log2_bytes", "log2_us")
     )
-    log_scales(axes)
-    axes.set_xlabel("bytes")
-    axes.set_ylabel("median duration, us")
-    axes.set_title("Collectives", fontsize=11, loc="left")
-    figure.colorbar(dots, label="overlap with kernels, %")
+
+
+def _draw(figure: Figure, found: polars.DataFrame) -> None:
+    """A heat map: bytes across, duration up, coloured by the overlap with kernels, with the number of calls. Grey:
+    nothing to compare with.
+    """
+    if found.is_empty():
+        raise ArgumentError("no collective tells its bytes")
+    axes = figure.add_subplot()
+    (left, right), (low, high) = ((found[name].min(), found[name].max()) for name in ("log2_bytes", "log2_us"))
+    assert isinstance(left, int) and isinstance(right, int) and isinstance(low, int) and isinstance(high, int)
+    colors = numpy.full((high - low + 1, right - left + 1), numpy.nan)
+    axes.set_facecolor("#eeeeee")
+    for row in found.iter_rows(named=True):
+        place = row["log2_us"] - low, row["log2_bytes"] - left
+        colors[place] = numpy.nan if row["overlap_pct"] is None else row["overlap_pct"]
+        dark = row["overlap_pct"] is not None and row["overlap_pct"] < 50
+        axes.text(place[1], place[0], f"{row['calls']}", ha="center", va="center", color="white" if dark else "black")
+    image = axes.imshow(colors, origin="lower", aspect="auto", vmin=0, vmax=100, cmap="viridis")
+    axes.set_xticks(range(right - left + 1), [_bytes(2.0**each) for each in range(left, right + 1)], fontsize=8)
+    axes.set_yticks(range(high - low + 1), [f"{2.0**each:g}" for each in range(low, high + 1)], fontsize=8)
+    axes.set_xlabel("bytes, from")
+    axes.set_ylabel("duration, us, from")
+    axes.set_title("Collectives: calls, by bytes and duration", fontsize=11, loc="left")
+    figure.colorbar(image, label="overlap with kernels, % of time")
+
+
+def _bytes(count: float) -> str:
+    power = min(int(math.log2(count)) // 10, 4)
+    return f"{count / 1024**power:g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

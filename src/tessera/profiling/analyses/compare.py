@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import polars
@@ -10,6 +12,7 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import Histogram, Ratio, histograms, rank_test, ratio_of
+from tessera.profiling.analyses.presentation import result
 from tessera.profiling.analyses.presentation.result import Analysis, cell
 from tessera.profiling.trace.table import Trace
 
@@ -46,7 +49,6 @@ _SCHEMA: Final = {
 }
 _KINDS: Final = ("kernel", "operator", "collective", "memcpy")
 _KEYS: Final = ("name", "dtype", "flops", "bytes")
-_PREFIXES: Final = ("", "k", "M", "G", "T", "P")
 _COLORS: Final = {"slower": "#c8553d", "faster": "#3c8d53"}
 
 
@@ -78,7 +80,7 @@ def compare(a: Trace, b: Trace, confidence: float, min_change_pct: float) -> Ana
             f"slower, faster: the interval excludes 1 and the ratio is {min_change_pct:g} % away from it or more",
             "p: Mann-Whitney, of the row alone",
         ),
-        drawing=_draw,
+        drawing=lambda figure, rows: _draw(figure, rows, [_name_of(trace) for trace in (a, b)]),
         optional=("p_value", "low", "high", "calls_b", "calls_a", "median_b_us", "median_a_us"),
     )
 
@@ -92,12 +94,8 @@ def _row(
     key: tuple[object, ...], a: Histogram | None, b: Histogram | None, confidence: float, min_change_pct: float
 ) -> tuple[Any, ...]:
     name, dtype, flops, nbytes = key
-    amounts = [
-        _amount(value, unit)
-        for value, unit in ((flops, "FLOP"), (nbytes, "B"))
-        if isinstance(value, int | float) and value
-    ]
-    work = ", ".join(filter(None, [str(dtype or ""), *amounts]))
+    amounts = (value if isinstance(value, int | float) else None for value in (flops, nbytes))
+    work = ", ".join(filter(None, [str(dtype or ""), result.work(*amounts)]))
     if a is None or b is None:
         known, verdict = (b, "only in b") if a is None else (a, "only in a")
         assert known is not None
@@ -112,12 +110,6 @@ def _row(
     return name, work, a.calls, b.calls, *medians_us, estimate, low, high, rank_test(a, b), lost_ms, verdict
 
 
-def _amount(value: float, unit: str) -> str:
-    """A number with its unit: 33.55 MFLOP."""
-    prefix = next((place for place in range(len(_PREFIXES)) if value < 1000 ** (place + 1)), len(_PREFIXES) - 1)
-    return f"{value / 1000**prefix:.4g} {_PREFIXES[prefix]}{unit}"
-
-
 def _verdict(ratio: Ratio | None, min_change_pct: float) -> str:
     if ratio is None:
         return "too few calls"
@@ -126,16 +118,33 @@ def _verdict(ratio: Ratio | None, min_change_pct: float) -> str:
     return "slower" if ratio.estimate > 1 else "faster"
 
 
-def _draw(figure: Figure, rows: polars.DataFrame) -> None:
-    """The ratio of each row with its interval; grey is within noise."""
+def _name_of(trace: Trace) -> str:
+    """When and on what a trace was recorded, "" where it does not say."""
+    started = trace.metadata.get("start_unix_ns")
+    when = datetime.fromtimestamp(started / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S") if started else ""
+    return ", ".join(filter(None, [when, str((trace.metadata.get("target") or {}).get("name") or "")]))
+
+
+def _draw(figure: Figure, rows: polars.DataFrame, names: Sequence[str]) -> None:
+    """The ratio of each row with its interval, on a logarithmic axis, and the milliseconds lost; grey is within noise.
+    `names` are those of the two runs.
+    """
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     shown = rows.filter(col("low").is_not_null()).head(30)
     axes = figure.add_subplot()
     for place, row in enumerate(shown.iter_rows(named=True)):
         color = _COLORS.get(row["verdict"], "#8a8a8a")
         axes.plot([row["low"], row["high"]], [place, place], color=color, linewidth=2)
         axes.plot([row["ratio"]], [place], marker="o", color=color)
+        lost = f"{cell(row['lost_ms'])} ms"
+        axes.annotate(lost, (row["high"], place), (4, -2), textcoords="offset points", fontsize=7)
     axes.axvline(1, color="#333333", linewidth=0.8)
-    axes.set_yticks(range(len(shown)), [cell(name) for name in shown["name"].to_list()], fontsize=8)
+    labels = [", ".join(filter(None, map(cell, each))) for each in shown.select("name", "work").iter_rows()]
+    axes.set_yticks(range(len(shown)), labels, fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlabel("duration, b / a")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel(f"duration, b / a\na: {names[0]}\nb: {names[1]}".replace("\na: \nb: ", ""))
     axes.set_title("What got slower", fontsize=11, loc="left")

@@ -9,6 +9,8 @@ from polars import col
 
 from tessera.profiling.analyses import kernels, sweep, traffic
 from tessera.profiling.analyses.presentation.result import Analysis, bars
+from tessera.profiling.report.bounds import bandwidth
+from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def memory(trace: Trace) -> Analysis:
             *_uncounted(moved),
         ),
         missing=kernels.missing(trace, moved, (*_COUNTERS, *traffic.COLUMNS, "traffic_by")),
-        drawing=_draw,
+        drawing=lambda figure, rows: _draw(figure, rows, _ceiling(trace)),
         optional=_OPTIONAL,
     )
 
@@ -103,6 +105,30 @@ def _copies(trace: Trace) -> polars.DataFrame:
     )
 
 
-def _draw(figure: Figure, rows: polars.DataFrame) -> None:
+def _ceiling(trace: Trace) -> float | None:
+    """What the memory behind the caches of the CPU that recorded a trace can do, in GB/s, where that is known."""
+    target = recorded_target(trace.metadata)
+    if target is None or target.ceilings is None or not target.memory:
+        return None
+    known = target.ceilings
+    try:
+        return bandwidth(known, target.memory[-1].name, max(known.worker_counts())) / 1e9
+    except ValueError:  # that level was not measured
+        return None
+
+
+def _draw(figure: Figure, rows: polars.DataFrame, ceiling_gbps: float | None) -> None:
     shown = rows.filter(col("achieved_gbps").is_not_null()).head(20)
     bars(figure, shown["name"].to_list(), shown["achieved_gbps"].to_list(), "achieved, GB/s", "Memory")
+    if ceiling_gbps is not None:
+        (axes,) = figure.axes
+        axes.axvline(ceiling_gbps, color="#c8553d", linewidth=1.2)
+        axes.annotate(
+            f"memory's ceiling, {ceiling_gbps:.0f} GB/s",
+            (ceiling_gbps, 0),
+            (4, 4),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            color="#c8553d",
+            fontsize=8,
+        )

@@ -13,18 +13,19 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.durations import histograms
-from tessera.profiling.analyses.presentation.result import Analysis, drawn
+from tessera.profiling.analyses.presentation.result import Analysis, drawn, work
 from tessera.profiling.analyses.presentation.roofline_picture import Mark, draw
 from tessera.profiling.recording.facts import StepFacts
-from tessera.profiling.report.bounds import Bound, bound
+from tessera.profiling.report.bounds import ACCESSES, Bound, bound
+from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.schema import Record
 from tessera.profiling.trace.table import Trace
-from tessera.target import Target, detect, gpu
-from tessera.target.stored_ceilings import stored_ceilings
+from tessera.target import Ceilings, Target, detect, gpu
 
 _HEADINGS: Final = {
     "kernel": "Kernel",
     "dtype": "Dtype",
+    "work": "Work",
     "workers": "Workers",
     "calls": "Calls",
     "median_us": "Median(us)",
@@ -35,10 +36,15 @@ _HEADINGS: Final = {
     "binding": "Bound by",
     "efficiency_pct": "Of the bound(%)",
 }
-_OPTIONAL: Final = ("workers", "achieved_gbps", "calls", "intensity", "gflop_per_s")
+ABOVE_PCT: Final = 101.0
+"""Share of the bound from which a kernel was faster than what was measured, and not by a digit's rounding."""
+WHY_ABOVE: Final = "measured on a busy machine, or with operands that lay in a nearer cache than their size says"
+
+_OPTIONAL: Final = ("workers", "work", "achieved_gbps", "calls", "intensity", "gflop_per_s")
 _SCHEMA: Final = {
     "kernel": polars.String,
     "dtype": polars.String,
+    "work": polars.String,
     "workers": polars.Int64,
     "calls": polars.Int64,
     "median_us": polars.Float64,
@@ -125,6 +131,7 @@ class Roofline:
         return (
             point.name,
             point.dtype,
+            work(point.flops, point.bytes),
             point.workers,
             point.calls,
             1e6 * point.seconds,
@@ -138,22 +145,32 @@ class Roofline:
             self.efficiency_pct(point),
         )
 
-    def _analysis(self) -> Analysis:
+    def analysis(self) -> Analysis:
+        """The rows with their headings and notes."""
         table = self.to_polars()
         unknown = "the ceilings of this device are not known for so many workers; `tessera quickstart` measures them"
         missing = {
             name: unknown for name in ("binding", "efficiency_pct") if table[name].null_count() == len(table) > 0
         }
-        return Analysis(f"Roofline, {self.target.name}", table, _HEADINGS, self.notes, missing, optional=_OPTIONAL)
+        notes = (*self.notes, *self.above(), *self.doubts())
+        return Analysis(f"Roofline, {self.target.name}", table, _HEADINGS, notes, missing, optional=_OPTIONAL)
+
+    def above(self) -> tuple[str, ...]:
+        """A sentence on the points that lie above the measured ceiling; none where there are none."""
+        return above_of([self.efficiency_pct(point) or 0.0 for point in self.points])
+
+    def doubts(self) -> tuple[str, ...]:
+        """A sentence on the ceilings that may be too low; none where there are none."""
+        return doubts_of(self.target.ceilings)
 
     def __len__(self) -> int:
         return len(self.points)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._analysis())
+        return iter(self.analysis())
 
     def __str__(self) -> str:
-        return str(self._analysis())
+        return str(self.analysis())
 
     __repr__ = __str__
 
@@ -167,10 +184,30 @@ class Roofline:
         if not counts and self.target.ceilings is not None:
             counts = list(self.target.ceilings.worker_counts())
         marks = [
-            Mark(point.name, point.dtype, point.intensity, point.flop_per_s, self.efficiency_pct(point))
+            Mark(
+                f"{point.name} {point.dtype}, {work(point.flops, point.bytes)}",
+                point.dtype,
+                point.intensity,
+                point.flop_per_s,
+                self.efficiency_pct(point),
+            )
             for point in self.points
         ]
         return drawn(lambda figure: draw(figure.add_subplot(), self.target, max(counts, default=1), marks), path)
+
+
+def above_of(shares_pct: Sequence[float]) -> tuple[str, ...]:
+    """A sentence on kernels above the measured ceiling, by their shares of the bound; none where there are none."""
+    count = sum(share > ABOVE_PCT for share in shares_pct)
+    return (f"above the measured ceiling: {count} of {len(shares_pct)} kernels; {WHY_ABOVE}",) if count else ()
+
+
+def doubts_of(ceilings: Ceilings | None) -> tuple[str, ...]:
+    """A sentence on what may be too low of ceilings; none where nothing is in doubt."""
+    if ceilings is None or not ceilings.in_doubt:
+        return ()
+    names = ", ".join(ceilings.in_doubt)
+    return (f"ceilings of {ceilings.date[:10]}: the machine was busy, and these may be too low: {names}",)
 
 
 def roofline(trace: Trace, target: Target) -> Roofline:
@@ -219,37 +256,51 @@ def target_of(arch: str) -> Target:
 
 
 def own_target(trace: Trace) -> Target:
-    """This machine, which recorded the trace, with its ceilings. Raises ArgumentError for a trace of another one."""
-    _check_recorded_here(trace)
-    return machine()
-
-
-def _check_recorded_here(trace: Trace) -> None:
-    """Raises ArgumentError where this machine's ceilings say nothing about a trace: its kernels ran on another CPU, or
-    on a GPU.
+    """The CPU that recorded the trace, with the ceilings that the trace holds, else those of this machine, which are
+    measured now where they are not known. Raises ArgumentError for a trace of another machine that holds none.
     """
+    found = _cpu_of(trace)
+    return found if found.ceilings is not None else machine()
+
+
+def known_target(trace: Trace) -> Target | None:
+    """The CPU that recorded the trace, with its ceilings where they are known; None for the trace of another device."""
+    try:
+        return _cpu_of(trace)
+    except ArgumentError:
+        return None
+
+
+def _cpu_of(trace: Trace) -> Target:
+    """Raises ArgumentError where nothing is known of the CPU that recorded a trace, and where kernels ran on a GPU."""
     hints = ['arch= names a GPU ("sm90"), whose data sheet counts', "target= takes any device with its ceilings"]
-    told = trace.metadata.get("target")
-    if told and (told.get("arch"), told.get("name")) != (detect().arch, detect().name):
-        raise ArgumentError(f"the trace was recorded on {told.get('name')}, this is {detect().name}", hints=hints)
+    found = recorded_target(trace.metadata)
+    if found is None:
+        name = trace.metadata["target"].get("name") or "another device"
+        raise ArgumentError(
+            f"the trace was recorded on {name}, this is {detect().name}, and the trace holds no ceilings",
+            hints=["`tessera quickstart` measures them there: traces recorded afterwards hold them", *hints],
+        )
     devices = kernels.kernels(trace).select(col("device").unique().cast(polars.String)).collect(engine="streaming")
     others = sorted({*devices["device"].drop_nulls()} - {"cpu"})
     if others:
         raise ArgumentError(f"kernels of this trace ran on {', '.join(others)}", hints=hints)
+    return found
 
 
-def machine() -> Target:
-    """This machine's CPU with its ceilings: remembered ones, else measured now, which takes two seconds or so."""
+def machine(*, again: bool = False) -> Target:
+    """This machine's CPU with its ceilings: remembered ones, else measured now, which takes two seconds or so. `again`
+    measures in any case; of what was measured before and now the greater figures are kept.
+    """
     from tessera.backend.llvm import ceilings
 
-    return detect().with_ceilings(ceilings.measured())
+    return detect().with_ceilings(ceilings.measured(again=again))
 
 
-def known_target(trace: Trace) -> Target | None:
-    """This machine, with its ceilings where they have been measured; None for the trace of another device."""
-    try:
-        _check_recorded_here(trace)
-    except ArgumentError:
-        return None
-    known = stored_ceilings()
-    return detect() if known is None else detect().with_ceilings(known)
+def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
+    """A memory level's ceiling for `workers`, byte/s, as bounds use it: the best access that kernels make.
+
+    Raises ValueError where there is none.
+    """
+    rows = (row for row in ceilings.memory if (row.level, row.workers) == (level, workers))
+    return max(row.byte_per_s for row in rows if row.access in ACCESSES)

@@ -4,6 +4,7 @@ GPUs, and what CPUs give figures for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -98,14 +99,14 @@ def _exposed(facts: Facts) -> Iterator[Finding]:
     for row in exposed.iter_rows(named=True):
         share = 100 * row["exposed_ms"] / total_ms
         if share >= WORTH_PCT:
-            evidence = f"{row['exposed_ms']:.3g} of {row['total_ms']:.3g} ms run beside no kernel"
+            evidence = f"{_plain(row['exposed_ms'])} of {_plain(row['total_ms'])} ms run beside no kernel"
             yield Finding(_collective(row), share, f"{evidence}; overlap {row['overlap_pct']:.0f} %")
 
 
 def _late(facts: Facts) -> Iterator[Finding]:
     for row in facts.collectives.filter(polars.col("skew_us").is_not_null()).iter_rows(named=True):
         if row["skew_us"] >= max(0.25 * row["median_us"], facts.clocks_us or 0.0):
-            evidence = f"ranks arrive {row['skew_us']:.3g} us apart, a call takes {row['median_us']:.3g} us"
+            evidence = f"ranks arrive {_plain(row['skew_us'])} us apart, a call takes {_plain(row['median_us'])} us"
             yield Finding(_collective(row), None, evidence)
 
 
@@ -115,7 +116,7 @@ def _collective(row: Row) -> str:
 
 def _throttled(facts: Facts) -> Iterator[Finding]:
     for row in facts.power.filter(polars.col("throttled_pct") > 1).iter_rows(named=True):
-        evidence = f"{row['throttled_pct']:.0f} % of {row['span_s']:.3g} s: {row['throttle_reasons']}"
+        evidence = f"{row['throttled_pct']:.0f} % of {_plain(row['span_s'])} s: {row['throttle_reasons']}"
         yield Finding(_device(row), row["throttled_pct"], evidence)
 
 
@@ -132,7 +133,7 @@ def _device(row: Row) -> str:
 def _below_bound(facts: Facts) -> Iterator[Finding]:
     for row in _bounded(facts):
         if row["efficiency_pct"] < 50:
-            rate = f"{row['gflop_per_s']:.3g} GFLOP/s, {row['achieved_gbps']:.3g} GB/s"
+            rate = f"{_plain(row['gflop_per_s'])} GFLOP/s, {_plain(row['achieved_gbps'])} GB/s"
             evidence = f"{row['efficiency_pct']:.0f} % of the bound by {row['binding']}: {rate}"
             yield Finding(_pointed(row), row["share_pct"], evidence)
 
@@ -141,7 +142,7 @@ def _memory_bound(facts: Facts) -> Iterator[Finding]:
     for row in _bounded(facts):
         if row["efficiency_pct"] >= 50 and row["binding"] in ("DRAM", "HBM", "L3"):
             evidence = (
-                f"{row['efficiency_pct']:.0f} % of the bound by {row['binding']}, {row['intensity']:.3g} FLOP/byte"
+                f"{row['efficiency_pct']:.0f} % of the bound by {row['binding']}, {_plain(row['intensity'])} FLOP/byte"
             )
             yield Finding(_pointed(row), row["share_pct"], evidence)
 
@@ -164,17 +165,28 @@ def _idle(facts: Facts) -> Iterator[Finding]:
         pause_us, kernel_us = 1e3 * idle_ms / (count - 1), 1e3 * row["busy_ms"] / count
         share = 100 * idle_ms / row["span_ms"]
         if share >= 20 and kernel_us < 100:
-            evidence = f"no kernel runs {share:.0f} % of {row['span_ms']:.3g} ms: {kernel_us:.3g} us a kernel"
-            yield Finding(f"rank {row['rank']}", share, f"{evidence}, {pause_us:.3g} us a pause")
+            evidence = f"no kernel runs {share:.0f} % of {_plain(row['span_ms'])} ms: {_plain(kernel_us)} us a kernel"
+            yield Finding(f"rank {row['rank']}", share, f"{evidence}, {_plain(pause_us)} us a pause")
+
+
+def _plain(value: float) -> str:
+    """Three significant digits, without an exponent for what is large."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _few_workers(facts: Facts) -> Iterator[Finding]:
-    processors = facts.processors or 0
+    processors = min(facts.processors or 0, facts.metadata.get("threads") or math.inf)
     for row in facts.kernels.filter(polars.col("share_pct") >= WORTH_PCT).iter_rows(named=True):
         mean_us = 1e3 * row["total_ms"] / row["calls"]
         if row["workers"] is not None and row["workers"] * 2 <= processors and mean_us > 100:
-            evidence = f"{row['workers']:.3g} of {processors} cores for {mean_us:.3g} us"
+            evidence = f"{_plain(row['workers'])} of {processors} cores for {_plain(mean_us)} us"
             yield Finding(row["kernel"], row["share_pct"], evidence)
+
+
+def _few_threads(facts: Facts) -> Iterator[Finding]:
+    threads, processors = facts.metadata.get("threads"), facts.processors or 0
+    if threads is not None and threads * 2 <= processors:
+        yield Finding("the process", None, f"kernels may use {threads} of {processors} cores")
 
 
 def _uneven_ranks(facts: Facts) -> Iterator[Finding]:
@@ -183,7 +195,9 @@ def _uneven_ranks(facts: Facts) -> Iterator[Finding]:
     busy = facts.ranks.sort("busy_ms")
     least, most = busy.row(0, named=True), busy.row(-1, named=True)
     if most["busy_ms"] > 1.2 * least["busy_ms"]:
-        evidence = f"{most['busy_ms']:.3g} ms of kernels against {least['busy_ms']:.3g} ms of rank {least['rank']}"
+        evidence = (
+            f"{_plain(most['busy_ms'])} ms of kernels against {_plain(least['busy_ms'])} ms of rank {least['rank']}"
+        )
         yield Finding(f"rank {most['rank']}", None, evidence)
 
 
@@ -284,6 +298,13 @@ RULES: Final = (
         "larger problems, or split_k: the work is not shared out over the cores",
         ("workers",),
         _few_workers,
+        "processors",
+    ),
+    Rule(
+        "few-threads",
+        "TESSERA_THREADS, OMP_NUM_THREADS or torch.set_num_threads allow no more: raise them where cores are free",
+        (),
+        _few_threads,
         "processors",
     ),
     Rule(

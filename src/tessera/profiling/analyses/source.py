@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from tessera.profiling.session.sessions import Session
 from tessera.profiling.trace import reading
 from tessera.profiling.trace.table import Trace
 
-Source: TypeAlias = str | Path | Trace | Session
+
+class Traced(Protocol):
+    """What has a trace of its own, as sessions have; analyses of files do without the modules of sessions."""
+
+    def trace(self) -> Trace:
+        """All events so far."""
+
+
+Source: TypeAlias = str | Path | Trace | Traced
 
 
 @contextlib.contextmanager
@@ -21,8 +28,8 @@ def opened(source: Source) -> Iterator[Trace]:
     """
     if isinstance(source, Trace):
         yield source
-    elif isinstance(source, Session):
-        yield source.trace()
-    else:
+    elif isinstance(source, str | Path):
         with reading.reading(source, ordered=False) as found:
             yield found
+    else:
+        yield source.trace()

@@ -57,4 +57,5 @@ def _draw(figure: Figure, rows: polars.DataFrame, by: str) -> None:
     measured = rows["mem_stall_pct"].null_count() < len(rows)
     shown = (rows.filter(col("mem_stall_pct").is_not_null()) if measured else rows).head(20)
     name, axis = ("mem_stall_pct", "memory stalls, % of cycles") if measured else ("total_ms", "time, ms")
-    bars(figure, [str(label) for label in shown[by].to_list()], shown[name].to_list(), axis, f"Stalls by {by}")
+    title = f"Stalls by {by}" if measured else f"Time by {by}: memory stalls were not counted"
+    bars(figure, [str(label) for label in shown[by].to_list()], shown[name].to_list(), axis, title)

@@ -86,6 +86,11 @@ class Observation:
             except AttachError as error:
                 self._let_go(each, error)
 
+    @property
+    def ran(self) -> bool:
+        """Whether some process has run a kernel."""
+        return any(part.rest.get("launched") for each in self._known() for part in each.increments)
+
     def end(self) -> None:
         """Ends all sessions and the sampling, and fetches the rest. Processes that do not answer any more keep it."""
         with self._lock:

@@ -81,10 +81,10 @@ def lines(
     """A line for each row, `,{"name": ...}`.
 
     `rows` has `kind`, `ts`, `dur`, `value`, the columns of `own`, and `number`, the row of `kinds` that says the rest;
-    `lanes` says which `process` and `track` a lane is.
+    `lanes` says which `process`, `track`, `device` and `stream_id` a lane is.
     """
-    places = list(zip(lanes["process"].to_list(), lanes["track"].to_list(), strict=True))
-    texts = [_texts(row, *places[row["lane"]]) for row in kinds.iter_rows(named=True)]
+    places = lanes.to_dicts()
+    texts = [_texts(row, places[row["lane"]]) for row in kinds.iter_rows(named=True)]
     heads = polars.Series([head for head, _, _ in texts], dtype=polars.String)
     tails = polars.Series([brief for _, brief, _ in texts] + [full for _, _, full in texts], dtype=polars.String)
     detailed = numpy.full(len(rows), int(len(rows) <= DETAILED))
@@ -97,13 +97,13 @@ def lines(
         yield _joined(batch.with_columns(head=heads.gather(number), tail=tail).select(line))
 
 
-def _texts(row: Mapping[str, Any], process: int, track: int) -> tuple[str, str, str]:
+def _texts(row: Mapping[str, Any], lane: Mapping[str, Any]) -> tuple[str, str, str]:
     """What stands before the time of events of one number; and what stands after it, brief and with all facts."""
     kind = row["kind"]
     name = row["operator"] if kind == "kernel" and row["operator"] else row["kernel_name"]
     phase = "X" if kind in SLICES else "i" if kind == "mark" else "C"
     head = f',{{"name":{json.dumps(name or "")},"ph":"{phase}","ts":'
-    tail = f',"pid":{process},"tid":{track},"cat":"{kind}"'
+    tail = f',"pid":{lane["process"]},"tid":{lane["track"]},"cat":"{kind}"'
     if kind == "region":
         return head, tail, tail
     if kind == "mark":
@@ -117,6 +117,9 @@ def _texts(row: Mapping[str, Any], process: int, track: int) -> tuple[str, str, 
         tail += f',"args":{{{json.dumps(row["unit"] or "value")}:'
         return head, tail, tail
     tail += f',"args":{{"k":{row["k"]}'
+    if not lane["device"].startswith("cpu"):  # by the names under which HolisticTraceAnalysis looks for them
+        index = lane["device"].rpartition(":")[2]
+        tail += f',"device":{index if index.isdecimal() else 0},"stream":{lane["stream_id"]}'
     return head, tail, "".join([tail, *(f',"{name}":{text}' for name, text in _facts(row))])
 
 

@@ -12,9 +12,6 @@ import time
 from collections import deque
 from typing import Final, NamedTuple
 
-import torch
-import torch.distributed as dist
-
 ROUNDS: Final = 8
 _TAG: Final = 0x7E55
 _KEPT: Final = 64
@@ -50,6 +47,9 @@ def exchange(rank: int, size: int) -> None:
 
 def _answer(peer: int, wall_ns: int) -> None:
     """Rank 0's part with one peer: the instants at which the question came and the answer went."""
+    import torch
+    import torch.distributed as dist
+
     question = torch.zeros(1, dtype=torch.int64)
     for _ in range(ROUNDS):
         dist.recv(question, src=peer, tag=_TAG)
@@ -59,6 +59,9 @@ def _answer(peer: int, wall_ns: int) -> None:
 
 def _asked() -> ClockOffset:
     """A peer's part: the best of a few rounds."""
+    import torch
+    import torch.distributed as dist
+
     question, answer = torch.zeros(1, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
     rounds = []
     for _ in range(ROUNDS):

@@ -24,8 +24,8 @@ from tessera.profiling.recording.tracks import Service
 from tessera.profiling.recording.windows import Windows
 from tessera.profiling.ring.layout import RECORD_FIELDS, RECORD_WORDS
 from tessera.profiling.ring.recorder import Drained
+from tessera.profiling.trace import recorded_target
 from tessera.profiling.trace.schema import FORMAT_VERSION
-from tessera.target import detect
 
 if TYPE_CHECKING:
     import polars
@@ -274,7 +274,7 @@ class Recording:
             "start_unix_ns": self.start_unix_ns,
             "duration_ns": None if self.end_ns is None else self.end_ns - self.start_ns,
             "ranks": {str(rank()): self._own_rank()},
-            "target": {"kind": "cpu", "arch": detect().arch, "name": detect().name},
+            **recorded_target.told(),
             "thread_names": {str(thread): name for thread, name in self.thread_names.items()},
             "totals": [] if self._totals is None else [asdict(total) for total in self.totals()],
             "plans": {str(number): tell() for number, tell in self._expressions().items()},

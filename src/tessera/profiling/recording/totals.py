@@ -52,6 +52,8 @@ class Total:
     step: int
     workers: int
     device: int
+    first: float
+    """Seconds of the first call."""
     calls: int = 0
     seconds: float = 0.0
     fastest: float = float("inf")
@@ -60,7 +62,8 @@ class Total:
 @dataclass(frozen=True, slots=True)
 class OperatorTotal:
     """The kernels of one operator label, element type and work, on so many workers of a device (0: the CPU). Operations
-    and bytes are those of a kernel; so a file's metadata tell them, too.
+    and bytes are those of a kernel; so a file's metadata tell them, too. `first` are the seconds of the first call;
+    `median` and `p90` are None where sums alone were kept.
     """
 
     operator: str
@@ -72,6 +75,9 @@ class OperatorTotal:
     calls: int
     seconds: float
     fastest: float
+    first: float | None = None
+    median: float | None = None
+    p90: float | None = None
 
     @staticmethod
     def of(total: Total, facts: StepFacts) -> OperatorTotal:
@@ -86,6 +92,7 @@ class OperatorTotal:
             total.calls,
             total.seconds,
             total.fastest,
+            total.first,
         )
 
 
@@ -117,7 +124,7 @@ class Totals:
         for place in numpy.argsort(first).tolist():
             plan, packed = keys[place]
             key = plan, packed // width, packed % width // devices, packed % devices
-            total = self._by_key.setdefault(key, Total(*key))
+            total = self._by_key.setdefault(key, Total(*key, first=float(taken[first[place]]) / 1e9))
             total.calls += int(calls[place])
             total.seconds += float(sums[place])
             total.fastest = min(total.fastest, float(fastest[place]) / 1e9)

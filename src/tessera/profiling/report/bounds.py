@@ -9,6 +9,7 @@ next to nothing of a large L3. Arithmetic that has no ceiling (integers, compari
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,22 +28,51 @@ class Bound:
     binding: str
 
 
+class Bounds:
+    """The bounds of many steps on one device. What ceilings say of a dtype, and of a number of workers, is looked up
+    once.
+    """
+
+    def __init__(self, ceilings: Ceilings, levels: Sequence[MemoryLevel]) -> None:
+        self._ceilings, self._levels = ceilings, levels
+        self._peaks: dict[tuple[str, int], float | None] = {}
+        self._memories: dict[int, list[tuple[float, float, str]]] = {}
+
+    def of(self, flops: float, nbytes: float, dtype: str, workers: int) -> Bound | None:
+        """The bound of a step on `workers` threads, None where no ceiling for that many was measured."""
+        key = dtype, workers
+        if key not in self._peaks:
+            self._peaks[key] = self._ceilings.flop_per_s(_arithmetic(dtype, self._ceilings, workers), workers)
+        if workers not in self._memories:
+            self._memories[workers] = self._memory(workers)
+        peak = self._peaks[key]
+        compute = flops / peak if peak is not None else 0.0
+        rate, level = next(((rate, name) for most, rate, name in self._memories[workers] if nbytes <= most), (0.0, ""))
+        moved = nbytes / rate if rate else 0.0
+        if moved > compute:
+            return Bound(moved, level)
+        return Bound(compute, "compute") if compute else None
+
+    def _memory(self, workers: int) -> list[tuple[float, float, str]]:
+        """Of each level, the nearest first: how many bytes it holds, and the rate and name of the fastest level from it
+        on. Levels beyond which nothing was measured are left out.
+        """
+        found = []
+        for most, names in _holding(workers, self._levels):
+            rates = [
+                (rate, name)
+                for name in names
+                for rate in (self._ceilings.byte_per_s(name, workers, access) for access in ACCESSES)
+                if rate is not None
+            ]
+            if rates:
+                found.append((most, *max(rates, key=lambda each: each[0])))
+        return found
+
+
 def bound(facts: StepFacts, workers: int, ceilings: Ceilings, levels: Sequence[MemoryLevel]) -> Bound | None:
     """The bound of one step on `workers` threads, None where no ceiling for that many was measured."""
-    terms: list[Bound] = []
-    peak = ceilings.flop_per_s(_arithmetic(facts.dtype, ceilings, workers), workers)
-    if peak is not None and facts.flops:
-        terms.append(Bound(facts.flops / peak, "compute"))
-    rates = [
-        (rate, level)
-        for level in (_from_holding_level(facts.bytes, workers, levels) if facts.bytes else ())
-        for rate in (ceilings.byte_per_s(level, workers, access) for access in ACCESSES)
-        if rate is not None
-    ]
-    if rates:
-        fastest, level = max(rates, key=lambda each: each[0])
-        terms.append(Bound(facts.bytes / fastest, level))
-    return max(terms, key=lambda term: term.seconds, default=None)
+    return Bounds(ceilings, levels).of(facts.flops, facts.bytes, facts.dtype, workers)
 
 
 def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:
@@ -61,10 +91,13 @@ def _arithmetic(dtype: str, ceilings: Ceilings, workers: int) -> str:
     return dtype
 
 
-def _from_holding_level(nbytes: float, workers: int, levels: Sequence[MemoryLevel]) -> list[str]:
-    """The nearest level whose instances behind `workers` cores hold `nbytes` together, and those beyond it."""
+def _holding(workers: int, levels: Sequence[MemoryLevel]) -> list[tuple[float, list[str]]]:
+    """For each level, the nearest first: the bytes that its instances behind `workers` cores hold together, and the
+    names of it and of those beyond it. The last one holds everything.
+    """
+    found = []
     for place, level in enumerate(levels):
         instances = max(1, -(-workers // level.shared_by))
-        if level.size_bytes and nbytes <= level.size_bytes * instances:
-            return [each.name for each in levels[place:]]
-    return [levels[-1].name if levels else "DRAM"]
+        if level.size_bytes:
+            found.append((float(level.size_bytes * instances), [each.name for each in levels[place:]]))
+    return [*found, (math.inf, [levels[-1].name if levels else "DRAM"])]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tessera.errors import ProfileError
-from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.recording.totals import OperatorTotal
-from tessera.profiling.report.bounds import bound
+from tessera.profiling.report.bounds import Bounds
 from tessera.target import Ceilings, MemoryLevel
 
 if TYPE_CHECKING:
@@ -18,10 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """All kernels of one operator label and element type. Work and latency are means per kernel.
+    """All kernels of one operator label, element type and work on so many workers. Work is that of a kernel.
 
-    `efficiency_pct` is the time that the measured ceilings allow over the time taken, 0-100; `binding` what sets that
-    bound. Both are None where a kernel's ceilings were not measured or its work is not known.
+    `latency_ms` is the median of a call, of sums alone the mean of the calls after the first, which is often cold;
+    rates and `efficiency_pct` are those of that time. `efficiency_pct` is the time that the measured ceilings allow
+    over the time taken, in percent; `binding` what sets that bound. Both are None where a kernel's ceilings were not
+    measured or its work is not known, `p90_ms` where sums alone were kept, `first_ms` in sums of older versions.
     """
 
     operator: str
@@ -29,6 +30,8 @@ class OperatorRow:
     calls: int
     total_ms: float
     latency_ms: float
+    first_ms: float | None
+    p90_ms: float | None
     fastest_ms: float
     gflop: float
     gflop_per_s: float
@@ -37,29 +40,31 @@ class OperatorRow:
     binding: str | None
 
 
-@dataclass(slots=True)
-class _Sums:
-    calls: int = 0
-    seconds: float = 0.0
-    fastest: float = float("inf")
-    flops: float = 0.0
-    bytes: float = 0.0
-    bound_seconds: float | None = 0.0
-    bindings: dict[str, float] | None = None
-
-
 def by_operator(
     totals: Iterable[OperatorTotal], ceilings: Ceilings | None, levels: Sequence[MemoryLevel] = ()
 ) -> list[OperatorRow]:
-    """Rows in order of each operator's first kernel. `ceilings` None: efficiencies are None, as those of other devices
-    than CPUs, whose ceilings these are.
+    """Rows in order of each first kernel: two shapes of an operator are two rows. `ceilings` None: efficiencies are
+    None, as those of other devices than CPUs, whose ceilings these are.
     """
-    sums: dict[tuple[str, str], _Sums] = {}
+    bounds = None if ceilings is None else Bounds(ceilings, levels)
+    merged: dict[tuple[object, ...], OperatorTotal] = {}
     for total in totals:
-        into = sums.setdefault((total.operator, total.dtype), _Sums(bindings={}))
-        _add(into, total)
-        _add_bound(into, total, None if total.device else ceilings, levels)
-    return [_row(operator, dtype, each) for (operator, dtype), each in sums.items()]
+        key = total.operator, total.dtype, total.flops, total.bytes, total.workers, total.device
+        known = merged.get(key)
+        merged[key] = total if known is None else _together(known, total)
+    return [_row(total, None if total.device else bounds) for total in merged.values()]
+
+
+def _together(one: OperatorTotal, other: OperatorTotal) -> OperatorTotal:
+    """The sums of two; medians of both together are not known."""
+    return replace(
+        one,
+        calls=one.calls + other.calls,
+        seconds=one.seconds + other.seconds,
+        fastest=min(one.fastest, other.fastest),
+        median=None,
+        p90=None,
+    )
 
 
 def totals_of(trace: Trace) -> list[OperatorTotal]:
@@ -82,9 +87,17 @@ def _summed(trace: Trace) -> list[OperatorTotal]:
     groups = (
         trace.events.filter(polars.col("kind") == "kernel")
         .group_by(name, *work)
-        .agg(calls=polars.len(), total=taken.sum() / 1e9, fastest=taken.min() / 1e9, first=polars.col("start_ns").min())
-        .sort("first", "operator")
-        .collect(engine="streaming")
+        .agg(
+            calls=polars.len(),
+            total=taken.sum() / 1e9,
+            fastest=taken.min() / 1e9,
+            begun=polars.col("start_ns").min(),
+            first=taken.sort_by("start_ns").first() / 1e9,
+            median=taken.median() / 1e9,
+            p90=taken.quantile(0.9, "nearest") / 1e9,
+        )
+        .sort("begun", "operator", *work)
+        .collect()
     )
     return [
         OperatorTotal(
@@ -97,42 +110,38 @@ def _summed(trace: Trace) -> list[OperatorTotal]:
             calls=row["calls"],
             seconds=row["total"],
             fastest=row["fastest"],
+            first=row["first"],
+            median=row["median"],
+            p90=row["p90"],
         )
         for row in groups.iter_rows(named=True)
     ]
 
 
-def _add(into: _Sums, total: OperatorTotal) -> None:
-    into.calls += total.calls
-    into.seconds += total.seconds
-    into.fastest = min(into.fastest, total.fastest)
-    into.flops += total.calls * total.flops
-    into.bytes += total.calls * total.bytes
-
-
-def _add_bound(into: _Sums, total: OperatorTotal, ceilings: Ceilings | None, levels: Sequence[MemoryLevel]) -> None:
-    facts = StepFacts(total.operator, "", total.flops, total.bytes, total.dtype)
-    found = bound(facts, total.workers, ceilings, levels) if ceilings is not None else None
-    if found is None or into.bound_seconds is None or into.bindings is None:
-        into.bound_seconds = None
-        return
-    into.bound_seconds += total.calls * found.seconds
-    into.bindings[found.binding] = into.bindings.get(found.binding, 0.0) + total.calls * found.seconds
-
-
-def _row(operator: str, dtype: str, sums: _Sums) -> OperatorRow:
-    bindings = sums.bindings if sums.bound_seconds is not None else None
-    seconds = max(sums.seconds, 1e-12)  # the clock may show no time at all for a kernel of a few nanoseconds
+def _row(total: OperatorTotal, bounds: Bounds | None) -> OperatorRow:
+    seconds = max(_latency(total), 1e-12)  # the clock may show no time at all for a kernel of a few nanoseconds
+    least = None if bounds is None else bounds.of(total.flops, total.bytes, total.dtype, total.workers)
     return OperatorRow(
-        operator=operator,
-        dtype=dtype,
-        calls=sums.calls,
-        total_ms=1e3 * sums.seconds,
-        latency_ms=1e3 * sums.seconds / sums.calls,
-        fastest_ms=1e3 * sums.fastest,
-        gflop=sums.flops / sums.calls / 1e9,
-        gflop_per_s=sums.flops / seconds / 1e9,
-        bandwidth_gbps=sums.bytes / seconds / 1e9,
-        efficiency_pct=100 * sums.bound_seconds / seconds if sums.bound_seconds is not None else None,
-        binding=max(bindings, key=lambda name: bindings[name]) if bindings else None,
+        operator=total.operator,
+        dtype=total.dtype,
+        calls=total.calls,
+        total_ms=1e3 * total.seconds,
+        latency_ms=1e3 * _latency(total),
+        first_ms=None if total.first is None else 1e3 * total.first,
+        p90_ms=None if total.p90 is None else 1e3 * total.p90,
+        fastest_ms=1e3 * total.fastest,
+        gflop=total.flops / 1e9,
+        gflop_per_s=total.flops / seconds / 1e9,
+        bandwidth_gbps=total.bytes / seconds / 1e9,
+        efficiency_pct=None if least is None else 100 * least.seconds / seconds,
+        binding=None if least is None else least.binding,
     )
+
+
+def _latency(total: OperatorTotal) -> float:
+    """Seconds of a call: the median where it is known, else the mean without the first."""
+    if total.median is not None:
+        return total.median
+    if total.calls < 2 or total.first is None:
+        return total.seconds / total.calls
+    return (total.seconds - total.first) / (total.calls - 1)

@@ -1,77 +1,96 @@
-"""The report of a profile: a table with a row per operator."""
+"""The report of a profile: a table with a row per operator and work."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
-from rich.table import Table
-from rich.text import Text
+import polars
 
-from tessera.files import host_name
+from tessera.profiling.analyses.presentation.result import Analysis
+from tessera.profiling.analyses.roofline import above_of, doubts_of
 from tessera.profiling.recording.recording import Recording
 from tessera.profiling.recording.texts import printed
 from tessera.profiling.report.operators import OperatorRow, by_operator, totals_of
+from tessera.profiling.trace.conversion import trace_of
+from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace
-from tessera.target import detect
-from tessera.target.stored_ceilings import stored_ceilings
+from tessera.target import Target
 
-HEADINGS: Final = ("Op", "Latency(ms)", "FLOPs(G)", "Bandwidth(GB/s)", "Efficiency(%)")
-NOT_MEASURED: Final = "not measured"
+HEADINGS: Final = {
+    "operator": "Op",
+    "latency_ms": "Latency(ms)",
+    "p90_ms": "p90(ms)",
+    "first_ms": "First(ms)",
+    "gflop": "FLOPs(G)",
+    "bandwidth_gbps": "Bandwidth(GB/s)",
+    "efficiency_pct": "Efficiency(%)",
+}
+MOST_ROWS: Final = 30
+"""Rows of a report: those that take most time, in the order in which they first ran."""
+UNKNOWN: Final = "efficiency: not measured: `tessera quickstart` measures this machine's ceilings"
 UNMEASURED: Final = "not measured, as kernels of GPUs finish after the call that launches them"
+
+_TEXTS: Final = ("operator", "dtype", "binding")
 
 
 def operator_rows(trace: Trace) -> list[OperatorRow]:
-    """What ran, operator by operator; held against this machine's ceilings where they are known and it ran here."""
-    hosts = {rank.get("host", host_name()) for rank in trace.metadata.get("ranks", {}).values()}
-    known = stored_ceilings() if hosts <= {host_name()} else None
-    return by_operator(totals_of(trace), known, detect().memory)
+    """What ran, operator by operator; held against the ceilings of the CPU that it ran on where they are known."""
+    target = recorded_target(trace.metadata)
+    known, memory = (None, ()) if target is None else (target.ceilings, target.memory)
+    return by_operator(totals_of(trace), known, memory)
 
 
-def cells(row: OperatorRow) -> tuple[str, ...]:
-    """One line of the table. Latency and work are means per kernel; an operator that ran more than once says how
-    often.
+def untold(name: str) -> str:
+    """Why kernels of another CPU have no efficiency."""
+    return f"efficiency: not measured: the trace holds no ceilings of {name}, on which it was recorded"
+
+
+def table_of(
+    rows: Sequence[OperatorRow], notes: Sequence[str] = (), unknown: str = UNKNOWN, target: Target | None = None
+) -> Analysis:
+    """These rows as a table, with the notes below it; `unknown` says why efficiencies are not known, `target` has the
+    ceilings where they are. Latencies are medians; an operator that ran more than once says how often.
     """
-    label = row.operator if row.calls == 1 else f"{row.operator} x {row.calls}"
-    efficiency = NOT_MEASURED if row.efficiency_pct is None else f"{row.efficiency_pct:.0f}"
-    return label, significant(row.latency_ms), significant(row.gflop), significant(row.bandwidth_gbps), efficiency
-
-
-def significant(value: float) -> str:
-    """`value` with three significant digits or more, in plain decimals down to 0.0001."""
-    if 0 < abs(value) < 1e-4:
-        return f"{value:.2e}"
-    decimals = next((n for n in range(6) if abs(value) >= 10 ** (2 - n)), 6) if value else 0
-    return f"{value:.{decimals}f}"
-
-
-def table_of(rows: Sequence[OperatorRow], notes: Sequence[str] = ()) -> Table:
-    """A rich table of these rows, with the notes below it."""
-    table = Table()
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading == "Op" else "right")
-    for row in rows:
-        table.add_row(*(Text(printed(cell)) for cell in cells(row)))  # names of a file's are no markup
-    told = list(notes) if rows or notes else ["no plan of Tessera ran meanwhile"]
+    longest = sorted(range(len(rows)), key=lambda place: -rows[place].total_ms)[:MOST_ROWS]
+    shown = [rows[place] for place in sorted(longest)]
+    table = polars.DataFrame(
+        [asdict(row) | {"operator": _labelled(row)} for row in shown],
+        {name: polars.String if name in _TEXTS else polars.Float64 for name in OperatorRow.__slots__},
+        orient="row",
+    )
+    told = []
     if any(row.efficiency_pct is None for row in rows):
-        told.insert(0, "efficiency: this machine's ceilings are not measured yet; `tessera quickstart` measures them")
-    table.caption, table.caption_justify = Text("\n".join(map(printed, told))) if told else None, "left"
-    return table
+        told.append(unknown)
+    if left := len(rows) - len(shown):
+        rest = sum(row.total_ms for row in rows) - sum(row.total_ms for row in shown)
+        told.append(f"{left:,} more operators and kinds of work take {rest:,.3g} ms; the summary file has all of them")
+    told += list(notes) if rows or notes else ["no plan of Tessera ran meanwhile"]
+    told += above_of([row.efficiency_pct or 0.0 for row in rows])
+    told += doubts_of(None if target is None else target.ceilings)
+    return Analysis("Operators", table, HEADINGS, tuple(map(printed, told)), optional=("first_ms", "p90_ms"))
 
 
-def of_trace(trace: Trace) -> Table:
+def _labelled(row: OperatorRow) -> str:
+    return row.operator if row.calls == 1 else f"{row.operator} x {row.calls}"
+
+
+def of_trace(trace: Trace, notes: Sequence[str] = ()) -> Analysis:
     """The report of a trace: what ran, operator by operator, and what is not recorded."""
     reasons = trace.metadata.get("dropped_reasons", {})
     lost = [f"{count:,} kernels ran and are not recorded: {reason}" for reason, count in reasons.items() if count]
-    return table_of(operator_rows(trace), lost)
+    target = recorded_target(trace.metadata)
+    name = str((trace.metadata.get("target") or {}).get("name") or "its device")
+    return table_of(operator_rows(trace), notes or lost, UNKNOWN if target else untold(name), target)
 
 
-def of_recording(recording: Recording) -> Table:
-    """The same of a recording of this process, whose events need not be made columns."""
+def of_recording(recording: Recording) -> Analysis:
+    """The same of a recording of this process."""
     notes = [f"{kernels} kernels on {device}: {UNMEASURED}" for device, kernels in recording.unmeasured.items()]
     if recording.overwritten or recording.unfinished:
         notes.append(
             f"{recording.launched} kernels ran, {recording.recorded} are recorded: {recording.overwritten} were "
             f"overwritten (raise TESSERA_PROFILE_RECORDS), {recording.unfinished} were not finished"
         )
-    return table_of(by_operator(recording.totals(), stored_ceilings(), detect().memory), notes)
+    return of_trace(trace_of(recording), notes)

@@ -68,7 +68,7 @@ class Sampling:
         """Processor time of the thread in seconds, once the sampling has ended."""
         self.capability = dict(capability or {})
         """Why fields are not sampled, by name of the field."""
-        self._series = [Series(source, sampler) for source, sampler in samplers]
+        self._series = [Series(source, sampler, round(interval_ms * 1e6)) for source, sampler in samplers]
         self._stacks = stacks
         self._lock = forks.lock()
         self._pause = threading.Lock()  # held while the thread runs; wakes it at less cost than an event

@@ -15,13 +15,14 @@ from tessera.profiling.counters.interfaces import Polled, Sampler
 class Series:
     """What one sampler has read and nobody has taken: instants, and values row by row. The sampling thread appends."""
 
-    def __init__(self, source: str, sampler: Sampler) -> None:
+    def __init__(self, source: str, sampler: Sampler, interval_ns: int = 0) -> None:
         self.source = source
         self.fields = tuple(sampler.fields)
         self.spacing_ns = int(sampler.min_interval_ms * 1e6)
         self.grows = any(field.cumulative for field in self.fields)
         self.polled: Sequence[Polled] = getattr(sampler, "polled", ())
         self.due_ns = 0
+        self._apart_ns = max(interval_ns, self.spacing_ns) // 2
         self.ended: str | None = None
         self._sampler = sampler
         self._times = array("q")
@@ -59,6 +60,9 @@ class Series:
         times = times[: len(flat) // len(self.fields)]
         values = flat.reshape(-1, len(self.fields))[: len(times)]
         self._times, self._values = array("q"), array("d")
+        if self.grows:
+            kept = _apart(times, None if self._tail is None else int(self._tail[0][0]), self._apart_ns)
+            times, values = times[kept], values[kept]
         if not len(times):
             return times, values
         before = self._tail
@@ -69,6 +73,24 @@ class Series:
             scales = numpy.array([each.scale for each in self.fields])[cumulative]
             samples[:, cumulative] = _rates(times, values[:, cumulative], before, cumulative) * scales
         return times, samples
+
+
+def _apart(times: NDArray[numpy.int64], before: int | None, least_ns: int) -> NDArray[numpy.int64]:
+    """The places of readings that lie `least_ns` apart, the last ones where some lie nearer. Counts that the system
+    brings up to date by its own clock's ticks have no rate over a fraction of a tick.
+    """
+    gaps = numpy.diff(times) if before is None else numpy.diff(times, prepend=before)
+    if bool((gaps >= least_ns).all()):
+        return numpy.arange(len(times))
+    kept = [len(times) - 1]
+    for place in range(len(times) - 2, -1, -1):
+        if times[kept[-1]] - times[place] >= least_ns:
+            kept.append(place)
+    while kept and before is not None and times[kept[-1]] - before < least_ns:
+        kept.pop()
+    if before is None and len(kept) < 2:  # all of it is that short
+        return numpy.array([0, len(times) - 1], numpy.int64)
+    return numpy.array(kept[::-1], numpy.int64)
 
 
 def _rates(

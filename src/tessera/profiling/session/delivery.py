@@ -25,7 +25,7 @@ def deliver(trace: Trace, options: Options, error: BaseException | None) -> None
     """
     exporters = list(options.exporters)
     if options.tensorboard_dir is not None:
-        exporters += _log(options.tensorboard_dir)
+        exporters.append(_log(options.tensorboard_dir))
     failures = []
     for exporter in exporters:
         try:
@@ -45,15 +45,13 @@ def _said(failure: Exception) -> str:
     return failure.message if isinstance(failure, ProfileError) else f"{type(failure).__name__}: {failure}"
 
 
-def _log(folder: Path) -> list[Exporter]:
-    """The session's log for TensorBoard: columns, and a timeline that its viewers open."""
-    from tessera.profiling.export.formats.chrome import ChromeExporter
+def _log(folder: Path) -> Exporter:
+    """The session's log for TensorBoard and `tessera-prof view`, which make the timeline of its columns."""
     from tessera.profiling.export.formats.parquet import ParquetExporter
 
-    name = file_name()
-    with contextlib.suppress(OSError):  # the exporters say that they cannot write there
+    with contextlib.suppress(OSError):  # the exporter says that it cannot write there
         folder.mkdir(parents=True, exist_ok=True)
-    return [ParquetExporter(folder / f"{name}.parquet"), ChromeExporter(folder / f"{name}.trace.json")]
+    return ParquetExporter(folder / f"{file_name()}.parquet")
 
 
 def file_name() -> str:

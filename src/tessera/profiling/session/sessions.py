@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -246,14 +247,20 @@ class Session:
         self._take_all()
         return records_of(self.recording)
 
-    def report(self) -> None:
-        """Prints one row per operator: latency, work, bandwidth, and efficiency against the measured ceilings."""
-        from rich.console import Console
+    def html(self, path: str | Path, *, most_slices: int = 5_000_000, redact: bool = False) -> Path:
+        """Writes the session as a report in one file, which any browser opens, and gives its path. `redact` leaves out
+        host names, process numbers and Python stacks. Raises ProfileError where it cannot be written.
+        """
+        from tessera.profiling.export.formats.html import HtmlExporter
 
+        return HtmlExporter(Path(path), redact, most_slices).export(self.trace())
+
+    def report(self) -> None:
+        """Prints a row per operator and work: latency, work, bandwidth, efficiency against the measured ceilings."""
         from tessera.profiling.report.report import of_recording
 
         self._take_all()
-        Console().print(of_recording(self.recording))
+        print(of_recording(self.recording))
 
 
 device_source: Callable[[], Source] = CuptiActivity

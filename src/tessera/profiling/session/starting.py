@@ -44,7 +44,7 @@ def session(
         sample_interval_ms: how often counters and sensors are sampled; by default 10 for "power", else never.
         exporters: what writes files at the end, also after an error. Where one cannot, all records are kept in the
             cache folder.
-        tensorboard_dir: where the session's log goes, as Parquet and as a Chrome trace.
+        tensorboard_dir: where the session's log goes, as Parquet.
         mode: "timeline" keeps every event, "summary" only sums over kernels, in bounded memory; exporters that write
             kernels are warned of, and their files say why they have none.
         schedule: which steps are recorded; the program calls `Session.step()` after each.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy
 import polars
 from numpy.typing import NDArray
+
+_LANE: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
 
 def numbered(events: polars.DataFrame, keys: Sequence[str]) -> tuple[NDArray[numpy.int64], polars.DataFrame]:
@@ -20,3 +23,13 @@ def numbered(events: polars.DataFrame, keys: Sequence[str]) -> tuple[NDArray[num
         numpy.arange(len(groups)), rows.list.len().to_numpy()
     )
     return numbers, groups.with_columns(polars.col("row").list.first())
+
+
+def by_lane(events: polars.DataFrame) -> tuple[NDArray[numpy.int64], polars.DataFrame]:
+    """By event the number of its lane, a thread of the host or a stream of a device, from 0 on in order of appearance;
+    and what is behind each number: `rank`, `pid`, `device`, `thread_id` (null on other devices than CPUs), `stream_id`
+    (0 for what the program ran itself), `stream_name`.
+    """
+    device = polars.col("device").fill_null(polars.lit("cpu", polars.Categorical()))
+    thread = polars.when(device.cat.starts_with("cpu")).then("thread_id").alias("thread_id")
+    return numbered(events.with_columns(device, thread, polars.col("stream_id").fill_null(0)), _LANE)

@@ -47,7 +47,11 @@ def read(path: str | Path, *, ordered: bool = True) -> Trace:
     """
     place = Path(path)
     if place.is_dir():
-        return _joined([_read_file(file) for file in _files(place)], ordered)
+        files = files_in(place)
+        if not files:
+            hint = "give the folder in which each rank wrote its file"
+            raise ProfileError(f"{place} has no traces in it", hints=[hint])
+        return _joined([_read_file(file) for file in files], ordered)
     if not place.exists():
         raise ProfileError(f"there is no {place}", hints=["profile.parquet(path) writes traces"])
     if not place.is_file():  # a pipe can be read once only, and perhaps never ends
@@ -59,8 +63,15 @@ def read(path: str | Path, *, ordered: bool = True) -> Trace:
 def reading(path: str | Path, *, ordered: bool = True) -> Iterator[Trace]:
     """As `read`, for a block that uses the events. Damage that shows only as they are read is a ProfileError, too."""
     trace = read(path, ordered=ordered)
-    try:
+    with examined(path, trace):
         yield trace
+
+
+@contextlib.contextmanager
+def examined(path: str | Path, trace: Trace) -> Iterator[None]:
+    """For a block that uses the events of a trace: damage of its file is a ProfileError."""
+    try:
+        yield
     except _BROKEN as error:
         try:  # the block's own mistake, or the file?
             trace.events.sink_batches(_ignore)
@@ -88,11 +99,17 @@ def _reader_of(path: Path) -> Reader | None:
     return next((reader for reader in _readers() if reader.matches(path)), None)
 
 
-def _files(folder: Path) -> list[Path]:
-    found = [path for path in sorted(folder.iterdir()) if path.is_file() and _reader_of(path) is not None]
-    if not found:
-        raise ProfileError(f"{folder} has no traces in it", hints=["give the folder in which each rank wrote its file"])
-    return found
+def files_in(folder: Path) -> list[Path]:
+    """The traces in a folder. A session that is there as columns and as a timeline of the same name counts once."""
+    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    columns = {path.stem for path in files if path.suffix == ".parquet"}
+    return [path for path in files if _timeline_stem(path) not in columns and _reader_of(path) is not None]
+
+
+def _timeline_stem(path: Path) -> str | None:
+    """The name of a Chrome trace without its endings, None for other files."""
+    name = path.name.removesuffix(".gz")
+    return name.removesuffix(".json").removesuffix(".trace") if name.endswith(".json") else None
 
 
 def _joined(traces: Sequence[Trace], ordered: bool) -> Trace:

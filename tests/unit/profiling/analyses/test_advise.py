@@ -64,6 +64,10 @@ CASES: dict[str, tuple[Trace, Trace]] = {
         trace(kernel("matmul", 0, 5_000, flops=1e8, bytes=1e6, workers=1, dtype="fp32")),
         trace(kernel("matmul", 0, 5_000, flops=1e8, bytes=1e6, **LONG)),
     ),
+    "few-threads": (
+        trace(kernel("exp", 0, 5_000, workers=1), metadata={"threads": 1}),
+        trace(kernel("exp", 0, 5_000, workers=1), metadata={"threads": 2}),
+    ),
     "uneven-ranks": (trace(*LATE), trace(kernel("exp", 0, 9, rank=0), kernel("exp", 0, 9, rank=1))),
     "dropped-records": (
         trace(metadata={"launched": 100, "recorded": 90, "dropped_reasons": {"overwritten": 10}}),
@@ -117,8 +121,13 @@ def test_rules_on_the_device_need_to_know_it() -> None:
     result = analyze.advise(elsewhere)
     shown = str(result)
     assert "below-the-bound, memory-bound: not judged: no ceilings of the device" in shown
-    assert "few-workers: not judged: not the trace of a CPU that is known here" in shown
+    assert "few-workers, few-threads: not judged: not the trace of a CPU that is known here" in shown
     assert len(result) == 0
+
+
+def test_threads_that_the_user_allowed_are_not_the_problems_fault() -> None:
+    long = kernel("matmul", 0, 5_000, flops=1e8, bytes=1e6, workers=1, dtype="fp32")
+    assert "few-workers" not in found(trace(long, metadata={"threads": 1}))
 
 
 def test_ranks_are_late_only_beyond_what_their_clocks_may_be_apart() -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from tessera import analyze
+from tessera import analyze, profile
 from tessera.analyze import Roofline, RooflinePoint
 from tessera.errors import ArgumentError, ProfileError
+from tessera.profiling.export.formats import parquet
+from tessera.profiling.report import report
 from tessera.profiling.trace.schema import Record
-from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
+from tessera.profiling.trace.table import Trace
+from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target, detect
+from tessera.target.stored_ceilings import store_ceilings
 from tests.unit.profiling.analyses.traces import kernel, trace
 
 CEILINGS = Ceilings(
@@ -105,8 +111,8 @@ def test_the_picture_names_kernels_ceilings_and_efficiency(tmp_path: Path) -> No
     assert "mathdefault" not in text
     assert "<!-- 100 -->" in text
     for label in (
-        "matmul fp32, 80 %",
-        "softmax fp32, 50 %",
+        "matmul fp32, 2 GFLOP, 12 MB, 80 %",
+        "softmax fp32, 100 MFLOP, 100 MB, 50 %",
         "fp32 200 GFLOP/s",
         "DRAM 25 GB/s",
         "a machine, 2 workers",
@@ -148,6 +154,51 @@ def test_a_trace_of_another_machine_is_not_held_against_this_one() -> None:
         analyze.roofline(on_gpu)
     assert "arch=" in failure.value.hints[0]
     assert "memory-bound: not judged: no ceilings of the device" in str(analyze.advise(on_gpu))
+
+
+def elsewhere(**metadata: Any) -> Trace:
+    """A trace of a CPU that this is not."""
+    about = {name: getattr(TARGET, name) for name in ("arch", "name", "cores", "processors")}
+    levels = [asdict(level) for level in TARGET.memory]
+    product = kernel("matmul", 0, 12500, flops=2e9, bytes=12e6, dtype="fp32", workers=2, device="cpu")
+    return trace(product, metadata={"target": {**about, "memory": levels}, **metadata})
+
+
+def test_a_trace_that_holds_ceilings_is_held_against_them_on_any_machine(tmp_path: Path) -> None:
+    recorded = elsewhere(ceilings=json.loads(CEILINGS.to_json()))
+    for own in (recorded, profile.read(parquet.write(recorded, tmp_path / "trace.parquet"))):
+        model = analyze.roofline(own)
+        assert (model.target.name, model.target.ceilings) == ("a machine", CEILINGS)
+        assert [row.efficiency_pct for row in model] == pytest.approx([80.0])
+        (row,) = report.operator_rows(own)
+        assert row.efficiency_pct == pytest.approx(80.0)
+        assert row.binding == "compute"
+
+
+@pytest.mark.parametrize("ceilings", [None, 3, {"version": 99}, {"version": 1, "arch": "test"}])
+def test_damaged_ceilings_of_another_machine_are_none(ceilings: object) -> None:
+    with pytest.raises(ArgumentError, match="holds no ceilings"):
+        analyze.roofline(elsewhere(ceilings=ceilings))
+
+
+def test_the_report_does_not_hold_a_trace_of_another_machine_against_this_one(cache_dir: Path) -> None:
+    store_ceilings(detect(), CEILINGS)
+    (row,) = report.operator_rows(elsewhere())
+    assert row.efficiency_pct is None
+    console = Console(record=True, width=200)
+    console.print(report.of_trace(elsewhere()))
+    assert "the trace holds no ceilings of a machine" in console.export_text()
+
+
+def test_a_session_keeps_the_ceilings_that_are_known(cache_dir: Path) -> None:
+    with profile.session() as unknown:
+        pass
+    assert "ceilings" not in unknown.metadata()
+    store_ceilings(detect(), CEILINGS)
+    with profile.session() as known:
+        pass
+    assert Ceilings.from_json(json.dumps(known.metadata()["ceilings"])) == CEILINGS
+    assert [level["name"] for level in known.metadata()["target"]["memory"]] == [each.name for each in detect().memory]
 
 
 def test_the_model_prints_and_iterates_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

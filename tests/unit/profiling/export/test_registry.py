@@ -22,12 +22,14 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_module_has_a_format_with_endings_of_its_own() -> None:
     found = known_formats()
-    assert list(found) == ["chrome", "otlp", "parquet", "prometheus", "rocprof_csv", "summary"]
+    assert list(found) == ["chrome", "html", "otlp", "parquet", "prometheus", "rocprof_csv", "summary"]
     endings = [ending for each in found.values() for ending in each.endings]
-    assert endings == [".json", ".json.gz", ".parquet", ".prom", ".csv"]
+    assert endings == [".json", ".json.gz", ".html", ".parquet", ".prom", ".csv"]
 
 
-@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "trace.parquet", "trace.prom", "trace.csv"])
+@pytest.mark.parametrize(
+    "name", ["trace.json", "trace.json.gz", "trace.html", "trace.parquet", "trace.prom", "trace.csv"]
+)
 def test_a_file_is_written_in_the_format_of_its_ending(tmp_path: Path, name: str) -> None:
     with profile.session() as session:
         run(two_step_plan())
@@ -38,7 +40,7 @@ def test_a_file_is_written_in_the_format_of_its_ending(tmp_path: Path, name: str
 def test_an_ending_that_is_none_of_a_format_is_refused() -> None:
     with pytest.raises(ArgumentError, match="the format is not known") as raised:
         exporter_to(Path("trace.toy"))
-    assert raised.value.hints == ("endings are .json, .json.gz, .parquet, .prom, .csv",)
+    assert raised.value.hints == ("endings are .json, .json.gz, .html, .parquet, .prom, .csv",)
 
 
 def test_an_exporter_is_one_file(toy: None, tmp_path: Path) -> None:

@@ -386,3 +386,20 @@ def test_ending_does_not_wait_for_the_interval_and_leaves_no_thread(interval: fl
     while any(thread.name == "tessera-sampling" for thread in threading.enumerate()) and time.monotonic() < limit:
         time.sleep(0.005)
     assert not any(thread.name == "tessera-sampling" for thread in threading.enumerate())
+
+
+def test_readings_that_lie_together_have_one_rate() -> None:
+    """The system counts processor time by its clock's ticks: soon after a reading it may be a tick more."""
+    series = Series(
+        "test", Scripted([Field("cpu_pct", "%", cumulative=True, scale=100e-9)], []), interval_ns=10_000_000
+    )
+    milliseconds = numpy.array([0, 10, 20, 20.3, 30])
+    spent = numpy.array([[0.0], [10e6], [17e6], [20e6], [30e6]])
+    series.extend((milliseconds * 1e6).astype(numpy.int64), spent)
+    times, rates = series.take()
+    assert (times / 1e6).tolist() == [0, 10, 20.3, 30]
+    assert rates[1:, 0] == pytest.approx([100, 1e3 / 10.3, 1e3 / 9.7])
+    series.extend(numpy.array([30_200_000, 40_000_000]), numpy.array([[31e6], [40e6]]))
+    times, rates = series.take()
+    assert (times / 1e6).tolist() == [40]
+    assert rates[0, 0] == pytest.approx(100)

@@ -212,9 +212,17 @@ def test_start_and_stop_are_a_session_too(tmp_path: Path) -> None:
 def test_the_log_for_tensorboard_is_written(tmp_path: Path) -> None:
     with profile.session(tensorboard_dir=tmp_path / "runs" / "exp1"):
         run(two_step_plan())
-    parquet, chrome = sorted((tmp_path / "runs" / "exp1").iterdir(), key=lambda path: path.suffix, reverse=True)
-    assert len(profile.read(parquet).events.collect()) == 2
-    assert json.loads(chrome.read_text())["traceEvents"]
+    (parquet,) = (tmp_path / "runs" / "exp1").iterdir()
+    assert parquet.suffix == ".parquet"
+    assert len(profile.read(tmp_path / "runs" / "exp1").events.collect()) == 2
+
+
+@pytest.mark.parametrize("timeline", ["trace.trace.json", "trace.json", "trace.json.gz"])
+def test_a_session_that_is_in_a_folder_as_columns_and_as_a_timeline_counts_once(tmp_path: Path, timeline: str) -> None:
+    with profile.session(exporters=[profile.parquet(tmp_path / "trace.parquet"), profile.chrome(tmp_path / timeline)]):
+        run(two_step_plan())
+    found = profile.read(tmp_path)
+    assert (len(found.events.collect()), found.metadata["launched"], len(found.metadata["ranks"])) == (2, 2, 1)
 
 
 def test_an_error_in_the_block_is_raised_after_the_files_are_written(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ UNLIMITED: Final = 160
 _WIDEST: Final = 1000
 """Characters that a table may need."""
 
+_PREFIXES: Final = ("", "k", "M", "G", "T", "P")
+
 Drawing = Callable[["Figure", polars.DataFrame], None]
 
 
@@ -172,6 +174,16 @@ def cell(value: object) -> str:
         return f"{value:.3g}"
     decimals = next((n for n in range(6) if abs(value) >= 10 ** (2 - n)), 6) if value else 0
     return f"{value:,.{decimals}f}"
+
+
+def work(flops: float | None, nbytes: float | None) -> str:
+    """Operations and bytes of one call, "33.55 MFLOP, 1.2 MB"; "" where neither is known."""
+    return ", ".join(_amount(value, unit) for value, unit in ((flops, "FLOP"), (nbytes, "B")) if value)
+
+
+def _amount(value: float, unit: str) -> str:
+    prefix = next((place for place in range(len(_PREFIXES)) if value < 1000 ** (place + 1)), len(_PREFIXES) - 1)
+    return f"{value / 1000**prefix:.4g} {_PREFIXES[prefix]}{unit}"
 
 
 def bars(figure: Figure, labels: list[str], values: list[float], axis: str, title: str) -> None:

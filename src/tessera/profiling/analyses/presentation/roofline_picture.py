@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tessera.profiling.analyses.presentation.result import cell, log_scales
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 _COLORS = ("#1b6ca8", "#c8553d", "#3c8d53", "#7d5ba6", "#8d6e3c", "#5f6b7a")
 _MARKERS = "osD^vP"
 _ROOF = "#333333"
+_TOUCHING = 1.3
+"""Labels of roofs nearer than this factor touch each other."""
 
 
 class Mark(NamedTuple):
-    """A kernel in the picture: FLOP per byte, FLOP per second, and the share of the bound where one is known."""
+    """A kernel and its work in the picture: FLOP per byte, FLOP per second, and the share of the bound where one is
+    known.
+    """
 
     name: str
     dtype: str
@@ -58,11 +62,31 @@ def _draw_roofs(axes: Axes, ceilings: Ceilings, workers: int, span: tuple[float,
         ends = [span[0], highest / slope]
         heights = [x * slope / 1e9 for x in ends]
         axes.plot(ends, heights, color=_ROOF, linewidth=1.5 if outermost else 0.6, zorder=1)
-        _label_slope(axes, f"{level} {slope / 1e9:,.0f} GB/s", 1.15 * span[0], slope / 1e9)
-    for dtype, peak in peaks.items():
+    for text, slope in _labels(slopes):
+        _label_slope(axes, f"{text} GB/s", 1.15 * span[0], slope / 1e9)
+    for peak in peaks.values():
         axes.plot([peak / widest, span[1]], [peak / 1e9] * 2, color=_ROOF, linewidth=1.5, zorder=1)
-        label = f"{dtype} {peak / 1e9:,.0f} GFLOP/s"
-        axes.text(span[1] / 1.15, 1.04 * peak / 1e9, label, fontsize=7.5, color=_ROOF, ha="right")
+    for text, peak in _labels(peaks):
+        axes.text(span[1] / 1.15, 1.04 * peak / 1e9, f"{text} GFLOP/s", fontsize=7.5, color=_ROOF, ha="right")
+
+
+def _labels(roofs: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Names and values (in 1e9) of roofs, with the highest value; those whose labels would lie on each other are
+    one label.
+    """
+    groups: list[list[tuple[str, float]]] = []
+    for name, value in sorted(roofs.items(), key=lambda each: -each[1]):
+        if groups and groups[-1][-1][1] < _TOUCHING * value:
+            groups[-1].append((name, value))
+        else:
+            groups.append([(name, value)])
+    return [
+        (
+            ", ".join(name for name, _ in group) + " " + ", ".join(f"{value / 1e9:,.0f}" for _, value in group),
+            group[0][1],
+        )
+        for group in groups
+    ]
 
 
 def _label_slope(axes: Axes, text: str, x: float, slope: float) -> None:
@@ -93,7 +117,7 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
             linestyle="none",
             markersize=7,
             zorder=10,
-            label=f"{cell(mark.name)} {mark.dtype}{share}",
+            label=f"{cell(mark.name)}{share}",
         )
 
 

@@ -30,11 +30,9 @@ from tessera.profiling.export.chrome_lines import COUNTERS, FACTS, OPENING, SLIC
 from tessera.profiling.export.contract import Format
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace import nesting
-from tessera.profiling.trace.grouping import numbered
+from tessera.profiling.trace.grouping import by_lane, numbered
 from tessera.profiling.trace.schema import PCT_NOTE
 from tessera.profiling.trace.table import Trace
-
-_TRACK: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def write(trace: Trace, path: Path) -> Path:
 def pieces(trace: Trace) -> Iterator[bytes]:
     """The file in pieces."""
     events = trace.events.collect()
-    tracks, lanes = numbered(events.with_columns(_host_threads()), _TRACK)
+    tracks, lanes = by_lane(events)
     lanes = lanes.drop("row").with_columns(process=_processes(lanes), track=numpy.arange(1, len(lanes) + 1))
     starts, ends, shift = _edges(events, tracks)
     own = [name for name in (*COUNTERS, "correlation") if events[name].null_count() < len(events)]
@@ -91,7 +89,7 @@ def pieces(trace: Trace) -> Iterator[bytes]:
         "otherData": about,
     }
     keys = [f'"{name}": {json.dumps(value)}' for name, value in beside.items()]
-    yield ("],\n" + ",\n".join([*keys, '"displayTimeUnit": "ns"']) + "\n}\n").encode()
+    yield ("],\n" + ",\n".join(keys) + "\n}\n").encode()
 
 
 def _columns(table: polars.DataFrame) -> dict[str, list[Any]]:
@@ -99,16 +97,6 @@ def _columns(table: polars.DataFrame) -> dict[str, list[Any]]:
     floats = [name for name, kind in table.schema.items() if kind.is_float()]
     plain = table.with_columns(polars.when(polars.col(name).is_finite()).then(name).alias(name) for name in floats)
     return {column.name: column.to_list() for column in plain if column.null_count() < len(plain)}
-
-
-def _host_threads() -> list[polars.Expr]:
-    """Lanes of work: threads of the host, streams of a device."""
-    device = polars.col("device").fill_null(polars.lit("cpu", polars.Categorical()))
-    return [
-        device,
-        polars.when(device.cat.starts_with("cpu")).then("thread_id").alias("thread_id"),
-        polars.col("stream_id").fill_null(0),
-    ]
 
 
 def _processes(lanes: polars.DataFrame) -> polars.Series:

@@ -12,6 +12,8 @@ import pytest
 
 from tessera import profile
 from tessera.errors import ProfileError
+from tessera.profiling.export.formats import chrome
+from tessera.profiling.trace.table import Trace, frame
 from tests.unit.profiling.support import run, two_step_plan
 
 
@@ -99,3 +101,25 @@ def test_file_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
         profile.timeline(tmp_path / "no such folder" / "trace.json")
     with pytest.raises(ProfileError, match="summary could not be written"):
         profile.summary(tmp_path / "no such folder" / "summary.csv").export(busy_session().trace())
+
+
+def test_slices_of_devices_say_their_device_and_stream_as_kineto_does(tmp_path: Path) -> None:
+    events = {
+        "kind": ["kernel", "kernel"],
+        "kernel_name": ["on the host", "on the device"],
+        "start_ns": [0, 10],
+        "dur_ns": [5, 5],
+        "device": ["cpu", "cuda:1"],
+        "thread_id": [1, 1],
+        "stream_id": [None, 7],
+    }
+    path = chrome.write(Trace(frame(events).lazy()), tmp_path / "trace.json")
+    written = json.loads(path.read_text())
+    told = {event["name"]: event["args"] for event in written["traceEvents"] if event["ph"] == "X"}
+    assert "stream" not in told["on the host"]
+    assert (told["on the device"]["device"], told["on the device"]["stream"]) == (1, 7)
+    assert profile.read(path).events.collect()["device"].to_list() == ["cpu", "cuda:1"]
+
+
+def test_times_have_the_format_s_own_unit(tmp_path: Path) -> None:
+    assert "displayTimeUnit" not in traced(tmp_path / "trace.json", busy_session())

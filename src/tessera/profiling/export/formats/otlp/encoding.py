@@ -17,7 +17,7 @@ import polars
 
 from tessera.profiling.export.chrome_lines import COUNTERS, FACTS, SLICES
 from tessera.profiling.export.formats.otlp.delivery import Batch
-from tessera.profiling.trace.grouping import numbered
+from tessera.profiling.trace.grouping import by_lane, numbered
 from tessera.profiling.trace.table import Trace
 
 SPANS: Final = 4096
@@ -29,7 +29,6 @@ around it, which is encoded when it begins.
 """
 
 _CONTAINERS: Final = ("region", "operator")
-_TRACK: Final = ("rank", "pid", "device", "thread_id", "stream_id")
 _ID: Final = b"\x12\x08"  # field 2, eight bytes
 _PARENT: Final = b"\x22\x08"  # field 4
 _TIMES: Final = struct.Struct("<BQBQ")  # fields 7 and 8, fixed64
@@ -43,7 +42,7 @@ def spans(trace: Trace, service: str) -> Iterator[Batch]:
 
     events = trace.events.filter(polars.col("kind").is_in(_SPANS)).collect()
     zero = int(trace.metadata.get("start_unix_ns") or 0)
-    tracks, _ = numbered(events, _TRACK)
+    lanes, _ = by_lane(events)
     numbers, kinds = numbered(events, ("kind", "device", "stream_name", *FACTS))
     trace_id = os.urandom(16)
     shared = [
@@ -65,12 +64,12 @@ def spans(trace: Trace, service: str) -> Iterator[Batch]:
     first = int.from_bytes(os.urandom(7), "little")  # never zero, and never the same twice
     batch: list[bytes] = []
     rows = zip(
-        events["start_ns"], events["dur_ns"].fill_null(0), tracks.tolist(), numbers.tolist(), values, strict=False
+        events["start_ns"], events["dur_ns"].fill_null(0), lanes.tolist(), numbers.tolist(), values, strict=False
     )
-    for index, (start, duration, track, number, counters) in enumerate(rows, 1):
+    for index, (start, duration, lane, number, counters) in enumerate(rows, 1):
         end = start + duration
         identity = own.pack(first + index)
-        stack = opened.setdefault(track, [])
+        stack = opened.setdefault(lane, [])
         while stack and stack[-1][0] < end:
             stack.pop()
         parts = [shared[number], _ID, identity, _TIMES.pack(_START, zero + start, _END, zero + end)]

@@ -96,6 +96,16 @@ def test_kernels_are_spans_within_the_span_of_their_region(collector: HttpCollec
     assert headers["authorization"] == "Bearer x"
 
 
+def test_kernels_of_a_session_are_in_the_spans_of_their_regions(collector: HttpCollector | GrpcCollector) -> None:
+    exporter = profile.otlp(collector.endpoint)
+    with profile.session(exporters=[exporter]), profile.region("step"):
+        run(two_step_plan())
+    assert exporter.flush()
+    spans = collector.received.spans()
+    (region,) = [span for span in spans if span.name == "step"]
+    assert [span.parent_span_id for span in spans if span is not region] == [region.span_id] * 2
+
+
 def test_metrics_hold_counts_times_and_values(collector: HttpCollector | GrpcCollector) -> None:
     exporter = profile.otlp(collector.endpoint)
     exporter.export(kernels(20))

@@ -1,0 +1,1 @@
+"""Attention: `flash_attention`, its calls and its gradient."""

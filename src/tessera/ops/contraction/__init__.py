@@ -1,0 +1,1 @@
+"""Matrix products: `matmul`, `gemm`, their calls and the notation of `einsum`."""

@@ -1,0 +1,1 @@
+"""Convolutions of images: `conv2d`, its calls and its gradient."""

@@ -1,0 +1,1 @@
+"""Elementwise operators: arithmetic, comparisons, logic, functions of one variable."""

@@ -1,0 +1,1 @@
+"""Operators that move elements or number them, and compute nothing."""

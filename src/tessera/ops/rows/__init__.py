@@ -1,0 +1,1 @@
+"""Reductions along axes, and the normalizations of rows."""

@@ -1,0 +1,1 @@
+"""Reductions over windows of images: depthwise convolutions and pools, and the geometry of windows."""

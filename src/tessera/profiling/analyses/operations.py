@@ -1,0 +1,105 @@
+"""Kernels by operator, element type and work: two shapes of one operator are two rows, with percentiles and first calls
+apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import polars
+from polars import col
+
+from tessera.profiling.analyses import kernels
+from tessera.profiling.analyses.presentation.result import Analysis, work
+from tessera.profiling.analyses.roofline import above_of, doubts_of
+from tessera.profiling.report.bounds import Bounds
+from tessera.profiling.trace.table import Trace
+from tessera.target import Target
+
+MOST_ROWS: Final = 1000
+"""Rows of their own; with dynamic shapes there may be a million kinds of work. What takes less time is one row."""
+
+_KEYS: Final = {
+    "kernel": kernels.NAME.cast(polars.String),
+    **{name: col(name).cast(polars.String) for name in ("dtype", "shapes", "schedule", "backend", "device")},
+    **{name: col(name) for name in ("flops", "bytes", "workers")},
+}
+_HEADINGS: Final = {
+    "kernel": "Kernel",
+    "dtype": "Dtype",
+    "work": "Work",
+    "calls": "Calls",
+    "total_ms": "Total(ms)",
+    "share_pct": "Share(%)",
+    "median_us": "Median(us)",
+    "p10_us": "p10(us)",
+    "p90_us": "p90(us)",
+    "max_us": "Max(us)",
+    "first_us": "First(us)",
+    "gflop_per_s": "GFLOP/s",
+    "achieved_gbps": "GB/s",
+    "efficiency_pct": "Of the bound(%)",
+    "binding": "Bound by",
+    "workers": "Workers",
+    "device": "Device",
+    "schedule": "Schedule",
+    "backend": "Backend",
+}
+_TEXTS: Final = ("kernel", "dtype", "work", "binding", "device", "schedule", "backend")
+_TYPES: Final = {**dict.fromkeys(_TEXTS, polars.String), **dict.fromkeys(("calls", "workers"), polars.Int64)}
+_NO_CEILINGS: Final = "no ceilings of the device that recorded the trace are known; `tessera quickstart` measures them"
+
+
+def operations(trace: Trace, target: Target | None) -> Analysis:
+    """A row per kernel and work, what takes most time first. Rates and bounds are those of the median call; `first_us`
+    is the first call, which is often cold. Bounds are null without the ceilings of `target`.
+    """
+    taken = col("dur_ns") / 1e3
+    found = (
+        kernels.kernels(trace)
+        .group_by([each.alias(name) for name, each in _KEYS.items()])
+        .agg(
+            calls=polars.len(),
+            total_ms=taken.sum() / 1e3,
+            median_us=taken.median(),
+            p10_us=taken.quantile(0.1, "nearest"),
+            p90_us=taken.quantile(0.9, "nearest"),
+            max_us=taken.max(),
+            first_us=taken.sort_by("start_ns").first(),
+        )
+        .sort("total_ms", *_KEYS, descending=[True, *[False] * len(_KEYS)])
+        .collect()
+    )
+    whole = float(found["total_ms"].sum())
+    ceilings = None if target is None else target.ceilings
+    bounds = None if target is None or ceilings is None else Bounds(ceilings, target.memory)
+    kind = None if target is None else target.kind
+    rows = [_row(row, whole, bounds, kind) for row in found.head(MOST_ROWS).iter_rows(named=True)]
+    rest = found.slice(MOST_ROWS)
+    if len(rest):
+        total = float(rest["total_ms"].sum())
+        others = {"kernel": f"{len(rest):,} others", "calls": int(rest["calls"].sum()), "total_ms": total}
+        rows.append(dict.fromkeys(rows[0]) | others | {"share_pct": 100 * total / whole})
+    table = polars.DataFrame(rows, {name: _TYPES.get(name, polars.Float64) for name in _HEADINGS}, orient="row")
+    told = {"binding": _NO_CEILINGS, "efficiency_pct": _NO_CEILINGS}
+    missing = {name: why for name, why in told.items() if len(table) and table[name].null_count() == len(table)}
+    notes = (*above_of(table["efficiency_pct"].fill_null(0).to_list()), *doubts_of(ceilings))
+    return Analysis("Kernels", table, _HEADINGS, notes, missing)
+
+
+def _row(row: Mapping[str, Any], whole: float, bounds: Bounds | None, kind: str | None) -> dict[str, Any]:
+    seconds = row["median_us"] / 1e6
+    flops, nbytes, workers = row["flops"] or 0.0, row["bytes"] or 0.0, row["workers"] or 1
+    least = None
+    if bounds is not None and (row["device"] or "cpu") == kind:
+        least = bounds.of(flops, nbytes, row["dtype"] or "", workers)
+    return {
+        **row,
+        "work": row["shapes"] or work(row["flops"], row["bytes"]),
+        "share_pct": 100 * row["total_ms"] / whole,
+        "gflop_per_s": flops / seconds / 1e9 if flops else None,
+        "achieved_gbps": nbytes / seconds / 1e9 if nbytes else None,
+        "efficiency_pct": None if least is None else 100 * least.seconds / seconds,
+        "binding": None if least is None else least.binding,
+    }

@@ -1,0 +1,228 @@
+"""What pages ask of runs, as plain JSON: one function for each question, the same for the server and the one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import polars
+from polars import col
+
+from tessera.errors import ArgumentError
+from tessera.profiling.analyses import advise, collectives, divergence, kernels, memory, operations, power, stalls
+from tessera.profiling.analyses import compare as comparison
+from tessera.profiling.analyses import roofline as rooflines
+from tessera.profiling.analyses.presentation.result import by_reason
+from tessera.profiling.trace.reading import examined
+from tessera.profiling.trace.table import Trace
+from tessera.viewer import overview
+from tessera.viewer.runs import Run
+from tessera.viewer.tables import plain, table_json
+
+Parameters = Mapping[str, str]
+
+_CONFIDENCE: Final = 0.95
+_LEAST_CHANGE_PCT: Final = 1.0
+_DIVERGENCE: Final = 0.2
+_MOST_POINTS: Final = 2000
+_HIDDEN: Final = ("plans", "totals", "thread_names", "ceilings")
+
+
+def meta(run: Run, _: Parameters) -> dict[str, Any]:
+    """What the trace says of itself: metadata without what only programs need, reasons of what is missing, ceilings."""
+
+    def made(trace: Trace) -> dict[str, Any]:
+        told = {name: value for name, value in trace.metadata.items() if name not in _HIDDEN}
+        known = trace.metadata.get("ceilings") or {}
+        offsets = [about.get("uncertainty_ns") for about in trace.metadata.get("ranks", {}).values()]
+        return {
+            "name": run.name,
+            "metadata": told,
+            "missing": by_reason(trace.capability),
+            "ceilings": {"date": known.get("date"), "source": known.get("source")} if known else None,
+            "clock_uncertainty_us": max((each / 1e3 for each in offsets if each is not None), default=None),
+        }
+
+    return run.answer("meta", made)
+
+
+def whole(run: Run, _: Parameters) -> dict[str, Any]:
+    """Where the time went; see `overview`."""
+    return run.answer("overview", overview.overview)
+
+
+def kernel_table(run: Run, asked: Parameters) -> dict[str, Any]:
+    """`analyses.operations` of the events that began in a window, and of a rank, where they are asked for."""
+    t0, t1, rank = _integer(asked, "t0"), _integer(asked, "t1"), _integer(asked, "rank")
+
+    def made(trace: Trace) -> dict[str, Any]:
+        target = rooflines.known_target(trace)
+        found = trace.events
+        if t0 is not None and t1 is not None:
+            found = found.filter(col("start_ns").is_between(t0, t1, closed="left"))
+        if rank is not None:
+            found = found.filter(col("rank").fill_null(0) == rank)
+        return table_json(operations.operations(Trace(found, trace.metadata, trace.capability), target))
+
+    return run.answer(("kernels", t0, t1, rank), made)
+
+
+def roofline(run: Run, asked: Parameters) -> dict[str, Any]:
+    """`analyses.roofline`, with the roofs of the most workers of any point, and the spread of each point's times."""
+    arch = asked.get("arch")
+
+    def made(trace: Trace) -> dict[str, Any]:
+        target = rooflines.target_of(arch) if arch else rooflines.known_target(trace)
+        if target is None:
+            raise ArgumentError(
+                "nothing is known of what the device of this trace can do at most",
+                hints=["kernels of GPUs, and traces of other machines without ceilings, need the name of a data sheet"],
+            )
+        model = rooflines.roofline(trace, target)
+        spreads = _spreads(trace)
+        workers = max(model.workers(point) for point in model.points)
+        known = target.ceilings
+        levels = dict.fromkeys(row.level for row in known.memory if row.workers == workers) if known else ()
+        points = []
+        for row in model.to_polars().iter_rows(named=True):
+            key = tuple(row[name] for name in ("kernel", "flops", "bytes", "dtype", "workers"))
+            p10, p90 = spreads.get(key, (row["median_us"], row["median_us"]))
+            total_ms, reached = row["median_us"] * row["calls"] / 1e3, row["efficiency_pct"]
+            saved_ms = None if reached is None else max(0.0, total_ms * (1 - reached / 100))
+            points.append({**row, "p10_us": p10, "p90_us": p90, "total_ms": total_ms, "saved_ms": saved_ms})
+        return {
+            "device": target.name,
+            "workers": workers,
+            "compute": [
+                {"dtype": row.dtype, "gflop_per_s": row.flop_per_s / 1e9}
+                for row in (known.compute if known else ())
+                if row.workers == workers
+            ],
+            "memory": [
+                {"level": level, "gbps": rooflines.bandwidth(known, level, workers) / 1e9} for level in levels if known
+            ],
+            "measured": {"source": known.source, "date": known.date} if known else None,
+            "points": points,
+            "notes": list(model.notes),
+            "table": table_json(model.analysis()),
+        }
+
+    return run.answer(("roofline", arch), made)
+
+
+def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
+    """The 10th and 90th percentile of the durations of each kernel and work, in microseconds."""
+    known = kernels.kernels(trace).filter((col("flops") > 0) & (col("bytes") > 0))
+    taken = col("dur_ns") / 1e3
+    keys = {
+        "name": kernels.NAME.cast(polars.String),
+        "flops": col("flops"),
+        "bytes": col("bytes"),
+        "dtype": col("dtype").cast(polars.String).fill_null(""),
+        "workers": col("workers").fill_null(1),
+    }
+    found = known.group_by(each.alias(name) for name, each in keys.items()).agg(
+        p10=taken.quantile(0.1, "nearest"), p90=taken.quantile(0.9, "nearest")
+    )
+    return {tuple(row[: len(keys)]): (row[-2], row[-1]) for row in found.collect().iter_rows()}
+
+
+def compared(a: Run, b: Run) -> dict[str, Any]:
+    """`analyses.compare` of two runs, and what differs between their machines."""
+    second = b.trace()
+
+    def made(first: Trace) -> dict[str, Any]:
+        with examined(b.name, second):
+            found = table_json(comparison.compare(first, second, _CONFIDENCE, _LEAST_CHANGE_PCT))
+        return {**found, "differences": _differences(first.metadata, second.metadata)}
+
+    return a.answer(("compare", b, b.reads), made)
+
+
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """What makes two runs hard to compare, as sentences."""
+    told = []
+    for what, read in _COMPARABLE.items():
+        first, second = read(a), read(b)
+        if first != second:
+            told.append(f"{what}: a has {first or 'none'}, b has {second or 'none'}")
+    return told
+
+
+_COMPARABLE: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "device": lambda told: (told.get("target") or {}).get("name"),
+    "cores": lambda told: (told.get("target") or {}).get("cores"),
+    "hosts": lambda told: ", ".join(sorted({str(each.get("host")) for each in told.get("ranks", {}).values()})),
+    "ceilings": lambda told: (told.get("ceilings") or {}).get("date"),
+    "profiler": lambda told: told.get("source"),
+}
+
+
+def heat(run: Run, _: Parameters) -> dict[str, Any]:
+    """`collectives.cells`."""
+
+    def made(trace: Trace) -> dict[str, Any]:
+        found = collectives.cells(collectives.overlapped(trace)[0])
+        return {"cells": [dict(zip(row, plain(list(row.values())), strict=True)) for row in found.to_dicts()]}
+
+    return run.answer("heat", made)
+
+
+def series(run: Run, _: Parameters) -> dict[str, Any]:
+    """Counters and samples over time: of each name and device at most `_MOST_POINTS` points (nanoseconds, value)."""
+
+    def made(trace: Trace) -> dict[str, Any]:
+        texts = [col(name).cast(polars.String) for name in ("kernel_name", "device", "unit")]
+        read = trace.events.filter(col("kind").is_in(["counter", "sample"]) & col("value").is_finite())
+        found = read.select(*texts, "start_ns", "value").sort("start_ns").collect()
+        told = []
+        groups = found.group_by("kernel_name", "device", "unit", maintain_order=True)
+        for (name, device, unit), own in groups:
+            step = -(-len(own) // _MOST_POINTS)
+            shown = own.gather_every(step)
+            told.append(
+                {
+                    "name": name,
+                    "device": device,
+                    "unit": unit or "",
+                    "at": shown["start_ns"].to_list(),
+                    "values": shown["value"].to_list(),
+                    "total": len(own),
+                }
+            )
+        return {"series": sorted(told, key=lambda each: (str(each["name"]), str(each["device"])))}
+
+    return run.answer("series", made)
+
+
+def _analysis(name: str, of: Callable[[Trace], Any]) -> Callable[[Run, Parameters], dict[str, Any]]:
+    def asked(run: Run, _: Parameters) -> dict[str, Any]:
+        return run.answer(name, lambda trace: table_json(of(trace)))
+
+    return asked
+
+
+def _integer(asked: Parameters, name: str) -> int | None:
+    if name not in asked:
+        return None
+    try:
+        return int(asked[name])
+    except ValueError as error:
+        raise ArgumentError(f"{name}={asked[name]!r}", hints=["a whole number"]) from error
+
+
+ANSWERS: Final[Mapping[str, Callable[[Run, Parameters], dict[str, Any]]]] = {
+    "meta": meta,
+    "overview": whole,
+    "kernels": kernel_table,
+    "roofline": roofline,
+    "heat": heat,
+    "series": series,
+    "advise": _analysis("advise", lambda trace: advise.advise(trace, rooflines.known_target(trace))),
+    "stalls": _analysis("stalls", lambda trace: stalls.stalls(trace, "kernel")),
+    "divergence": _analysis("divergence", lambda trace: divergence.divergence(trace, _DIVERGENCE)),
+    "memory": _analysis("memory", memory.memory),
+    "collectives": _analysis("collectives", lambda trace: collectives.collectives(trace, 0)),
+    "power": _analysis("power", power.power),
+}
+"""Question -> the function that answers it for a run."""

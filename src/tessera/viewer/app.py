@@ -1,0 +1,129 @@
+"""The viewer as a WSGI application (PEP 3333): the front end's files, and answers about runs as JSON.
+
+It reads only the last component of a path, so that it may be served below a prefix. It writes nothing, and takes no
+paths: a run is a number.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from tessera.errors import ArgumentError, ProfileError, TesseraError
+from tessera.profiling.export.formats import chrome
+from tessera.viewer import answers, assets, columns
+from tessera.viewer.event import event
+from tessera.viewer.runs import ChangedError, Run
+
+Environment = Mapping[str, Any]
+StartResponse = Callable[..., Any]
+
+_PACKED_FROM: Final = 1024
+"""Bytes from which an answer is compressed."""
+_MOST_FIELDS: Final = 20
+
+
+class NotFoundError(ArgumentError):
+    """A page, question or run that there is not."""
+
+
+@dataclass
+class Viewer:
+    """Serves `runs`, which `find` looks up anew whenever the list is asked for."""
+
+    find: Callable[[], list[Run]]
+    runs: list[Run] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, environment: Environment, start: StartResponse) -> Iterable[bytes]:
+        """Answers a request."""
+        if environment["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return _said(environment, start, "405 Method Not Allowed", {"error": {"message": "only GET and HEAD"}})
+        name = environment.get("PATH_INFO", "").rpartition("/")[2] or "index.html"
+        try:
+            asked = dict(parse_qsl(environment.get("QUERY_STRING", ""), max_num_fields=_MOST_FIELDS))
+            return self._answer(environment, start, name, asked)
+        except NotFoundError as error:
+            return _failed(environment, start, "404 Not Found", error)
+        except ChangedError as error:
+            return _failed(environment, start, "410 Gone", error)
+        except ProfileError as error:
+            return _failed(environment, start, "422 Unprocessable Entity", error)
+        except (TesseraError, ValueError) as error:
+            return _failed(environment, start, "400 Bad Request", error)
+
+    def _answer(
+        self, environment: Environment, start: StartResponse, name: str, asked: Mapping[str, str]
+    ) -> Iterable[bytes]:
+        if name in assets.files():
+            return _sent(environment, start, assets.content_type(name), assets.files()[name])
+        if name == "runs":
+            return _said(environment, start, "200 OK", self._listed())
+        if name == "compare":
+            return _said(environment, start, "200 OK", answers.compared(self._run(asked, "a"), self._run(asked, "b")))
+        run = self._run(asked, "run")
+        if name == "columns":
+            body, _ = run.answer("columns", columns.packed)
+            return _sent(environment, start, "application/octet-stream", body)
+        if name == "event":
+            return _said(environment, start, "200 OK", event(run, asked))
+        if name == "chrome":
+            headers = [
+                ("Content-Type", "application/gzip"),
+                ("Content-Disposition", "attachment; filename=trace.json.gz"),
+            ]
+            start("200 OK", headers)
+            return map(gzip.compress, chrome.pieces(run.trace()))  # members one after the other are one file
+        if name not in answers.ANSWERS:
+            raise NotFoundError(f"there is no {name!r}")
+        return _said(environment, start, "200 OK", answers.ANSWERS[name](run, asked))
+
+    def _listed(self) -> list[dict[str, Any]]:
+        with self._lock:
+            for run in self.runs:
+                run.renewed()
+            known = {run.key: run for run in self.runs}
+            self.runs = [known.get(run.key, run) for run in self.find()]
+            return [{"run": number, "name": run.name, **run.summary()} for number, run in enumerate(self.runs)]
+
+    def _run(self, asked: Mapping[str, str], name: str) -> Run:
+        with self._lock:
+            if not self.runs:
+                self.runs = self.find()
+            number = asked.get(name, "0")
+            if not number.isdecimal() or int(number) >= len(self.runs):
+                raise NotFoundError(f"there is no run {number!r}")
+            return self.runs[int(number)]
+
+
+def error_json(error: Exception) -> dict[str, Any]:
+    """An error as pages show it: what the command line prints."""
+    hints = list(error.hints) if isinstance(error, TesseraError) else []
+    message = error.message if isinstance(error, TesseraError) else str(error)
+    return {"error": {"code": getattr(error, "code", "E_ARGUMENT"), "message": message, "hints": hints}}
+
+
+def _failed(environment: Environment, start: StartResponse, status: str, error: Exception) -> Iterable[bytes]:
+    return _said(environment, start, status, error_json(error))
+
+
+def _said(environment: Environment, start: StartResponse, status: str, answer: object) -> Iterable[bytes]:
+    body = json.dumps(answer, allow_nan=False, default=str).encode()
+    return _sent(environment, start, "application/json", body, status)
+
+
+def _sent(
+    environment: Environment, start: StartResponse, kind: str, body: bytes, status: str = "200 OK"
+) -> Iterable[bytes]:
+    headers = [("Content-Type", kind), ("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
+    takes_gzip = "gzip" in environment.get("HTTP_ACCEPT_ENCODING", "")
+    if takes_gzip and len(body) >= _PACKED_FROM and kind != "application/octet-stream":  # planes are packed already
+        body = gzip.compress(body, 1)
+        headers.append(("Content-Encoding", "gzip"))
+    start(status, [*headers, ("Content-Length", str(len(body)))])
+    return [] if environment["REQUEST_METHOD"] == "HEAD" else [body]

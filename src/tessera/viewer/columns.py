@@ -1,0 +1,175 @@
+"""Slices of a trace as packed columns, which a page draws without further parsing.
+
+`TSR1`, the length of a JSON head (uint32), the head, then the columns, all little-endian. The head:
+
+| key | what it holds |
+| --- | --- |
+| `n` | slices that are in the columns; of `total` the longest ones, where there are too many |
+| `lanes` | for each lane `first`, `count`, `label`, `rank`, `device`, `depth`; slices stand by lane, then by start |
+| `names`, `kinds` | what the columns `name` and `kind` count |
+| `columns` | for each column its `width` in bytes, the `sizes` of its packed planes, and `escapes` |
+| `marks`, `shift_us` | instants with names; by how much slices were moved so that they nest |
+
+A column of w bytes is w planes: all lowest bytes, then the next ones, each deflated. `start` is the distance to the
+start of the slice before in the lane, in nanoseconds; what does not fit 32 bits stands in `escapes` as [slice, value].
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy
+import polars
+from numpy.typing import NDArray
+from polars import col
+
+from tessera.profiling.analyses.kernels import NAME
+from tessera.profiling.export.chrome_lines import SLICES
+from tessera.profiling.trace import nesting
+from tessera.profiling.trace.grouping import by_lane
+from tessera.profiling.trace.table import Trace
+
+MAGIC: Final = b"TSR1"
+MOST_SLICES: Final = 2_000_000
+"""Slices that a page gets; of more, the longest."""
+MOST_MARKS: Final = 2000
+LONGEST_NAME: Final = 10_000
+_DEEPEST: Final = 255
+_LARGEST: Final = numpy.iinfo(numpy.uint32).max
+_ESCAPE: Final = int(_LARGEST)
+_LEVEL: Final = 4
+
+Integers = NDArray[numpy.int64]
+
+
+def slices(trace: Trace, most: int = MOST_SLICES) -> tuple[polars.DataFrame, int]:
+    """The slices of a trace by start, with the column `event`, their row in the trace; and how many there are. Beyond
+    `most` only the longest are kept.
+    """
+    found = (
+        trace.events.with_row_index("event")
+        .filter(col("kind").is_in(SLICES))
+        .select(
+            "event",
+            "kind",
+            "start_ns",
+            "rank",
+            "pid",
+            "device",
+            "thread_id",
+            "stream_id",
+            "stream_name",
+            dur_ns=col("dur_ns").fill_null(0).clip(0),
+            name=NAME.cast(polars.String).fill_null("").str.slice(0, LONGEST_NAME),
+        )
+        .collect()
+    )
+    total = len(found)
+    if total > most:
+        found = found.top_k(most, by="dur_ns")
+    return found.sort("start_ns", "dur_ns", "event", descending=[False, True, False]), total
+
+
+def packed(trace: Trace, most: int = MOST_SLICES) -> tuple[bytes, Integers]:
+    """The slices of a trace, packed; and by slice the row of its event in the trace."""
+    events, total = slices(trace, most)
+    numbers, lanes = by_lane(events)
+    start = events["start_ns"].to_numpy()
+    starts, ends, shift = nesting.fit(start, start + events["dur_ns"].to_numpy(), numbers)
+    order, told = _ordered(numbers, starts, ends, _labelled(lanes, trace.metadata))
+    starts, ends = starts[order], ends[order]
+    names, codes = _numbered(events["name"].gather(order))
+    depth = numpy.zeros(len(order), numpy.int64)
+    previous = numpy.zeros(len(order), numpy.int64)
+    for lane in told:
+        own = slice(lane["first"], lane["first"] + lane["count"])
+        depth[own] = depths(starts[own], ends[own])
+        lane["depth"] = int(depth[own].max(initial=0)) + 1
+        previous[own] = numpy.concatenate([[0], starts[own][:-1]])
+    kinds = list(SLICES)
+    kind = events["kind"].cast(polars.String).replace_strict(kinds, range(len(kinds)), return_dtype=polars.Int64)
+    columns = {
+        "start": _column(starts - previous, 4),
+        "duration": _column(ends - starts, 4),
+        "name": _column(codes, 2 if len(names) <= 1 << 16 else 4),
+        "depth": _column(numpy.minimum(depth, _DEEPEST), 1),
+        "kind": _column(kind.gather(order).to_numpy(), 1),
+    }
+    head = {
+        "n": len(order),
+        "total": total,
+        "lanes": told,
+        "names": names,
+        "kinds": kinds,
+        "marks": marks(trace),
+        "shift_us": shift / 1000,
+        "columns": {name: about for name, (about, _) in columns.items()},
+    }
+    text = json.dumps(head, allow_nan=False).encode()
+    body = b"".join(plane for _, planes in columns.values() for plane in planes)
+    return MAGIC + struct.pack("<I", len(text)) + text + body, events["event"].gather(order).to_numpy().astype(
+        numpy.int64
+    )
+
+
+def depths(starts: Integers, ends: Integers) -> Integers:
+    """How many slices are open around each slice of a lane, whose slices nest and stand by start, outer ones first."""
+    begin = 2 * starts
+    end = numpy.where(ends > starts, 2 * ends, begin + 1)  # what has no duration ends after it began
+    return numpy.arange(len(starts)) - numpy.searchsorted(numpy.sort(end), begin, "right")
+
+
+def marks(trace: Trace) -> list[dict[str, Any]]:
+    """The marks of a trace, the first `MOST_MARKS`: name and instant in nanoseconds."""
+    found = trace.events.filter(col("kind") == "mark").select(
+        name=col("kernel_name").cast(polars.String), at="start_ns"
+    )
+    return found.head(MOST_MARKS).collect().to_dicts()
+
+
+def _labelled(lanes: polars.DataFrame, metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    threads = metadata.get("thread_names", {})
+    made = []
+    for lane in lanes.iter_rows(named=True):
+        thread = lane["thread_id"]
+        label = threads.get(str(thread)) or f"thread {thread or 0:#x}"
+        if lane["stream_id"] or thread is None:
+            label = lane["stream_name"] or f"{lane['device']} stream {lane['stream_id']}"
+        made.append({"label": str(label), "rank": lane["rank"] or 0, "device": lane["device"]})
+    return made
+
+
+def _ordered(
+    numbers: Integers, starts: Integers, ends: Integers, lanes: list[dict[str, Any]]
+) -> tuple[Integers, list[dict[str, Any]]]:
+    """The order of slices by lane, then start, outer ones first; and the lanes, by rank, with `first` and `count`."""
+    by_place = sorted(range(len(lanes)), key=lambda lane: (lanes[lane]["rank"], lanes[lane]["device"], lane))
+    place = numpy.empty(len(lanes), numpy.int64)
+    place[by_place] = numpy.arange(len(lanes))
+    order = numpy.lexsort((-ends, starts, place[numbers]))
+    counts = numpy.bincount(place[numbers], minlength=len(lanes))
+    firsts = numpy.concatenate([[0], counts.cumsum()])
+    told = [{**lanes[lane], "first": int(firsts[at]), "count": int(counts[at])} for at, lane in enumerate(by_place)]
+    return order, told
+
+
+def _numbered(names: polars.Series) -> tuple[list[str], Integers]:
+    """The distinct names in order of appearance, and by slice the number of its name."""
+    distinct = names.unique(maintain_order=True)
+    codes = names.replace_strict(distinct, range(len(distinct)), return_dtype=polars.Int64) if len(names) else names
+    return distinct.to_list(), codes.cast(polars.Int64).to_numpy()
+
+
+def _column(values: Integers, width: int) -> tuple[dict[str, Any], list[bytes]]:
+    """What the head says of a column, and its planes."""
+    wide = numpy.flatnonzero((values < 0) | (values >= _ESCAPE)) if width == 4 else numpy.empty(0, numpy.int64)
+    escapes = [[int(row), int(values[row])] for row in wide]
+    narrow = values.copy()
+    narrow[wide] = _ESCAPE
+    raw = narrow.astype(f"<u{width}").view(numpy.uint8).reshape(len(values), width)
+    planes = [zlib.compress(numpy.ascontiguousarray(raw[:, byte]).tobytes(), _LEVEL) for byte in range(width)]
+    return {"width": width, "sizes": [len(plane) for plane in planes], "escapes": escapes}, planes

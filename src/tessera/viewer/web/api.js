@@ -1,0 +1,75 @@
+// Answers: from the server, or from what a report in one file holds.
+
+const answers = new Map();
+
+function embedded() {
+  const node = document.getElementById('tessera-data');
+  return node ? JSON.parse(node.textContent) : null;
+}
+
+const held = embedded();
+
+/** Where `api/` lies: beside the page, or where TensorBoard has put it. */
+function base() {
+  return globalThis.tesseraBase || document.baseURI;
+}
+
+/** Whether this is a report in one file, which can compute nothing anew. */
+export function isFile() {
+  return held !== null;
+}
+
+function keyOf(question, parameters) {
+  const told = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined);
+  return `${question}?${new URLSearchParams(told.sort())}`;
+}
+
+/** The answer to a question as JSON. Throws {code, message, hints} where there is none. */
+export async function ask(question, parameters = {}) {
+  const key = keyOf(question, parameters);
+  if (!answers.has(key) || question === 'runs') answers.set(key, fetched(key));
+  const answer = await answers.get(key);
+  if (answer.error) {
+    answers.delete(key);
+    throw answer.error;
+  }
+  return answer;
+}
+
+async function fetched(key) {
+  if (held) {
+    if (key in held.answers) return held.answers[key];
+    return { error: { code: 'E_PROFILE', message: 'a report in one file does not hold this', hints: ['tessera-prof view'] } };
+  }
+  try {
+    const response = await fetch(new URL(`api/${key}`, base()), { credentials: 'same-origin' });
+    return await response.json();
+  } catch (error) {
+    const hints = ['tessera-prof view has ended, or the connection is gone'];
+    return { error: { code: 'E_PROFILE', message: String(error.message || error), hints } };
+  }
+}
+
+/** The bytes of a run's packed slices. */
+export async function columnsOf(run) {
+  if (held) {
+    const text = held.columns[run];
+    if (text === undefined) throw { code: 'E_PROFILE', message: 'this report holds no timeline of this run', hints: [] };
+    return bytesOf(text);
+  }
+  const response = await fetch(new URL(`api/columns?run=${run}`, base()), { credentials: 'same-origin' });
+  if (!response.ok) throw (await response.json()).error;
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+function bytesOf(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let at = 0; at < raw.length; at += 1) bytes[at] = raw.charCodeAt(at);
+  return bytes;
+}
+
+export function download(question, run) {
+  return held ? null : new URL(`api/${question}?run=${run}`, base()).href;
+}

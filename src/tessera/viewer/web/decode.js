@@ -1,0 +1,65 @@
+// Packed slices (viewer/columns.py): planes of bytes, deflated, into typed arrays.
+
+const MAGIC = 'TSR1';
+
+/** What a page draws: `head`, and the typed arrays `start`, `end` (nanoseconds), `name`, `depth`, `kind` by slice. */
+export async function decode(bytes) {
+  if (String.fromCharCode(...bytes.subarray(0, 4)) !== MAGIC) throw new Error('these are no packed slices');
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const length = view.getUint32(4, true);
+  if (8 + length > bytes.length) throw new Error('packed slices are cut off');
+  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+  const raw = {};
+  let at = 8 + length;
+  for (const [name, column] of Object.entries(head.columns)) {
+    const planes = [];
+    for (const size of column.sizes) {
+      if (at + size > bytes.length) throw new Error('packed slices are cut off');
+      planes.push(await inflated(bytes.subarray(at, at + size), head.n));
+      at += size;
+    }
+    raw[name] = joined(planes, head.n, column);
+  }
+  return { head, ...timesOf(head, raw), name: raw.name, depth: raw.depth, kind: raw.kind };
+}
+
+/** The bytes of a plane, which must be as many as there are slices: no more are ever held. */
+async function inflated(packed, count) {
+  const made = new Uint8Array(count);
+  const reader = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate')).getReader();
+  let at = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    if (at + value.length > count) throw new Error('a column has more values than there are slices');
+    made.set(value, at);
+    at += value.length;
+  }
+  if (at !== count) throw new Error('a column has fewer values than there are slices');
+  return made;
+}
+
+function joined(planes, count, column) {
+  if (column.width === 1) return planes[0];
+  const made = column.escapes.length ? new Float64Array(count) : new Uint32Array(count);
+  planes.forEach((plane, place) => {
+    const factor = 256 ** place;
+    for (let row = 0; row < count; row += 1) made[row] += plane[row] * factor;
+  });
+  for (const [row, value] of column.escapes) made[row] = value;
+  return made;
+}
+
+function timesOf(head, raw) {
+  const start = new Float64Array(head.n);
+  const end = new Float64Array(head.n);
+  for (const lane of head.lanes) {
+    let now = 0;
+    for (let row = lane.first; row < lane.first + lane.count; row += 1) {
+      now += raw.start[row];
+      start[row] = now;
+      end[row] = now + raw.duration[row];
+    }
+  }
+  return { start, end };
+}

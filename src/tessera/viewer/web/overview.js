@@ -1,0 +1,99 @@
+// The overview: where the time went, what to do about it, and what is not known.
+
+import { ask } from './api.js';
+import { PARTS, token } from './colors.js';
+import { element, note } from './dom.js';
+import { number, real, shown, time } from './format.js';
+import { link } from './state.js';
+import { tableOf } from './table.js';
+
+const MOST_KERNELS = 5;
+const MOST_ADVICE = 3;
+
+export async function overviewPage(box, { run }) {
+  const [whole, meta] = await Promise.all([ask('overview', { run }), ask('meta', { run })]);
+  box.replaceChildren();
+  if (!whole.kernels) box.append(emptyNote(meta));
+  if (whole.ranks.length) box.append(element('h2', {}, 'Where the time went'), legendOf(whole.parts), ...whole.ranks.map((rank) => rankBar(rank, whole)));
+  if (whole.steps.length) box.append(...stepsOf(whole));
+  if (whole.kernels) {
+    const [kernels, advice] = await Promise.all([ask('kernels', { run }), ask('advise', { run })]);
+    const top = { ...kernels, rows: kernels.rows.slice(0, MOST_KERNELS), notes: [], missing: {} };
+    box.append(element('h2', {}, 'Kernels that take most time'), tableOf(top, { filter: false }), element('p', {}, element('a', { href: link({ page: 'kernels' }) }, 'all kernels')));
+    box.append(element('h2', {}, 'Advice'), tableOf({ ...advice, rows: advice.rows.slice(0, MOST_ADVICE) }, { filter: false }));
+  }
+  box.append(element('h2', {}, 'This run'), factsOf(meta), ...missingOf(meta));
+}
+
+function emptyNote(meta) {
+  const told = meta.metadata.no_kernels || 'no kernel ran while this was recorded';
+  const hint = meta.metadata.no_kernels ? 'profile.summary(path) and session.report() show the sums' : 'results are computed when they are asked for: evaluate them inside the session';
+  return element('div', { class: 'error' }, `${told}\nhint: ${hint}`);
+}
+
+export function legendOf(parts) {
+  const entries = parts.map((part, place) => element('span', {}, element('span', { class: 'swatch', style: `background:${partColor(place, parts)}` }), part));
+  return element('p', { class: 'legend' }, entries);
+}
+
+function partColor(place, parts) {
+  return place === parts.length - 1 ? token('idle') : PARTS[place];
+}
+
+function rankBar(rank, whole) {
+  const total = rank.parts.reduce((sum, each) => sum + each, 0);
+  const told = rank.parts.map((ms, place) => `${whole.parts[place]} ${real(ms)} ms (${real((100 * ms) / total)} %)`);
+  const pieces = rank.parts.map((ms, place) => {
+    const style = `width:${(100 * ms) / total}%;background:${partColor(place, whole.parts)}`;
+    return element('span', { style, title: told[place], 'data-part': whole.parts[place], 'data-ms': ms });
+  });
+  const bar = element('div', { class: 'bar', role: 'img', 'aria-label': `rank ${rank.rank}: ${told.join(', ')}`, 'data-rank': rank.rank }, pieces);
+  return element('div', {}, element('span', {}, `rank ${rank.rank}: ${time(total * 1e6)}`), bar, note(told.filter((_, place) => rank.parts[place] > 0).join(', ')));
+}
+
+function stepsOf(whole) {
+  const lengths = whole.steps.map((step) => step.end_ns - step.start_ns);
+  const sorted = [...lengths].sort((a, b) => a - b);
+  const median = sorted[Math.floor(sorted.length / 2)];
+  const longest = Math.max(...lengths, 1);
+  const bars = whole.steps.map((step, index) => {
+    const total = lengths[index] || 1;
+    const pieces = step.parts.map((ms, place) => {
+      return element('span', { style: `width:${(1e8 * ms) / total}%;background:${partColor(place, whole.parts)}` });
+    });
+    const slow = lengths[index] > 1.5 * median;
+    const label = `${step.name}: ${time(lengths[index])}${slow ? `, ${real(lengths[index] / median)} times the median` : ''}`;
+    const href = link({ page: 'timeline', t0: Math.floor(step.start_ns), t1: Math.ceil(step.end_ns) });
+    return element('a', { href, title: label, 'aria-label': label, style: 'display:block;text-decoration:none' },
+      element('div', { class: 'bar', style: `width:${(100 * lengths[index]) / longest}%;height:12px` }, pieces));
+  });
+  const told = `${whole.steps_total} steps (${shown(whole.steps_from)}), median ${time(median)}; a bar leads to the timeline`;
+  return [element('h2', {}, 'Steps'), note(told), element('div', { style: 'max-height:320px;overflow:auto' }, bars)];
+}
+
+function factsOf(meta) {
+  const about = meta.metadata;
+  const target = about.target || {};
+  const hosts = [...new Set(Object.values(about.ranks || {}).map((rank) => rank.host).filter(Boolean))];
+  const facts = {
+    recorded: about.start_unix_ns ? new Date(about.start_unix_ns / 1e6).toISOString() : null,
+    duration: about.duration_ns ? time(about.duration_ns) : null,
+    profiler: about.source,
+    device: target.name ? `${target.name}${target.cores ? `, ${target.cores} cores` : ''}` : null,
+    host: hosts.join(', '),
+    ranks: Object.keys(about.ranks || {}).length || null,
+    'clocks agree within': meta.clock_uncertainty_us === null ? null : `${real(meta.clock_uncertainty_us)} \u00b5s`,
+    ceilings: meta.ceilings ? `${meta.ceilings.source}, ${meta.ceilings.date || 'no date'}` : 'not in the trace; `tessera quickstart` measures them',
+    activities: (about.activities || []).join(', '),
+    mode: about.mode,
+  };
+  const pairs = Object.entries(facts).filter(([, value]) => value);
+  return element('dl', {}, pairs.flatMap(([key, value]) => [element('dt', {}, key), element('dd', {}, number(value))]));
+}
+
+function missingOf(meta) {
+  const reasons = Object.entries(meta.missing);
+  if (!reasons.length) return [];
+  const told = reasons.map(([why, names]) => element('li', {}, `${names.join(', ')}: ${why}`));
+  return [element('details', {}, element('summary', {}, 'What was not measured, and why'), element('ul', {}, told))];
+}
