@@ -24,6 +24,7 @@ from tessera.lazy.structure import Occurrence, Structure
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Output
 from tessera.scheduling.binding.axes import UNLIMITED, Strides
+from tessera.scheduling.families.registry import family_of_region
 
 PlanT = TypeVar("PlanT")
 
@@ -116,7 +117,7 @@ class _Binder(Launcher):
         """The strides that the operands of a map share, or of a softmax or norm, where its results may have them."""
         rank = len(item.domain)
         by_lanes = item.reduced is None or self.compiler.largest_axis == UNLIMITED  # reductions of GPUs walk last axes
-        if item.family not in ("row", "column") or not by_lanes or rank < 2:
+        if family_of_region(item.family).is_anchored or not by_lanes or rank < 2:
             return None
         shape = tuple([self.extents[name] for name in item.domain])
         strides = shared_order(shape, [(inputs[index], alignment) for index, alignment in item.loads])

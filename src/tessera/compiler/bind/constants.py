@@ -1,68 +1,43 @@
-"""Constant operands of products: weights that are packed once, into the panels (`product/forms.py`) that tiles read.
+"""Constant operands: copies that are made once, in the form in which kernels read them, and kept with the constant.
 
-One copy serves every number of rows and every schedule, since all schedules of a product with packed weights have
+One copy of weights serves every number of rows and every schedule of a product: all schedules over packed weights have
 register tiles of that one width. The kernel reads it in place of the constant, through a slot of its own
-(`runtime/derived.py`).
+(`runtime/derived.py`). Families say which constants are packed, and how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from tessera.compiler.bind.arrays import Call, Storage, View, over_others
 from tessera.lazy.structure import contiguous_strides
 from tessera.runtime.derived import derivation
-from tessera.scheduling.binding.arrays import ShapedArrays
-from tessera.scheduling.families.product.forms import PackedPanels, form_of, packed_argument
-from tessera.scheduling.lowering.spec import (
-    ContractionSpec,
-    Spec,
-    exact_load,
-    loaded_arguments,
-)
-from tessera.target import Target
+from tessera.scheduling.families.convolution.weights import GROUPS
+from tessera.scheduling.families.convolution.weights import is_packed as are_weights
+from tessera.scheduling.families.family import Packed
 
 
-def packed_call(call: Call, spec: Spec, target: Target) -> Call:
-    """The call over packed weights where the second operand of each product is a constant read as it is; else the call
-    itself.
-    """
-    assert isinstance(spec, ContractionSpec)
-    loads = [load for product in spec.products if (load := exact_load(product.b)) is not None]
-    indices = [load.argument for load in loads]
-    if len(set(indices)) < len(spec.products) or not all(_is_constant(call, index) for index in indices):
-        return call
-    others = {
-        index for value in (spec.a, *(output.value for output in spec.outputs)) for index in loaded_arguments(value)
+def constants_of(call: Call) -> Mapping[int, Sequence[int]]:
+    """The strides of the arguments that are constants."""
+    return {
+        index: call.shaped.strides[index]
+        for index, (view, _) in enumerate(call.arguments)
+        if view.storage.frozen and view.storage.leaf is not None
     }
-    if not others.isdisjoint(indices) or not _known_elsewhere(call.shaped, indices):
-        return call
-    forms = [form_of(spec, product.b, call.shaped.extents["n"], target) for product in spec.products]
-    if any(form.panels != forms[0].panels for form in forms):
-        return call
-    for index, form in zip(indices, forms, strict=True):
-        call = over_panels(call, index, form, _constant_panels(call, index, form))
-    return call
 
 
-def _is_constant(call: Call, index: int) -> bool:
-    """Whether an argument is a matrix, or several, that stays."""
-    view, _ = call.arguments[index]
-    walked = call.shaped.axes[index]
-    return view.storage.frozen and view.storage.leaf is not None and {"k", "n"} <= set(walked)
-
-
-def _constant_panels(call: Call, index: int, form: PackedPanels) -> View:
-    """The packed copy that is kept with a constant."""
-    view, _ = call.arguments[index]
-    shaped = call.shaped
-    walked = dict(zip(shaped.axes[index], shaped.strides[index], strict=True))
-    axes = _packed_axes(shaped, index)
-    shape, strides = tuple([shaped.extents[axis] for axis in axes]), tuple([walked[axis] for axis in axes])
-    made = derivation(form, view.dtype, shape, strides, view.offset_bytes)
-    return View(Storage(0, view.storage.leaf, derivation=made), view.dtype, view.shape, view.strides)
+def over_copies(call: Call, packed: Mapping[int, Packed]) -> Call:
+    """The call over the copies of constants that are kept with these."""
+    others = {}
+    for index, each in packed.items():
+        view, _ = call.arguments[index]
+        made = derivation(each.form, view.dtype, each.shape, each.strides, view.offset_bytes)
+        copy = View(Storage(0, view.storage.leaf, derivation=made), view.dtype, view.shape, view.strides)
+        others[index] = each.kind, copy, (*each.extents, *contiguous_strides(each.extents))
+    return over_others(call, others)
 
 
 def is_packed(call: Call) -> bool:
@@ -97,21 +72,20 @@ def operand_of(call: Call, index: int, panels: torch.Tensor) -> torch.Tensor:
     return apart.permute(*[order.index(place) for place in range(len(order))])
 
 
-def _known_elsewhere(shaped: ShapedArrays, indices: Sequence[int]) -> bool:
-    """Whether other arguments walk all axes of these: kernels read extents there."""
-    others = {axis for place, axes in enumerate(shaped.axes) if place not in indices for axis in axes}
-    return all(others.issuperset(shaped.axes[index]) for index in indices)
+def packed_weights_of(call: Call) -> int | None:
+    """The number of the argument that holds packed weights; None where they are not packed."""
+    found = [index for index, argument in enumerate(call.shaped.pattern.arguments) if are_weights(argument)]
+    return found[0] if found else None
 
 
-def _packed_axes(shaped: ShapedArrays, index: int) -> tuple[str, ...]:
-    return (*[axis for axis in shaped.axes[index] if axis not in ("k", "n")], "k", "n")
-
-
-def over_panels(call: Call, index: int, form: PackedPanels, packed: View) -> Call:
-    """The call with an operand's packed elements in its place."""
-    panels, shaped = form.panels, call.shaped
-    axes = _packed_axes(shaped, index)
-    extents = form.shape(tuple([shaped.extents[axis] for axis in axes]))
-    extents = extents if panels.group > 1 else extents[:-1]
-    kind = packed_argument(shaped.pattern.arguments[index], form)
-    return over_others(call, {index: (kind, packed, (*extents, *contiguous_strides(extents)))})
+def unpacked(call: Call, panels: torch.Tensor) -> torch.Tensor:
+    """The weights [O, C / G, KH, KW] that panels, as kernels walk them, hold."""
+    extents = call.shaped.extents
+    width, group = panels.shape[1], panels.shape[2] if panels.ndim > 2 else 1
+    groups, outputs, depth = extents.get(GROUPS, 1), extents["n"], extents["c"]
+    window, number = (extents["kh"], extents["kw"]), -(-outputs // width)
+    pairs = panels.shape[0] // max(1, groups * number * math.prod(window))
+    whole = panels.reshape(groups, number, *window, pairs, width, group)
+    channels = pairs * group
+    weights = whole.permute(0, 1, 5, 4, 6, 2, 3).reshape(groups, number * width, channels, *window)
+    return weights[:, :outputs, :depth].reshape(groups * outputs, depth, extents["kh"], extents["kw"])

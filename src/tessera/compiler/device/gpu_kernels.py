@@ -35,6 +35,7 @@ from tessera.runtime.gpu_library_plan import MixedDevicePlan
 from tessera.runtime.gpu_plan import DevicePlan
 from tessera.scheduling.families.attention.space import HEADS
 from tessera.scheduling.families.family import Layouts
+from tessera.scheduling.families.registry import gpu_kernels
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 
@@ -191,9 +192,8 @@ class GpuKernelCompiler:
     def _rechosen(self, launch: Launch, unaligned: frozenset[int]) -> Launch:
         """A launch under a schedule that does not rely on the addresses of some slots."""
         call, choice = launch.call, launch.choice
-        if choice.subject.item.family != "contraction" or not any(
-            view.storage.slot in unaligned for view, _ in call.arguments
-        ):
+        reads_layouts = gpu_kernels(choice.subject.spec).reads_layouts
+        if not reads_layouts or not any(view.storage.slot in unaligned for view, _ in call.arguments):
             return launch
         chosen = self.choose(call, None, unaligned)
         # What was cut in two is so already.

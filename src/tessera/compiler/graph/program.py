@@ -23,7 +23,6 @@ from tessera.rewrite.alignment import Alignment, align_region
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.guards import Guard, guards_of
 from tessera.rewrite.idioms import IDIOMS
-from tessera.rewrite.siblings import products_of
 
 
 @dataclass(frozen=True)
@@ -59,32 +58,6 @@ class KernelItem:
     is_step: bool = False
     """Whether it is what a step of another kernel is reported as: a specification says what the step computes."""
     memo: Memo = field(default_factory=Memo)
-
-    @property
-    def window(self) -> GraphOperation | None:
-        """The operation that slides a window over images."""
-        return _first(self.operation, "window")
-
-    @property
-    def anchor(self) -> GraphOperation | None:
-        """The matrix product of a contraction."""
-        return _anchor(self.operation)
-
-    @cached_property
-    def products(self) -> tuple[GraphOperation, ...]:
-        """The matrix products of a contraction, which share their first operand where there are several."""
-        inside = [op for op in self.operation.body.block.ops if isinstance(op, GraphOperation)]
-        return tuple(products_of(inside))
-
-    @cached_property
-    def takes_rows(self) -> bool:
-        """Whether a product's kernel normalizes the rows of its first operand."""
-        return self.family == "contraction" and _first(self.operation, "row") is not None
-
-    @property
-    def convolution(self) -> GraphOperation | None:
-        """The convolution of a kernel of that family."""
-        return _first(self.operation, "convolution")
 
 
 @dataclass(frozen=True, eq=False)

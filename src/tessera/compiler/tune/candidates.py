@@ -11,8 +11,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backend.contract import KernelObject
 from tessera.compiler.bind.arrays import Call, Storage, View
-from tessera.compiler.bind.constants import operand_of
-from tessera.compiler.bind.convolution import packed_weights_of, unpacked
+from tessera.compiler.bind.constants import operand_of, packed_weights_of, unpacked
 from tessera.compiler.bind.launcher import Launcher
 from tessera.compiler.bind.launches import Launch, PlanCompiler, kernel_launches
 from tessera.compiler.graph.program import named_dims

@@ -18,6 +18,7 @@ from tessera.scheduling.families.decomposition import Decomposition
 from tessera.scheduling.language.columns import Knobs
 from tessera.scheduling.language.knobs import Rule, Space
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.spec import Argument
 from tessera.scheduling.model.estimate import LEVELS
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_machine import GpuMachine
@@ -51,6 +52,19 @@ class Problem(Protocol):
 
 Poser: TypeAlias = Callable[[Mapping[str, int], int], Problem]
 """(extents, workers) -> the problem. On the path of binding."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A constant operand as a kernel reads it: the form of the copy (`runtime.derived.Form`), extents and strides of
+    the constant in the order that the form has, what the kernel takes it for, and the extents of the copy.
+    """
+
+    form: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    kind: Argument
+    extents: tuple[int, ...]
 
 
 LayOut: TypeAlias = Callable[
@@ -135,6 +149,18 @@ class Family:
     """
     read: Callable[[Region, Pattern], Any] | None = None
     """Gives the specification of such a kernel, whose arguments a pattern describes."""
+    packed: Callable[[Any, Mapping[str, int], Mapping[int, Sequence[int]], Target], Mapping[int, Packed]] | None = None
+    """(specification, extents, strides of the arguments that are constants, target) -> the constants that kernels read
+    packed. On the path of binding.
+    """
+    takes_any_order: bool = False
+    """Whether kernels are as fast whichever dimension of what they read is contiguous."""
+    in_blocks: Callable[[Schedule, Any], bool] = lambda schedule, problem: False
+    """Whether a problem takes several blocks of its reduced axis under a schedule, which is other code."""
+    between: Callable[[Sequence[int]], int] | None = None
+    """The elements that algebra in the place of a kernel would have in memory, by the extents of the kernel's domain;
+    None where kernels stand for no algebra.
+    """
     is_anchored: bool = False
     """Whether its kernels are made around one operation; the kernel that holds it keeps the schedule of the whole."""
     decompositions: tuple[Decomposition, ...] = ()

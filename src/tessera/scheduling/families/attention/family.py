@@ -43,6 +43,7 @@ FAMILY = Family(
     regions=("attention",),
     lay_out=binding.lay_out,
     read=binding.attention_spec,
+    between=lambda domain: domain[-5] * domain[-3],  # scores, of queries and keys
     is_anchored=True,
     decompositions=(PARTS_OF_KEYS,),
     gpu=GpuKernels(

@@ -27,6 +27,7 @@ from tessera.scheduling.families.decomposition import (
     Steps,
     Workspace,
 )
+from tessera.scheduling.families.family import Packed
 from tessera.scheduling.lowering.spec import Argument, ConvolutionSpec
 from tessera.target import Target
 
@@ -118,6 +119,20 @@ def weights_layout(extents: Mapping[str, int], strides: Mapping[str, int]) -> tu
     axes = ("n", "kh", "kw", "c")
     shape = (extents.get(GROUPS, 1), *[extents[axis] for axis in axes])
     return shape, (strides.get(GROUPS, 0), *[strides[axis] for axis in axes])
+
+
+def constant_weights(
+    spec: ConvolutionSpec, extents: Mapping[str, int], constants: Mapping[int, Sequence[int]], target: Target
+) -> Mapping[int, Packed]:
+    """The weights as kernels read them, where they are a constant."""
+    index = spec.weights
+    if index not in constants:
+        return {}
+    argument = spec.arguments[index]
+    shape, own = weights_layout(extents, dict(zip(argument.axes, constants[index], strict=True)))
+    form = form_of(spec, argument.dtype, extents["n"], target)
+    kind, rows = packed_argument(form, shape)
+    return {index: Packed(form, shape, own, kind, rows)}
 
 
 def _fill(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from tessera.scheduling.families.product.cost import contraction_work
 from tessera.scheduling.families.product.decompositions.apart import APART
 from tessera.scheduling.families.product.decompositions.shared_packing import SHARED_PACKING
 from tessera.scheduling.families.product.decompositions.split_k import SPLIT_K
+from tessera.scheduling.families.product.forms import constant_panels
 from tessera.scheduling.families.product.gpu import space as gpu_space
 from tessera.scheduling.families.product.gpu.choice import best_starts
 from tessera.scheduling.families.product.gpu.estimate import estimate_product
@@ -48,6 +49,8 @@ FAMILY = Family(
     regions=("contraction",),
     lay_out=binding.lay_out,
     read=binding.contraction_spec,
+    packed=constant_panels,
+    in_blocks=lambda schedule, problem: schedule.integers("tile")[2] < problem.k,
     is_anchored=True,
     decompositions=(*APART, SPLIT_K, SHARED_PACKING),
     gpu=GpuKernels(

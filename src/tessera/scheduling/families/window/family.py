@@ -27,6 +27,7 @@ FAMILY = Family(
     regions=("window",),
     lay_out=binding.lay_out,
     read=binding.window_spec,
+    takes_any_order=True,
     is_anchored=True,
     counted=("L2", "L3", "DRAM"),  # what neighbouring windows load again from L1 is cycles
 )
