@@ -197,7 +197,9 @@ def over_parts(
 def _strided(array: Array, case: CallCase, workspaces: Mapping[str, View]) -> View:
     """An array as a tensor of its own extents and strides."""
     base = case.call.arguments[array.memory][0] if isinstance(array.memory, int) else workspaces[array.memory]
-    return View(base.storage, base.dtype, array.extents, array.strides, base.offset_bytes + array.offset_bytes)
+    offset = base.offset_bytes + array.offset_bytes
+    # What has no address, a scalar argument or numbers of elements, stays what it is.
+    return base._replace(shape=array.extents, strides=array.strides, offset_bytes=offset)
 
 
 def _view(array: Array, case: CallCase, workspaces: Mapping[str, View]) -> View:
