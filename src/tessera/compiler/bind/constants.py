@@ -8,36 +8,73 @@ register tiles of that one width. The kernel reads it in place of the constant, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import torch
 
-from tessera.compiler.bind.arrays import Call, Storage, View, over_others
+from tessera.compiler.bind.arrays import Call, Storage, View
+from tessera.compiler.bind.subjects import Subject
+from tessera.compiler.graph.memo import Table
 from tessera.lazy.structure import contiguous_strides
-from tessera.runtime.derived import derivation
+from tessera.runtime.derived import Derivation, derivation
+from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.families.convolution.weights import GROUPS
 from tessera.scheduling.families.convolution.weights import is_packed as are_weights
-from tessera.scheduling.families.family import Packed
+from tessera.scheduling.families.family import PackedBy
+from tessera.target import Target
 
 
-def constants_of(call: Call) -> Mapping[int, Sequence[int]]:
-    """The strides of the arguments that are constants."""
-    return {
-        index: call.shaped.strides[index]
-        for index, (view, _) in enumerate(call.arguments)
-        if view.storage.frozen and view.storage.leaf is not None
-    }
+class _Copies(NamedTuple):
+    """What a kernel reads in the place of its constants: by argument the copy, and the words of its descriptor."""
+
+    copies: Mapping[int, tuple[Derivation, tuple[int, ...]]]
+    pattern: Pattern
 
 
-def over_copies(call: Call, packed: Mapping[int, Packed]) -> Call:
-    """The call over the copies of constants that are kept with these."""
-    others = {}
-    for index, each in packed.items():
+_COPIES: Final = Table[tuple[tuple[int, tuple[int, ...], int], ...], _Copies | None](
+    "constants that a kernel reads packed"
+)
+
+
+def over_constants(call: Call, subject: Callable[[Call], Subject], packed: PackedBy, target: Target) -> Call:
+    """The call over the packed copies that are kept with its constants; `subject` gives what the call is, `packed` says
+    which constants are. Found once for each layout and constant's shape.
+    """
+    found = []
+    for index, (view, words) in enumerate(call.arguments):
+        if view.storage.frozen and view.storage.leaf is not None:
+            found.append((index, words, view.offset_bytes))
+    if not found:
+        return call
+    owner = subject(call)
+    known, key = owner.memo.of(_COPIES), tuple(found)
+    if key not in known:
+        known[key] = _copies(call, owner, [index for index, _, _ in found], packed, target)
+    made = known[key]
+    if made is None:
+        return call
+    arguments = list(call.arguments)
+    for index, (derived, words) in made.copies.items():
+        view, _ = arguments[index]
+        arguments[index] = View(Storage(0, view.storage.leaf, derivation=derived), *view[1:4]), words
+    return Call(call.item, tuple(arguments), call.shaped._replace(pattern=made.pattern))
+
+
+def _copies(call: Call, subject: Subject, constants: Sequence[int], packed: PackedBy, target: Target) -> _Copies | None:
+    strides = {index: call.shaped.strides[index] for index in constants}
+    found = packed(subject.spec, call.shaped.extents, strides, target)
+    if not found:
+        return None
+    copies = {}
+    kinds = list(call.shaped.pattern.arguments)
+    for index, each in found.items():
         view, _ = call.arguments[index]
-        made = derivation(each.form, view.dtype, each.shape, each.strides, view.offset_bytes)
-        copy = View(Storage(0, view.storage.leaf, derivation=made), view.dtype, view.shape, view.strides)
-        others[index] = each.kind, copy, (*each.extents, *contiguous_strides(each.extents))
-    return over_others(call, others)
+        derived = derivation(each.form, view.dtype, each.shape, each.strides, view.offset_bytes)
+        copies[index] = derived, (*each.extents, *contiguous_strides(each.extents))
+        kinds[index] = each.kind
+    return _Copies(copies, replace(call.shaped.pattern, arguments=tuple(kinds)))
 
 
 def is_packed(call: Call) -> bool:

@@ -19,6 +19,7 @@ from tessera.scheduling.families.decomposition import Decomposition, Expected, S
 from tessera.scheduling.families.registry import decompositions
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
+from tessera.scheduling.lowering.spec import Argument
 from tessera.scheduling.model.estimate import Estimate
 from tessera.target import Target
 
@@ -67,6 +68,8 @@ class CallCase:
     @property
     def subject(self) -> Subject:
         """The kernel with the layout of the call."""
+        if self.choice is not None:
+            return self.choice.subject
         if self._subject is None:
             self._subject = self.launcher.compiler.subject(self.call)
         return self._subject
@@ -108,6 +111,11 @@ class CallCase:
         return self.call.arguments
 
     @property
+    def kinds(self) -> Sequence[Argument]:
+        """What the kernel takes each argument for."""
+        return self.call.shaped.pattern.arguments
+
+    @property
     def pins(self) -> Schedule:
         """The knobs that the user pinned."""
         return self.subject.pins
@@ -120,7 +128,8 @@ class CallCase:
     @property
     def schedule(self) -> Schedule:
         """The schedule that was chosen."""
-        return self.chosen.schedule
+        assert self.choice is not None, "no schedule has been chosen"
+        return self.choice.schedule
 
     @property
     def is_given(self) -> bool:

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera.backend.contract import CpuBackend, LoadedKernel
 from tessera.compiler.bind.arrays import Call
-from tessera.compiler.bind.constants import constants_of, over_copies
+from tessera.compiler.bind.constants import over_constants
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
 from tessera.compiler.bind.library_calls import library_step
 from tessera.compiler.bind.subjects import Subject, subject_of
@@ -102,11 +102,7 @@ class KernelCompiler:
     def over_constants(self, call: Call) -> Call:
         """The call over packed copies of the constants that its family has packed."""
         packed = family_of_region(call.item.family).packed
-        constants = {} if packed is None else constants_of(call)
-        if packed is None or not constants:
-            return call
-        found = packed(self.subject(call).spec, call.shaped.extents, constants, self.target)
-        return over_copies(call, found) if found else call
+        return call if packed is None else over_constants(call, self.subject, packed, self.target)
 
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default."""

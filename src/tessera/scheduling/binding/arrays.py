@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tessera.dtypes import DType
@@ -74,6 +74,18 @@ class Pattern:
     heads_as_queries: bool = False
     window: Window | None = None
     turned: bool = False
+
+    def __hash__(self) -> int:
+        """Computed once: patterns are looked up at every binding."""
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Pattern], tuple[object, ...]]:
+        """The fields alone: hashes of text differ between processes."""
+        return Pattern, tuple([getattr(self, field.name) for field in fields(self)])
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple([getattr(self, field.name) for field in fields(self)]))
 
 
 class ShapedArrays(NamedTuple):

@@ -197,6 +197,10 @@ class Case(Protocol):
         """Each argument of the kernel, with the extents and strides that its descriptor holds."""
 
     @property
+    def kinds(self) -> Sequence[Argument]:
+        """What the kernel takes each argument for."""
+
+    @property
     def pins(self) -> Schedule:
         """The knobs that the user pinned."""
 

@@ -67,6 +67,11 @@ class Packed:
     extents: tuple[int, ...]
 
 
+PackedBy: TypeAlias = Callable[[Any, Mapping[str, int], Mapping[int, Sequence[int]], Target], Mapping[int, Packed]]
+"""(specification, extents, strides of the arguments that are constants, target) -> those that kernels read packed, which
+the specification and the extents and strides of these decide.
+"""
+
 LayOut: TypeAlias = Callable[
     [Region, Sequence[int], Arrays[Any], Limits, Copy[Any]], tuple[Arrays[Any], ShapedArrays] | None
 ]
@@ -149,10 +154,8 @@ class Family:
     """
     read: Callable[[Region, Pattern], Any] | None = None
     """Gives the specification of such a kernel, whose arguments a pattern describes."""
-    packed: Callable[[Any, Mapping[str, int], Mapping[int, Sequence[int]], Target], Mapping[int, Packed]] | None = None
-    """(specification, extents, strides of the arguments that are constants, target) -> the constants that kernels read
-    packed. On the path of binding.
-    """
+    packed: PackedBy | None = None
+    """Gives the constants that kernels read packed, and how."""
     takes_any_order: bool = False
     """Whether kernels are as fast whichever dimension of what they read is contiguous."""
     in_blocks: Callable[[Schedule, Any], bool] = lambda schedule, problem: False

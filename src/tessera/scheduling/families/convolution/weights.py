@@ -217,6 +217,6 @@ PACKED_WEIGHTS = Decomposition(
     name="packed-weights",
     why="kernels read weights in panels, and these are no constant, whose panels would be kept",
     when="call",
-    applies=lambda case: case.target.kind == "cpu" and not is_packed(case.spec.arguments[case.spec.weights]),
+    applies=lambda case: case.target.kind == "cpu" and not any(map(is_packed, case.kinds)),
     steps=_steps,
 )
