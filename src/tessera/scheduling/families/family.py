@@ -68,8 +68,8 @@ class Packed:
 
 
 PackedBy: TypeAlias = Callable[[Any, Mapping[str, int], Mapping[int, Sequence[int]], Target], Mapping[int, Packed]]
-"""(specification, extents, strides of the arguments that are constants, target) -> those that kernels read packed, which
-the specification and the extents and strides of these decide.
+"""(specification, extents, strides of the arguments that are constants, target) -> those that are read packed, which
+the specification and their own extents and strides decide.
 """
 
 LayOut: TypeAlias = Callable[
