@@ -9,8 +9,8 @@ import pickle
 import time
 
 from tessera.compiler.process.worker import answer
-from tessera.tuning import forkserver
-from tessera.tuning.forkserver import Connection
+from tessera.tuning.measure import forkserver
+from tessera.tuning.measure.forkserver import Connection
 
 FAULT = "fault"
 """The knob of a schedule that says what goes wrong: "abort", "hang", "nonsense"."""

@@ -13,10 +13,10 @@ from llvmlite.binding import get_host_cpu_name
 
 from tessera.backend.contract import KernelObject, Parameter
 from tessera.backend.llvm.library import compile_text
-from tessera.tuning.checking import FullReference, check_output
-from tessera.tuning.conditions import Cache
-from tessera.tuning.trial import Outcome
-from tessera.tuning.workload import Case, Launch, OperandSpec, Workload, materialize
+from tessera.tuning.measure.checking import FullReference, check_output
+from tessera.tuning.measure.conditions import Cache
+from tessera.tuning.measure.trial import Outcome
+from tessera.tuning.measure.workload import Case, Launch, OperandSpec, Workload, materialize
 
 _SCALE = Template("""
 @calls = internal global i64 0

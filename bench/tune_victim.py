@@ -11,11 +11,11 @@ import time
 
 from tessera import autotune, op
 from tessera.compiler.tune.tuning import CompilerBackend
-from tessera.tuning.identity import Provenance
 from tessera.tuning.interfaces import Progress, ProgressHook
-from tessera.tuning.measurement import SubprocessMeasurer
-from tessera.tuning.search import SearchLimits
-from tessera.tuning.tuner import tune_on_device
+from tessera.tuning.measure.measurement import SubprocessMeasurer
+from tessera.tuning.search.search import SearchLimits
+from tessera.tuning.search.tuner import tune_on_device
+from tessera.tuning.store.identity import Provenance
 
 SHAPE = (192, 192, 192)
 

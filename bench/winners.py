@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.database import TuningDatabase
-from tessera.tuning.entry import Entry, dump
-from tessera.tuning.identity import Identity, Provenance
-from tessera.tuning.layer import Layer
+from tessera.tuning.store.database import TuningDatabase
+from tessera.tuning.store.entry import Entry, dump
+from tessera.tuning.store.identity import Identity, Provenance
+from tessera.tuning.store.layer import Layer
 
 PROVENANCE = Provenance("bench", "0", "0", "0", "unknown", "on_device", "2026-01-01T00:00:00+00:00")
 SCHEDULE = Schedule(tile=(12, 32, 256), pack_a=False, pack_b="shared", unroll=4, order="ijk", pipeline_depth=2)

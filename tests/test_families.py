@@ -22,7 +22,7 @@ OPERATORS: Mapping[str, int] = {
     "ops/record.py": 1,
     "ops/window/calls.py": 1,
     "rewrite/algebra.py": 2,
-    "rewrite/alignment.py": 9,
+    "rewrite/alignment.py": 3,
     "rewrite/depth.py": 1,
     "rewrite/groups.py": 8,
     "rewrite/idioms.py": 2,
@@ -31,11 +31,11 @@ OPERATORS: Mapping[str, int] = {
     "rewrite/siblings.py": 1,
     "rewrite/transposes.py": 4,
     "scheduling/binding/regions.py": 1,
-    "scheduling/language/annotate.py": 1,
 }
 """Questions about the families of operators, which say how one is computed: fusion and layouts ask them."""
 KERNELS: Mapping[str, int] = {
     "compiler/explain/reports.py": 2,
+    "compiler/bind/overwriting.py": 1,
     "compiler/tune/candidates.py": 3,
     "ir/schedule.py": 1,
     "scheduling/lowering/spec.py": 2,

@@ -47,7 +47,7 @@ import tessera
 from tessera import op
 from tessera.backend.llvm import objects
 from tessera.compiler.process import revision
-from tessera.tuning.models.learned import _shipped
+from tessera.tuning.model.learned import _shipped
 from tessera.viewer import assets
 
 a, b = torch.randn(5, 7), torch.randn(7, 3)

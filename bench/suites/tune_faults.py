@@ -21,8 +21,8 @@ from bench.fault_kernels import FAULTS, Fault, case, doubling, scale
 from bench.pool import Pool
 from bench.results import Figure, SuiteResult
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.measurement import FINAL, SCREEN, SubprocessMeasurer
-from tessera.tuning.trial import Trial
+from tessera.tuning.measure.measurement import FINAL, SCREEN, SubprocessMeasurer
+from tessera.tuning.measure.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 1.0

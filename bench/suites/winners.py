@@ -13,8 +13,8 @@ from pathlib import Path
 from bench import winners
 from bench.pool import Pool
 from bench.results import Figure, SuiteResult
-from tessera.tuning import packs
-from tessera.tuning.database import TuningDatabase
+from tessera.tuning.store import packs
+from tessera.tuning.store.database import TuningDatabase
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS, SHAPES = 100, 1000

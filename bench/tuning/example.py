@@ -50,7 +50,7 @@ def tune(images: tuple[int, ...], window: tuple[int, ...], layout: str, trials: 
     from tessera import op, schedule
     from tessera.compiler.tune.tuning import heaviest_problem
     from tessera.scheduling.language.schedule import Schedule
-    from tessera.tuning.measurement import FINAL, SubprocessMeasurer
+    from tessera.tuning.measure.measurement import FINAL, SubprocessMeasurer
 
     @op.kernel
     def depthwise(image: Any, weights: Any) -> Any:

@@ -18,9 +18,9 @@ from bench.tuning.problems import Problem
 from bench.tuning.strategies import Case, nearby, transferred
 from bench.tuning.table import BUSY, Table
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.correlation import rank_correlation
 from tessera.tuning.interfaces import predicted
-from tessera.tuning.ranking import ranked
+from tessera.tuning.model.correlation import rank_correlation
+from tessera.tuning.model.ranking import ranked
 
 LARGE = ("matmul", "attention", "convolution")
 """Operators whose spaces have to be large and hard."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.suites import tuning as suite
 from bench.tuning.predictions import problem_of, samples
 from bench.tuning.table import TABLES, Table
-from tessera.tuning.models.learned import SHIPPED, Learned
+from tessera.tuning.model.learned import SHIPPED, Learned
 
 
 def fitted(tables: Iterable[Table]) -> Learned:

@@ -22,9 +22,9 @@ from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 from bench.tuning.predictions import problem_of
 from bench.tuning.table import SUFFIX, TABLES, Table, read
 from tessera.scheduling.language.schedule import Schedule
+from tessera.tuning.measure.trial import Timing, Trial
+from tessera.tuning.model.ranking import ranked
 from tessera.tuning.plots import best_so_far, correlation_of
-from tessera.tuning.ranking import ranked
-from tessera.tuning.trial import Timing, Trial
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 KERNELS: Final[Mapping[str, str]] = {

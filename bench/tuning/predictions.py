@@ -26,12 +26,12 @@ from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Estimate, Estimates
 from tessera.target import Ceilings, Target, detect
-from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
-from tessera.tuning.models import cost_model, under
-from tessera.tuning.models.learned import Learned
-from tessera.tuning.models.ridge import Sample
-from tessera.tuning.workload import Case as Candidate
+from tessera.tuning.measure.workload import Case as Candidate
+from tessera.tuning.model.learned import Learned
+from tessera.tuning.model.registry import cost_model, under
+from tessera.tuning.model.ridge import Sample
+from tessera.tuning.store.identity import Identity
 
 LEARNED = "learned"
 WITHOUT = "learned without the operator"

@@ -22,7 +22,7 @@ from bench.tuning.recorder import Recorder
 from bench.tuning.table import BUSY, TABLES, Table, read
 from tessera.backend.llvm import ceilings
 from tessera.errors import CacheFormatError, TesseraError
-from tessera.tuning.identity import Provenance
+from tessera.tuning.store.identity import Provenance
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -30,11 +30,11 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Estimate
 from tessera.target import detect
 from tessera.target.stored_ceilings import stored_ceilings
-from tessera.tuning.database import TuningDatabase
-from tessera.tuning.identity import Provenance
-from tessera.tuning.measurement import Effort
-from tessera.tuning.search import SearchLimits
-from tessera.tuning.tuner import tune_on_device
+from tessera.tuning.measure.measurement import Effort
+from tessera.tuning.search.search import SearchLimits
+from tessera.tuning.search.tuner import tune_on_device
+from tessera.tuning.store.database import TuningDatabase
+from tessera.tuning.store.identity import Provenance
 
 SCREEN = Effort(rounds=3, sample_s=1e-3, lag=3.0, limit_s=0.05)
 """How every schedule is timed. One three times slower than the best of its batch, or that takes long, has two samples

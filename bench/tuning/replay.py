@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from bench.tuning.table import Table
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.measurement import Effort
-from tessera.tuning.trial import Timing, Trial
+from tessera.tuning.measure.measurement import Effort
+from tessera.tuning.measure.trial import Timing, Trial
 
 _LEAST_ROUNDS = 2
 """Rounds in which all are timed, as in `SubprocessMeasurer`."""

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.tuning.table import BUSY, SUFFIX, TABLES, Record, Table, read
-from tessera.tuning import packs
-from tessera.tuning.database import SHIPPED
-from tessera.tuning.entry import Entry
-from tessera.tuning.exchange import best_of, collect
-from tessera.tuning.trial import Timing
+from tessera.tuning.measure.trial import Timing
+from tessera.tuning.store import packs
+from tessera.tuning.store.database import SHIPPED
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.exchange import best_of, collect
 
 WITHIN = 0.01
 """Schedules that are slower by no more than this are as good: the tuner stops at such steps, too."""

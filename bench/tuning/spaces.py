@@ -65,8 +65,8 @@ def of_workers(problem: TuningProblem) -> Space[Any]:
 
 def survey(problem: TuningProblem, sampled: int = SAMPLED, favourites: int = FAVOURITES) -> Width:
     """Draws, builds, checks and times. Raises TuneFailedError where nothing runs."""
-    from tessera.tuning.measurement import SCREEN, SubprocessMeasurer
-    from tessera.tuning.ranking import ranked
+    from tessera.tuning.measure.measurement import SCREEN, SubprocessMeasurer
+    from tessera.tuning.model.ranking import ranked
 
     generator = random.Random(SEED)
     space = of_workers(problem)

@@ -11,14 +11,14 @@ from bench.tuning.replay import TableMeasurer
 from bench.tuning.table import Table
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.measurement import Effort
-from tessera.tuning.models import under
-from tessera.tuning.models.base import Modelled
-from tessera.tuning.outlook import worth_measuring
-from tessera.tuning.ranking import Ranked, favourite, ranked
-from tessera.tuning.search import SearchLimits, SearchResult, search
-from tessera.tuning.transfer import MOST, WITHIN, Known, Neighbour, schedule_for
-from tessera.tuning.trial import Trial
+from tessera.tuning.measure.measurement import Effort
+from tessera.tuning.measure.trial import Trial
+from tessera.tuning.model.base import Modelled
+from tessera.tuning.model.outlook import worth_measuring
+from tessera.tuning.model.ranking import Ranked, favourite, ranked
+from tessera.tuning.model.registry import under
+from tessera.tuning.model.transfer import MOST, WITHIN, Known, Neighbour, schedule_for
+from tessera.tuning.search.search import SearchLimits, SearchResult, search
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from tessera.errors import CacheFormatError
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.target import Target
-from tessera.tuning.identity import Identity, Provenance
-from tessera.tuning.trial import Outcome
+from tessera.tuning.measure.trial import Outcome
+from tessera.tuning.store.identity import Identity, Provenance
 
 FORMAT = "tessera-tuning-table"
 VERSION = 1

@@ -11,10 +11,10 @@ from types import TracebackType
 from tessera.errors import TesseraError
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.measurement import Effort, SubprocessMeasurer
-from tessera.tuning.protocol import Sample
-from tessera.tuning.trial import Outcome
-from tessera.tuning.workload import Case
+from tessera.tuning.measure.measurement import Effort, SubprocessMeasurer
+from tessera.tuning.measure.protocol import Sample
+from tessera.tuning.measure.trial import Outcome
+from tessera.tuning.measure.workload import Case
 
 KEPT = 1.35
 """Cases up to this factor slower than the fastest of their batch are kept, as they are likely to be timed again."""

@@ -17,14 +17,14 @@ LINES = 60
 """Lines of a difference that are printed."""
 
 
-def record(folder: Path, sources: Path, devices: tuple[str, ...]) -> None:
+def record(folder: Path, sources: Path, devices: tuple[str, ...], *how: str) -> None:
     """Has the checkout in `sources` write down what it makes for each device, in processes of their own."""
     for device in devices:
         (folder / device).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="tessera-baseline-") as cache:
             environment = {**os.environ, "TESSERA_CACHE_DIR": cache, "TESSERA_TUNE_SHIPPED": "0"}
             environment["PYTHONPATH"] = os.pathsep.join((str(sources / "src"), str(sources)))
-            command = [sys.executable, "-m", "tests.baseline.recording", device, str((folder / device).resolve())]
+            command = [sys.executable, "-m", "tests.baseline.recording", device, str((folder / device).resolve()), *how]
             subprocess.run(command, cwd=sources, env=environment, check=True)
         made = _made(folder / device)
         print(f"{device}: {sum(map(len, made.values()))} kernels of {len(made)} cases", flush=True)
@@ -86,6 +86,7 @@ def main() -> int:
     recording = commands.add_parser("record", help="writes down what kernels are made")
     recording.add_argument("folder", type=Path)
     recording.add_argument("--revision", help="of this revision instead of this checkout")
+    recording.add_argument("--text", action="store_true", help="lower what Schedule IR says of each kernel as text")
     recording.add_argument("--device", action="append", choices=DEVICES, help="for this device alone")
     comparing = commands.add_parser("compare", help="prints which kernels differ")
     comparing.add_argument("before", type=Path)
@@ -97,7 +98,7 @@ def main() -> int:
     if options.revision:
         record_revision(options.folder, options.revision, devices)
     else:
-        record(options.folder, ROOT, devices)
+        record(options.folder, ROOT, devices, *(["text"] if options.text else []))
     return 0
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from unittest.mock import patch
 
 from tessera import target
@@ -126,9 +126,33 @@ def gpu_kernels(device: Target, folder: Path) -> Iterator[tuple[str, Made]]:
             yield f"{name}, schedule {number}", made
 
 
+def lower_what_is_read_back() -> None:
+    """Has every kernel be lowered from what Schedule IR says of it: printed, parsed and read."""
+    from xdsl.dialects.builtin import ModuleOp
+
+    from tessera.compiler.device import gpu_kernels, kernels
+    from tessera.ir.parsing import parse, print_module
+    from tessera.scheduling.families.registry import kernel_family, lower
+    from tessera.scheduling.lowering.schedule_reader import read_kernel
+    from tessera.scheduling.lowering.schedule_writer import kernel_of
+
+    def through_text(spec: Any, schedule: Any, target: Target) -> Any:
+        family = kernel_family(spec)
+        (kernel,) = parse(print_module(ModuleOp([kernel_of(spec, family.name, schedule)]))).ops
+        read: Any = read_kernel(cast(Any, kernel), family.spec)
+        return lower(read.spec, read.schedule, target)
+
+    for module in (kernels, gpu_kernels):
+        patch.object(module, "lower", through_text).start()
+
+
 def main() -> None:
-    """Writes the Tile IR of every kernel into the folder of the second argument, and what was made into `made.json`."""
+    """Writes the Tile IR of every kernel into the folder of the second argument, and what was made into `made.json`;
+    with a third argument, `text`, of what Schedule IR says of it.
+    """
     device, folder = DEVICES[sys.argv[1]], Path(sys.argv[2])
+    if sys.argv[3:] == ["text"]:
+        lower_what_is_read_back()
     kernels = gpu_kernels if device.kind == "gpu" else cpu_kernels
     (folder / "made.json").write_text(json.dumps(dict(kernels(device, folder)), indent=1))
 

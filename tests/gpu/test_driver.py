@@ -15,9 +15,9 @@ from tessera.errors import ArgumentError, MemoryLimitError, UnsupportedTargetErr
 from tessera.runtime.cuda import CudaDriver
 from tessera.runtime.device import LaunchOf, driver_of
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.checking import FullReference, check_output
-from tessera.tuning.measurement import Effort, SubprocessMeasurer
-from tessera.tuning.workload import Case, GpuLaunch, OperandSpec, Place, Workload, materialize
+from tessera.tuning.measure.checking import FullReference, check_output
+from tessera.tuning.measure.measurement import Effort, SubprocessMeasurer
+from tessera.tuning.measure.workload import Case, GpuLaunch, OperandSpec, Place, Workload, materialize
 from tests.unit.cuda.offline_kernels import compile_source
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,7 +9,7 @@ import torch
 
 from tessera import autotune, op
 from tessera.compiler import pipeline
-from tessera.tuning.trial import Trial
+from tessera.tuning.measure.trial import Trial
 from tests.docs.snippets import SPEC, run_all, snippets
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")

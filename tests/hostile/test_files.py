@@ -17,7 +17,7 @@ from tessera.files import append_lines, write_atomically
 from tessera.private import PrivateFolder
 from tessera.profiling.export.output import exported
 from tessera.target.ceilings import read_ceilings
-from tessera.tuning.database import CacheWarning, TuningDatabase
+from tessera.tuning.store.database import CacheWarning, TuningDatabase
 from tests.hostile.test_objects import GENUINE, cached, kernel  # noqa: F401
 from tests.hostile.users import KINDS, few_descriptors, give, largest_file, needs_root, put, small_disk
 from tests.unit.tuning.support import MATMUL, entry

@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 
 from tessera.cli import cache_tables as tables
-from tessera.cli.keeping import require_kept
+from tessera.cli.unwritten import require_written
 from tessera.compiler.entry import autotune
 from tessera.errors import ArgumentError, CacheIOError
-from tessera.tuning import exchange, packs, pruning
-from tessera.tuning.database import Found
-from tessera.tuning.entry import Entry
-from tessera.tuning.selection import Selection, differences
-from tessera.tuning.trial import trial_of
+from tessera.tuning.measure.trial import trial_of
+from tessera.tuning.store import exchange, packs, pruning
+from tessera.tuning.store.database import Found
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.selection import Selection, differences
 
 cache = typer.Typer(
     help="List, show, export, import, merge, compare and tidy the winners that tuning found.",
@@ -103,7 +103,7 @@ def import_entries(
     done = autotune.load_cache(file)
     record = {"applied": done.applied, "declined": done.declined, "refused": done.refused}
     _print(as_json, record, lambda: print(done))
-    require_kept()
+    require_written()
 
 
 @cache.command()

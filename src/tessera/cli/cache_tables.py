@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera.cli.doctor import PIPED_WIDTH, size
-from tessera.tuning.database import Found
-from tessera.tuning.entry import Entry
-from tessera.tuning.selection import Difference
+from tessera.tuning.store.database import Found
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.selection import Difference
 
 _HEADINGS = ("key", "operator", "shape", "dtypes", "processor", "threads", "time", "layer", "schedule")
 

@@ -17,12 +17,13 @@ from tessera import target as targets
 from tessera.backend.contract import Kind
 from tessera.backend.registry import cpu_backend, gpu_backend
 from tessera.errors import ArgumentError
-from tessera.ir.parsing import parse, print_module
+from tessera.ir.parsing import Source, parse_with_source, print_module
 from tessera.ir.passes import IR_PASSES, Pass, PassPipeline, pass_class
 from tessera.ir.tile import KernelOp
 from tessera.rewrite.passes import REWRITE_PASSES
+from tessera.scheduling.passes import SCHEDULING_PASSES
 
-PASSES: Mapping[str, str] = {**IR_PASSES, **REWRITE_PASSES}
+PASSES: Mapping[str, str] = {**IR_PASSES, **REWRITE_PASSES, **SCHEDULING_PASSES}
 """Every pass that a pipeline may name: name -> "module:Class"."""
 
 
@@ -62,8 +63,9 @@ def opt(
     if list_passes:
         print("\n".join(map(_described, PASSES)))
         return
-    module = _read(file)
-    PassPipeline.parse(pass_pipeline, PASSES).run(module, _print_to_stderr if print_after_each else None)
+    pipeline = PassPipeline.parse(pass_pipeline, PASSES)
+    module, source = _read(file)
+    pipeline.run(module, _print_to_stderr if print_after_each else None, source.located)
     if kernel or emit is not Emission.IR:
         _keep_one(module, kernel)
     _write(_emission(module, emit, gpu), output)
@@ -89,11 +91,11 @@ def _keep_one(module: ModuleOp, wanted: str) -> None:
             Rewriter.erase_op(kernel)
 
 
-def _read(file: Path) -> ModuleOp:
+def _read(file: Path) -> tuple[ModuleOp, Source]:
     if str(file) == "-":
-        return parse(sys.stdin.read(), "<stdin>")
+        return parse_with_source(sys.stdin.read(), "<stdin>")
     try:
-        return parse(file.read_text(), str(file))
+        return parse_with_source(file.read_text(), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"{file} cannot be read: {error}") from error
 

@@ -26,9 +26,9 @@ from tessera.analyze import Roofline, RooflinePoint
 from tessera.cli.quickstart_kernels import TOLERANCE, Kernel, kernels
 from tessera.cli.quickstart_machine import Machine, describe, look, print_ceilings
 from tessera.errors import ArgumentError
-from tessera.tuning.clock import ContentionMeter, time_batch
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import Progress as TuningProgress
+from tessera.tuning.measure.clock import ContentionMeter, time_batch
 
 TUNING_S = 5.0
 """Seconds to tune one kernel: eight of them leave the whole run below 90 s on two cores."""

@@ -15,19 +15,19 @@ from rich.table import Table
 
 from tessera import autotune, profile, settings
 from tessera import op as operators
-from tessera.cli.keeping import require_kept
 from tessera.cli.tune_progress import TuningBar
+from tessera.cli.unwritten import require_written
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.compiler.tune.usage import require, usage_of_session, usage_of_trace
 from tessera.errors import ArgumentError
 from tessera.profiling.session.sessions import Session
-from tessera.tuning import ranks
-from tessera.tuning.conditions import Cache
 from tessera.tuning.config import Config
 from tessera.tuning.explanation import duration
 from tessera.tuning.interfaces import TuningProblem
+from tessera.tuning.measure.conditions import Cache
 from tessera.tuning.options import Options, options
 from tessera.tuning.plots import save_plot
+from tessera.tuning.search import ranks
 from tessera.tuning.uses import Tuned, Usage, in_common, tune_uses
 
 
@@ -113,7 +113,7 @@ def tune(
             configs = _tune_all(in_common(_used(from_trace or model, session)), how, console)
         if plot and leads and configs:
             console.print(f"wrote {save_plot([(label, each.trials) for label, each in configs], picture)}")
-        folder = require_kept()
+        folder = require_written()
         console.print(f"kept in {folder}" if configs else "nothing was tuned, and nothing is kept", soft_wrap=True)
 
 

@@ -17,8 +17,8 @@ from tessera.lazy.structure import Structure
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.listed import ListedSpace
 from tessera.tuning.options import options
+from tessera.tuning.search.listed_space import ListedSpace
 
 _SPELLINGS = {"tile_sizes": "tile", "tile_shape": "tile", "pipeline_stages": "pipeline_depth"}
 KEPT = 100

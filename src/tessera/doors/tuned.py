@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from tessera.compiler.trace.tracing import TracedFunction, kernel
 from tessera.doors import spaces
-from tessera.tuning.databases import folder_of
+from tessera.tuning.store.process_databases import folder_of
 
 Configs = Iterable[Mapping[str, Any] | str]
 

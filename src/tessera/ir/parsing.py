@@ -14,8 +14,9 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Span
 
-from tessera.errors import IRError
+from tessera.errors import IRError, TesseraError
 from tessera.ir.dialect import context
+from tessera.ir.refusal import RefusalError
 from tessera.ir.verification import find_violation
 
 _UNREGISTERED = re.compile(r"Operation (\S+) is not registered")
@@ -41,11 +42,14 @@ class _LocatingParser(Parser):
     def __init__(self, ctx: Context, text: str, name: str) -> None:
         super().__init__(ctx, text, name)
         self.spans: dict[Operation, Span[str]] = {}
+        self.ends: dict[Operation, int] = {}
+        """Where the token after each operation begins."""
 
     def parse_operation(self) -> Operation:
         span = self._current_token.span
         operation = super().parse_operation()
         self.spans[operation] = span
+        self.ends[operation] = self._current_token.span.start
         return operation
 
     def _parse_tensor_literal_element(self) -> AttrParser._TensorLiteralElement:
@@ -55,12 +59,50 @@ class _LocatingParser(Parser):
         return element
 
 
+class Source:
+    """Where the operations of a parsed text stand in it."""
+
+    def __init__(self, parser: _LocatingParser) -> None:
+        self._spans, self._ends = parser.spans, parser.ends
+
+    def located(self, refusal: RefusalError) -> TesseraError:
+        """The error of a refusal, with the line of the operation or of the attribute that it is about; as it is where
+        the operation does not come from this text.
+        """
+        span, error = self._span(refusal), refusal.error
+        if span is None:
+            return error
+        return type(error)(_message(error.message, span), hints=error.hints, where="")
+
+    def _span(self, refusal: RefusalError) -> Span[str] | None:
+        """The name of an attribute where it is written down, which is behind the operation's regions; else the
+        operation's name.
+        """
+        operation = refusal.operation
+        whole = self._spans.get(operation)
+        if whole is None or not refusal.attribute:
+            return whole
+        inner = [self._ends[op] for region in operation.regions for block in region.blocks for op in block.ops]
+        text, at, found = whole.input.content, max(inner, default=whole.start), None
+        for name in refusal.attribute.split("."):
+            found = re.compile(rf"\b{re.escape(name)}\b(?=\s*=)").search(text, at, self._ends[operation])
+            if found is None:
+                return whole
+            at = found.end()
+        return whole if found is None else Span(found.start(), found.end(), whole.input)
+
+
 def parse(text: str, name: str = "<text>") -> ModuleOp:
     """The verified module that `text` describes; top-level operations are wrapped in a module when there is none.
 
     Raises `IRError`, whose message has the line, the column and the line itself with a caret, when the text does not
     parse, an operation breaks its rules, or a value is used where its definition does not dominate.
     """
+    return parse_with_source(text, name)[0]
+
+
+def parse_with_source(text: str, name: str) -> tuple[ModuleOp, Source]:
+    """The same, and where its operations stand in the text."""
     parser = _LocatingParser(context(), text, name)
     try:
         module = parser.parse_module()
@@ -71,7 +113,7 @@ def parse(text: str, name: str = "<text>") -> ModuleOp:
         definition = parser.spans.get(violation.definition) if violation.definition is not None else None
         note = "" if definition is None else f" (line {definition.get_location().line})"
         raise _error(violation.message + note, parser.spans.get(violation.operation))
-    return module
+    return module, Source(parser)
 
 
 def _located(error: ParseError | VerifyException | OverflowError, parser: _LocatingParser) -> IRError:
@@ -94,8 +136,12 @@ def _named_span(message: str, parser: _LocatingParser) -> Span[str] | None:
 
 
 def _error(message: str, span: Span[str] | Span[bytes] | None) -> IRError:
-    if span is None:
-        return IRError(message)
+    # No `where`: the place that matters is in the text, not in the code that asked for it to be parsed.
+    return IRError(message) if span is None else IRError(_message(message, span), where="")
+
+
+def _message(message: str, span: Span[str] | Span[bytes]) -> str:
+    """A message with the place that it is about, its line, and a caret below."""
     location = span.get_location()
     content = span.input.content
     text = content if isinstance(content, str) else content.decode()
@@ -104,8 +150,7 @@ def _error(message: str, span: Span[str] | Span[bytes] | None) -> IRError:
     line = lines[location.line - 1] if location.line <= len(lines) else ""
     width = max(1, min(span.len, len(line) - location.col + 1))
     caret = " " * (location.col - 1) + "^" * width
-    # No `where`: the place that matters is in the text, not in the code that asked for it to be parsed.
-    return IRError(f"{location}: {message}\n  {line}\n  {caret}", where="")
+    return f"{location}: {message}\n  {line}\n  {caret}"
 
 
 def print_module(module: ModuleOp) -> str:

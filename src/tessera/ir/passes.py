@@ -17,7 +17,8 @@ from xdsl.ir import Operation
 from xdsl.utils.arg_spec import ArgSpec, ArgSpecConvertible, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
-from tessera.errors import ArgumentError, IRError
+from tessera.errors import ArgumentError, IRError, TesseraError
+from tessera.ir.refusal import RefusalError
 from tessera.ir.verification import verify
 
 
@@ -29,7 +30,9 @@ class Pass(ArgSpecConvertible):
 
     @abstractmethod
     def apply(self, module: ModuleOp) -> None:
-        """Transforms `module`, which is sound before and after. Raises a `TesseraError` where it cannot."""
+        """Transforms `module`, which is sound before and after. Raises a `TesseraError` where it cannot, or a
+        `RefusalError` about one operation.
+        """
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,22 @@ class PassPipeline:
             raise ArgumentError(f"pass pipeline {text!r} cannot be read: {error}") from error
         return cls(tuple(_instantiate(spec, table) for spec in specs))
 
-    def run(self, module: ModuleOp, after: Callable[[Pass, ModuleOp], None] | None = None) -> None:
+    def run(
+        self,
+        module: ModuleOp,
+        after: Callable[[Pass, ModuleOp], None] | None = None,
+        located: Callable[[RefusalError], TesseraError] | None = None,
+    ) -> None:
         """Applies the passes to `module` in place, verifies after each, and then calls `after` with pass and module.
 
-        Raises `IRError` that names the pass when it leaves unsound IR.
+        `located` says where in a text a refused operation stands. Raises `IRError` that names the pass when it leaves
+        unsound IR, and what passes raise.
         """
         for step in self.passes:
-            step.apply(module)
+            try:
+                step.apply(module)
+            except RefusalError as refusal:
+                raise (refusal.error if located is None else located(refusal)) from refusal
             try:
                 verify(module)
             except IRError as error:

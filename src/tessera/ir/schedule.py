@@ -1,6 +1,9 @@
-"""Schedule IR: which graph operations make one kernel, and how it is tiled (`tessera.schedule.*`).
+"""Schedule IR: what one kernel computes, and how (`tessera.schedule.*`).
 
-A kernel's schedule stands in its attributes (one per knob) and in `tessera.schedule.tile` on its anchor.
+A kernel is first one over tensors, as fusion makes it: a region of graph operations, whatever their operands' layout.
+Bound to a layout it is one over buffers, which is what lowerings take: its region is arithmetic on elements
+(`schedule_region.py`), `arguments` has the axes that each buffer walks, `knobs` is the schedule, and `extents`, where
+they are there, are those that the schedule was chosen for.
 """
 
 from __future__ import annotations
@@ -8,7 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    ArrayAttr,
+    BoolAttr,
+    DictionaryAttr,
+    IntegerAttr,
+    IntegerType,
+    MemRefType,
+    StringAttr,
+    TensorType,
+)
 from xdsl.irdl import (
     IRDLOperation,
     attr_def,
@@ -20,13 +33,14 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.traits import IsolatedFromAbove, IsTerminator, Pure
+from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.ir import graph_product_rules as products
 from tessera.ir.anchor_rules import product
 from tessera.ir.attributes import to_value
 from tessera.ir.graph_checks import expect_anchor
+from tessera.ir.schedule_region import REGION_OPERATIONS
 
 KERNEL_FAMILIES = ("contraction", "row", "column", "attention", "convolution", "window")
 
@@ -42,17 +56,35 @@ class YieldOp(IRDLOperation):
 
 @irdl_op_definition
 class KernelOp(IRDLOperation):
-    """One kernel: a region of graph operations over its operands, which are the region's block arguments."""
+    """One kernel: over tensors a region of graph operations over its operands, which are the region's arguments and
+    whose results it yields; over buffers, which no operand stands for, a region of operations on elements.
+
+    Over buffers a kernel has more attributes, which its family reads: what else there is to know of what is computed.
+    """
 
     name = "tessera.schedule.kernel"
     inputs = var_operand_def(TensorType)
     sym_name = attr_def(StringAttr)
     family = attr_def(StringAttr)
+    arguments = opt_attr_def(ArrayAttr[DictionaryAttr])
+    knobs = opt_attr_def(DictionaryAttr)
+    extents = opt_attr_def(DictionaryAttr)
     body = region_def("single_block")
     outputs = var_result_def(TensorType)
-    traits = traits_def(IsolatedFromAbove(), Pure())
+    traits = traits_def(IsolatedFromAbove(), NoTerminator(), Pure())
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether this is a kernel over buffers."""
+        return self.arguments is not None
 
     def verify_(self) -> None:
+        if self.is_bound:
+            self._verify_bound()
+        else:
+            self._verify_fused()
+
+    def _verify_fused(self) -> None:
         if self.family.data not in KERNEL_FAMILIES:
             raise VerifyException(f"kernel family {self.family.data!r} is none of {KERNEL_FAMILIES}")
         arguments = [argument.type for argument in self.body.block.args]
@@ -63,6 +95,20 @@ class KernelOp(IRDLOperation):
             raise VerifyException("the region ends in tessera.schedule.yield")
         if [value.type for value in last.values] != [value.type for value in self.outputs]:
             raise VerifyException("the yielded values differ in type from the kernel's results")
+
+    def _verify_bound(self) -> None:
+        assert self.arguments is not None
+        if self.inputs or self.outputs:
+            raise VerifyException("a kernel over buffers has neither operands nor results")
+        arguments = self.body.block.args
+        if len(arguments) != len(self.arguments):
+            raise VerifyException(f"`arguments` describes {len(self.arguments)} of {len(arguments)} arguments")
+        for argument in arguments:
+            if not isinstance(argument.type, (MemRefType, IntegerType, AnyFloat)):
+                raise VerifyException(f"kernel argument of type {argument.type}: only memrefs and scalars")
+        for op in self.body.block.ops:
+            if not isinstance(op, tuple(REGION_OPERATIONS)):
+                raise VerifyException(f"{op.name} is no operation on elements")
 
 
 @irdl_op_definition
@@ -108,4 +154,4 @@ class TileOp(IRDLOperation):
             raise VerifyException(f"tiling {self.inputs[0].type} does not give {self.result.type}")
 
 
-SCHEDULE_OPERATIONS: Sequence[type[IRDLOperation]] = (YieldOp, KernelOp, TileOp)
+SCHEDULE_OPERATIONS: Sequence[type[IRDLOperation]] = (YieldOp, KernelOp, TileOp, *REGION_OPERATIONS)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.errors import CompileError
 from tessera.ir import schedule as schedule_ir
+from tessera.ir.anchor import Anchor
 from tessera.ir.attributes import names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import family_of
-from tessera.ops.window.records import image_dimensions
 from tessera.rewrite.engine import dims_of
 
 Alignment = tuple[int | None, ...]
@@ -39,15 +40,41 @@ def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
     return None
 
 
+BEYOND: Final[Mapping[str, tuple[tuple[int, str], ...]]] = {
+    "contraction": ((0, "k"),),
+    "convolution": ((0, "y"), (0, "x"), (0, "c"), (1, "ky"), (1, "kx"), (1, "c")),
+    "attention": ((1, "j"), (1, "d"), (1, "h")),
+    "window": ((0, "y"), (0, "x"), (1, "ky"), (1, "kx"), (0, "c")),
+}
+"""By family: what the domain of a kernel has behind the result's dimensions, those that operands alone have: (operand,
+axis of the anchor that the dimension holds).
+"""
+
+
+def dimension_of(anchor: Anchor, operand: int, axis: str) -> int | None:
+    """The dimension of an operand that holds an axis; None where it has none, or is not there."""
+    indices = anchor.operands[operand] if operand < len(anchor.operands) else ()
+    return next((dimension for dimension, index in enumerate(indices) if axis in index.axes), None)
+
+
 def operand_alignment(operation: GraphOperation, index: int, result: Alignment, rank: int) -> Alignment:
-    """How a map, a reduction or a row operator over a domain of `rank` dimensions reads an operand."""
-    kind = operation.inputs[index].type
-    assert isinstance(kind, TensorType)
-    own = kind.get_num_dims()
-    family = family_of(operation.operator)
-    if family == "reduction":
-        return tuple(range(rank))
-    return result[len(result) - own :]
+    """How an operation reads an operand, over a domain of `rank` dimensions and those of `BEYOND` behind them: as its
+    anchor says. `result` is how its result lies there.
+    """
+    anchor = operation.anchor()
+    assert anchor is not None, f"a kernel has no {operation.operator}"
+    beyond = BEYOND.get(family_of(operation.operator), ())
+    own = {dimension_of(anchor, index, axis): rank + place for place, (at, axis) in enumerate(beyond) if at == index}
+    placed = {each.axes: place for each, place in zip(anchor.result, result, strict=True)}
+    elsewhere: dict[tuple[str, ...], int] = {(axis,): rank + place for place, (_, axis) in enumerate(beyond)}
+
+    def walked(dimension: int, axes: tuple[str, ...]) -> int | None:
+        if dimension in own:
+            return own[dimension]
+        # What is nowhere else is what a reduction takes away, of an operand that lies over the domain as it is.
+        return placed[axes] if axes in placed else elsewhere.get(axes, dimension)
+
+    return tuple([walked(dimension, each.axes) for dimension, each in enumerate(anchor.operands[index])])
 
 
 def reduced_mapping(operation: GraphOperation, rank: int, reduced: tuple[int, int]) -> Alignment:
@@ -97,63 +124,28 @@ def align_region(operation: schedule_ir.KernelOp) -> Alignments:
 
 
 def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain: tuple[str, ...]) -> Alignment:
-    rank = len(domain)
     operand = op.inputs[index].type
     assert isinstance(operand, TensorType)
-    shape = operand.get_shape()
-    family = family_of(op.operator)
-    if family == "contraction" and index < 2:
-        batch = tuple(range(rank - len(shape), rank - 2)) if len(shape) > 2 else ()
-        inner = (rank - 2, rank) if index == 0 else (rank, rank - 1)
-        flip = op.attribute("transpose_a" if index == 0 else "transpose_b", False)
-        full: Alignment = (*batch, *(inner[::-1] if flip else inner))
-    elif family == "convolution":
-        full = (0, rank, rank + 1, rank + 2) if index == 0 else (rank - 1, rank + 5, rank + 3, rank + 4)
-    elif family == "window":
-        channel, *sides = image_dimensions(str(op.attribute("layout")))
-        placed = {0: 0, channel: rank + 4, sides[0]: rank, sides[1]: rank + 1}
-        full = (channel, rank + 2, rank + 3) if index else tuple([placed[dimension] for dimension in range(rank)])
-    elif family == "attention":
-        full = _attention_alignment(index, len(shape), rank)
-        keys = op.inputs[1].type
-        assert isinstance(keys, TensorType)
-        if index == 4 and shape[-1:] == (1,) != keys.get_shape()[-2:-1]:  # one column of a mask for all keys
-            full = (*full[:-1], None)
-    else:
-        full = operand_alignment(op, index, result, rank)
-        if family == "elementwise":
-            full = _unrepeated(op, shape, full)
+    alignment = operand_alignment(op, index, result, len(domain))
+    repeated = _repeated(op, index)
     return tuple(
-        None if extent == 1 and axis is not None and _broadcasts(axis, domain) else axis
-        for axis, extent in zip(full, shape, strict=True)
+        None if extent == 1 and axis is not None and (again or _broadcasts(axis, domain)) else axis
+        for axis, extent, again in zip(alignment, operand.get_shape(), repeated, strict=True)
     )
 
 
-def _unrepeated(op: GraphOperation, shape: Sequence[int], alignment: Alignment) -> Alignment:
-    """The alignment of a map's operand without the dimensions along which the map repeats it: a prologue walks a
-    product's k, of which the domain does not tell whether it is 1.
+def _repeated(op: GraphOperation, index: int) -> tuple[bool, ...]:
+    """For each dimension of an operand whether the operation repeats it, if it is 1: others have more along its axes. A
+    prologue walks a product's k, of which the domain does not tell whether it is 1.
     """
-    made = op.result.type
-    assert isinstance(made, TensorType)
-    wide = made.get_shape()[made.get_num_dims() - len(shape) :]
-    return tuple(
-        None if extent == 1 != result else axis for axis, extent, result in zip(alignment, shape, wide, strict=True)
-    )
-
-
-def _attention_alignment(index: int, own: int, rank: int) -> Alignment:
-    """How an operand of attention, of `own` dimensions, lies over the domain; the result has `rank` dimensions."""
-    queries, value, keys, size, shared = rank - 2, rank - 1, rank, rank + 1, rank + 2
-    heads = (rank - 3,)
-    inner: Alignment = (
-        (*heads, queries, size),
-        (shared, keys, size),
-        (shared, keys, value),
-        (),
-        (*heads, queries, keys),
-    )[index]
-    lead = tuple(range(rank - own, rank - 3))
-    return (*lead, *inner)[-own:] if own else ()
+    anchor = op.anchor()
+    assert anchor is not None
+    wide = set()
+    for indices, value in zip((*anchor.operands, anchor.result), (*op.inputs, op.result), strict=True):
+        kind = value.type
+        assert isinstance(kind, TensorType)
+        wide |= {each.axes for each, extent in zip(indices, kind.get_shape(), strict=True) if extent != 1}
+    return tuple([each.fit != "exact" and each.axes in wide for each in anchor.operands[index]])
 
 
 def _broadcasts(axis: int, domain: tuple[str, ...]) -> bool:

@@ -13,24 +13,25 @@ from typing import TYPE_CHECKING, Any
 from tessera import forks, settings
 from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning import exchange, ranks
-from tessera.tuning.conditions import Cache, LaunchMode
 from tessera.tuning.config import Config, Imported, Status
-from tessera.tuning.database import TuningDatabase
-from tessera.tuning.databases import Databases
-from tessera.tuning.entry import Entry
 from tessera.tuning.explanation import Explanation, explanation
-from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.interfaces import ProgressHook, TuningBackend, TuningProblem
-from tessera.tuning.measurement import Measurer, SubprocessMeasurer
+from tessera.tuning.measure.conditions import Cache, LaunchMode
+from tessera.tuning.measure.measurement import Measurer, SubprocessMeasurer
+from tessera.tuning.model.transfer import Unseen
+from tessera.tuning.online.mode import Share, TuningMode, is_looking
+from tessera.tuning.online.ticket import TuningWarning
+from tessera.tuning.online.warmup import Warmup
 from tessera.tuning.options import Method, Options, options
 from tessera.tuning.recall import is_legal, recalled
-from tessera.tuning.strategy import StrategyFor, StrategyName
-from tessera.tuning.switch import Share, Switch, is_looking
-from tessera.tuning.ticket import TuningWarning
-from tessera.tuning.transfer import Unseen
-from tessera.tuning.tuner import tune_by_model, tune_on_device
-from tessera.tuning.warmup import Warmup
+from tessera.tuning.search import ranks
+from tessera.tuning.search.strategy import StrategyFor, StrategyName
+from tessera.tuning.search.tuner import tune_by_model, tune_on_device
+from tessera.tuning.store import exchange
+from tessera.tuning.store.database import TuningDatabase
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.identity import Identity, Provenance
+from tessera.tuning.store.process_databases import Databases
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -54,7 +55,7 @@ class Autotune:
         self._remembers: dict[TuningDatabase, bool] = {}
         self._unseen = Unseen()
         self._measurer = measurer
-        self._switch = Switch(measurer)
+        self._mode = TuningMode(measurer)
         self._databases = Databases()
         self._lock = forks.recursive_lock()
         self._hits = self._misses = self._tuned = 0
@@ -79,12 +80,12 @@ class Autotune:
     @property
     def enabled(self) -> bool:
         """Whether kernels are tuned while they are used; TESSERA_AUTOTUNE decides until `enable` does."""
-        return self._switch.enabled
+        return self._mode.enabled
 
     @property
     def warmup(self) -> Warmup | None:
         """What tunes kernels between the calls of a program; None unless that is enabled."""
-        return self._switch.warmup
+        return self._mode.warmup
 
     @property
     def database(self) -> TuningDatabase:
@@ -120,8 +121,8 @@ class Autotune:
 
         `cost_model` predicts: "roofline", "hardware" (which it is unless given), "learned", or a function from a
         schedule to seconds. `strategy` proposes what is measured: "guided", "ranking", "random", "optuna", or a class
-        of yours (`tessera.tuning.strategy`). `cache` says whether calls that are timed find their operands in the
-        caches ("warm", unless given) or in memory ("cold"), `launch` whether kernels of a GPU are launched as a
+        of yours (`tessera.tuning.search.strategy`). `cache` says whether calls that are timed find their operands in
+        the caches ("warm", unless given) or in memory ("cold"), `launch` whether kernels of a GPU are launched as a
         captured graph ("graph", unless given) or one by one ("stream").
 
         Raises E_TUNE_SPACE_EMPTY, E_TUNE_FAILED, E_ARGUMENT, E_DEVICE where candidates were to be measured for a GPU
@@ -216,7 +217,7 @@ class Autotune:
     def schedule_for(self, problem: TuningProblem) -> Config:
         """What a kernel that is about to be compiled should use: remembered, nearest or default. If tuning is enabled
         it is tuned first, or, where that has a share of the time between calls, from the next calls on; not in what is
-        `switch.looking`.
+        `mode.looking`.
 
         Never raises for a tuning that fails: that is a `TuningWarning`, and the default schedule.
         """
@@ -275,14 +276,14 @@ class Autotune:
 
         Raises ArgumentError (E_ARGUMENT) for a share that is no number from above 0 to 1.
         """
-        self._switch.turn(on, share)
+        self._mode.turn(on, share)
         self._changed()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Tunes the kernels that were called and are not tuned yet, now and without heeding the share; returns when all
         are done, or with False after `timeout_s` seconds.
         """
-        return self._switch.wait(timeout_s)
+        return self._mode.wait(timeout_s)
 
     def save_cache(self, path: str | os.PathLike[str]) -> int:
         """Writes all winners that look-ups can find to one JSON file; their number. Raises E_CACHE_IO."""
@@ -303,14 +304,14 @@ class Autotune:
         """Every trial that was ever logged as a polars table, one row each: `len` is their number. Columns as
         `tuning.dataset.dataset` lists them.
         """
-        from tessera.tuning.dataset import dataset  # polars is loaded when it is needed
+        from tessera.tuning.store.dataset import dataset  # polars is loaded when it is needed
 
         return dataset(self.database)
 
     def status(self) -> Status:
         """Whether tuning is on, where the cache is, what it holds, and what went wrong with it."""
         database = self.database
-        warming, warming_s = self._switch.progress()
+        warming, warming_s = self._mode.progress()
         return Status(
             self.enabled,
             database.user.root,
@@ -320,7 +321,7 @@ class Autotune:
             self._misses,
             self._tuned + sum(kernel.state == "done" for kernel in warming),
             tuple(str(problem) for problem in database.problems),
-            self._switch.share,
+            self._mode.share,
             warming,
             warming_s,
         )

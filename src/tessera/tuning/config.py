@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.identity import Identity
-from tessera.tuning.trial import Trial
+from tessera.tuning.measure.trial import Trial
+from tessera.tuning.store.identity import Identity
 
 _FIRST = ("tile", "pipeline_depth", "fusion")
 """The knobs that kernels of every device have are said first; what is particular to this one follows."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.config import Config
-from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.outlook import Candidate, Removed, outlook
-from tessera.tuning.trial import Trial, trial_of
+from tessera.tuning.measure.trial import Trial, trial_of
+from tessera.tuning.model.outlook import Candidate, Removed, outlook
+from tessera.tuning.store.identity import Identity
 
 _SHOWN_TERMS = 4
 

@@ -12,11 +12,11 @@ import numpy as np
 from tessera.scheduling.language.knobs import Rejections
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Estimates, Seconds
-from tessera.tuning.entry import Entry
-from tessera.tuning.identity import Identity
-from tessera.tuning.metrics import Work
-from tessera.tuning.trial import Trial
-from tessera.tuning.workload import Case
+from tessera.tuning.measure.metrics import Work
+from tessera.tuning.measure.trial import Trial
+from tessera.tuning.measure.workload import Case
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.identity import Identity
 
 
 class SearchSpace(Protocol):

@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeAlias, get_args
 from tessera import settings
 from tessera.errors import ArgumentError
 from tessera.ops.layout import views
-from tessera.tuning.conditions import Cache, Conditions, LaunchMode
-from tessera.tuning.entry import Entry
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.models import CostModel, cost_model, under
-from tessera.tuning.search import SearchLimits
-from tessera.tuning.strategy import StrategyFor, StrategyName, strategy_for
+from tessera.tuning.measure.conditions import Cache, Conditions, LaunchMode
+from tessera.tuning.model.registry import CostModel, cost_model, under
+from tessera.tuning.search.search import SearchLimits
+from tessera.tuning.search.strategy import StrategyFor, StrategyName, strategy_for
+from tessera.tuning.store.entry import Entry
 
 Method: TypeAlias = Literal["model", "on_device"]
 

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from matplotlib.figure import Figure
 
 from tessera.errors import ArgumentError, CacheIOError
-from tessera.tuning.correlation import rank_correlation
-from tessera.tuning.trial import Trial
+from tessera.tuning.measure.trial import Trial
+from tessera.tuning.model.correlation import rank_correlation
 
 Tuning: TypeAlias = tuple[str, Sequence[Trial]]
 """What was tuned, and its trials in the order made."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.config import Config
-from tessera.tuning.database import Found
-from tessera.tuning.identity import Provenance
 from tessera.tuning.interfaces import TuningProblem
+from tessera.tuning.store.database import Found
+from tessera.tuning.store.identity import Provenance
 
 
 def recalled(problem: TuningProblem, found: Found, now: Provenance | None = None) -> Config | None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tessera.errors import TuneFailedError, TuneSpaceEmptyError
-from tessera.tuning import ranks
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import TuningProblem
+from tessera.tuning.search import ranks
 
 LEAST_S = 1.0
 """Seconds that a kernel gets at least, however little of the run was its: a search of fewer finds nothing."""

@@ -9,7 +9,7 @@ import pytest
 
 from bench.fault_kernels import FAULTS, Fault
 from bench.suites import tune_faults
-from tessera.tuning.measurement import SubprocessMeasurer
+from tessera.tuning.measure.measurement import SubprocessMeasurer
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_there_are_as_many_faults_as_the_goal_asks_for() -> None:
 
 
 def test_a_killed_tuning_is_finished_by_the_next(tmp_path: Path) -> None:
-    lost, share = tune_faults.killed(4, 12, tmp_path, threads=1, module="tests.unit.tuning.victim")
+    lost, share = tune_faults.killed(4, 12, tmp_path, threads=1, module="tests.unit.tuning.store.victim")
     assert lost == 0
     assert share > 0
     assert list(tmp_path.rglob("1024x1024x1024.json")), "the second one ended"

@@ -14,7 +14,7 @@ from bench.tuning.table import SUFFIX, Table, write
 from tessera.errors import ScheduleError
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.models.learned import Learned
+from tessera.tuning.model.learned import Learned
 from tests.unit.bench.recorded import table
 from tests.unit.tuning.support import OPTIMUM, misled_seconds, problem, synthetic_seconds
 

@@ -81,7 +81,7 @@ def test_at_most_so_many_are_recorded(tmp_path: Path) -> None:
 
 
 def test_a_default_that_cannot_be_measured_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tessera.tuning import measurement
+    from tessera.tuning.measure import measurement
 
     monkeypatch.setattr(measurement, "START_LIMIT_S", 0.0)
     with pytest.raises(TuneFailedError):

@@ -9,9 +9,9 @@ import pytest
 
 from bench.tuning.ship import main, winner
 from bench.tuning.table import Table, Turns, write
-from tessera.tuning.database import TuningDatabase
-from tessera.tuning.entry import Entry
-from tessera.tuning.packs import write_packs
+from tessera.tuning.store.database import TuningDatabase
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.packs import write_packs
 from tests.unit.bench.recorded import SHAPE, about, record, table
 from tests.unit.tuning.support import OPTIMUM, misled_seconds, shaped
 

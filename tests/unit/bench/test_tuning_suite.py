@@ -15,7 +15,7 @@ from bench.suites import tuning as suite
 from bench.tuning import figures, predictions
 from bench.tuning.strategies import transferred
 from bench.tuning.table import write
-from tessera.tuning.outlook import LEAST_KEPT
+from tessera.tuning.model.outlook import LEAST_KEPT
 from tests.unit.bench.recorded import case, record, table
 from tests.unit.tuning.support import OPTIMUM, SPACE, misled_seconds, synthetic_seconds
 

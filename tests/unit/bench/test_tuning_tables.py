@@ -15,7 +15,7 @@ from bench.tuning.journal import Journal
 from bench.tuning.replay import TableMeasurer
 from bench.tuning.table import Record, Table, Turns, read, write
 from tessera.errors import CacheFormatError
-from tessera.tuning.measurement import Effort
+from tessera.tuning.measure.measurement import Effort
 from tests.unit.bench.recorded import about, record, table
 from tests.unit.tuning.support import OPTIMUM, PROVENANCE, SPACE, synthetic_seconds
 

@@ -8,8 +8,8 @@ import pytest
 
 from bench import winners
 from bench.suites import winners as suite
-from tessera.tuning import packs
-from tessera.tuning.database import TuningDatabase
+from tessera.tuning.store import packs
+from tessera.tuning.store.database import TuningDatabase
 
 
 @pytest.fixture

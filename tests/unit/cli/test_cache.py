@@ -11,11 +11,11 @@ import pytest
 
 from tessera import autotune, settings
 from tessera.cli.main import main
-from tessera.tuning.database import CacheWarning
-from tessera.tuning.databases import Databases
-from tessera.tuning.entry import Entry
-from tessera.tuning.exchange import collect, export
-from tessera.tuning.trial import Trial
+from tessera.tuning.measure.trial import Trial
+from tessera.tuning.store.database import CacheWarning
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.exchange import collect, export
+from tessera.tuning.store.process_databases import Databases
 from tests.unit.tuning.support import MATMUL, OPTIMUM, entry, shaped, timing
 
 pytestmark = pytest.mark.usefixtures("cache_dir")

@@ -14,9 +14,9 @@ from rich.console import Console
 from tessera import autotune, op, profile, settings
 from tessera.cli.main import main
 from tessera.cli.tune_progress import TuningBar
-from tessera.tuning.database import CacheWarning
 from tessera.tuning.interfaces import Progress
-from tessera.tuning.trial import Trial
+from tessera.tuning.measure.trial import Trial
+from tessera.tuning.store.database import CacheWarning
 from tests.unit.tuning.support import OPTIMUM, timing
 
 

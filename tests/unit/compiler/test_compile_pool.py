@@ -18,7 +18,7 @@ from tessera.compiler.tune.cpu_tuning import CpuCandidates
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError
 from tessera.lazy.threads import worker_count
-from tessera.tuning.process import Channel
+from tessera.tuning.measure.forkserver_client import Channel
 
 ROOT = Path(__file__).parents[3]
 

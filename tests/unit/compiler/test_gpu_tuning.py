@@ -24,7 +24,7 @@ from tessera.lazy.devices import INTERPRETER
 from tessera.priority import at_niceness
 from tessera.target import Target
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.workload import GpuLaunch, Place
+from tessera.tuning.measure.workload import GpuLaunch, Place
 
 # Triton must not be imported here: imported as a compiler it could not interpret any more.
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="the extra `triton` is not installed")

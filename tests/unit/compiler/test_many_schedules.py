@@ -14,7 +14,7 @@ from tessera.scheduling.language.batches import Batches
 from tessera.scheduling.language.columns import Columns
 from tessera.scheduling.language.knobs import Space
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.ranking import Ranking, ranked
+from tessera.tuning.model.ranking import Ranking, ranked
 
 A, B = torch.zeros(70, 520), torch.zeros(520, 200)
 LARGE = torch.zeros(96, 1024), torch.zeros(1024, 640)

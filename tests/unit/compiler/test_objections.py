@@ -11,8 +11,8 @@ import pytest
 from tessera import op
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.entry import Entry
-from tessera.tuning.identity import Provenance
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.identity import Provenance
 
 BACKEND = CompilerBackend()
 PROVENANCE = Provenance.current("revision", "on_device")

@@ -22,7 +22,7 @@ from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
-from tessera.tuning.metrics import Roof
+from tessera.tuning.measure.metrics import Roof
 
 GENERATOR = torch.Generator().manual_seed(3)
 

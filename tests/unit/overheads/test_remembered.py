@@ -19,9 +19,9 @@ from tessera.compiler.tune import tuning
 from tessera.compiler.tune.tuning import identity_of, tuning_problem
 from tessera.lazy.threads import worker_count
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.entry import Entry
-from tessera.tuning.identity import Provenance
 from tessera.tuning.interfaces import TuningProblem
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.identity import Provenance
 
 
 def launch(rows: int, columns: int) -> Launch:

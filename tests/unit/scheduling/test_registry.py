@@ -13,12 +13,16 @@ import tessera.scheduling.families
 from tessera import target
 from tessera.backend.registry import cpu_backend
 from tessera.errors import ScheduleError, UnsupportedTargetError
+from tessera.ir.parsing import parse
+from tessera.ir.schedule import KernelOp
 from tessera.runtime.calling import call
 from tessera.scheduling.families import registry
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.family import Family
 from tessera.scheduling.families.ordering import keeping_order
 from tessera.scheduling.families.registry import families, gpu_kernels, gpu_model, kernel_family
+from tessera.scheduling.lowering.schedule_writer import kernel_of
+from tessera.scheduling.passes import lowered_kernel
 
 CACHED = (registry.families, registry._by_class, registry._models)
 
@@ -65,6 +69,13 @@ def test_a_family_is_one_folder(toy: Family) -> None:
         found = torch.full((13, 37), torch.nan)
         call(backend.load(kernel), [x, found])
         torch.testing.assert_close(found, x.cumsum(0))
+
+
+def test_its_kernels_are_written_and_lowered_as_schedule_ir(toy: Family) -> None:
+    spec, machine = toy.spec(), target.detect()
+    (read,) = parse(str(kernel_of(spec, toy.name, toy.start(problem(toy, 13, 37)), {"m": 13, "n": 37}))).ops
+    assert isinstance(read, KernelOp)
+    assert str(lowered_kernel(read, machine)) == str(toy.lower(spec, toy.start(problem(toy, 13, 37)), machine))
 
 
 def test_its_knobs_are_checked_estimated_and_kept_in_order_by_their_declaration_alone(toy: Family) -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.entry import Entry
-from tessera.tuning.identity import Identity, Provenance
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.trial import Timing
-from tessera.tuning.workload import Case, Launch, Workload
+from tessera.tuning.measure.trial import Timing
+from tessera.tuning.measure.workload import Case, Launch, Workload
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.identity import Identity, Provenance
 
 MATMUL = Identity("matmul", (1024, 1024, 1024), ("fp32", "fp32"), ("rows", "rows"), "ieee", "fp32", "fast", "zen5", 2)
 PROVENANCE = Provenance("gen1", "0.1.0", "2.13.0", "0.50.0", "performance", "on_device", "2025-01-01T00:00:00+00:00")

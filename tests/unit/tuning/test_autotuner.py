@@ -20,12 +20,12 @@ from tessera.errors import (
 )
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.autotuner import Autotune
-from tessera.tuning.entry import Entry
 from tessera.tuning.interfaces import Progress, TuningProblem
-from tessera.tuning.measurement import ReplayMeasurer
-from tessera.tuning.ticket import TuningWarning
-from tessera.tuning.trial import Outcome, Timing
-from tessera.tuning.workload import Case
+from tessera.tuning.measure.measurement import ReplayMeasurer
+from tessera.tuning.measure.trial import Outcome, Timing
+from tessera.tuning.measure.workload import Case
+from tessera.tuning.online.ticket import TuningWarning
+from tessera.tuning.store.entry import Entry
 from tests.unit.tuning.support import (
     MATMUL,
     OPTIMUM,

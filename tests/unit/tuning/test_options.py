@@ -12,7 +12,7 @@ from tessera import settings
 from tessera.errors import ArgumentError
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import SearchSpace
-from tessera.tuning.trial import Trial
+from tessera.tuning.measure.trial import Trial
 from tests.unit.tuning.support import SPACE, synthetic_seconds
 from tests.unit.tuning.test_autotuner import SHAPE, Backend, tuner
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tessera.errors import ArgumentError, CacheIOError
+from tessera.tuning.measure.trial import Trial
 from tessera.tuning.plots import best_so_far, correlation_of, draw, save_plot
-from tessera.tuning.trial import Trial
 from tests.unit.tuning.support import OPTIMUM, timing
 
 SECONDS = (4e-3, None, 2e-3, 3e-3)

@@ -12,10 +12,10 @@ import pytest
 from tessera import settings
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.autotuner import Autotune
-from tessera.tuning.listed import ListedSpace
-from tessera.tuning.measurement import Done, Effort, ReplayMeasurer, unheard
-from tessera.tuning.switch import looking
-from tessera.tuning.trial import Trial
+from tessera.tuning.measure.measurement import Done, Effort, ReplayMeasurer, unheard
+from tessera.tuning.measure.trial import Trial
+from tessera.tuning.online.mode import looking
+from tessera.tuning.search.listed_space import ListedSpace
 from tests.unit.tuning.support import OPTIMUM, entry, problem, shaped, synthetic_table
 from tests.unit.tuning.test_autotuner import SHAPE, Backend, tuner, unwritable
 

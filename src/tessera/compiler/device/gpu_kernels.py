@@ -19,7 +19,7 @@ from tessera.compiler.bind.subjects import Subject, subject_of
 from tessera.compiler.decompose.copies import Copies
 from tessera.compiler.decompose.proposals import proposed
 from tessera.compiler.device.gpu_launches import LARGEST, Lowered, Site
-from tessera.compiler.device.gpu_schedules import gpu_knobs, gpu_schedule, gpu_tile_ir, layouts_of, without_fusion
+from tessera.compiler.device.gpu_schedules import gpu_knobs, gpu_schedule, layouts_of, without_fusion
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.memo import Table
 from tessera.compiler.graph.program import KernelItem
@@ -35,7 +35,7 @@ from tessera.runtime.gpu_library_plan import MixedDevicePlan
 from tessera.runtime.gpu_plan import DevicePlan
 from tessera.scheduling.families.attention.space import HEADS
 from tessera.scheduling.families.family import Layouts
-from tessera.scheduling.families.registry import gpu_kernels
+from tessera.scheduling.families.registry import gpu_kernels, lower
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 
@@ -124,7 +124,7 @@ class GpuKernelCompiler:
 
     def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
         """The Tile IR of a subject under a schedule, marked as a `timed` build if need be."""
-        module = gpu_tile_ir(subject.spec, schedule)
+        module = lower(subject.spec, schedule, self.target)
         if timed:
             find_kernel(module).attributes["timed"] = UnitAttr()
         return module

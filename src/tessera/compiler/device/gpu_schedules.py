@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp
-
 from tessera.compiler.bind.arrays import Call
 from tessera.scheduling.families.family import Layouts
 from tessera.scheduling.families.product.gpu.problem import VECTOR_BYTES
@@ -67,8 +65,3 @@ def layouts_of(spec: Spec, call: Call, unaligned: frozenset[int] = frozenset()) 
         divided = math.gcd(VECTOR_BYTES, view.offset_bytes, *strides)
         found[index] = divided, math.gcd(divided, words[unit] * itemsize)
     return found
-
-
-def gpu_tile_ir(spec: Spec, schedule: Schedule) -> ModuleOp:
-    """The Tile IR of a kernel on a GPU under a schedule."""
-    return gpu_kernels(spec).lower(spec, schedule)

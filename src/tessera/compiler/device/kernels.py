@@ -36,7 +36,7 @@ from tessera.scheduling.binding.axes import UNLIMITED
 from tessera.scheduling.families.cost import Estimate, RooflineModel
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.families.ordering import keeping_order, sum_order
-from tessera.scheduling.families.registry import family_of_region, kernel_family
+from tessera.scheduling.families.registry import family_of_region, kernel_family, lower
 from tessera.scheduling.language.knobs import Space, is_like
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
@@ -209,8 +209,7 @@ class KernelCompiler:
 
     def tile_ir(self, subject: Subject, schedule: Schedule, timed: bool = False) -> ModuleOp:
         """The Tile IR of a subject under a schedule, marked as a `timed` build if need be."""
-        spec = subject.spec
-        module = kernel_family(spec).lower(spec, schedule, self.target)
+        module = lower(subject.spec, schedule, self.target)
         if timed:
             find_kernel(module).attributes["timed"] = UnitAttr()
         return module

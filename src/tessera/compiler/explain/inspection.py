@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from xdsl.dialects.builtin import ModuleOp
+
 from tessera.compiler import pipeline, planning
-from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.bind.binding import steps_of
 from tessera.compiler.bind.constants import packed_note
-from tessera.compiler.bind.launches import Choice
+from tessera.compiler.bind.launches import AnyLaunch, Choice, LibraryLaunch, kernel_launches
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import KERNELS, Code, Kernel
+from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
+from tessera.compiler.device.kernels import KERNELS, Code, Kernel, KernelCompiler
 from tessera.compiler.explain.fusion_report import fusion_text
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import KernelItem
 from tessera.compiler.graph.programs import Programs
 from tessera.errors import ArgumentError
 from tessera.ir.parsing import print_module
-from tessera.ir.schedule import KernelOp
-from tessera.lazy.devices import CPU
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import SymbolicForm, symbolic_form
 from tessera.rewrite.engine import Firing
-from tessera.scheduling.language.annotate import annotate
+from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.schedule_writer import kernel_of
 
 LEVELS = ("graph", "rewrites", "fusion", "schedule", "tile", "target")
 
@@ -89,31 +91,31 @@ def _graph_text(structure: Structure) -> str:
 
 
 def _schedule_text(asked: Structure) -> str:
+    """The kernels of a plan as lowerings take them, below what the cost model expects of each."""
     structure = planning.as_planned(asked).structure
-    program = planning.program_of(structure)
-    module, own = program.module.clone(), set(program.items)
-    # Parts of a kernel that does not run as one have names of their own, which may be those of others here.
-    kernels = {choice.subject.item.name: choice for choice in choices_of(asked) if choice.subject.item in own}
-    for operation in module.walk():
-        if isinstance(operation, KernelOp) and operation.sym_name.data in kernels:
-            annotate(operation, kernels[operation.sym_name.data].schedule)
-    return "\n".join([*_predictions(structure), print_module(module)])
+    compiler = compilers.compiler_of(structure.device)
+    steps = steps_of(planning.program_of(structure), structure, compiler)
+    launches = {(launch.subject, launch.schedule): launch for launch in kernel_launches(steps)}
+    kernels = [
+        kernel_of(launch.subject.spec, kernel_family(launch.subject.spec).name, schedule, launch.call.shaped.extents)
+        for (_, schedule), launch in launches.items()
+    ]
+    return "\n".join([*[_expected(step, compiler) for step in steps], print_module(ModuleOp(kernels))])
 
 
-def _predictions(structure: Structure) -> list[str]:
-    """A comment for each launch: what the cost model expects of it, and the resource that binds it."""
-    if structure.device not in (None, CPU):
-        return []
-    compiler = compilers.kernel_compiler()
-    lines = []
-    for launch in launches_of(planning.program_of(structure), structure, compiler):
-        estimate = compiler.estimate(launch)
-        workers = "1 worker" if launch.choice.workers == 1 else f"{launch.choice.workers} workers"
-        lines.append(
-            f"// {launch.call.item.name}: {estimate.seconds * 1e6:.1f} us predicted with {workers}, "
-            f"bound by {estimate.binding} (ceilings: {estimate.source}){packed_note(launch.call)}"
-        )
-    return lines
+def _expected(step: AnyLaunch, compiler: KernelCompiler | GpuKernelCompiler) -> str:
+    """A comment on a step: of a kernel on a CPU what the cost model expects, and the resource that binds it."""
+    if isinstance(step, LibraryLaunch):
+        return f"// {step.operator.name}: a call of a library"
+    name = step.call.item.name
+    if not isinstance(compiler, KernelCompiler):
+        return f"// {name}: for {compiler.target.name}"
+    estimate = compiler.estimate(step)
+    workers = "1 worker" if step.choice.workers == 1 else f"{step.choice.workers} workers"
+    return (
+        f"// {name}: {estimate.seconds * 1e6:.1f} us predicted with {workers}, "
+        f"bound by {estimate.binding} (ceilings: {estimate.source}){packed_note(step.call)}"
+    )
 
 
 def rewrites_of(structure: Structure) -> list[Firing]:

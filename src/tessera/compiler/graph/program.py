@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -17,9 +17,8 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.anchor import Place
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
-from tessera.ops.record import OPERATORS, family_of
-from tessera.ops.window.records import image_dimensions
-from tessera.rewrite.alignment import Alignment, align_region
+from tessera.ops.record import OPERATORS, Movement, family_of
+from tessera.rewrite.alignment import BEYOND, Alignment, align_region, dimension_of
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.guards import Guard, guards_of
 from tessera.rewrite.idioms import IDIOMS
@@ -62,12 +61,13 @@ class KernelItem:
 
 @dataclass(frozen=True, eq=False)
 class LayoutItem:
-    """A view or a copy: the operator, its inputs and output, and the structure's node that holds its extents.
+    """A view or a copy: what becomes of the elements, its inputs and output, and the structure's node that holds its
+    extents.
 
     `permutation` is a transpose's, `axis` a concatenation's.
     """
 
-    operator: str
+    movement: Movement
     inputs: tuple[int, ...]
     output: int
     node: int
@@ -170,8 +170,10 @@ def _add_call(
 def _layout_item(operation: GraphOperation, inputs: tuple[int, ...], output: int) -> LayoutItem:
     node, axis = operation.attribute("node"), operation.attribute("axis", 0)
     assert isinstance(node, int) and isinstance(axis, int)
-    permutation = operation.integers("permutation") if operation.operator == "transpose" else ()
-    return LayoutItem(operation.operator, inputs, output, node, permutation, axis)
+    movement = OPERATORS[operation.operator].movement
+    assert movement is not None, f"the record of {operation.operator} does not say what it makes of elements"
+    permutation = operation.integers("permutation") if movement == "permuted" else ()
+    return LayoutItem(movement, inputs, output, node, permutation, axis)
 
 
 def _kernel_item(
@@ -186,23 +188,10 @@ def _kernel_item(
     )
     last = body.last_op
     assert last is not None
-    anchor = _anchor(operation)
-    if anchor is not None:
-        inner = -2 if anchor.attribute("transpose_a", False) else -1
-        argument_dims = _dims_lists(operation.attributes["argument_dims"])
-        domain = (*domain, _operand_dims(anchor.inputs[0], argument_dims)[inner])
-    convolution = _first(operation, "convolution")
-    if convolution is not None:
-        image, weights = (
-            _operand_dims(value, _dims_lists(operation.attributes["argument_dims"])) for value in convolution.inputs
-        )
-        domain = (*domain, *image[1:], *weights[2:], weights[1])
-    attention = _first(operation, "attention")
-    if attention is not None:
-        domain = (*domain, *_key_dims(attention, _dims_lists(operation.attributes["argument_dims"])))
-    window = _first(operation, "window")
-    if window is not None:
-        domain = (*domain, *_window_dims(window, _dims_lists(operation.attributes["argument_dims"])))
+    argument_dims = named_dims(operation, "argument_dims")
+    for family in BEYOND:
+        if (op := _first(operation, family)) is not None:
+            domain = (*domain, *_dims_beyond(op, argument_dims))
     return KernelItem(
         operation,
         operation.sym_name.data,
@@ -252,15 +241,12 @@ def _first(operation: schedule_ir.KernelOp, family: str) -> GraphOperation | Non
     return None
 
 
-def _key_dims(attention: GraphOperation, argument_dims: list[tuple[str, ...]]) -> tuple[str, str, str]:
-    """The names of the number of keys, their size, and the heads of K and V ("1" where K has no such dimension)."""
-    dims = _operand_dims(attention.inputs[1], argument_dims)
-    return dims[-2], dims[-1], dims[-3] if len(dims) > 2 else "1"
-
-
-def _window_dims(window: GraphOperation, argument_dims: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """The names of the image's rows and columns, of the window's ("1" where no operand has them), of the channels."""
-    image = _operand_dims(window.inputs[0], argument_dims)
-    taps = _operand_dims(window.inputs[1], argument_dims)[1:] if len(window.inputs) > 1 else ("1", "1")
-    channel, *sides = image_dimensions(str(window.attribute("layout")))
-    return *[image[dimension] for dimension in sides], *taps, image[channel]
+def _dims_beyond(op: GraphOperation, argument_dims: list[tuple[str, ...]]) -> Iterator[str]:
+    """The names of the extents that a kernel's domain has behind its result's for an operation; "1" where no operand
+    has such a dimension.
+    """
+    anchor = op.anchor()
+    for operand, axis in BEYOND.get(family_of(op.operator), ()):
+        assert anchor is not None
+        dimension = dimension_of(anchor, operand, axis)
+        yield "1" if dimension is None else _operand_dims(op.inputs[operand], argument_dims)[dimension]

@@ -22,7 +22,7 @@ from tessera.priority import current_niceness
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Spec
 from tessera.target import Target
-from tessera.tuning.process import Channel, ForkServer, WorkerDiedError, WorkerTimeoutError
+from tessera.tuning.measure.forkserver_client import Channel, ForkServer, WorkerDiedError, WorkerTimeoutError
 
 MODULE = "tessera.compiler.process.worker"
 LIMIT_S = 60.0

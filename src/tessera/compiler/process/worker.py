@@ -12,12 +12,12 @@ from typing import Any
 from tessera.backend.contract import KernelObject
 from tessera.backend.registry import cpu_backend
 from tessera.errors import TesseraError
-from tessera.scheduling.families.registry import kernel_family
+from tessera.scheduling.families.registry import lower
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Spec
 from tessera.target import Target
-from tessera.tuning import forkserver
-from tessera.tuning.forkserver import Connection
+from tessera.tuning.measure import forkserver
+from tessera.tuning.measure.forkserver import Connection
 
 COMPILED, REFUSED = b"+", b"-"
 """The first byte of a reply, before a kernel object, or before the reason why there is none."""
@@ -39,7 +39,7 @@ def answer(request: bytes) -> bytes:
 
 
 def _compile(spec: Any, schedule: Schedule, target: Target) -> KernelObject:
-    module = kernel_family(spec).lower(spec, schedule, target)
+    module = lower(spec, schedule, target)
     return cpu_backend().compile(module, target, keep=False)
 
 

@@ -23,9 +23,9 @@ from tessera.lazy.structure import contiguous_strides
 from tessera.ops import OPERATORS
 from tessera.scheduling.binding.regions import attributes_of, dtype_of_value
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.checking import FullReference, check_output
-from tessera.tuning.workload import Launch as WorkerLaunch
-from tessera.tuning.workload import OperandSpec, Values, Workload, is_out_of_memory, materialize
+from tessera.tuning.measure.checking import FullReference, check_output
+from tessera.tuning.measure.workload import Launch as WorkerLaunch
+from tessera.tuning.measure.workload import OperandSpec, Values, Workload, is_out_of_memory, materialize
 
 _EXACT_FLOPS = 4e9
 """Work up to which references are computed in float64; larger ones in the operands' own precision or fp32."""

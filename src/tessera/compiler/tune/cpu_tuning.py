@@ -24,8 +24,8 @@ from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import LEVELS
 from tessera.scheduling.model.machine import DRAM
-from tessera.tuning.metrics import Roof, Work
-from tessera.tuning.workload import Case, Workload
+from tessera.tuning.measure.metrics import Roof, Work
+from tessera.tuning.measure.workload import Case, Workload
 
 
 class _Plan(NamedTuple):

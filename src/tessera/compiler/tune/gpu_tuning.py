@@ -32,10 +32,10 @@ from tessera.scheduling.model.estimate import Estimates
 from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.target import Target
 from tessera.target.occupancy import occupancy
-from tessera.tuning.conditions import Cache
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
-from tessera.tuning.metrics import Roof, Work
-from tessera.tuning.workload import Case, GpuLaunch, Place, Workload
+from tessera.tuning.measure.conditions import Cache
+from tessera.tuning.measure.metrics import Roof, Work
+from tessera.tuning.measure.workload import Case, GpuLaunch, Place, Workload
 
 
 def gpu_arch(target: Target) -> str:

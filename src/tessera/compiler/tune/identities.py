@@ -8,7 +8,7 @@ from tessera.compiler.bind.subjects import Subject
 from tessera.lazy.policy import current_policy
 from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.lowering.spec import multiplies_tf32
-from tessera.tuning.identity import Identity
+from tessera.tuning.store.identity import Identity
 
 
 def identify(subject: Subject, shape: tuple[int, ...], accumulation: str, arch: str, threads: int) -> Identity:

@@ -11,9 +11,9 @@ from typing import Any
 from tessera.errors import TesseraError
 from tessera.ops import algebra
 from tessera.ops.record import OPERATORS
-from tessera.tuning.entry import Entry
-from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.identity import Identity
 
 Poser = Callable[[object, object, object], TuningProblem]
 """`TuningBackend.subject`."""

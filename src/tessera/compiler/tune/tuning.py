@@ -48,10 +48,10 @@ from tessera.scheduling.language.columns import Columns
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Estimates
 from tessera.target import detect, detect_gpu, gpu
-from tessera.tuning.entry import Entry
-from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
-from tessera.tuning.switch import looking
+from tessera.tuning.online.mode import looking
+from tessera.tuning.store.entry import Entry
+from tessera.tuning.store.identity import Identity
 
 
 class CompilerBackend:

@@ -29,10 +29,10 @@ from tessera.lazy.policy import Policy, current_policy, policy
 from tessera.profiling.session.sessions import Session
 from tessera.profiling.trace import reading
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.identity import Identity
 from tessera.tuning.interfaces import TuningProblem
+from tessera.tuning.measure.workload import Case
+from tessera.tuning.store.identity import Identity
 from tessera.tuning.uses import Usage, Use
-from tessera.tuning.workload import Case
 
 _CHANGED = "other schedules are chosen here than when this ran"
 _FORGOTTEN = "their plans were forgotten before the profile ended"

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from tessera.lazy.structure import Plan
 from tessera.runtime.gpu_plan import DevicePlan
-from tessera.tuning.ticket import Ticket
-from tessera.tuning.warmup import Warmup
+from tessera.tuning.online.ticket import Ticket
+from tessera.tuning.online.warmup import Warmup
 
 EVERY_S: Final = 1e-4
 """The tuner hears of short calls so often: telling it takes 2 us, more than a small kernel."""

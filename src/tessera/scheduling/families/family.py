@@ -113,6 +113,8 @@ class GpuKernels:
     model: GpuModel | None = None
     reads_layouts: bool = False
     """Whether schedules depend on how a call's operands lie."""
+    step_knobs: frozenset[str] = frozenset()
+    """Knobs of kernels that are one of several steps, which no space has."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ class Family:
     """The size that a tuned schedule is remembered for."""
     identity: Callable[[Any], str] = lambda spec: ""
     """What tells specifications of one operator and one layout apart."""
+    promises: Callable[[Any, Schedule, Mapping[str, int]], str | None] = lambda spec, schedule, extents: None
+    """What a specification promises of extents that do not keep it under a schedule; None where all is well."""
     gpu: GpuKernels | None = None
     regions: tuple[str, ...] = ()
     """The families of Schedule IR's kernels that are computed so."""

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from xdsl.dialects.builtin import ModuleOp
+
 from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.scheduling import families as here
 from tessera.scheduling.families.decomposition import Decomposition, When
 from tessera.scheduling.families.family import Family, GpuKernels, GpuModel
 from tessera.scheduling.families.unfused import UNFUSED
+from tessera.scheduling.language.schedule import Schedule
 from tessera.sources import members
+from tessera.target import Target
 
 
 @cache
@@ -52,6 +56,18 @@ def decompositions(region: str, when: When) -> tuple[Decomposition, ...]:
 def kernel_family(value: object) -> Family:
     """The family of a specification or of a problem. KeyError for what is of none."""
     return _by_class()[type(value)]
+
+
+def family_called(name: str) -> Family | None:
+    """The family of a name; None where none has it."""
+    return next((family for family in families() if family.name == name), None)
+
+
+def lower(spec: Any, schedule: Schedule, target: Target) -> ModuleOp:
+    """The Tile IR of a specification under a schedule. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
+    if target.kind == "gpu":
+        return gpu_kernels(spec).lower(spec, schedule)
+    return kernel_family(spec).lower(spec, schedule, target)
 
 
 def gpu_kernels(spec: Any) -> GpuKernels:

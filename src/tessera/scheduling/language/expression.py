@@ -8,7 +8,7 @@ reductions lie below it. Lowerings decide loops from axes and stages, then write
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tessera.dtypes import DType, bool_, fp32, int64
@@ -37,7 +37,6 @@ class Value:
     dtype: DType
     axes: frozenset[str]
     stage: int
-    serial: int = field(repr=False)
 
     @property
     def is_reduction(self) -> bool:
@@ -90,7 +89,7 @@ class Recorder:
         if value is None:
             reach = frozenset(axes) if axes is not None else frozenset().union(*(a.axes for a in arguments))
             level = stage if stage is not None else max((a.stage for a in arguments), default=0)
-            value = Value(operation, arguments, tuple(attributes), dtype, reach, level, len(self._values))
+            value = Value(operation, arguments, tuple(attributes), dtype, reach, level)
             self._values[key] = value
         return value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
 from tessera.scheduling.families.product import binding, space
 from tessera.scheduling.families.product.cost import contraction_work
@@ -29,6 +31,13 @@ def _order(schedule: Schedule, problem: space.ContractionProblem) -> tuple[KnobV
     return schedule["fusion"], schedule["order"] == "dots", depth if depth < problem.k else 0
 
 
+def _promises(spec: ContractionSpec, schedule: Schedule, extents: Mapping[str, int]) -> str | None:
+    deep = schedule.integers("tile")[2]
+    if not spec.one_block or deep >= extents["k"]:
+        return None
+    return f"one_block = true: the {deep} of a tile along k do not hold k = {extents['k']}"
+
+
 FAMILY = Family(
     name="contraction",
     kernels="matrix products",
@@ -46,6 +55,7 @@ FAMILY = Family(
     is_shared=lambda p: 2 * p.m * p.n * p.k * p.batch * p.products >= PARALLEL_FLOPS,
     accumulation=dtype_of_sums,
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
+    promises=_promises,
     regions=("contraction",),
     lay_out=binding.lay_out,
     read=binding.contraction_spec,

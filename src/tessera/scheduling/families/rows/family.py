@@ -56,6 +56,7 @@ FAMILY = Family(
         space=gpu_space.space,
         start=gpu_space.default_schedule,
         lower=_lower_gpu,
+        step_knobs=frozenset({CHUNK}),
         model=GpuModel(
             name="gpu-rows",
             problem=GpuRowsProblem,

@@ -24,9 +24,11 @@ MATRIX = Argument(fp32, ("m", "n"), (None, 1))
 
 @dataclass(frozen=True)
 class RunningSumsSpec:
-    """Running sums of fp32 [m, n] along m."""
+    """Running sums of fp32 [m, n] along m: the argument, and where its sums go."""
 
     name: str = "running_sums"
+    arguments: tuple[Argument, ...] = (MATRIX, MATRIX)
+    outputs: tuple[Output, ...] = (Output(1, Recorder(None).load(0, fp32, ("m", "n"))),)
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,7 @@ def _pose(spec: RunningSumsSpec, target: Target) -> Poser:
 
 def _lower(spec: RunningSumsSpec, schedule: Schedule, target: Target) -> ModuleOp:
     (width,), ahead = schedule.integers("tile"), schedule.integer("ahead")
-    output = Output(1, Recorder(None).load(0, fp32, ("m", "n")))
-    module, block, arguments = kernel_module(spec.name, (MATRIX, MATRIX), (output,))
+    module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     builder = TileBuilder(block)
     source, sums = arguments[0].value, arguments[1].value
     rows, columns = builder.extent(source, 0), builder.extent(source, 1)

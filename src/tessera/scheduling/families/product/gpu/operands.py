@@ -46,4 +46,4 @@ def stored(value: Value) -> Value:
 def _cast(value: Value, dtype: DType) -> Value:
     if value.dtype is dtype:
         return value
-    return Value("cast", (value,), (), dtype, value.axes, value.stage, value.serial)
+    return Value("cast", (value,), (), dtype, value.axes, value.stage)
