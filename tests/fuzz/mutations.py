@@ -40,7 +40,7 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "a layout: the prologue of a convolution knows an image by its rows alone",
-        "compiler/bind/convolution.py",
+        "scheduling/families/convolution/binding.py",
         "if not _IMAGE.isdisjoint(alignment)]",
         "if 4 in alignment]",
     ),
@@ -70,7 +70,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a promotion: integers stay wide between operators of a kernel",
-        "compiler/bind/specs.py",
+        "scheduling/binding/regions.py",
         'if dtype.kind == "int" else value',
         'if dtype.kind == "complex" else value',
     ),
@@ -82,7 +82,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a padding: a convolution padded only after the image reads it in place",
-        "compiler/bind/convolution.py",
+        "scheduling/families/convolution/binding.py",
         "after and not before",
         "False",
     ),

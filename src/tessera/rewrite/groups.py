@@ -17,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.graph import GraphOperation
 from tessera.ops.counting import DEAR
 from tessera.ops.record import OPERATORS, family_of
-from tessera.rewrite.alignment import Mapping_, operand_alignment, reduced_mapping, reduced_range
+from tessera.rewrite.alignment import Alignment, operand_alignment, reduced_mapping, reduced_range
 from tessera.rewrite.depth import DEPTH, instructions_of, room_in
 from tessera.rewrite.engine import dims_of
 from tessera.rewrite.siblings import TOGETHER, are_joined
@@ -44,7 +44,7 @@ class Group:
     domain: tuple[str, ...]
     reduced: tuple[int, int] | None = None
     operations: list[GraphOperation] = field(default_factory=list)
-    mapping: dict[SSAValue, Mapping_] = field(default_factory=dict)
+    mapping: dict[SSAValue, Alignment] = field(default_factory=dict)
     depends: int = 0
     instructions: int = 0
 
@@ -162,7 +162,7 @@ class Partition:
 
     def _map_mapping(
         self, group: Group, operation: GraphOperation, operand: SSAValue, dims: tuple[str, ...]
-    ) -> Mapping_ | None:
+    ) -> Alignment | None:
         """How the result of a map would lie over the group's domain, or None when it does not."""
         if group.kind in IN_REGISTERS:
             # The product, or the sums over windows, must not be needed elsewhere: they stay in registers.
@@ -201,7 +201,7 @@ class Partition:
             if all(_reads_in_place(reader, group.mapping[reader.result], other) for reader in readers):
                 self._merge(group, other)
 
-    def _in_stage(self, group: Group, mapping: Mapping_) -> bool:
+    def _in_stage(self, group: Group, mapping: Alignment) -> bool:
         """Whether a map whose result lies as `mapping` is in the stage of a group. Reductions are a stage, with maps of
         what is left of a row.
         """
@@ -348,7 +348,7 @@ class Partition:
         return value in self.outputs or any(use.operation not in group.operations for use in value.uses)
 
 
-def _reads_in_place(operation: GraphOperation, mapping: Mapping_, group: Group) -> bool:
+def _reads_in_place(operation: GraphOperation, mapping: Alignment, group: Group) -> bool:
     """Whether an operation whose result lies as `mapping` reads the group's values just as they lie.
 
     A vector of row sums, added to the rows of a square matrix, walks the columns: such values go through memory.

@@ -3,7 +3,8 @@
     silu(x @ w) * (x @ v)      ->      one kernel, which reads x once and stores only what comes of both
 
 The sums of each are formed in the order that they would have alone. Whether the machine's kernels can do so, and
-whether it is faster there, is decided when extents and constants are known (`PlanCompiler.apart`).
+whether it is faster there, is decided when extents and constants are known
+(`scheduling/families/product/decompositions/apart.py`).
 """
 
 from __future__ import annotations

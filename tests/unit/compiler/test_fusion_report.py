@@ -106,8 +106,31 @@ def test_what_goes_through_memory_says_why(rule: str) -> None:
 
 def test_kernels_that_run_in_stages_say_so() -> None:
     chain = op.tanh(op.gelu(op.silu(normal(500, 200))))
-    (line,) = (chain - op.mean(chain, axis=0, keepdims=True)).inspect("fusion").splitlines()
+    line, *told = (chain - op.mean(chain, axis=0, keepdims=True)).inspect("fusion").splitlines()
     assert line.endswith("run as kernels of their own for these extents")
+    assert told[0].startswith("    stages: the cost model expects")
+    assert told[1:] == [
+        "      0: silu_gelu_tanh_0 writes w0",
+        "      1: mean_1 reads w0, writes w1",
+        "      2: sub_2 reads w0, w1",
+        "      w0: fp32 [500, 200], 0.4 MB, steps 0 to 2",
+        "      w1: fp32 [1, 200], 0.0008 MB, steps 1 to 2",
+    ]
+
+
+def test_what_is_fused_anew_inside_of_a_decomposition_says_so() -> None:
+    image, weights = normal(1, 3, 9, 9), normal(4, 3, 3, 3)
+    told = op.relu(op.conv2d(image, weights) * 2.5).pin(fusion=False).inspect("fusion").splitlines()
+    names = [line.strip().split(":")[0] for line in told if line.startswith("    ") and line.strip()[0].isalpha()]
+    assert names[0] == "unfused"
+    assert "packed-weights" in names
+    assert sum("writes panels" in line for line in told) >= 1
+
+
+def test_memory_between_steps_has_the_name_that_its_rule_gives_it() -> None:
+    told = op.conv2d(normal(1, 3, 9, 9), normal(4, 3, 3, 3)).inspect("fusion")
+    assert "packed-weights: kernels read weights in panels" in told
+    assert "panels: fp32" in told
 
 
 def test_a_scale_of_queries_is_multiplied_where_they_are_made() -> None:

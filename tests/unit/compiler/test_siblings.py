@@ -46,7 +46,11 @@ def check(found: torch.Tensor, x: torch.Tensor, gate: torch.Tensor, up: torch.Te
 
 def kernels(tensor: Tensor) -> list[str]:
     """The names of the kernels of an expression that multiply, with what becomes of them."""
-    return [line for line in tensor.inspect("fusion").splitlines() if "matmul" in line and "->" not in line]
+    return [
+        line
+        for line in tensor.inspect("fusion").splitlines()
+        if "matmul" in line and "->" not in line and line[0] != " "
+    ]
 
 
 def is_one_kernel(tensor: Tensor) -> bool:

@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.bind.arrays import ShapedArrays, Storage, View, contraction_arrays, map_reduce_arrays
-from tessera.compiler.graph.program import Alignment
+from tessera.compiler.bind.arrays import Storage, View
 from tessera.dtypes import fp32
 from tessera.lazy.structure import contiguous_strides
+from tessera.rewrite.alignment import Alignment
+from tessera.scheduling.binding.arrays import ShapedArrays
+from tessera.scheduling.families.product.binding import contraction_arrays
+from tessera.scheduling.families.rows.binding import map_reduce_arrays
 
 
 def view(*shape: int, strides: tuple[int, ...] | None = None) -> View:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.compiler.bind.layout import Axes, Column, Strides, domain_strides, merge_axes
+from tessera.scheduling.binding.axes import Axes, Column, Strides, domain_strides, merge_axes
 
 
 @st.composite

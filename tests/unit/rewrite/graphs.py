@@ -12,7 +12,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation
 
-from tessera.compiler.bind.specs import attributes_of
 from tessera.compiler.graph.building import Graph, build_graph
 from tessera.dtypes import dtype_of
 from tessera.ir import schedule as schedule_ir
@@ -26,6 +25,7 @@ from tessera.lazy.symbolic import symbolic_form
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import call, literal
 from tessera.rewrite.engine import dims_of
+from tessera.scheduling.binding.regions import attributes_of
 
 UNARY = "neg abs exp tanh sigmoid relu gelu silu erf".split()
 BINARY = "add sub mul maximum minimum".split()

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.ir import BlockArgument
 
-from tessera.compiler.graph.program import align_region
 from tessera.ir.verification import verify
 from tessera.ops.oracle import reference
+from tessera.rewrite.alignment import align_region
 from tessera.rewrite.fusion import UNLIMITED
 from tessera.rewrite.passes import FuseKernelsPass, RewritePass, graph_passes
 from tests.unit.rewrite.graphs import Case, draw_case, evaluate, graph_operations, kernels, names_in

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tessera.compiler.bind.convolution import WeightPanels
 from tessera.dtypes import bf16, fp32
 from tessera.scheduling.families.convolution.blocks import row_tiles, tails
 from tessera.scheduling.families.convolution.problem import ConvolutionProblem, block_of, scratch_bytes
 from tessera.scheduling.families.convolution.space import default_schedule, space
+from tessera.scheduling.families.convolution.weights import WeightPanels
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.lowering.spec import Window
 from tests.unit.scheduling.problems import AVX2, AVX512

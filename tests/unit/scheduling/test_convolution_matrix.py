@@ -19,7 +19,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import numerics, op
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.bind.convolution import WeightPanels
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CompileError
 from tessera.ir.interpreter import run_kernel
@@ -28,6 +27,7 @@ from tessera.scheduling.families.convolution.blocks import packed_depth, unit_st
 from tessera.scheduling.families.convolution.lowering import lower_convolution
 from tessera.scheduling.families.convolution.problem import ConvolutionProblem, convolution_problem
 from tessera.scheduling.families.convolution.space import default_schedule, space
+from tessera.scheduling.families.convolution.weights import WeightPanels
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.lowering.spec import Argument, ConvolutionSpec, Output, Window

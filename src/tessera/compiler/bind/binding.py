@@ -13,17 +13,19 @@ from typing import Any, TypeVar
 from tessera.compiler.bind.arrays import Shape, Storage, View
 from tessera.compiler.bind.launcher import Launcher
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory, PlanCompiler, kernel_launches, views_of
-from tessera.compiler.bind.layout import UNLIMITED, Strides
 from tessera.compiler.bind.layout_views import centre, counted, layout_view, paddings
 from tessera.compiler.bind.library_calls import kept_result, library_launch
 from tessera.compiler.bind.memory_order import shared_order, takes_any_order
 from tessera.compiler.bind.placement import part_offset, placed_in_results, places_of, slots_of, strides_before
+from tessera.compiler.decompose.running import Decomposed
 from tessera.compiler.graph.program import KernelItem, LayoutItem, LibraryItem, Program
 from tessera.lazy import interning
 from tessera.lazy.structure import Occurrence, Structure
 from tessera.ops.record import Movement
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Output
+from tessera.scheduling.binding.axes import UNLIMITED, Strides
+from tessera.scheduling.families.registry import family_of_region
 
 PlanT = TypeVar("PlanT")
 
@@ -58,6 +60,15 @@ def steps_of(program: Program, structure: Structure, compiler: PlanCompiler[Any]
     binder = _Binder(program, structure.post_order(), compiler)
     binder.place()
     return list(binder.launches)
+
+
+def decomposed_of(
+    program: Program, structure: Structure, compiler: PlanCompiler[Any]
+) -> tuple[list[AnyLaunch], list[Decomposed]]:
+    """Those steps, and which kernels of the program take several of them, and why."""
+    binder = _Binder(program, structure.post_order(), compiler)
+    binder.place()
+    return list(binder.launches), list(binder.decomposed)
 
 
 def extents_of(program: Program, order: Sequence[Occurrence]) -> dict[str, int]:
@@ -109,7 +120,7 @@ class _Binder(Launcher):
         """The strides that the operands of a map share, or of a softmax or norm, where its results may have them."""
         rank = len(item.domain)
         by_lanes = item.reduced is None or self.compiler.largest_axis == UNLIMITED  # reductions of GPUs walk last axes
-        if item.family not in ("row", "column") or not by_lanes or rank < 2:
+        if family_of_region(item.family).is_anchored or not by_lanes or rank < 2:
             return None
         shape = tuple([self.extents[name] for name in item.domain])
         strides = shared_order(shape, [(inputs[index], alignment) for index, alignment in item.loads])

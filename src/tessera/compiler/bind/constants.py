@@ -1,67 +1,80 @@
-"""Constant operands of products: weights that are packed once, into the panels (`product/forms.py`) that tiles read.
+"""Constant operands: copies that are made once, in the form in which kernels read them, and kept with the constant.
 
-One copy serves every number of rows and every schedule, since all schedules of a product with packed weights have
+One copy of weights serves every number of rows and every schedule of a product: all schedules over packed weights have
 register tiles of that one width. The kernel reads it in place of the constant, through a slot of its own
-(`runtime/derived.py`).
+(`runtime/derived.py`). Families say which constants are packed, and how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import torch
 
-from tessera.compiler.bind.arrays import Call, ShapedArrays, Storage, View, over_others
+from tessera.compiler.bind.arrays import Call, Storage, View
+from tessera.compiler.bind.subjects import Subject
+from tessera.compiler.graph.memo import Table
 from tessera.lazy.structure import contiguous_strides
-from tessera.runtime.derived import derivation
-from tessera.scheduling.families.product.forms import PackedPanels, form_of, packed_argument
-from tessera.scheduling.lowering.spec import (
-    ContractionSpec,
-    Spec,
-    exact_load,
-    loaded_arguments,
-)
+from tessera.runtime.derived import Derivation, derivation
+from tessera.scheduling.binding.arrays import Pattern
+from tessera.scheduling.families.convolution.weights import GROUPS
+from tessera.scheduling.families.convolution.weights import is_packed as are_weights
+from tessera.scheduling.families.family import PackedBy
 from tessera.target import Target
 
 
-def packed_call(call: Call, spec: Spec, target: Target) -> Call:
-    """The call over packed weights where the second operand of each product is a constant read as it is; else the call
-    itself.
+class _Copies(NamedTuple):
+    """What a kernel reads in the place of its constants: by argument the copy, and the words of its descriptor."""
+
+    copies: Mapping[int, tuple[Derivation, tuple[int, ...]]]
+    pattern: Pattern
+
+
+_COPIES: Final = Table[tuple[tuple[int, tuple[int, ...], int], ...], _Copies | None](
+    "constants that a kernel reads packed"
+)
+
+
+def over_constants(call: Call, subject: Callable[[Call], Subject], packed: PackedBy, target: Target) -> Call:
+    """The call over the packed copies that are kept with its constants; `subject` gives what the call is, `packed` says
+    which constants are. Found once for each layout and constant's shape.
     """
-    assert isinstance(spec, ContractionSpec)
-    loads = [load for product in spec.products if (load := exact_load(product.b)) is not None]
-    indices = [load.argument for load in loads]
-    if len(set(indices)) < len(spec.products) or not all(_is_constant(call, index) for index in indices):
+    found = []
+    for index, (view, words) in enumerate(call.arguments):
+        if view.storage.frozen and view.storage.leaf is not None:
+            found.append((index, words, view.offset_bytes))
+    if not found:
         return call
-    others = {
-        index for value in (spec.a, *(output.value for output in spec.outputs)) for index in loaded_arguments(value)
-    }
-    if not others.isdisjoint(indices) or not _known_elsewhere(call.shaped, indices):
+    owner = subject(call)
+    known, key = owner.memo.of(_COPIES), tuple(found)
+    if key not in known:
+        known[key] = _copies(call, owner, [index for index, _, _ in found], packed, target)
+    made = known[key]
+    if made is None:
         return call
-    forms = [form_of(spec, product.b, call.shaped.extents["n"], target) for product in spec.products]
-    if any(form.panels != forms[0].panels for form in forms):
-        return call
-    for index, form in zip(indices, forms, strict=True):
-        call = over_panels(call, index, form, _constant_panels(call, index, form))
-    return call
+    arguments = list(call.arguments)
+    for index, (derived, words) in made.copies.items():
+        view, _ = arguments[index]
+        arguments[index] = View(Storage(0, view.storage.leaf, derivation=derived), *view[1:4]), words
+    return Call(call.item, tuple(arguments), call.shaped._replace(pattern=made.pattern))
 
 
-def _is_constant(call: Call, index: int) -> bool:
-    """Whether an argument is a matrix, or several, that stays."""
-    view, _ = call.arguments[index]
-    walked = call.shaped.axes[index]
-    return view.storage.frozen and view.storage.leaf is not None and {"k", "n"} <= set(walked)
-
-
-def _constant_panels(call: Call, index: int, form: PackedPanels) -> View:
-    """The packed copy that is kept with a constant."""
-    view, _ = call.arguments[index]
-    shaped = call.shaped
-    walked = dict(zip(shaped.axes[index], shaped.strides[index], strict=True))
-    axes = _packed_axes(shaped, index)
-    shape, strides = tuple([shaped.extents[axis] for axis in axes]), tuple([walked[axis] for axis in axes])
-    made = derivation(form, view.dtype, shape, strides, view.offset_bytes)
-    return View(Storage(0, view.storage.leaf, derivation=made), view.dtype, view.shape, view.strides)
+def _copies(call: Call, subject: Subject, constants: Sequence[int], packed: PackedBy, target: Target) -> _Copies | None:
+    strides = {index: call.shaped.strides[index] for index in constants}
+    found = packed(subject.spec, call.shaped.extents, strides, target)
+    if not found:
+        return None
+    copies = {}
+    kinds = list(call.shaped.pattern.arguments)
+    for index, each in found.items():
+        view, _ = call.arguments[index]
+        derived = derivation(each.form, view.dtype, each.shape, each.strides, view.offset_bytes)
+        copies[index] = derived, (*each.extents, *contiguous_strides(each.extents))
+        kinds[index] = each.kind
+    return _Copies(copies, replace(call.shaped.pattern, arguments=tuple(kinds)))
 
 
 def is_packed(call: Call) -> bool:
@@ -96,21 +109,20 @@ def operand_of(call: Call, index: int, panels: torch.Tensor) -> torch.Tensor:
     return apart.permute(*[order.index(place) for place in range(len(order))])
 
 
-def _known_elsewhere(shaped: ShapedArrays, indices: Sequence[int]) -> bool:
-    """Whether other arguments walk all axes of these: kernels read extents there."""
-    others = {axis for place, axes in enumerate(shaped.axes) if place not in indices for axis in axes}
-    return all(others.issuperset(shaped.axes[index]) for index in indices)
+def packed_weights_of(call: Call) -> int | None:
+    """The number of the argument that holds packed weights; None where they are not packed."""
+    found = [index for index, argument in enumerate(call.shaped.pattern.arguments) if are_weights(argument)]
+    return found[0] if found else None
 
 
-def _packed_axes(shaped: ShapedArrays, index: int) -> tuple[str, ...]:
-    return (*[axis for axis in shaped.axes[index] if axis not in ("k", "n")], "k", "n")
-
-
-def over_panels(call: Call, index: int, form: PackedPanels, packed: View) -> Call:
-    """The call with an operand's packed elements in its place."""
-    panels, shaped = form.panels, call.shaped
-    axes = _packed_axes(shaped, index)
-    extents = form.shape(tuple([shaped.extents[axis] for axis in axes]))
-    extents = extents if panels.group > 1 else extents[:-1]
-    kind = packed_argument(shaped.pattern.arguments[index], form)
-    return over_others(call, {index: (kind, packed, (*extents, *contiguous_strides(extents)))})
+def unpacked(call: Call, panels: torch.Tensor) -> torch.Tensor:
+    """The weights [O, C / G, KH, KW] that panels, as kernels walk them, hold."""
+    extents = call.shaped.extents
+    width, group = panels.shape[1], panels.shape[2] if panels.ndim > 2 else 1
+    groups, outputs, depth = extents.get(GROUPS, 1), extents["n"], extents["c"]
+    window, number = (extents["kh"], extents["kw"]), -(-outputs // width)
+    pairs = panels.shape[0] // max(1, groups * number * math.prod(window))
+    whole = panels.reshape(groups, number, *window, pairs, width, group)
+    channels = pairs * group
+    weights = whole.permute(0, 1, 5, 4, 6, 2, 3).reshape(groups, number * width, channels, *window)
+    return weights[:, :outputs, :depth].reshape(groups * outputs, depth, extents["kh"], extents["kw"])

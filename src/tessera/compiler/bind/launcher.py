@@ -3,55 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from tessera.compiler.bind.arrays import (
-    Call,
-    Shape,
-    ShapedArrays,
-    Storage,
-    View,
-    attention_arrays,
-    contraction_arrays,
-    map_reduce_arrays,
-)
-from tessera.compiler.bind.convolution import convolution_arrays
+from tessera.compiler.bind.arrays import Call, Shape, Storage, View
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, PlanCompiler, kernel_launches, views_of
 from tessera.compiler.bind.layout_views import words_of
-from tessera.compiler.bind.window_arrays import window_arrays, with_taps_along_lanes
 from tessera.compiler.decompose.cases import CallCase, decomposition_of
-from tessera.compiler.decompose.few_columns import TURNED, is_turned, with_columns_along_k
-from tessera.compiler.decompose.refusion import parts_of
-from tessera.compiler.decompose.running import Decomposed, run
-from tessera.compiler.decompose.split_k import PARTS, part_arrays, split_product
-from tessera.compiler.graph.program import Alignment, KernelItem, Program, ValueInfo
+from tessera.compiler.decompose.running import Decomposed, over_parts, partial_item, run
+from tessera.compiler.graph.program import KernelItem, Program, ValueInfo
 from tessera.dtypes import DType
-from tessera.errors import ScheduleError
 from tessera.lazy.structure import contiguous_strides
-from tessera.scheduling.families.decomposition import Decomposition, Steps
-from tessera.scheduling.families.product.decompositions.few_columns import few_columns, few_columns_of_pairs
+from tessera.scheduling.binding.arrays import Arrays, Limits, Pattern, ShapedArrays
+from tessera.scheduling.families.decomposition import Decomposition, Parts, Steps
 from tessera.scheduling.families.registry import family_of_region
 from tessera.scheduling.language.schedule import Schedule
 
-Arrays: TypeAlias = Sequence[tuple[View, Alignment]]
-"""What a kernel reads and then what it writes, and how each lies over its domain."""
-
-FAMILY_ARRAYS: Mapping[str, Callable[[KernelItem, Sequence[int], Arrays], ShapedArrays]] = {
-    "attention": lambda item, domain, arrays: attention_arrays(domain, arrays, len(item.loads)),
-    "contraction": lambda item, domain, arrays: contraction_arrays(domain, arrays, len(item.loads)),
-    TURNED: lambda item, domain, arrays: contraction_arrays(domain, arrays, len(item.loads), True),
-    "convolution": convolution_arrays,
-    "window": lambda item, domain, arrays: window_arrays(domain, arrays, len(item.loads)),
-}
-"""Family of a kernel -> its arrays over merged axes, of the extents of its domain; those of maps and reductions have
-`map_reduce_arrays`.
-"""
+UNSHAPED: Final = ShapedArrays(Pattern((), (), None, "", True), {}, (), ())
+"""The arrays of a call whose operands have no axes in common."""
 
 
-def _described(
-    arrays: Sequence[tuple[View, Alignment]], shaped: ShapedArrays
-) -> tuple[tuple[View, tuple[int, ...]], ...]:
+def _described(arrays: Arrays[View], shaped: ShapedArrays) -> tuple[tuple[View, tuple[int, ...]], ...]:
     """Each argument's view with the extents and strides that its descriptor holds."""
     return tuple(
         [
@@ -66,6 +38,7 @@ class Launcher:
 
     def __init__(self, compiler: PlanCompiler[Any], extents: Mapping[str, int]) -> None:
         self.compiler, self.extents = compiler, extents
+        self.limits = Limits(compiler.target, compiler.largest_axis)
         self.launches: list[AnyLaunch] = []
         self.decomposed: list[Decomposed] = []
 
@@ -90,25 +63,20 @@ class Launcher:
         domain = [self.extents[name] for name in item.domain]
         if all([0 in view.shape for view in outputs]):  # noqa: C419 - on the path of binding
             return
-        arrays = [(inputs[index], alignment) for index, alignment in item.loads]
-        arrays += list(zip(outputs, item.stores, strict=True))
-        if item.family == "window":
-            arrays = with_taps_along_lanes(arrays, self._copied)
-        if item.family in FAMILY_ARRAYS:
-            arrays = [(self._readable(view, place, item), place) for view, place in arrays]
-            layout = item.family
-            few = few_columns(self.compiler.target), few_columns_of_pairs(self.compiler.target)
-            if layout == "contraction" and is_turned(item, domain, arrays, *few):
-                layout, arrays = TURNED, with_columns_along_k(item, domain, arrays, self._copied)
-            shaped = FAMILY_ARRAYS[layout](item, domain, arrays)
-        else:
-            merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
-            if merged is None:
-                self._launch_on_copies(item, inputs, outputs, schedule)
-                return
-            shaped = merged
+        arrays: Arrays[View] = [
+            *[(inputs[index], alignment) for index, alignment in item.loads],
+            *zip(outputs, item.stores, strict=True),
+        ]
+        laid_out = self._laid_out(item, domain, arrays)
+        if laid_out is None:
+            call = Call(item, tuple([(view, ()) for view in inputs]), UNSHAPED)
+            case = CallCase(self, call, inputs, outputs, schedule, first)
+            found = decomposition_of(case, "layout")
+            assert found is not None, f"{item.name}: no kernel takes these operands"
+            self._decompose(found, case, None)
+            return
+        arrays, shaped = laid_out
         call = self.compiler.over_constants(Call(item, _described(arrays, shaped), shaped))
-        call = self.compiler.prepared(call, self.new, self.copy, self.note)
         self.decide(CallCase(self, call, inputs, outputs, schedule, first))
 
     def decide(self, case: CallCase, whole: Call | None = None) -> None:
@@ -119,9 +87,6 @@ class Launcher:
             found = decomposition_of(case, "schedule")
         if found is not None:
             self._decompose(found, case, whole)
-            return
-        if case.schedule.get(PARTS, 1) != 1:
-            self._launch_split(case.call.item, case.inputs, case.outputs, case.schedule)
             return
         self.note(Launch(case.call, case.chosen, whole))
 
@@ -137,12 +102,6 @@ class Launcher:
         rehearsal = _Rehearsal(self.compiler, self.extents)
         run(steps, case, None, rehearsal)
         return kernel_launches(rehearsal.launches)
-
-    def _readable(self, view: View, alignment: Alignment, item: KernelItem) -> View:
-        """The view, or a copy in memory of numbers that a product or attention reads for more than its result."""
-        rank = len(item.stores[0])
-        inside = item.family == "contraction" and all(axis is None or axis < rank for axis in alignment)
-        return view if inside or not view.is_counted else self.in_memory(view)
 
     def in_memory(self, view: View) -> View:
         """The view itself, or a copy of what has no address: a scalar argument, which lies in the address table, and
@@ -162,26 +121,22 @@ class Launcher:
             storage.last = step
         self.launches.append(launch)
 
-    def _launch_split(
-        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule
+    def launch_parts(self, step: Parts, case: CallCase, result: View, whole: Call | None) -> None:
+        """Adds the launch of a kernel over parts of a call's operands, as a step of `whole`."""
+        item = partial_item(case.call.item, step.kernel)
+        domain = [self.extents[name] for name in item.domain]
+        laid_out = self._laid_out(item, *over_parts(item, step.count, domain, case.inputs, result))
+        assert laid_out is not None
+        arrays, shaped = laid_out
+        call = Call(item, _described(arrays, shaped), shaped)
+        self.note(Launch(call, self.compiler.choose(call, step.schedule), whole))
+
+    def run_function(
+        self, program: Program, inputs: Sequence[View], outputs: Sequence[View], extents: Mapping[str, int]
     ) -> None:
-        """A product whose K is split: its parts as a batch of products, and what adds them up."""
-        split, parts = split_product(item), schedule.integer(PARTS)
-        partial, rest = split.partial, split.rest
-        domain = [self.extents[name] for name in partial.domain]
-        if domain[-1] % parts:  # what the rule says; here wrong values would come of it
-            raise ScheduleError(
-                f"{item.name}: K of {domain[-1]} is not cut into {parts} equal parts", hints=["rule split-k"]
-            )
-        outer, self.extents = self.extents, {**self.extents, PARTS: parts}
-        workspace = self.new(self.shape_of(rest.values[0]), split.workspace)
-        arrays = part_arrays([(inputs[index], alignment) for index, alignment in partial.loads], parts, len(domain))
-        arrays.append((workspace, (0, *[None if axis is None else axis + 1 for axis in partial.stores[0]])))
-        shaped = contraction_arrays([parts, *domain[:-1], domain[-1] // parts], arrays, len(partial.loads))
-        call = Call(partial, _described(arrays, shaped), shaped)
-        self._add(call, self.compiler.choose(call, schedule.replace(split_k=1)))
-        views = {0: workspace, **dict(enumerate(inputs, 1)), **dict(zip(rest.roots, outputs, strict=True))}
-        self._run(rest, views, None, "")
+        """Runs a program, whose dimensions have `extents` beside those that are known."""
+        outer, self.extents = self.extents, {**self.extents, **extents}
+        self._run(program, {**dict(enumerate(inputs)), **dict(zip(program.roots, outputs, strict=True))}, None, "")
         self.extents = outer
 
     def run_instead(
@@ -210,23 +165,21 @@ class Launcher:
             keep = schedule if item.family == family and family_of_region(family).is_anchored else None
             self.launch(item, [views[v] for v in item.inputs], [views[v] for v in item.outputs], keep)
 
-    def _launch_on_copies(
-        self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View], schedule: Schedule | None
-    ) -> None:
-        """A reduction over several dimensions that do not merge runs over contiguous copies of its inputs; where these
-        do not merge either (a bias of channels in a sum over whole images, a result that is a part of another),
-        operation by operation.
-        """
-        views = [view._replace(strides=contiguous_strides(view.shape)) for view in inputs]
-        arrays = [(views[index], alignment) for index, alignment in item.loads]
+    def is_laid_out(self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View]) -> bool:
+        """Whether a kernel takes operands as they lie."""
+        arrays = [(inputs[index], alignment) for index, alignment in item.loads]
         arrays += list(zip(outputs, item.stores, strict=True))
-        domain = [self.extents[name] for name in item.domain]
-        merged = map_reduce_arrays(domain, item.reduced, arrays, len(item.loads), self.compiler.largest_axis)
-        parts = parts_of(item) if merged is None else None
-        if parts is None:
-            self.launch(item, [self._copied(view) for view in inputs], outputs, schedule)
-        else:
-            self.run_instead(len(self.launches), parts, inputs, outputs, schedule, item.family)
+        return self._laid_out(item, [self.extents[name] for name in item.domain], arrays) is not None
+
+    def _laid_out(
+        self, item: KernelItem, domain: Sequence[int], arrays: Arrays[View]
+    ) -> tuple[Arrays[View], ShapedArrays] | None:
+        """The arrays of a kernel over merged axes, with copies of what it cannot read as it lies; None where the
+        operands have no axes in common.
+        """
+        lay_out = family_of_region(item.family).lay_out
+        assert lay_out is not None
+        return lay_out(item, domain, arrays, self.limits, self._copied)
 
     def _copied(self, view: View, strides: Shape | None = None) -> View:
         """A copy of a view in memory of the plan, in these strides; contiguous by default."""

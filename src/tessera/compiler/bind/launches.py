@@ -8,10 +8,10 @@ compiling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tessera.compiler.bind.arrays import Call, Shape, View
+from tessera.compiler.bind.arrays import Call, View
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
@@ -120,17 +120,6 @@ class PlanCompiler(Protocol[PlanT_co]):
 
     def over_constants(self, call: Call) -> Call:
         """The call as it runs: over copies of the constants among its operands, where these are faster to read."""
-
-    def prepared(
-        self,
-        call: Call,
-        new: Callable[[Shape, DType], View],
-        copy: Callable[[View, View], None],
-        note: Callable[[AnyLaunch], None],
-    ) -> Call:
-        """The call over what has to be made of its operands first: in memory that `new` makes, by kernels that `copy`
-        adds, from one view to another, or by launches that `note` adds.
-        """
 
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default. Compiles nothing."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tessera.compiler.bind.arrays import Shape, View
-from tessera.compiler.bind.layout import Strides, domain_strides
-from tessera.compiler.graph.program import Alignment, Item, KernelItem, LayoutItem
+from tessera.compiler.graph.program import Item, KernelItem, LayoutItem
+from tessera.rewrite.alignment import Alignment
+from tessera.scheduling.binding.axes import Strides, domain_strides
+from tessera.scheduling.families.registry import family_of_region
 
 Readers = Mapping[int, Sequence[Item]]
 """Value -> what reads it."""
@@ -72,10 +74,9 @@ def _takes(reader: Item, value: int, innermost: int, readers: Readers, roots: Se
         return reader.movement == "cut" and takes_any_order(reader.output, innermost, readers, roots)
     if not isinstance(reader, KernelItem):
         return False
-    if reader.family in ("window", "convolution") or (reader.family == "row" and reader.reduced is None):
-        return True
     if reader.reduced is None:
-        return False
+        family = family_of_region(reader.family)
+        return family.takes_any_order or not family.is_anchored
     first, last = reader.reduced
     places = [alignment[innermost] for index, alignment in reader.loads if reader.inputs[index] == value]
     return all(place is None or last - first == 1 or not first <= place < last for place in places)

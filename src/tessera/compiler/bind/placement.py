@@ -14,7 +14,6 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from tessera.compiler.bind.arrays import Shape, Storage
-from tessera.compiler.bind.layout import Strides
 from tessera.compiler.bind.memory_order import Readers
 from tessera.compiler.graph.program import Item, KernelItem, LayoutItem, Program
 from tessera.lazy.structure import contiguous_strides
@@ -22,6 +21,7 @@ from tessera.lazy.views import reshaped_strides
 from tessera.runtime.derived import Derivation
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Slot
+from tessera.scheduling.binding.axes import Strides
 
 _slot = lru_cache(maxsize=1 << 10)(Slot)
 """Makes a slot; plans share them."""

@@ -9,15 +9,15 @@ from typing import Final
 
 from xdsl.ir import Operation
 
-from tessera.compiler.bind.specs import SPECS, Pattern
 from tessera.compiler.graph.memo import Memo, Table
 from tessera.compiler.graph.program import KernelItem
 from tessera.errors import ScheduleError
 from tessera.ir.graph import GraphOperation
 from tessera.lazy.policy import FAST, Policy
 from tessera.ops.pins import KNOBS
+from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.families.family import Poser, Problem
-from tessera.scheduling.families.registry import kernel_family
+from tessera.scheduling.families.registry import family_of_region, kernel_family
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.spec import Argument, Spec, under_math
 from tessera.target import Target
@@ -49,7 +49,9 @@ class Subject:
     @cached_property
     def spec(self) -> Spec:
         """The specification that lowerings take. Whether tf32 is permitted says the operator, or the policy for all."""
-        spec = SPECS[self.item.family](self.item, self.pattern)
+        read = family_of_region(self.item.family).read
+        assert read is not None
+        spec = read(self.item, self.pattern)
         return under_math(spec, self._policy.tf32, self._policy.rewrites_arithmetic)
 
     @cached_property

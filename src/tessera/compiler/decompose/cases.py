@@ -9,14 +9,17 @@ from tessera.compiler.bind.arrays import Call, View
 from tessera.compiler.bind.launches import Choice, Launch, PlanCompiler
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.decompose.refusion import fused_anew
+from tessera.compiler.graph.program import KernelItem
 from tessera.ir.schedule import KernelOp
 from tessera.lazy.policy import current_policy
+from tessera.lazy.structure import contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.rewrite.fusion import Bounds
 from tessera.scheduling.families.decomposition import Decomposition, Expected, Steps, When
 from tessera.scheduling.families.registry import decompositions
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
+from tessera.scheduling.lowering.spec import Argument
 from tessera.scheduling.model.estimate import Estimate
 from tessera.target import Target
 
@@ -29,6 +32,13 @@ class Rehearser(Protocol):
     @property
     def compiler(self) -> PlanCompiler[Any]:
         """The compiler of the device."""
+
+    @property
+    def extents(self) -> Mapping[str, int]:
+        """The extents of the kernels' dimensions, by their names."""
+
+    def is_laid_out(self, item: KernelItem, inputs: Sequence[View], outputs: Sequence[View]) -> bool:
+        """Whether a kernel takes operands as they lie."""
 
     def rehearsed(self, case: CallCase, steps: Steps) -> list[Launch]:
         """The launches of steps in the place of a call, of which nothing is kept."""
@@ -58,6 +68,8 @@ class CallCase:
     @property
     def subject(self) -> Subject:
         """The kernel with the layout of the call."""
+        if self.choice is not None:
+            return self.choice.subject
         if self._subject is None:
             self._subject = self.launcher.compiler.subject(self.call)
         return self._subject
@@ -89,9 +101,19 @@ class CallCase:
         return self.call.shaped.extents
 
     @property
+    def named(self) -> Mapping[str, int]:
+        """The extents of the kernel's dimensions, by their names."""
+        return self.launcher.extents
+
+    @property
     def arguments(self) -> Sequence[tuple[View, tuple[int, ...]]]:
         """Each argument, with the extents and strides that its descriptor holds."""
         return self.call.arguments
+
+    @property
+    def kinds(self) -> Sequence[Argument]:
+        """What the kernel takes each argument for."""
+        return self.call.shaped.pattern.arguments
 
     @property
     def pins(self) -> Schedule:
@@ -106,7 +128,8 @@ class CallCase:
     @property
     def schedule(self) -> Schedule:
         """The schedule that was chosen."""
-        return self.chosen.schedule
+        assert self.choice is not None, "no schedule has been chosen"
+        return self.choice.schedule
 
     @property
     def is_given(self) -> bool:
@@ -139,6 +162,11 @@ class CallCase:
     def _expected(self, launch: Launch) -> Expected:
         problem = launch.subject.problem(launch.call.shaped.extents, launch.choice.workers)
         return Expected(launch.schedule, self.estimate(problem, launch.schedule).seconds)
+
+    def is_laid_out_contiguously(self) -> bool:
+        """Whether the kernel would take contiguous copies of what it reads."""
+        inputs = [view._replace(strides=contiguous_strides(view.shape)) for view in self.inputs]
+        return self.launcher.is_laid_out(self.call.item, inputs, self.outputs)
 
     def is_divided(self, bounds: Bounds) -> bool:
         """Whether the kernel becomes several where it is fused anew within bounds."""

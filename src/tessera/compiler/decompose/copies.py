@@ -8,11 +8,12 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Block, Region
 
 from tessera.compiler.graph.building import element
-from tessera.compiler.graph.program import KernelItem, align_region
+from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.ir import graph
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import dimension_names, tensor_type, to_attribute
+from tessera.rewrite.alignment import align_region
 
 
 class Copies:

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from tessera import settings
 from tessera.backend.contract import GpuBackend, GpuKernelObject
 from tessera.backend.registry import gpu_backend
-from tessera.compiler.bind.arrays import Call, Shape, View
+from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory, kernel_launches
 from tessera.compiler.bind.library_calls import library_call
 from tessera.compiler.bind.subjects import Subject, subject_of
@@ -35,7 +35,7 @@ from tessera.runtime.gpu_library_plan import MixedDevicePlan
 from tessera.runtime.gpu_plan import DevicePlan
 from tessera.scheduling.families.attention.space import HEADS
 from tessera.scheduling.families.family import Layouts
-from tessera.scheduling.families.registry import lower
+from tessera.scheduling.families.registry import gpu_kernels, lower
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 
@@ -74,16 +74,6 @@ class GpuKernelCompiler:
 
     def over_constants(self, call: Call) -> Call:
         """The call itself: GPUs read constants where they are."""
-        return call
-
-    def prepared(
-        self,
-        call: Call,
-        new: Callable[[Shape, DType], View],
-        copy: Callable[[View, View], None],
-        note: Callable[[AnyLaunch], None],
-    ) -> Call:
-        """The call itself: kernels of GPUs read operands as they are."""
         return call
 
     def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:
@@ -202,9 +192,8 @@ class GpuKernelCompiler:
     def _rechosen(self, launch: Launch, unaligned: frozenset[int]) -> Launch:
         """A launch under a schedule that does not rely on the addresses of some slots."""
         call, choice = launch.call, launch.choice
-        if choice.subject.item.family != "contraction" or not any(
-            view.storage.slot in unaligned for view, _ in call.arguments
-        ):
+        reads_layouts = gpu_kernels(choice.subject.spec).reads_layouts
+        if not reads_layouts or not any(view.storage.slot in unaligned for view, _ in call.arguments):
             return launch
         chosen = self.choose(call, None, unaligned)
         # What was cut in two is so already.

@@ -11,11 +11,9 @@ from weakref import WeakValueDictionary
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera.backend.contract import CpuBackend, LoadedKernel
-from tessera.compiler.bind.arrays import Call, Shape, View
-from tessera.compiler.bind.constants import packed_call
-from tessera.compiler.bind.convolution import packed_weights, packed_weights_of, with_packing
+from tessera.compiler.bind.arrays import Call
+from tessera.compiler.bind.constants import over_constants
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
-from tessera.compiler.bind.layout import UNLIMITED
 from tessera.compiler.bind.library_calls import library_step
 from tessera.compiler.bind.subjects import Subject, subject_of
 from tessera.compiler.decompose.copies import Copies
@@ -33,15 +31,14 @@ from tessera.profiling.recording.facts import SCRATCH, Traffic
 from tessera.runtime import native
 from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
+from tessera.scheduling.binding.axes import UNLIMITED
 from tessera.scheduling.families.cost import Estimate, RooflineModel
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.families.ordering import keeping_order, sum_order
-from tessera.scheduling.families.product.problem import ContractionProblem
-from tessera.scheduling.families.registry import kernel_family, lower
+from tessera.scheduling.families.registry import family_of_region, kernel_family, lower
 from tessera.scheduling.language.knobs import Space, is_like
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
-from tessera.scheduling.lowering.spec import Spec
 from tessera.scheduling.model.choice import modelled_choice
 from tessera.target import Target
 from tessera.target.stored_ceilings import stored_ceilings
@@ -71,12 +68,6 @@ AnySpace: TypeAlias = Space[Any]
 
 ScheduleSource = Callable[["KernelCompiler", Call, Problem], Schedule | None]
 """Gives the tuned schedule of a call, or None where nothing was tuned for it."""
-
-_PACK: Mapping[str, Callable[[Call, Spec, Target], Call]] = {
-    "contraction": packed_call,
-    "convolution": packed_weights,
-}
-"""Family -> the call over packed operands."""
 
 REMEMBERED = 1 << 14
 """Choices of kernels kept before they are made again."""
@@ -108,21 +99,9 @@ class KernelCompiler:
         return subject_of(call.item, call.shaped.pattern, self, self.target)
 
     def over_constants(self, call: Call) -> Call:
-        """A product or a convolution over packed weights, where these are a constant."""
-        pack = _PACK.get(call.item.family)
-        return call if pack is None else pack(call, self.subject(call).spec, self.target)
-
-    def prepared(
-        self,
-        call: Call,
-        new: Callable[[Shape, DType], View],
-        copy: Callable[[View, View], None],
-        note: Callable[[AnyLaunch], None],
-    ) -> Call:
-        """A convolution over weights that are packed before, where they are no constant."""
-        if call.item.family != "convolution" or packed_weights_of(call) is not None:
-            return call
-        return with_packing(call, self.subject(call).spec, self.target, new, copy, note)
+        """The call over packed copies of the constants that its family has packed."""
+        packed = family_of_region(call.item.family).packed
+        return call if packed is None else over_constants(call, self.subject, packed, self.target)
 
     def choose(self, call: Call, schedule: Schedule | None = None) -> Choice:
         """How a call will run: under `schedule` if one is given, else as tuned, else by default."""
@@ -194,9 +173,7 @@ class KernelCompiler:
 
     def blocked(self, subject: Subject, schedule: Schedule, problem: Problem) -> Subject:
         """The subject, with code for several K blocks where the schedule's block does not hold K."""
-        if not isinstance(problem, ContractionProblem) or schedule.integers("tile")[2] >= problem.k:
-            return subject
-        return subject.in_blocks
+        return subject.in_blocks if kernel_family(problem).in_blocks(schedule, problem) else subject
 
     def choose_default(self, subject: Subject, call: Call) -> Choice:
         """How one step of a call will run under the default schedule of its subject."""

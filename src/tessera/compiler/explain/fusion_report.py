@@ -2,6 +2,10 @@
 
 matmul_add_gelu_1: matmul . add . gelu; 2 results stay in registers, 1.57 MB less to write and read again
 matmul_matmul_add_2: matmul . matmul . add; run as kernels of their own for these extents
+    products-alone: GPUs form products of one A one after the other, and so do CPUs where these have few columns
+      0: matmul_0 writes w0
+      1: matmul_add_1 reads w0
+      w0: fp32 [64, 4], 0.001 MB, steps 0 to 1
 softmax_0 -> matmul_add_gelu_1 through memory, 0.39 MB: only norms of rows are reduced on the way into a product
              (reduced-operand)
 """
@@ -16,9 +20,11 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from tessera.compiler import planning
-from tessera.compiler.bind.binding import extents_of, launches_of
+from tessera.compiler.bind.binding import decomposed_of, extents_of
+from tessera.compiler.bind.launches import kernel_launches
 from tessera.compiler.device import compilers
-from tessera.compiler.graph.program import KernelItem, Program, named_dims
+from tessera.compiler.explain.decompositions import Decompositions
+from tessera.compiler.graph.program import KernelItem, named_dims
 from tessera.ir.schedule import KernelOp
 from tessera.lazy.structure import Structure
 from tessera.rewrite.algebra import dtype
@@ -35,8 +41,16 @@ def fusion_text(structure: Structure) -> str:
     extents = extents_of(program, structure.post_order())
     function = _function(program.module)
     kernels = [op for op in function.body.block.ops if isinstance(op, KernelOp)]
-    apart = _apart(structure, program, extents)
-    lines = [_apart_line(kernel) if kernel in apart else _kernel_line(kernel, extents) for kernel in kernels]
+    launches, found = decomposed_of(program, structure, compilers.compiler_of(structure.device))
+    whole = {launch.call.item.operation for launch in kernel_launches(launches)}
+    whole |= {(launch.whole or launch.call).item.operation for launch in kernel_launches(launches)}
+    items = {item.operation: item for item in program.items if isinstance(item, KernelItem)}
+    decompositions = Decompositions(found, launches)
+    lines = []
+    for kernel in kernels:
+        runs = kernel in whole or not all(extents[name] for name in items[kernel].domain)
+        lines.append(_kernel_line(kernel, extents) if runs else _apart_line(kernel))
+        lines += decompositions.lines(items[kernel])
     return "\n".join([*lines, *_between(function, extents)])
 
 
@@ -60,14 +74,6 @@ def _between(function: FuncOp, extents: Mapping[str, int]) -> list[str]:
 def _function(module: ModuleOp) -> FuncOp:
     (function,) = (op for op in module.ops if isinstance(op, FuncOp))
     return function
-
-
-def _apart(structure: Structure, program: Program, extents: Mapping[str, int]) -> set[KernelOp]:
-    """The kernels that this structure's device, constants or extents keep apart, by products, stages or operators."""
-    kernels = [item for item in program.items if isinstance(item, KernelItem)]
-    launches = launches_of(program, structure, compilers.compiler_of(structure.device))
-    whole = {launch.call.item.operation for launch in launches}
-    return {item.operation for item in kernels if all(extents[name] for name in item.domain)} - whole
 
 
 def _apart_line(kernel: KernelOp) -> str:

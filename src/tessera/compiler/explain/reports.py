@@ -12,14 +12,15 @@ from xdsl.ir import SSAValue
 
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch
 from tessera.compiler.bind.library_calls import library_facts
-from tessera.compiler.bind.specs import attributes_of, dtype_of_value
-from tessera.compiler.graph.program import Alignment, KernelItem, align_region
+from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType, fp32
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.ops.record import Shaped, family_of
 from tessera.profiling.recording.facts import StepFacts, Traffic
+from tessera.rewrite.alignment import Alignment, align_region
 from tessera.rewrite.provenance import rules_of_kernel
+from tessera.scheduling.binding.regions import attributes_of, dtype_of_value
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 TrafficOf: TypeAlias = Callable[[Choice, Mapping[str, int]], Traffic]

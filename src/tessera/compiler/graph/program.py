@@ -18,13 +18,10 @@ from tessera.ir.anchor import Place
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import OPERATORS, Movement, family_of
-from tessera.rewrite.alignment import BEYOND, dimension_of, operand_alignment
+from tessera.rewrite.alignment import BEYOND, Alignment, align_region, dimension_of
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.guards import Guard, guards_of
 from tessera.rewrite.idioms import IDIOMS
-from tessera.rewrite.siblings import products_of
-
-Alignment = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -60,32 +57,6 @@ class KernelItem:
     is_step: bool = False
     """Whether it is what a step of another kernel is reported as: a specification says what the step computes."""
     memo: Memo = field(default_factory=Memo)
-
-    @property
-    def window(self) -> GraphOperation | None:
-        """The operation that slides a window over images."""
-        return _first(self.operation, "window")
-
-    @property
-    def anchor(self) -> GraphOperation | None:
-        """The matrix product of a contraction."""
-        return _anchor(self.operation)
-
-    @cached_property
-    def products(self) -> tuple[GraphOperation, ...]:
-        """The matrix products of a contraction, which share their first operand where there are several."""
-        inside = [op for op in self.operation.body.block.ops if isinstance(op, GraphOperation)]
-        return tuple(products_of(inside))
-
-    @cached_property
-    def takes_rows(self) -> bool:
-        """Whether a product's kernel normalizes the rows of its first operand."""
-        return self.family == "contraction" and _first(self.operation, "row") is not None
-
-    @property
-    def convolution(self) -> GraphOperation | None:
-        """The convolution of a kernel of that family."""
-        return _first(self.operation, "convolution")
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,69 +250,3 @@ def _dims_beyond(op: GraphOperation, argument_dims: list[tuple[str, ...]]) -> It
         assert anchor is not None
         dimension = dimension_of(anchor, operand, axis)
         yield "1" if dimension is None else _operand_dims(op.inputs[operand], argument_dims)[dimension]
-
-
-@dataclass(frozen=True)
-class Alignments:
-    """How the values of a kernel's region lie over its domain.
-
-    A result lies one way, an argument in as many ways as it is used, an operand as its operation uses it.
-    """
-
-    results: dict[SSAValue, Alignment]
-    uses: dict[SSAValue, tuple[Alignment, ...]]
-    operands: dict[tuple[GraphOperation, int], Alignment]
-
-
-def align_region(operation: schedule_ir.KernelOp) -> Alignments:
-    """Alignments of all values of a kernel's region, from the `mapping` attributes that fusion left on it."""
-    results: dict[SSAValue, Alignment] = {}
-    uses: dict[SSAValue, list[Alignment]] = {}
-    operands: dict[tuple[GraphOperation, int], Alignment] = {}
-    domain = names_of(operation.attributes["domain"])
-    for op in reversed(list(operation.body.block.ops)):
-        if not isinstance(op, GraphOperation):
-            continue
-        if "mapping" in op.attributes:
-            results[op.result] = tuple([None if axis < 0 else axis for axis in op.integers("mapping")])
-        for index, operand in enumerate(op.inputs):
-            alignment = _operand_alignment(op, index, results[op.result], domain)
-            operands[op, index] = alignment
-            if isinstance(operand, BlockArgument):
-                known = uses.setdefault(operand, [])
-                if alignment not in known:
-                    known.append(alignment)
-            elif operand not in results:
-                # A prologue: it has no place in the result's domain, its consumer decides.
-                results[operand] = alignment
-    return Alignments(results, {value: tuple(found) for value, found in uses.items()}, operands)
-
-
-def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain: tuple[str, ...]) -> Alignment:
-    operand = op.inputs[index].type
-    assert isinstance(operand, TensorType)
-    alignment = operand_alignment(op, index, result, len(domain))
-    repeated = _repeated(op, index)
-    return tuple(
-        None if extent == 1 and axis is not None and (again or _broadcasts(axis, domain)) else axis
-        for axis, extent, again in zip(alignment, operand.get_shape(), repeated, strict=True)
-    )
-
-
-def _repeated(op: GraphOperation, index: int) -> tuple[bool, ...]:
-    """For each dimension of an operand whether the operation repeats it, if it is 1: others have more along its axes. A
-    prologue walks a product's k, of which the domain does not tell whether it is 1.
-    """
-    anchor = op.anchor()
-    assert anchor is not None
-    wide = set()
-    for indices, value in zip((*anchor.operands, anchor.result), (*op.inputs, op.result), strict=True):
-        kind = value.type
-        assert isinstance(kind, TensorType)
-        wide |= {each.axes for each, extent in zip(indices, kind.get_shape(), strict=True) if extent != 1}
-    return tuple([each.fit != "exact" and each.axes in wide for each in anchor.operands[index]])
-
-
-def _broadcasts(axis: int, domain: tuple[str, ...]) -> bool:
-    """Whether an extent of 1 is repeated along a domain dimension (past the end there are those of operands alone)."""
-    return axis < len(domain) and domain[axis] != "1"

@@ -21,6 +21,7 @@ from tessera.lazy.structure import Occurrence, Structure
 from tessera.lazy.symbolic import SymbolicForm
 from tessera.lazy.threads import worker_count
 from tessera.rewrite.passes import ALL_IDIOMS, RewritePass
+from tessera.scheduling.families.registry import family_of_region
 from tessera.scheduling.language.sizes import size_class
 
 MANY_SCORES: Final = 1 << 12
@@ -91,11 +92,11 @@ def meets(program: Program, extents: Mapping[str, int]) -> bool:
 
 
 def _has_much_to_do(item: Item, extents: Mapping[str, int]) -> bool:
-    """Whether an item is no attention, or one with so many scores that nobody wants them in memory."""
-    if not isinstance(item, KernelItem) or item.family != "attention":
+    """Whether an item stands for no algebra, or for such of so many scores that nobody wants them in memory."""
+    between = family_of_region(item.family).between if isinstance(item, KernelItem) else None
+    if between is None or not isinstance(item, KernelItem):
         return True
-    *_, queries, _, keys, _, _ = item.domain
-    return extents[queries] * extents[keys] >= MANY_SCORES
+    return between([extents[name] for name in item.domain]) >= MANY_SCORES
 
 
 def cheaper(program: Program, plain: Program, structure: Structure, compiler: KernelCompiler) -> Program:

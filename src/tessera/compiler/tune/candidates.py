@@ -11,11 +11,9 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backend.contract import KernelObject
 from tessera.compiler.bind.arrays import Call, Storage, View
-from tessera.compiler.bind.constants import operand_of
-from tessera.compiler.bind.convolution import packed_weights_of, unpacked
+from tessera.compiler.bind.constants import operand_of, packed_weights_of, unpacked
 from tessera.compiler.bind.launcher import Launcher
 from tessera.compiler.bind.launches import Launch, PlanCompiler, kernel_launches
-from tessera.compiler.bind.specs import attributes_of, dtype_of_value
 from tessera.compiler.graph.program import named_dims
 from tessera.dtypes import DType, fp8_e4m3
 from tessera.errors import TuneFailedError
@@ -23,6 +21,7 @@ from tessera.ir.graph import GraphOperation
 from tessera.lazy.devices import CPU, torch_device
 from tessera.lazy.structure import contiguous_strides
 from tessera.ops import OPERATORS
+from tessera.scheduling.binding.regions import attributes_of, dtype_of_value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.checking import FullReference, check_output
 from tessera.tuning.measure.workload import Launch as WorkerLaunch

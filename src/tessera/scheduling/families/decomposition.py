@@ -15,8 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from xdsl.dialects.builtin import ModuleOp
+
 from tessera.dtypes import DType
 from tessera.ir.schedule import KernelOp
+from tessera.ops.record import Operator
 from tessera.rewrite.fusion import Bounds
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import Argument, Spec
@@ -25,8 +28,10 @@ from tessera.target import Target
 
 T = TypeVar("T")
 
-When: TypeAlias = Literal["call", "schedule"]
-"""When a decomposition is tried: before a schedule is chosen for the call, which none can change, or under it."""
+When: TypeAlias = Literal["layout", "call", "schedule"]
+"""When a decomposition is tried: where no kernel takes the operands as they lie, and the arguments of the call are the
+kernel's inputs; before a schedule is chosen for the call, which none can change; or under it.
+"""
 Memory: TypeAlias = int | str
 """An argument of the call, by its number, or a workspace, by its name."""
 
@@ -41,6 +46,10 @@ class Operand(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Its extents."""
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Its strides, in elements."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,9 @@ class Array:
     strides: tuple[int, ...]
     dtype: DType | None = None
     shape: tuple[int, ...] | None = None
+    offset_bytes: int = 0
+    stands_for: int | None = None
+    """The argument that reports see in its place."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +92,54 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Itself:
-    """The call over other arrays in place of some of its arguments, with what its kernel takes each of them for."""
+    """The call over other arrays in place of some of its arguments, with what its kernel takes each of them for (that
+    of inputs is found).
+    """
 
-    arrays: Mapping[int, tuple[Argument, Array]]
+    arrays: Mapping[int, tuple[Argument | None, Array]]
     schedule: Schedule | None = None
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A copy of one array into another one of the same extents."""
+
+    source: Array
+    result: Array
+
+
+@dataclass(frozen=True)
+class Called:
+    """A call of a library on an array, for what no kernel does."""
+
+    operator: Operator
+    attributes: Mapping[str, Any]
+    source: Array
+    result: Array
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Another kernel over the operands of the call, with `count` equal parts of its last dimension as a new first one,
+    of the same name as the extent `axis`. It writes one workspace, over all but the last of these dimensions.
+    """
+
+    kernel: KernelOp
+    axis: str
+    count: int
+    result: str
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Function:
+    """The kernels of a fused function over workspaces and then all operands of the call; `extents` are those that it
+    has beside those of the call.
+    """
+
+    module: ModuleOp
+    workspaces: tuple[str, ...]
+    extents: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -94,7 +150,7 @@ class Fused:
     schedule: Schedule | None = None
 
 
-Step: TypeAlias = Kernel | Itself | Fused
+Step: TypeAlias = Kernel | Itself | Copied | Called | Parts | Function | Fused
 
 
 @dataclass(frozen=True)
@@ -133,8 +189,16 @@ class Case(Protocol):
         """The extents of the axes."""
 
     @property
+    def named(self) -> Mapping[str, int]:
+        """The extents of the kernel's dimensions, by their names."""
+
+    @property
     def arguments(self) -> Sequence[tuple[Operand, tuple[int, ...]]]:
         """Each argument of the kernel, with the extents and strides that its descriptor holds."""
+
+    @property
+    def kinds(self) -> Sequence[Argument]:
+        """What the kernel takes each argument for."""
 
     @property
     def pins(self) -> Schedule:
@@ -171,6 +235,9 @@ class Case(Protocol):
 
     def expected(self, steps: Steps) -> Sequence[Expected]:
         """What it expects of each launch of other steps."""
+
+    def is_laid_out_contiguously(self) -> bool:
+        """Whether the kernel would take contiguous copies of what it reads (under "layout")."""
 
     def is_divided(self, bounds: Bounds) -> bool:
         """Whether the kernel becomes several where it is fused anew within bounds."""

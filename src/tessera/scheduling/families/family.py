@@ -12,10 +12,13 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.scheduling.binding.arrays import Arrays, Copy, Limits, Pattern, ShapedArrays
+from tessera.scheduling.binding.regions import Region
 from tessera.scheduling.families.decomposition import Decomposition
 from tessera.scheduling.language.columns import Knobs
 from tessera.scheduling.language.knobs import Rule, Space
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.spec import Argument
 from tessera.scheduling.model.estimate import LEVELS
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_machine import GpuMachine
@@ -49,6 +52,32 @@ class Problem(Protocol):
 
 Poser: TypeAlias = Callable[[Mapping[str, int], int], Problem]
 """(extents, workers) -> the problem. On the path of binding."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A constant operand as a kernel reads it: the form of the copy (`runtime.derived.Form`), extents and strides of
+    the constant in the order that the form has, what the kernel takes it for, and the extents of the copy.
+    """
+
+    form: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    kind: Argument
+    extents: tuple[int, ...]
+
+
+PackedBy: TypeAlias = Callable[[Any, Mapping[str, int], Mapping[int, Sequence[int]], Target], Mapping[int, Packed]]
+"""(specification, extents, strides of the arguments that are constants, target) -> those that are read packed, which
+the specification and their own extents and strides decide.
+"""
+
+LayOut: TypeAlias = Callable[
+    [Region, Sequence[int], Arrays[Any], Limits, Copy[Any]], tuple[Arrays[Any], ShapedArrays] | None
+]
+"""(kernel, extents of its domain, tensors, limits of the device, what makes copies of tensors that cannot be read as
+they lie) -> the tensors, and their arrays. On the path of binding.
+"""
 
 
 @dataclass(frozen=True)
@@ -123,6 +152,22 @@ class Family:
     gpu: GpuKernels | None = None
     regions: tuple[str, ...] = ()
     """The families of Schedule IR's kernels that are computed so."""
+    lay_out: LayOut | None = None
+    """Gives the arrays of such a kernel over merged axes, of the extents of its domain; None where its operands, as
+    they lie, have no axes in common.
+    """
+    read: Callable[[Region, Pattern], Any] | None = None
+    """Gives the specification of such a kernel, whose arguments a pattern describes."""
+    packed: PackedBy | None = None
+    """Gives the constants that kernels read packed, and how."""
+    takes_any_order: bool = False
+    """Whether kernels are as fast whichever dimension of what they read is contiguous."""
+    in_blocks: Callable[[Schedule, Any], bool] = lambda schedule, problem: False
+    """Whether a problem takes several blocks of its reduced axis under a schedule, which is other code."""
+    between: Callable[[Sequence[int]], int] | None = None
+    """The elements that algebra in the place of a kernel would have in memory, by the extents of the kernel's domain;
+    None where kernels stand for no algebra.
+    """
     is_anchored: bool = False
     """Whether its kernels are made around one operation; the kernel that holds it keeps the schedule of the whole."""
     decompositions: tuple[Decomposition, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.errors import UnsupportedTargetError
+from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.scheduling import families as here
 from tessera.scheduling.families.decomposition import Decomposition, When
 from tessera.scheduling.families.family import Family, GpuKernels, GpuModel
@@ -38,13 +38,12 @@ def _models() -> Mapping[type[Any], GpuModel]:
 
 
 @cache
-def _by_region() -> Mapping[str, Family]:
-    return {region: family for family in families() for region in family.regions}
-
-
 def family_of_region(region: str) -> Family:
-    """The family that computes kernels of a family of Schedule IR. KeyError for what none does."""
-    return _by_region()[region]
+    """The family that computes kernels of a family of Schedule IR. CompileError for what none does."""
+    found = next((family for family in families() if region in family.regions), None)
+    if found is None:
+        raise CompileError(f"no family computes kernels of {region}")
+    return found
 
 
 @cache

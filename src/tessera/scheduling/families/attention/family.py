@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tessera.scheduling.families.attention import space
+from tessera.scheduling.families.attention import binding, space
 from tessera.scheduling.families.attention.cost import attention_work
 from tessera.scheduling.families.attention.gpu import space as gpu_space
 from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
@@ -41,6 +41,9 @@ FAMILY = Family(
     counted=("L3", "DRAM"),  # scores and packed blocks, in the nearer caches, are cycles
     identity=lambda spec: " causal" if spec.causal else "",
     regions=("attention",),
+    lay_out=binding.lay_out,
+    read=binding.attention_spec,
+    between=lambda domain: domain[-5] * domain[-3],  # scores, of queries and keys
     is_anchored=True,
     decompositions=(PARTS_OF_KEYS,),
     gpu=GpuKernels(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from tessera.scheduling.families.convolution import space
+from tessera.scheduling.families.convolution import binding, space
 from tessera.scheduling.families.convolution.cost import convolution_work
 from tessera.scheduling.families.convolution.lowering import lower_convolution
 from tessera.scheduling.families.convolution.problem import ConvolutionProblem, convolution_problem
+from tessera.scheduling.families.convolution.weights import PACKED_WEIGHTS, constant_weights
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, dtype_of_sums
 from tessera.scheduling.families.product.problem import MATRIX
 from tessera.scheduling.language.schedule import KnobValue, Schedule
@@ -35,7 +36,12 @@ FAMILY = Family(
     is_shared=lambda p: 2 * p.products >= PARALLEL_FLOPS,
     accumulation=dtype_of_sums,
     regions=("convolution",),
+    lay_out=binding.lay_out,
+    read=binding.convolution_spec,
+    packed=constant_weights,
+    takes_any_order=True,
     is_anchored=True,
+    decompositions=(PACKED_WEIGHTS,),
     identity=lambda spec: f" {spec.window}" + " padded after" * spec.window.only_after,
     counted=("L3", "DRAM"),  # of the nearer caches the pixels are not
 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
-from tessera.scheduling.families.product import space
+from tessera.scheduling.families.product import binding, space
 from tessera.scheduling.families.product.cost import contraction_work
 from tessera.scheduling.families.product.decompositions.apart import APART
 from tessera.scheduling.families.product.decompositions.shared_packing import SHARED_PACKING
+from tessera.scheduling.families.product.decompositions.split_k import SPLIT_K
+from tessera.scheduling.families.product.forms import constant_panels
 from tessera.scheduling.families.product.gpu import space as gpu_space
 from tessera.scheduling.families.product.gpu.choice import best_starts
 from tessera.scheduling.families.product.gpu.estimate import estimate_product
@@ -55,8 +57,12 @@ FAMILY = Family(
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
     promises=_promises,
     regions=("contraction",),
+    lay_out=binding.lay_out,
+    read=binding.contraction_spec,
+    packed=constant_panels,
+    in_blocks=lambda schedule, problem: schedule.integers("tile")[2] < problem.k,
     is_anchored=True,
-    decompositions=(*APART, SHARED_PACKING),
+    decompositions=(*APART, SPLIT_K, SHARED_PACKING),
     gpu=GpuKernels(
         problem=contraction_gpu_problem,
         space=gpu_space.space,

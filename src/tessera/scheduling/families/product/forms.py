@@ -6,12 +6,13 @@ w [K, N]      ->      panels [N / 32, K, 32]      (bf16: [N / 32, K / 2, 32, 2])
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp8_e5m2, fp16, fp32, int8, int32
+from tessera.scheduling.families.family import Packed
 from tessera.scheduling.families.product.problem import UNIT_GROUPS
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.lowering.spec import (
@@ -127,3 +128,43 @@ def form_of(spec: ContractionSpec, b: Value, n: int, target: Target) -> PackedPa
     width = lanes if n <= lanes or spec.sibling is not None else 2 * lanes
     in_unit = (pairs and target.has_amx_bf16) or (quads and target.has_amx_int8)
     return PackedPanels(Panels(width, 4 if quads else 2 if pairs else 1, UNIT_GROUPS if in_unit else 1), stored)
+
+
+def constant_panels(
+    spec: ContractionSpec, extents: Mapping[str, int], constants: Mapping[int, Sequence[int]], target: Target
+) -> Mapping[int, Packed]:
+    """The second operands of products as kernels read them, where all of them are constants read as they are."""
+    loads = [load for product in spec.products if (load := exact_load(product.b)) is not None]
+    indices = [load.argument for load in loads]
+    if len(set(indices)) < len(spec.products) or not all(_is_constant(spec, index, constants) for index in indices):
+        return {}
+    values = (spec.a, *(output.value for output in spec.outputs))
+    if any(index in loaded_arguments(value) for value in values for index in indices):
+        return {}
+    # Kernels read extents of others.
+    others = {axis for place, each in enumerate(spec.arguments) if place not in indices for axis in each.axes}
+    if not all(others.issuperset(spec.arguments[index].axes) for index in indices):
+        return {}
+    forms = [form_of(spec, product.b, extents["n"], target) for product in spec.products]
+    if any(form.panels != forms[0].panels for form in forms):
+        return {}
+    return {
+        index: _packed(spec, index, form, extents, constants[index]) for index, form in zip(indices, forms, strict=True)
+    }
+
+
+def _is_constant(spec: ContractionSpec, index: int, constants: Mapping[int, Sequence[int]]) -> bool:
+    """Whether an argument is a matrix, or several, that stays."""
+    return index in constants and {"k", "n"} <= set(spec.arguments[index].axes)
+
+
+def _packed(
+    spec: ContractionSpec, index: int, form: PackedPanels, extents: Mapping[str, int], strides: Sequence[int]
+) -> Packed:
+    argument = spec.arguments[index]
+    walked = dict(zip(argument.axes, strides, strict=True))
+    axes = (*[axis for axis in argument.axes if axis not in ("k", "n")], "k", "n")
+    shape = tuple([extents[axis] for axis in axes])
+    panels = form.shape(shape)
+    inner = panels if form.panels.group > 1 else panels[:-1]
+    return Packed(form, shape, tuple([walked[axis] for axis in axes]), packed_argument(argument, form), inner)

@@ -7,7 +7,8 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.scheduling.families.family import PARALLEL_BYTES, Family, GpuKernels, GpuModel
-from tessera.scheduling.families.rows import space
+from tessera.scheduling.families.rows import binding, space
+from tessera.scheduling.families.rows.copies import NOT_MERGED, ON_COPIES
 from tessera.scheduling.families.rows.cost import map_reduce_work
 from tessera.scheduling.families.rows.gpu import space as gpu_space
 from tessera.scheduling.families.rows.gpu.chunks import CHUNK, CHUNKS, lower_partial_gpu
@@ -47,7 +48,9 @@ FAMILY = Family(
     is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
     accumulation=lambda p: "fp32",
     regions=("row", "column"),
-    decompositions=(STAGES, CHUNKS),
+    lay_out=binding.lay_out,
+    read=binding.map_reduce_spec,
+    decompositions=(NOT_MERGED, ON_COPIES, STAGES, CHUNKS),
     gpu=GpuKernels(
         problem=lambda spec, extents, target, layouts: map_reduce_gpu_problem(spec, extents, target),
         space=gpu_space.space,

@@ -39,7 +39,7 @@ def _applies(case: Case) -> bool:
     """A user's pins speak of the kernel; a fixed order of sums may not depend on what a model expects. A GPU's rows
     stay in registers.
     """
-    if case.is_given or case.spec.reduced is None or not case.once_of_kernel(has_dear_maps):
+    if case.is_given or not case.once_of_kernel(has_dear_maps) or case.spec.reduced is None:
         return False
     return case.target.kind == "cpu" and not (case.pins or case.fixed_order) and case.is_divided(STAGED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tessera.scheduling.families.family import PARALLEL_BYTES, Family
-from tessera.scheduling.families.window import space
+from tessera.scheduling.families.window import binding, space
 from tessera.scheduling.families.window.cost import window_work
 from tessera.scheduling.families.window.lowering import lower_window
 from tessera.scheduling.lowering.spec import WindowSpec
@@ -25,6 +25,9 @@ FAMILY = Family(
     is_shared=lambda p: p.bytes_in + p.bytes_out >= PARALLEL_BYTES,
     accumulation=lambda p: "fp32",
     regions=("window",),
+    lay_out=binding.lay_out,
+    read=binding.window_spec,
+    takes_any_order=True,
     is_anchored=True,
     counted=("L2", "L3", "DRAM"),  # what neighbouring windows load again from L1 is cycles
 )

@@ -9,13 +9,16 @@ blocks hold all of K. Two products of one A have half of a register tile each.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from tessera.ir.schedule import KernelOp
+from tessera.ops.record import family_of
 from tessera.rewrite.fusion import Bounds
+from tessera.rewrite.reasons import operations_in
+from tessera.rewrite.siblings import products_of
 from tessera.scheduling.families.decomposition import Case, Decomposition, Fused, Steps
 from tessera.scheduling.families.product import space
 from tessera.scheduling.families.product.decompositions.few_columns import few_columns
-from tessera.scheduling.families.product.norms import row_values
 from tessera.scheduling.families.product.problem import DEPTHS
 
 OTHER_BLOCKS: Final = 1.15
@@ -26,17 +29,22 @@ STAGED: Final = Bounds(staged=True)
 SINGLE: Final = Bounds(products=1)
 
 
+def takes_rows(kernel: KernelOp) -> bool:
+    """Whether a product's kernel normalizes the rows of its first operand."""
+    return any(family_of(operation.operator) == "row" for operation in operations_in(kernel))
+
+
+def forms_several(kernel: KernelOp) -> bool:
+    """Whether a kernel has several products, of one A."""
+    return len(products_of(operations_in(kernel))) > 1
+
+
 def _takes_rows(case: Case) -> bool:
-    """Whether a kernel normalizes the rows of its first operand."""
-    return case.once(_walks_rows)
-
-
-def _walks_rows(spec: Any) -> bool:
-    return bool(row_values(spec.a))
+    return case.once_of_kernel(takes_rows)
 
 
 def _is_several(case: Case) -> bool:
-    return case.spec.sibling is not None
+    return case.once_of_kernel(forms_several)
 
 
 def _is_narrow(case: Case) -> bool:

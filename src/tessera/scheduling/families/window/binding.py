@@ -7,25 +7,33 @@ result), c (channels, where they lie side by side), h and w (of the image), ky a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from tessera.compiler.bind.arrays import (
+from tessera.dtypes import DType
+from tessera.rewrite.alignment import Alignment
+from tessera.scheduling.binding.arrays import (
     ArrayLayout,
+    Arrays,
+    Copy,
     Kinds,
+    Limits,
     Names,
+    Pattern,
     ShapedArrays,
-    View,
+    Tensor,
+    V,
     axes_classes,
     columns_of,
+    in_memory,
     kinds_of,
     numbered,
     shaped_arrays,
 )
-from tessera.compiler.bind.layout import Axes, Column, merge_axes
-from tessera.compiler.bind.specs import Pattern
-from tessera.compiler.graph.program import Alignment
-from tessera.scheduling.lowering.spec import Argument
+from tessera.scheduling.binding.axes import Axes, Column, merge_axes
+from tessera.scheduling.binding.regions import Region, operation_of, read_region
+from tessera.scheduling.language.expression import Recorder, Value
+from tessera.scheduling.lowering.spec import Argument, Geometry, WindowSpec
 
 ROWS, COLUMNS, KERNEL_ROWS, KERNEL_COLUMNS, CHANNELS = range(4, 9)
 """Places in the domain, after the four of the result."""
@@ -35,10 +43,16 @@ LINE = 16
 of two apart would fall on the same sets of a cache.
 """
 
-Arrays = Sequence[tuple[View, Alignment]]
+
+def lay_out(
+    region: Region, domain: Sequence[int], arrays: Arrays[V], limits: Limits, copied: Copy[V]
+) -> tuple[Arrays[V], ShapedArrays]:
+    """The arrays of a reduction over windows, all in memory; the window's operands as lanes read them."""
+    arrays = in_memory(with_taps_along_lanes(arrays, copied), copied)
+    return arrays, window_arrays(domain, arrays, len(region.loads))
 
 
-def window_arrays(domain: Sequence[int], arrays: Arrays, loads: int) -> ShapedArrays:
+def window_arrays(domain: Sequence[int], arrays: Arrays[Tensor], loads: int) -> ShapedArrays:
     """Merges what lies outside the window; lanes go along channels where those of the image lie side by side."""
     image = _image(arrays)
     alignment = arrays[image][1]
@@ -69,20 +83,18 @@ def window_arrays(domain: Sequence[int], arrays: Arrays, loads: int) -> ShapedAr
     return shaped_arrays(_window_layout(names, ones, classes, kinds_of(arrays), roles), names, axes)
 
 
-def _image(arrays: Arrays) -> int:
+def _image(arrays: Arrays[Tensor]) -> int:
     """Which array is read through the window."""
     return next(place for place, (_, alignment) in enumerate(arrays) if ROWS in alignment)
 
 
-def _lanes_are_channels(image: tuple[View, Alignment], channels: int) -> bool:
+def _lanes_are_channels(image: tuple[Tensor, Alignment], channels: int) -> bool:
     view, alignment = image
     along = {axis: view.strides[dimension] for dimension, axis in enumerate(alignment)}
     return channels > 1 and along[CHANNELS] == 1 and along[COLUMNS] != 1
 
 
-def with_taps_along_lanes(
-    arrays: Sequence[tuple[View, Alignment]], copied: Callable[[View, tuple[int, ...]], View]
-) -> list[tuple[View, Alignment]]:
+def with_taps_along_lanes(arrays: Arrays[V], copied: Copy[V]) -> list[tuple[V, Alignment]]:
     """The arrays, where lanes go along channels with the window's operands as lanes read them: channel after channel.
 
     `copied(view, strides)` makes a copy of a view in those strides: of a few elements a channel.
@@ -130,3 +142,33 @@ def _window_layout(
     if lanes == "c":
         outer = (*outer, "y")
     return ArrayLayout(Pattern(tuple(arguments), outer, None, lanes, True), tuple(axes), tuple(picks))
+
+
+def window_spec(region: Region, pattern: Pattern) -> WindowSpec:
+    """The specification of a reduction over a sliding window."""
+    recorder = _WindowRecorder(None)
+    outputs = read_region(region, pattern, recorder)
+    window = operation_of(region, "window")
+    kernel, stride, dilation = (_pair(window.integers(name)) for name in ("kernel", "stride", "dilation"))
+    geometry = Geometry(kernel, stride, _pair(window.integers("padding")[::2]), dilation)
+    return WindowSpec(region.name, pattern.arguments, pattern.outer, pattern.lanes, geometry, outputs)
+
+
+def _pair(values: tuple[int, ...]) -> tuple[int, int]:
+    first, second = values
+    return first, second
+
+
+class _WindowRecorder(Recorder):
+    """A recorder whose reductions go over the window, and whose image varies with it."""
+
+    def load(self, argument: int, dtype: DType, axes: Iterable[str]) -> Value:
+        """An element of an argument: one that walks h and w is read through the window."""
+        walked = set(axes)
+        if walked >= {"h", "w"}:
+            walked = walked - {"h", "w"} | {"y", "x", "ky", "kx"}
+        return self.make("load", (), (argument,), dtype, walked)
+
+    def reduce(self, kind: str, a: Value) -> Value:
+        """Reduces `a` over the window."""
+        return self.make("reduce", (a,), (kind,), a.dtype, a.axes - {"ky", "kx"}, a.stage + 1)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from operator import ge
 from typing import Final, TypeAlias
 
-from tessera.compiler.bind.layout import Column
+from tessera.scheduling.binding.axes import Column
 
 Order: TypeAlias = list[int]
 """Dimensions of the domain, the one along vectors last."""

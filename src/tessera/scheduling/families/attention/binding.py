@@ -1,0 +1,134 @@
+"""Attention of a program over merged axes, and what it computes there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tessera.rewrite.alignment import Alignment
+from tessera.scheduling.binding.arrays import (
+    ArrayLayout,
+    Arrays,
+    Copy,
+    Kinds,
+    Limits,
+    Names,
+    Pattern,
+    ShapedArrays,
+    Tensor,
+    V,
+    axes_classes,
+    class_of,
+    columns_of,
+    in_memory,
+    kinds_of,
+    numbered,
+    shaped_arrays,
+)
+from tessera.scheduling.binding.axes import Axes, Column, merge_axes
+from tessera.scheduling.binding.regions import Region, read_region
+from tessera.scheduling.language.expression import Recorder, Value
+from tessera.scheduling.lowering.spec import Argument, AttentionSpec
+
+
+def lay_out(
+    region: Region, domain: Sequence[int], arrays: Arrays[V], limits: Limits, copied: Copy[V]
+) -> tuple[Arrays[V], ShapedArrays]:
+    """The arrays of attention, all in memory."""
+    arrays = in_memory(arrays, copied)
+    return arrays, attention_arrays(domain, arrays, len(region.loads))
+
+
+def attention_arrays(domain: Sequence[int], arrays: Arrays[Tensor], loads: int) -> ShapedArrays:
+    """Merges the batch dimensions of attention, heads among them; the others are called q, v, k and d.
+
+    The domain is that of the result and then keys, size of a key, heads of K and V. Heads that share keys and values
+    are a dimension of their own, which K and V do not walk: no kernel divides by how many they are.
+    """
+    rank = len(domain) - 3
+    columns = columns_of(arrays, len(domain))
+    extents, batch = tuple(domain[: rank - 2]), columns[: rank - 2]
+    inner, inner_columns = tuple(domain[rank - 2 : -1]), columns[rank - 2 : -1]
+    joined = False
+    if rank > 2:
+        shared = domain[-1]
+        group = domain[rank - 3] // max(shared, 1)
+        own = columns[rank - 3]
+        apart = tuple([stride * group + other for stride, other in zip(own, columns[-1], strict=True)])
+        extents, batch = (*extents[:-1], shared, group), (*batch[:-1], apart, own)
+        joined = group > 1 and inner[0] == 1
+        if joined:
+            extents, inner = extents[:-1], (group, *inner[1:])
+            batch, inner_columns = batch[:-1], (own, *inner_columns[1:])
+    merged = merge_axes(extents, batch)
+    axes = Axes(merged.extents + inner, merged.columns + inner_columns)
+    names = numbered("b", len(merged.extents), "q", "v", "k", "d")
+    ones, classes = axes_classes(axes)
+    roles = tuple([_role(alignment, rank, place >= loads) for place, (_, alignment) in enumerate(arrays)])
+    return shaped_arrays(_attention_layout(names, ones, classes, kinds_of(arrays), roles, joined), names, axes)
+
+
+def _role(alignment: Alignment, rank: int, is_output: bool) -> str:
+    """The axes that an array of attention is a matrix over, the usual contiguous one first; "" of mask and scale."""
+    if is_output:
+        return "vq"
+    if rank + 1 in alignment:
+        return "dq" if rank - 2 in alignment else "dk"
+    return "vk" if rank - 1 in alignment else ""
+
+
+@lru_cache(maxsize=1 << 12)
+def _attention_layout(
+    names: Names,
+    ones: tuple[bool, ...],
+    classes: tuple[Column, ...],
+    kinds: Kinds,
+    roles: tuple[str, ...],
+    joined: bool,
+) -> ArrayLayout:
+    arguments: list[Argument] = []
+    axes: list[Names] = []
+    picks: list[tuple[int, ...]] = []
+    for index, ((dtype, is_scalar, _), role) in enumerate(zip(kinds, roles, strict=True)):
+        walked: dict[str, int] = {}
+        for place, name in enumerate(() if is_scalar else names):
+            if classes[place][index] and not ones[place]:
+                walked[name] = place
+            elif name in role:
+                walked[name] = len(names) + ones[place]
+        units = [name for name, pick in walked.items() if class_of(classes, pick, index) == 1]
+        unit = next((name for name in role or "kq" if name in units), None)
+        arguments.append(
+            Argument(dtype, tuple(walked), tuple(1 if name == unit else None for name in walked), is_scalar)
+        )
+        axes.append(tuple(walked))
+        picks.append(tuple(walked.values()))
+    pattern = Pattern(tuple(arguments), names[:-4], None, "v", True, joined)
+    return ArrayLayout(pattern, tuple(axes), tuple(picks))
+
+
+def attention_spec(region: Region, pattern: Pattern) -> AttentionSpec:
+    """The specification of attention."""
+    recorder = _AttentionRecorder(pattern.outer)
+    outputs = read_region(region, pattern, recorder)
+    assert recorder.attended is not None
+    q, k, v, scale, mask, causal, accumulator = recorder.attended
+    causal = causal and not pattern.heads_as_queries  # the only query of a head is the last one, which sees all keys
+    return AttentionSpec(
+        region.name, pattern.arguments, pattern.outer, q, k, v, scale, mask, causal, accumulator, outputs
+    )
+
+
+class _AttentionRecorder(Recorder):
+    """A recorder that notes the operands of the one attention."""
+
+    def __init__(self, batch: Sequence[str]) -> None:
+        super().__init__(None)
+        self.batch = batch
+        self.attended: tuple[Value, Value, Value, Value, Value | None, bool, Value] | None = None
+
+    def attend(self, q: Value, k: Value, v: Value, scale: Value, mask: Value | None, causal: bool) -> Value:
+        """The tile of weighted means."""
+        result = self.make("accumulator", (), (), q.dtype, (*self.batch, "q", "v"))
+        self.attended = q, k, v, scale, mask, causal, result
+        return result
