@@ -38,7 +38,18 @@ def test_no_field_is_missing(record: Operator) -> None:
             family_rule(record.family, record.arity)  # raises where the family says nothing either
             continue
         assert value is not None, field.name
-        if field.name not in ("name", "family", "arity", "attributes", "cheap", "positive", "joint", "kept", "in_place", "summary"):
+        if field.name not in (
+            "name",
+            "family",
+            "arity",
+            "attributes",
+            "cheap",
+            "positive",
+            "joint",
+            "kept",
+            "in_place",
+            "summary",
+        ):
             assert callable(value), field.name
     assert 0 <= record.arity[0] <= record.arity[1]
     assert OPERATORS[record.name] is record
