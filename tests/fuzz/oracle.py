@@ -202,7 +202,7 @@ def _without_overflow(value: torch.Tensor, dtype: DType, instead: float) -> torc
 
 
 def _whole(value: torch.Tensor, dtype: DType, noise: Noise | None) -> torch.Tensor:
-    """A conversion to integers: what has none becomes anything, and the ends of the integers where a run is not exact."""
+    """A conversion to integers: what has none becomes anything, which is far off in all runs but the exact one."""
     limits = torch.iinfo(dtype.torch)
     fits = (value > float(limits.min) - 1) & (value < float(limits.max))
     seed = 0 if noise is None else int(torch.randint(1 << 30, (1,), generator=noise.chance))
