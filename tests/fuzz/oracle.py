@@ -61,7 +61,7 @@ class Noise:
         if dtype.kind == "complex":
             parts = torch.view_as_real(value)
             moved: torch.Tensor = torch.view_as_complex(
-                self.moved(parts, dtype_of("fp32" if dtype.itemsize == 8 else "fp64"))
+                self.moved(parts, dtype_of("fp32" if dtype.itemsize == 8 else "fp64"), _beside_parts(terms))
             )
             return moved
         info = torch.finfo(dtype.torch)
@@ -80,6 +80,11 @@ class Noise:
         wide = value.to(torch.float64)
         units = torch.rand(value.shape, generator=self.chance, dtype=torch.float64) - 0.5
         return wide + units * torch.where(wide == 0, 1e-30, wide.abs() * 1e-12)
+
+
+def _beside_parts(terms: torch.Tensor | float) -> torch.Tensor | float:
+    """Terms of complex numbers as terms of their real and imaginary parts."""
+    return terms.abs().unsqueeze(-1) if isinstance(terms, torch.Tensor) else terms
 
 
 def values_of(
@@ -163,7 +168,7 @@ def _computed(
         result = torch.where((operands[0] == -torch.inf).all(named["axis"], keepdim=True), 0.0, result)
     if dtype.kind == "bool" and step.operator in ("eq", "ne"):
         return _equal_by_chance(result, operands, kinds[0], equal=noise.rounding)
-    terms = record.terms(*operands, **named)
+    terms = _frequencies(result, named) if _is_transform(record) else record.terms(*operands, **named)
     return noise.moved(result, dtype, terms, least=_vanishing(dtype), common=record.family == "row")
 
 
@@ -197,11 +202,14 @@ def _without_overflow(value: torch.Tensor, dtype: DType, instead: float) -> torc
 
 
 def _whole(value: torch.Tensor, dtype: DType, noise: Noise | None) -> torch.Tensor:
-    """A conversion to integers: what has none becomes anything."""
+    """A conversion to integers: what has none becomes anything, which is far off in all runs but the exact one."""
     limits = torch.iinfo(dtype.torch)
     fits = (value > float(limits.min) - 1) & (value < float(limits.max))
     seed = 0 if noise is None else int(torch.randint(1 << 30, (1,), generator=noise.chance))
-    anything = torch.randint(-100, 100, value.shape, generator=torch.Generator().manual_seed(seed))
+    chance = torch.Generator().manual_seed(seed)
+    near = torch.randint(-100, 100, value.shape, generator=chance)
+    ends = torch.where(near < 0, limits.min, limits.max)
+    anything = near if noise is None else ends
     return torch.where(fits, torch.where(fits, value, 0.0).to(torch.int64), anything).to(dtype.torch)
 
 
@@ -220,7 +228,20 @@ adds to every frequency, and where inf becomes NaN is the choice of the library'
 
 
 def _wants_finite(record: Operator) -> bool:
-    return record.family in _ONLY_FINITE or getattr(record.application, "__module__", "") == transforms.__name__
+    return record.family in _ONLY_FINITE or _is_transform(record)
+
+
+def _is_transform(record: Operator) -> bool:
+    return getattr(record.application, "__module__", "") == transforms.__name__
+
+
+def _frequencies(result: torch.Tensor, named: Mapping[str, object]) -> torch.Tensor:
+    """The size of what a Fourier transform adds up for each result, which is the same for all that it is over: the root
+    of the mean square of these.
+    """
+    size = _finite(result).abs().square()
+    axes = named.get("axes")
+    return size.mean(axes, keepdim=True).sqrt() if isinstance(axes, tuple) and size.numel() else size.sqrt()
 
 
 def _finite(value: torch.Tensor) -> torch.Tensor:

@@ -108,7 +108,7 @@ def test_a_failing_program_is_made_small_and_printed() -> None:
     program = next(each for each in drawn if each.steps > 8 and "flash_attention" in each.operators)
     least = shrink(program, lambda each: "flash_attention" in each.operators)
     assert least.operators == {"flash_attention"}
-    assert len(least.entries) == 1 + len([entry for entry in least.entries if isinstance(entry, Input)])
+    assert least.steps == 1
     printed: list[str] = []
     exec(snippet(least), {"print": lambda result, expected, sep: printed.append(str((result - expected).abs().max()))})
     assert [float(text.removeprefix("tensor(").split(",")[0].rstrip(")")) < 1e-5 for text in printed] == [True]

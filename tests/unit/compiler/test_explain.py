@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import Tensor, autotune, graph, numerics, op
+from tessera import Tensor, autotune, graph, numerics, op, profile
 from tessera.compiler import pipeline
 from tessera.errors import ArgumentError
 from tessera.lazy.policy import is_current
@@ -145,3 +145,11 @@ def test_kernels_of_other_devices_are_told_too() -> None:
     assert kernel.predicted_us is not None
     assert kernel.workers is None
     assert kernel.traffic == {}
+
+
+def test_flops_of_a_product_whose_operand_is_turned() -> None:
+    """Rewrites make a flag of the transpose: the operand's extents are in the kernel as they lie."""
+    a, b = torch.randn(6, 8), torch.randn(10, 8)
+    with profile.session() as session:
+        op.matmul(op.exp(a), op.transpose(op.exp(b))).eval()
+    assert max(record.flops or 0 for record in session.records()) >= 2 * 6 * 10 * 8

@@ -17,7 +17,7 @@ WITHOUT_DOOR = frozenset(
     "slice scatter_along refit put_sum iota philox checked_index rfft_adjoint irfft_adjoint view_as_real "
     "view_as_complex to_complex "
     "complex_mul complex_div complex_matmul complex_abs kernel_spectrum spectrum_adjoint pointwise_mul "
-    "sum_pool2d spread".split()
+    "sum_pool2d spread put".split()
 )
 """Written x[a:b], parts of gradients, what operators are on complex numbers, and what generates numbers."""
 
@@ -38,7 +38,18 @@ def test_no_field_is_missing(record: Operator) -> None:
             family_rule(record.family, record.arity)  # raises where the family says nothing either
             continue
         assert value is not None, field.name
-        if field.name not in ("name", "family", "arity", "attributes", "cheap", "positive", "joint", "kept", "summary"):
+        if field.name not in (
+            "name",
+            "family",
+            "arity",
+            "attributes",
+            "cheap",
+            "positive",
+            "joint",
+            "kept",
+            "in_place",
+            "summary",
+        ):
             assert callable(value), field.name
     assert 0 <= record.arity[0] <= record.arity[1]
     assert OPERATORS[record.name] is record

@@ -122,5 +122,7 @@ def _flops(item: KernelItem, operations: Sequence[GraphOperation], shapes: Seque
             shaped(value, alignments.operands[operation, place]) for place, value in enumerate(operation.inputs)
         ]
         result = shaped(operation.result, alignments.results[operation.result])
-        flops += OPERATORS[operation.operator].flops(operands, result, attributes_of(operation))
+        # What rewrites made of a product: its operands' extents are here as they lie.
+        turned = {name: True for name in ("transpose_a", "transpose_b") if operation.attribute(name, False)}
+        flops += OPERATORS[operation.operator].flops(operands, result, attributes_of(operation) | turned)
     return float(flops)

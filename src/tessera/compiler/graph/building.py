@@ -126,6 +126,9 @@ def _operation(index: int, node: SymbolicNode, values: Mapping[int, SSAValue]) -
         name, attributes = "library", {"callee": name, **attributes}
     else:
         record = OPERATORS[name]
+        axis = attributes.get("axis")
+        if isinstance(axis, int) and axis < 0:  # a record's own default; Graph IR counts from the front
+            attributes["axis"] = axis + len(node.shape)
         graph.declare(name, record.arity, record.anchor_rule if record.result is None else None)
     operation = graph.create(name, [values[i] for i in node.operands], _type(node), attributes)
     if family in ("layout", "library"):

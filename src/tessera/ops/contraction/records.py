@@ -46,7 +46,7 @@ def _advice(operands: Sequence[Typed], attributes: Named) -> list[str]:
     return [f"transpose the {which} operand" for which, fits in fitting.items() if fits]
 
 
-_matmul_flops = per_point(anchor_rules.matrices, 2)
+_matmul_flops = per_point(anchor_rules.product, 2)
 
 
 def _gemm_flops(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
