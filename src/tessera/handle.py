@@ -22,7 +22,6 @@ from tessera.errors import (
 from tessera.lazy import evaluation
 from tessera.lazy.conversion import NotATensorError, beside
 from tessera.lazy.devices import CPU, INTERPRETER, check_device, is_cpu_memory, torch_device
-from tessera.lazy.evaluation import check_versions
 from tessera.lazy.export import exported, to_torch
 from tessera.lazy.issuing import issue
 from tessera.lazy.leaf import Placeholder
@@ -80,7 +79,8 @@ class Tensor(Methods):
             return self
         for leaf in leaves:
             if leaf.version is not None and leaf.owner._version != leaf.version:
-                check_versions(leaves)
+                evaluation.evaluate((self,))  # which finds out why
+                return self
         before_run = evaluation.before_run
         if before_run is not None:
             before_run()
@@ -161,7 +161,7 @@ class Tensor(Methods):
         result: Tensor = call("pin", self, knobs=str(Schedule(_knob_values(knobs))))
         return result
 
-    def inspect(self, level: str) -> str:
+    def inspect(self, level: str) -> entry.LevelText:
         """The text of a level of the compiler for this expression, also after its evaluation: "graph", "rewrites",
         "fusion", "schedule", "tile" or "target".
         """

@@ -50,7 +50,7 @@ from tessera.doors.functions import (
     sqrt,
     tanh,
 )
-from tessera.doors.indexing import embedding, gather, index_select, one_hot, scatter_add, take
+from tessera.doors.indexing import embedding, gather, index_copy, index_select, one_hot, scatter_add, take
 from tessera.doors.losses import cross_entropy
 from tessera.doors.normalizations import layer_norm, log_softmax, rms_norm, softmax
 from tessera.doors.products import constant, gemm, int8_linear, matmul, quantize
@@ -94,6 +94,7 @@ from tessera.doors.tensors import cast, tensor
 from tessera.doors.tuned import autotune
 from tessera.doors.windows import avg_pool2d, batch_norm, depthwise_conv2d, max_pool2d
 from tessera.handle import Tensor as _Tensor
+from tessera.integrations.torch import autograd as _autograd  # noqa: F401 - installs what evaluates what torch follows
 from tessera.ops import OPERATORS as _OPERATORS
 
 __all__ = [
@@ -144,6 +145,7 @@ __all__ = [
     "ifft",
     "ifft2",
     "imag",
+    "index_copy",
     "index_select",
     "int8_linear",
     "irfft",

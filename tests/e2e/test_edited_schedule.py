@@ -41,7 +41,7 @@ class Files:
 
     def edited(self, *edits: tuple[str, str]) -> None:
         """Writes the text with edits."""
-        text = self.text
+        text: str = self.text
         for before, after in edits:
             assert text.count(before) == 1, f"{before} in {text}"
             text = text.replace(before, after)

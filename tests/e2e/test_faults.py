@@ -10,7 +10,7 @@ import numpy
 import pytest
 import torch
 
-from tessera import Tensor, TesseraError, op, target
+from tessera import Tensor, TesseraError, op, stream, target
 from tessera.compiler.device import compilers
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.errors import GradDetachedError, InputMutatedError, MemoryLimitError, UnsupportedTargetError
@@ -108,9 +108,17 @@ def test_other_devices_are_refused() -> None:
 def test_tensors_that_require_grad_are_never_detached_silently() -> None:
     weight = torch.nn.Parameter(torch.ones(4, 4))
     shifted = op.kernel(lambda a: a + 1.0)
-    for call in (lambda: op.matmul(X, weight), lambda: shifted(weight), lambda: weight + op.exp(X)):
+    for call in (lambda: op.matmul(X, weight), lambda: shifted(weight), lambda: weight + op.exp(X[0])):
+        assert call().torch().requires_grad
+        assert call().eval().torch().requires_grad
+    refusals: tuple[Callable[[], Tensor], ...] = (
+        lambda: op.exp(weight).eval(out=torch.empty(4, 4)),
+        lambda: op.exp(weight, stream=stream.create()),
+        lambda: op.constant(weight),
+    )
+    for refused_call in refusals:
         with pytest.raises(GradDetachedError) as raised:
-            call()
+            refused_call()
         assert any("detach" in hint for hint in raised.value.hints)
     with torch.no_grad():
         assert op.matmul(X, weight).torch().requires_grad is False

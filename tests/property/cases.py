@@ -38,7 +38,7 @@ def operand_dtypes(record: Operator) -> list[DType]:
             if record.name == "philox":
                 operands[1] = as_node(torch.ones((), dtype=dtype.torch))
             if record.name in INDEXED:
-                operands[1] = as_node(torch.ones((2, 2), dtype=torch.int64))
+                operands[1] = as_node(torch.ones((2,) if record.name == "put" else (2, 2), dtype=torch.int64))
             call(record.name, *operands, **_probe(record))
         except DTypeError:
             continue

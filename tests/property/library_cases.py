@@ -27,7 +27,7 @@ class Case:
     scale: torch.Tensor | float = 0.0
 
 
-INDEXED = frozenset(("take", "put_sum", "gather", "scatter_add"))
+INDEXED = frozenset(("take", "put_sum", "put", "gather", "scatter_add"))
 """Operators whose second operand is one of indices."""
 
 PROBES: Mapping[str, dict[str, Any]] = {
@@ -117,6 +117,14 @@ def _put_sum(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(tensor, _magnitude(record, (x, index), what="", axis=axis, extent=extent))
 
 
+def _put(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    axis = draw(st.integers(0, x.ndim - 1))
+    index = torch.randperm(x.shape[axis])[: draw(st.integers(0, x.shape[axis]))]
+    source = _matrix(draw, dtype, (*x.shape[:axis], len(index), *x.shape[axis + 1 :]))
+    return Case(call("put", as_node(x), as_node(index), as_node(source), axis=axis))
+
+
 def _ordinary(draw: Draw, dtype: DType, shape: Shape) -> torch.Tensor:
     return laid_out(filled(shape, dtype, "ordinary", draw(st.integers(0, 1 << 16))), draw(st.sampled_from(LAYOUTS)))
 
@@ -156,6 +164,7 @@ LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "checked_index": _checked,
     "take": _take,
     "put_sum": _put_sum,
+    "put": _put,
     "gather": _gather,
     "scatter_add": _scatter_add,
 }

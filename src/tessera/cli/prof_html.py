@@ -23,10 +23,13 @@ def html(
     redact: Annotated[
         bool, typer.Option("--redact", help="Leave out host names, process numbers and Python stacks.")
     ] = False,
+    with_code: Annotated[
+        bool, typer.Option("--code", help="Have the compiler make the kernels' code again; takes seconds.")
+    ] = False,
 ) -> None:
     """Write a trace as a report in one file, which any browser opens without a server."""
     runs = [_one(path) for path in (trace, compare) if path is not None]
-    path = one_file.write(runs, output or trace.with_name(f"{trace.stem}.html"), redact=redact)
+    path = one_file.write(runs, output or trace.with_name(f"{trace.stem}.html"), redact=redact, with_code=with_code)
     told = "" if redact else "; it names hosts, and source files where stacks were recorded (--redact leaves them out)"
     print(f"wrote {path}{told}")
 

@@ -5,7 +5,7 @@ The compiler itself, and xdsl with it, is loaded by the first evaluation of an u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -16,9 +16,10 @@ from tessera.lazy import evaluation
 from tessera.lazy import issuing as lazy_issuing
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
+from tessera.lazy.structure import Plan, Structure
 from tessera.tuning.interfaces import TuningBackend
 
-__all__ = ["autotune", "evaluate", "evaluate_together", "inspect", "issue", "issue_into"]
+__all__ = ["autotune", "evaluate", "evaluate_together", "inspect", "issue", "issue_into", "plan_over"]
 
 N = TypeVar("N", bound=Node)
 
@@ -54,6 +55,16 @@ def evaluate(nodes: Sequence[Node]) -> None:
     pipeline.evaluate(nodes)
 
 
+def plan_over(structure: Structure, targets: Mapping[int, tuple[int, Structure]]) -> Plan:
+    """A plan of a structure that writes outputs to memory that exists: by the number of an output the number of a leaf,
+    and how that lies. As far as nothing reads there afterwards; `run` gives what it wrote there as that leaf itself.
+    """
+    _load()
+    from tessera.compiler import pipeline
+
+    return pipeline.plan_over(structure, targets)
+
+
 def issue(nodes: Sequence[Node], stream: object) -> None:
     """Enqueues the computation of nodes on a stream."""
     _load()
@@ -85,13 +96,24 @@ def evaluate_together(*tensors: N) -> tuple[N, ...]:
     return tensors
 
 
-def inspect(node: Node, level: str) -> str:
+class LevelText(str):
+    """The text of a level of the compiler, which notebooks show as it is."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        import html
+
+        return f"<pre>{html.escape(self)}</pre>"
+
+
+def inspect(node: Node, level: str) -> LevelText:
     """The text of a level of the compiler for a node's expression."""
     with forks.importing:
         from tessera.compiler.explain import inspection
 
     structure = node.structure if node.is_pending else getattr(node, "computed", node.structure)
-    return inspection.inspect_structure(structure, level)
+    return LevelText(inspection.inspect_structure(structure, level))
 
 
 evaluation.set_evaluator(evaluate)

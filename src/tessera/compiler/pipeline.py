@@ -7,14 +7,15 @@ bound anew where schedules changed, profiles ask what plans compute.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from tessera import settings
-from tessera.compiler.bind.binding import bind
+from tessera.compiler.bind.binding import bind, placed
 from tessera.compiler.bind.launches import Choice, PlanCompiler
+from tessera.compiler.bind.overwriting import Target, overwriting
 from tessera.compiler.device.compilers import ask_for_schedules, compiler_of, forget_schedules
 from tessera.compiler.graph.expressions import expression_of
 from tessera.compiler.planning import as_planned, lock, program_of
@@ -116,6 +117,19 @@ def usual_plan(structure: Structure) -> Plan:
         if key.policy == FAST:
             structure.plan = known[0]
         return known[0]
+
+
+def plan_over(asked: Structure, targets: Mapping[int, Target]) -> Plan:
+    """A plan of a structure that writes outputs, by their numbers, to memory of its leaves, or to that of leaves past
+    them, as far as it may be; of these outputs `run` gives the leaf itself. The caller keeps it, as long as the usual
+    plan is what it was.
+    """
+    with lock:
+        structure = as_planned(asked).structure
+        order = structure.post_order()
+        compiler: PlanCompiler[Plan] = compiler_of(structure.device)
+        launches, memory = placed(program_of(structure, order), order, compiler, targets)
+        return compiler.plan(launches, overwriting(launches, memory, targets))
 
 
 def _forget(key: PlanKey, plan: Plan) -> None:

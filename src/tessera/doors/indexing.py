@@ -52,6 +52,16 @@ def gather(x: object, axis: int, index: object, *, stream: Stream | None = None)
     return on(call("gather", value, node(index), axis=_axis(value, axis)), stream)
 
 
+def index_copy(x: object, axis: int, index: object, source: object, *, stream: Stream | None = None) -> Tensor:
+    """x with the parts along an axis at the places of `index`, which has one dimension, replaced by those of `source`
+    (as `torch.index_copy`). Of several parts at one place the last one stays.
+    """
+    value, places = node(x), node(index)
+    if len(places.shape) != 1:
+        raise ShapeMismatchError(f"index_copy: an index of shape {places.shape}", hints=["one dimension"])
+    return on(call("put", value, places, node(source), what="index_copy", axis=_axis(value, axis)), stream)
+
+
 def scatter_add(x: object, axis: int, index: object, source: object, *, stream: Stream | None = None) -> Tensor:
     """x with elements of `source` added at the places of `index` along an axis: result[index[i, j], j] += source[i, j]
     of axis 0 (as `torch.scatter_add`).

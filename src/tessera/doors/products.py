@@ -16,9 +16,10 @@ from tessera.doors.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
+from tessera.lazy.attached import detached
 from tessera.lazy.constants import constant_leaf
 from tessera.lazy.conversion import as_pair
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaf import Attached, Placeholder
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promise import settle
 from tessera.ops.contraction import calls as products
@@ -111,6 +112,8 @@ def constant(x: object) -> Tensor:
             hints=["pass op.constant(w) to the function", "or mark a tensor from around it"],
         )
     (leaf,) = given.eval().leaves
+    if type(leaf) is Attached:
+        raise detached()
     settle((leaf,))
     return cast(Tensor, leaf_node(constant_leaf(leaf)))
 

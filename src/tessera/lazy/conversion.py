@@ -9,8 +9,9 @@ import numpy
 import torch
 
 from tessera.dtypes import bool_, scalar_dtype
-from tessera.errors import ArgumentError
+from tessera.errors import ArgumentError, TesseraError
 from tessera.lazy import sources
+from tessera.lazy.attached import attached
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.promotion import common_dtype
 from tessera.lazy.scalars import scalar_node
@@ -34,7 +35,7 @@ def as_node(value: object) -> Any:
     if isinstance(value, Node):
         return value
     if type(value) is torch.Tensor or isinstance(value, torch.Tensor):
-        return leaf_node(sources.from_torch(value))
+        return _of_torch(value)
     if type(value) in _NUMBERS:
         return leaf_node(sources.from_data(value, scalar_dtype(value)))  # type: ignore[arg-type]
     if isinstance(value, (numpy.ndarray, numpy.generic)) or hasattr(value, "__dlpack__"):
@@ -44,6 +45,16 @@ def as_node(value: object) -> Any:
     )
     error.value = value
     raise error
+
+
+def _of_torch(tensor: torch.Tensor) -> Any:
+    try:
+        return leaf_node(sources.from_torch(tensor))
+    except (RuntimeError, TesseraError):  # of what requires grad, of transforms' tensors, and of fake ones
+        leaf = attached(tensor)
+        if leaf is None:
+            raise
+        return leaf_node(leaf)
 
 
 def beside(value: object, node: Node) -> Any:
@@ -68,8 +79,8 @@ def as_pair(first: object, second: object) -> tuple[Any, Any]:
     if isinstance(second, Node):
         return beside(first, second), second
     if type(first) is torch.Tensor is type(second):
-        node = leaf_node(sources.from_torch(first))
-        return node, node if first is second else leaf_node(sources.from_torch(second))
+        node = _of_torch(first)
+        return node, node if first is second else _of_torch(second)
     a, b = as_operands((first, second))
     return a, b
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from tessera.errors import CompileError, InputMutatedError
+from tessera.lazy.attached import detached, is_attached
+from tessera.lazy.attached import evaluate as evaluate_attached
 from tessera.lazy.constants import ConstantLeaf
 from tessera.lazy.devices import CPU
 from tessera.lazy.export import to_torch, unknown_values
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaf import Attached, Leaf, Placeholder
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import is_current
 from tessera.lazy.promise import Promise, settle
@@ -60,6 +62,10 @@ def evaluate(nodes: Iterable[Node]) -> None:
     if not pending:
         return
     copies = [copy for _, copy in pending]
+    followed = [copy for copy in copies if is_attached(copy)]
+    if followed:
+        copies = [copy for copy in copies if copy not in followed]
+        evaluate_attached(followed)
     for copy in copies:
         check_versions(copy.leaves)
     for group in [copies] if len(copies) == 1 else _by_device(copies):
@@ -104,6 +110,8 @@ def refuse_mutated(leaves: Sequence[Leaf]) -> None:
     for leaf in leaves:
         if isinstance(leaf, Placeholder):
             raise unknown_values()
+        if type(leaf) is Attached:
+            raise detached()
         if isinstance(leaf, ConstantLeaf):
             leaf.refresh()
         if leaf.version is not None and leaf.owner._version != leaf.version and type(leaf.owner) is not Promise:

@@ -12,7 +12,7 @@ import torch
 from tessera.errors import ValueControlFlowError
 from tessera.lazy import promise
 from tessera.lazy.devices import is_cpu_memory, torch_device
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaf import Attached, Leaf, Placeholder
 from tessera.lazy.promise import Promise, settle
 from tessera.lazy.structure import Shape, Structure
 
@@ -25,6 +25,8 @@ def to_torch(leaf: Leaf) -> torch.Tensor:
     """
     if isinstance(leaf, Placeholder):
         raise unknown_values()
+    if type(leaf) is Attached:
+        return leaf.tensor.detach()  # type: ignore[no-any-return]
     if leaf.version is not None or promise.guard is not None:
         settle((leaf,))
     return memory_of(leaf)
@@ -34,6 +36,8 @@ def exported(leaf: Leaf) -> torch.Tensor:
     """The torch tensor that a user gets: over a leaf's memory where the leaf's version counts writes to it, else a
     copy. Raises and waits as `to_torch` does.
     """
+    if type(leaf) is Attached:
+        return leaf.tensor  # type: ignore[no-any-return]
     if leaf.version is None or 0 in leaf.structure.shape:
         return to_torch(leaf).clone()
     if isinstance(leaf, Placeholder):

@@ -89,6 +89,34 @@ class Placeholder(Leaf):
         super().__init__(structure, 0, _NO_MEMORY, 0)
 
 
+class Attached(Leaf):
+    """A torch tensor that is part of a graph of torch's: one that requires grad, or that a transform of torch's
+    (`torch.func`) or its fake tensors stand for. What is computed of it becomes part of that graph (`lazy.attached`).
+    Layout operators on it stay nodes.
+
+    As a placeholder it looks like a tensor that was written to, so that no evaluation passes it by.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, structure: Structure, tensor: Any) -> None:
+        super().__init__(structure, 0, _Held(tensor), 0)
+
+    @property
+    def tensor(self) -> Any:
+        """The torch tensor."""
+        return self.owner.tensor
+
+
+class _Held:
+    """The owner of what torch alone may read."""
+
+    _version: Final = -1
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+
 class _NoMemory:
     """The owner of what has no memory."""
 

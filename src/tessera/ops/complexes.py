@@ -11,7 +11,7 @@ Gradients are those of torch: for a real result L the cotangent of z = x + iy is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -123,34 +123,41 @@ def _complex_gradient(g: N, operands: tuple[N], out: N) -> tuple[N]:
     return (call("view_as_real", g),)
 
 
-for _name, _element, _reference, _gradient, _anchor, _application in (
-    ("view_as_real", _real_part, _real_reference, _real_gradient, anchor_rules.parts, transforms.of_complex_maps(1)),
-    (
-        "view_as_complex",
-        _complex_of_parts,
-        _complex_reference,
-        _complex_gradient,
-        anchor_rules.pairs,
-        transforms.of_parts,
-    ),
-):
-    register(
-        Operator(
-            name=_name,
-            family="layout",
-            arity=(1, 1),
-            operand_dtypes=_as_given,
-            element=_element,
-            flops=_no_flops,
-            bytes_moved=bytes_once,
-            reference=_reference,
-            gradient=_gradient,
-            body=_copy_body,
-            attributes={},
-            anchor=_anchor,
-            application=_application,
-        )
+_VIEW: Mapping[str, Any] = {
+    "family": "layout",
+    "arity": (1, 1),
+    "operand_dtypes": _as_given,
+    "flops": _no_flops,
+    "bytes_moved": bytes_once,
+    "body": _copy_body,
+    "attributes": {},
+}
+"""What the records of both views say alike."""
+
+register(
+    Operator(
+        name="view_as_real",
+        element=_real_part,
+        reference=_real_reference,
+        gradient=_real_gradient,
+        anchor=anchor_rules.parts,
+        movement="parted",
+        application=transforms.of_complex_maps(1),
+        **_VIEW,
     )
+)
+register(
+    Operator(
+        name="view_as_complex",
+        element=_complex_of_parts,
+        reference=_complex_reference,
+        gradient=_complex_gradient,
+        anchor=anchor_rules.pairs,
+        movement="paired",
+        application=transforms.of_parts,
+        **_VIEW,
+    )
+)
 
 
 # -- calls of the library ---------------------------------------------------------------------------------------------

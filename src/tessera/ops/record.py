@@ -26,6 +26,15 @@ Family: TypeAlias = Literal[
     "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library", "window"
 ]
 
+Movement: TypeAlias = Literal[
+    "permuted", "repeated", "cut", "regrouped", "parted", "paired", "joined", "padded", "counted"
+]
+"""What a layout operator makes of its operand, which binding does in place where strides can say it: its dimensions in
+another order, elements again and again, some of them, other dimensions over all of them in order, complex elements as
+pairs of real ones, pairs as complex elements; of several operands one behind the other; with others around; or the
+numbers of elements, of no operand.
+"""
+
 
 class Typed(Protocol):
     """What rules may ask of an operand: shape, dtype, and whether it is a Python number (`weak`)."""
@@ -109,7 +118,8 @@ class Operator:
 
     An operator of the family "library" has no kernels: a plan calls `library` on views of its own memory, with any
     strides. Where one call gives several results, `joint` names their operators in order, and `library` gets an output
-    for each. What is `kept` is computed once of a constant operand (`op.constant`) and stays with it. A call that goes
+    for each. What is `kept` is computed once of a constant operand (`op.constant`) and stays with it. A call that works
+    `in_place` takes memory of its first operand for its result's, where nobody needs the operand any more. One that goes
     `by_planes` transforms each plane of its first operand, multiplies by the second and transforms back, which CPUs do
     plane by plane in their caches.
     """
@@ -135,9 +145,12 @@ class Operator:
     positive: bool = False
     library: LibraryCall = _no_library
     joint: tuple[str, ...] = ()
+    movement: Movement | None = None
+    """Of the family "layout"."""
     kept: bool = False
     by_planes: bool = False
     summary: str = ""
+    in_place: bool = False
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
     terms: Callable[..., torch.Tensor | float] = _nothing

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import TensorType
+from collections.abc import Mapping
+from typing import Final
 
 from tessera.errors import CompileError
+from tessera.ir.anchor import Anchor
 from tessera.ir.graph import GraphOperation
 from tessera.ops.record import family_of
 from tessera.rewrite.engine import dims_of
@@ -32,15 +34,41 @@ def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
     return None
 
 
+BEYOND: Final[Mapping[str, tuple[tuple[int, str], ...]]] = {
+    "contraction": ((0, "k"),),
+    "convolution": ((0, "y"), (0, "x"), (0, "c"), (1, "ky"), (1, "kx"), (1, "c")),
+    "attention": ((1, "j"), (1, "d"), (1, "h")),
+    "window": ((0, "y"), (0, "x"), (1, "ky"), (1, "kx"), (0, "c")),
+}
+"""By family: what the domain of a kernel has behind the result's dimensions, those that operands alone have: (operand,
+axis of the anchor that the dimension holds).
+"""
+
+
+def dimension_of(anchor: Anchor, operand: int, axis: str) -> int | None:
+    """The dimension of an operand that holds an axis; None where it has none, or is not there."""
+    indices = anchor.operands[operand] if operand < len(anchor.operands) else ()
+    return next((dimension for dimension, index in enumerate(indices) if axis in index.axes), None)
+
+
 def operand_alignment(operation: GraphOperation, index: int, result: Mapping_, rank: int) -> Mapping_:
-    """How a map, a reduction or a row operator over a domain of `rank` dimensions reads an operand."""
-    kind = operation.inputs[index].type
-    assert isinstance(kind, TensorType)
-    own = kind.get_num_dims()
-    family = family_of(operation.operator)
-    if family == "reduction":
-        return tuple(range(rank))
-    return result[len(result) - own :]
+    """How an operation reads an operand, over a domain of `rank` dimensions and those of `BEYOND` behind them: as its
+    anchor says. `result` is how its result lies there.
+    """
+    anchor = operation.anchor()
+    assert anchor is not None, f"a kernel has no {operation.operator}"
+    beyond = BEYOND.get(family_of(operation.operator), ())
+    own = {dimension_of(anchor, index, axis): rank + place for place, (at, axis) in enumerate(beyond) if at == index}
+    placed = {each.axes: place for each, place in zip(anchor.result, result, strict=True)}
+    elsewhere: dict[tuple[str, ...], int] = {(axis,): rank + place for place, (_, axis) in enumerate(beyond)}
+
+    def walked(dimension: int, axes: tuple[str, ...]) -> int | None:
+        if dimension in own:
+            return own[dimension]
+        # What is nowhere else is what a reduction takes away, of an operand that lies over the domain as it is.
+        return placed[axes] if axes in placed else elsewhere.get(axes, dimension)
+
+    return tuple([walked(dimension, each.axes) for dimension, each in enumerate(anchor.operands[index])])
 
 
 def reduced_mapping(operation: GraphOperation, rank: int, reduced: tuple[int, int]) -> Mapping_:

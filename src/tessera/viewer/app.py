@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 from tessera.errors import ArgumentError, ProfileError, TesseraError
 from tessera.profiling.export.formats import chrome
-from tessera.viewer import answers, assets, columns
+from tessera.viewer import answers, assets, code, columns
 from tessera.viewer.event import event
 from tessera.viewer.runs import ChangedError, Run
 
@@ -26,6 +26,8 @@ StartResponse = Callable[..., Any]
 _PACKED_FROM: Final = 1024
 """Bytes from which an answer is compressed."""
 _MOST_FIELDS: Final = 20
+_OF_ONE: Final = {"event": event, "programs": code.programs, "code": code.code}
+"""Questions about one event or kernel, of which there are too many for a report in one file to hold all answers."""
 
 
 class NotFoundError(ArgumentError):
@@ -70,8 +72,8 @@ class Viewer:
         if name == "columns":
             body, _ = run.answer("columns", columns.packed)
             return _sent(environment, start, "application/octet-stream", body)
-        if name == "event":
-            return _said(environment, start, "200 OK", event(run, asked))
+        if name in _OF_ONE:
+            return _said(environment, start, "200 OK", _OF_ONE[name](run, asked))
         if name == "chrome":
             headers = [
                 ("Content-Type", "application/gzip"),

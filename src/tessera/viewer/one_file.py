@@ -16,7 +16,7 @@ import polars
 from tessera.errors import TesseraError
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import answers, assets, columns
+from tessera.viewer import answers, assets, code, columns
 from tessera.viewer.app import error_json
 from tessera.viewer.runs import Run
 
@@ -25,23 +25,27 @@ _ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\
 _ABOUT_PEOPLE: Final = ("thread_names",)
 
 
-def write(runs: Sequence[Run], path: Path, *, most_slices: int = MOST_SLICES, redact: bool = False) -> Path:
+def write(
+    runs: Sequence[Run], path: Path, *, most_slices: int = MOST_SLICES, redact: bool = False, with_code: bool = False
+) -> Path:
     """Writes a report of one run, or of two that are compared, and gives its path. Of more than `most_slices` the
-    longest are in the timeline; tables are of all. `redact` leaves out host names, process numbers and Python stacks.
+    longest are in the timeline; tables are of all. `redact` leaves out host names, process numbers and Python stacks;
+    `with_code` has the compiler make the kernels' code again, which takes seconds.
 
     Raises ProfileError where the first run cannot be read, or the file not be written.
     """
     runs[0].trace()
     shown = [_redacted(run) for run in runs] if redact else runs
-    page = text(shown, most_slices)
+    page = text(shown, most_slices, with_code)
     with exported(path, "report") as file:
         file.write(page.encode())
     return path
 
 
-def text(runs: Sequence[Run], most_slices: int = MOST_SLICES) -> str:
+def text(runs: Sequence[Run], most_slices: int = MOST_SLICES, with_code: bool = False) -> str:
     """The report as HTML."""
-    held = {"answers": _answers(runs), "columns": _columns(runs, most_slices)}
+    coded = _codes(runs) if with_code else {}
+    held = {"answers": {**_answers(runs), **coded}, "columns": _columns(runs, most_slices)}
     data = json.dumps(held, allow_nan=False, default=str)
     for character, escape in _ESCAPED.items():
         data = data.replace(character, escape)
@@ -71,7 +75,7 @@ def _answers(runs: Sequence[Run]) -> dict[str, Any]:
         key("runs"): [{"run": number, "name": run.name, **run.summary()} for number, run in enumerate(runs)]
     }
     for number, run in enumerate(runs):
-        for question, answer in answers.ANSWERS.items():
+        for question, answer in {**answers.ANSWERS, "programs": code.programs}.items():
             try:
                 found[key(question, run=number)] = answer(run, {})
             except TesseraError as error:
@@ -80,6 +84,15 @@ def _answers(runs: Sequence[Run]) -> dict[str, Any]:
         for b, second in enumerate(runs):
             if a != b:
                 found[key("compare", a=a, b=b)] = answers.compared(first, second)
+    return found
+
+
+def _codes(runs: Sequence[Run]) -> dict[str, Any]:
+    found = {}
+    for number, run in enumerate(runs):
+        count = len(code.programs(run, {})["programs"])
+        for program, told in enumerate(code.codes(run, list(range(count)))):
+            found[key("code", run=number, program=program)] = told
     return found
 
 

@@ -89,6 +89,11 @@ class Run:
             answer: T = self._answers[key]
             return answer
 
+    def knows(self, key: object) -> bool:
+        """Whether the answer to a question has been made."""
+        with _one_at_a_time:
+            return key in self._answers
+
     def renewed(self) -> None:
         """Forgets what was read where that has changed, so that the next question reads it again."""
         with _one_at_a_time:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import tessera.torch  # noqa: F401 - the backend has its name
 from tessera.integrations.torch.backend import compiled
 from tessera.integrations.torch.graph import CompiledGraph
 from tessera.integrations.torch.options import Options

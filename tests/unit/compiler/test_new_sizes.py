@@ -137,6 +137,11 @@ FAMILIES: dict[str, tuple[int, Callable[[int], Operands], Callable[..., Any]]] =
     "take": (1, lambda n: (normal(n, n + 1), some(5, n)), lambda x, i: op.take(x, i, 0)),
     "gather": (1, lambda n: (normal(n, n + 1), some(2 * n, n).view(2, n)), lambda x, i: op.gather(x, 0, i)),
     "embedding": (1, lambda n: (normal(n, n + 1), some(n, n)), op.embedding),
+    "index_copy": (
+        1,
+        lambda n: (normal(n, 4), torch.arange(1, n, 2), normal(n // 2, 4)),
+        lambda x, i, s: op.index_copy(x, 0, i, s),
+    ),
     "scatter_add": (1, lambda n: (normal(n, 4), some(4 * n, n).view(n, 4)), lambda x, i: op.scatter_add(x, 0, i, x)),
     "one_hot": (2, lambda n: (some(n, n),), partial(op.one_hot, num_classes=31)),
     "dropout": (1, lambda n: (normal(n, n),), lambda x: op.dropout(x, 0.5, seed=x.shape[0])),

@@ -50,8 +50,8 @@ def test_layout_operators_stay_items_of_their_own(program_of: ProgramOf) -> None
     x = op.exp(torch.ones(2, 3, 4))
     program = program_of(op.concat([op.transpose(x, (1, 0, 2)), torch.ones(3, 2, 4)], axis=2))
     transpose, concat = (item for item in program.items if isinstance(item, LayoutItem))
-    assert (transpose.operator, transpose.permutation) == ("transpose", (1, 0, 2))
-    assert (concat.operator, concat.axis) == ("concat", 2)
+    assert (transpose.movement, transpose.permutation) == ("permuted", (1, 0, 2))
+    assert (concat.movement, concat.axis) == ("joined", 2)
     assert concat.inputs[0] == transpose.output
 
 

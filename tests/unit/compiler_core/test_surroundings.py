@@ -11,7 +11,6 @@ import torch
 
 from tessera import Tensor, op
 from tessera.compiler.trace.surroundings import Surroundings
-from tessera.errors import GradDetachedError
 
 FACTOR = torch.full((2,), 2.0)
 X = torch.ones(2)
@@ -113,13 +112,14 @@ def test_what_a_function_counts_itself_is_no_reason_to_run_it_again() -> None:
     assert (calls, len(runs)) == (2, 2)
 
 
-def test_a_parameter_is_refused_once_gradients_are_wanted() -> None:
+def test_a_parameter_is_followed_once_gradients_are_wanted() -> None:
     weight = torch.nn.Parameter(torch.ones(2))
     scaled = op.kernel(lambda x: x * weight)
     with torch.no_grad():
         assert scaled(X).tolist() == [1.0, 1.0]
-    with pytest.raises(GradDetachedError):
-        scaled(X)
+    torch.autograd.backward(op.sum(scaled(X)).torch())
+    assert weight.grad is not None
+    assert torch.equal(weight.grad, X)
 
 
 def test_functions_of_operators_alone_are_settled() -> None:

@@ -19,6 +19,7 @@ WRONG: dict[str, Callable[[int], Tensor]] = {
     "embedding": lambda index: op.embedding(X, torch.tensor([[0, 1], [index, 2]])),
     "take": lambda index: op.take(X, torch.tensor([[0, 1], [index, 2]])),
     "index_select": lambda index: op.index_select(X, 0, torch.tensor([0, index])),
+    "index_copy": lambda index: op.index_copy(X, 0, torch.tensor([0, index]), torch.ones(2, 3)),
     "gather": lambda index: op.gather(X, 0, torch.tensor([[0, 1], [index, 2]])),
     "scatter_add": lambda index: op.scatter_add(X, 0, torch.tensor([[0, 1], [index, 2]]), torch.ones(2, 2)),
     "one_hot": lambda index: op.one_hot(torch.tensor([[0, 1], [index, 2]]), 4),
@@ -54,6 +55,16 @@ def test_embedding_of_any_layout_and_dtype() -> None:
         for places in (indices, indices.T, indices.int(), indices[0, 0]):
             assert torch.equal(op.embedding(table, places).torch(), table[places.long()])
     assert op.embedding(X, torch.zeros(0, 2, dtype=torch.int64)).torch().shape == (0, 2, 3)
+
+
+def test_parts_are_replaced_along_any_axis() -> None:
+    index = torch.tensor([2, 0])
+    for x in (X, X.T.contiguous().T, X.bfloat16(), X.long()):
+        for axis in (0, 1):
+            source = torch.arange(12).view(4, 3).narrow(axis, 0, 2).to(x.dtype)
+            assert torch.equal(op.index_copy(x, axis, index, source).torch(), x.index_copy(axis, index, source))
+    with pytest.raises(ShapeMismatchError, match="no part of the tensor's shape for each index"):
+        op.index_copy(X, 0, index, torch.ones(3, 3))
 
 
 def test_the_padding_row_gets_no_gradient() -> None:

@@ -122,6 +122,10 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
         (lambda a: op.take(a, torch.tensor([[1, 0], [1, 2]]), axis=1), (normal(2, 3, 2),)),
     ],
     "put_sum": [(lambda a: call("put_sum", a, INDEX, what="", axis=0, extent=3), (normal(4, 2),))],
+    "put": [
+        (lambda a, b: op.index_copy(a, 0, torch.tensor([2, 0]), b) * a, (normal(3, 2), normal(2, 2))),
+        (lambda a, b: op.index_copy(a, 1, torch.tensor([1]), b), (normal(3, 2), normal(3, 1))),
+    ],
     "gather": [(lambda a: op.gather(a, 0, INDEX[:, None]), (normal(3, 2),))],
     "scatter_add": [(lambda a, b: op.scatter_add(a, 0, INDEX[:, None], b), (normal(3, 2), normal(4, 3)))],
     "cumsum": [(op.cumsum, (normal(3, 4),)), (lambda a: op.cumsum(a, 0) * a, (normal(3, 4),))],

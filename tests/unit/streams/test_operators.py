@@ -77,6 +77,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "take": (X, INDICES),
     "embedding": (X, INDICES),
     "index_select": (X, 0, INDICES),
+    "index_copy": (X, 0, INDICES, X[: len(INDICES)]),
     "gather": (X, 0, INDICES[:, None]),
     "scatter_add": (X, 0, INDICES[:, None], Y),
     "cross_entropy": (X, INDICES[:3]),

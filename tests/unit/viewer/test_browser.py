@@ -18,9 +18,10 @@ from tessera import analyze
 from tessera.profiling.analyses.operations import operations
 from tessera.profiling.analyses.presentation.result import cell
 from tessera.profiling.export.chrome_lines import SLICES
+from tessera.profiling.export.formats.html import framed
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import one_file
+from tessera.viewer import app, one_file
 from tessera.viewer.runs import run_of
 from tessera.viewer.server import serving
 from tests.unit.viewer.asking import viewer_of
@@ -30,7 +31,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium (apt-get install chromium)")
 
-PAGES = ("overview", "kernels", "timeline", "roofline", "collectives", "counters", "flame", "compare")
+PAGES = ("overview", "kernels", "timeline", "roofline", "collectives", "counters", "code", "flame", "compare")
 PATIENCE_MS = 60_000
 
 
@@ -303,3 +304,29 @@ def test_the_theme_is_the_system_s(browser: Any, show: Show, theme: str) -> None
     shown.page.reload()
     shown.open("overview")
     assert shown.page.evaluate("document.documentElement.dataset.theme") == theme
+
+
+def test_a_notebook_shows_the_report_in_a_frame_whose_links_work(show: Show, browser: Any) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
+    page = context.new_page()
+    failed: list[str] = []
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    page.set_content(f"<!doctype html><p>a notebook</p>{framed(whole_run())}")
+    frame_ = page.frame_locator("iframe")
+    frame_.locator("main[data-ready=overview]").wait_for(timeout=PATIENCE_MS)
+    frame_.get_by_role("link", name="Roofline", exact=True).click()
+    frame_.locator("main[data-ready=roofline]").wait_for(timeout=PATIENCE_MS)
+    assert failed == []
+    context.close()
+
+
+def test_code_stands_beside_that_of_another_kernel_line_by_line(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [{"Tile IR": "same\nfirst\nend"}, {"Tile IR": "same\nsecond\nend"}]
+    made = [{"texts": each, "target": "a CPU", "version": "1", "estimate": None, "recorded": "it"} for each in texts]
+    monkeypatch.setitem(app._OF_ONE, "code", lambda run, asked: made[int(asked["program"])])
+    shown = show(whole_run())
+    shown.open("code")
+    shown.page.get_by_label("beside").select_option("1")
+    shown.page.locator("pre.code .added").wait_for(timeout=PATIENCE_MS)
+    assert shown.page.locator("pre.code").inner_text().splitlines() == ["  same", "- first", "+ second", "  end"]
+    assert shown.said == []

@@ -7,7 +7,7 @@ known ones only in extents nothing is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tessera.compiler.bind.arrays import Shape, Storage, View
@@ -21,6 +21,7 @@ from tessera.compiler.bind.placement import part_offset, placed_in_results, plac
 from tessera.compiler.graph.program import KernelItem, LayoutItem, LibraryItem, Program
 from tessera.lazy import interning
 from tessera.lazy.structure import Occurrence, Structure
+from tessera.ops.record import Movement
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
 from tessera.runtime.plan import Output
 
@@ -37,12 +38,14 @@ def bind(program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[P
 
 
 def placed(
-    program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[Any]
+    program: Program, order: Sequence[Occurrence], compiler: PlanCompiler[Any], alone: Collection[int] = ()
 ) -> tuple[Sequence[AnyLaunch], Memory]:
-    """The steps of that plan, and where its tensors lie. Compiles no kernel."""
+    """The steps of that plan, and where its tensors lie: no temporaries in the memory of the outputs in `alone`.
+    Compiles no kernel.
+    """
     binder = _Binder(program, order, compiler)
     binder.place()
-    return binder.launches, binder.memory()
+    return binder.launches, binder.memory(alone)
 
 
 def launches_of(program: Program, structure: Structure, compiler: PlanCompiler[Any]) -> list[Launch]:
@@ -122,7 +125,7 @@ class _Binder(Launcher):
         chain, part = self.places.chains.get(value), self.places.parts.get(value)
         if part is not None:
             whole = self._joined(part.joined)
-            if part.joined.operator == "pad":
+            if part.joined.movement == "padded":
                 return centre(whole, shape, self.order[part.joined.node].structure.named_attributes["before"])
             offset = part_offset(part, self._shape) * whole.strides[part.joined.axis] * dtype.itemsize
             return View(whole.storage, dtype, shape, whole.strides, offset)
@@ -161,8 +164,8 @@ class _Binder(Launcher):
 
     def _layout(self, item: LayoutItem) -> None:
         shape = self._shape(item.output)
-        if item.operator in _MADE:
-            self.views[item.output] = _MADE[item.operator](self, item)
+        if item.movement in _MADE:
+            self.views[item.output] = _MADE[item.movement](self, item)
             return
         source = self.in_memory(self.views[item.inputs[0]])
         view = layout_view(item, source, shape, self.order[item.node].structure)
@@ -198,8 +201,10 @@ class _Binder(Launcher):
 
     # -- memory ---------------------------------------------------------------------------------------------------
 
-    def memory(self) -> Memory:
-        """Slots for all storages of the launches, results and temporaries in their places."""
+    def memory(self, alone: Collection[int] = ()) -> Memory:
+        """Slots for all storages of the launches, results and temporaries in their places, none of them in the memory
+        of the roots in `alone`.
+        """
         roots = self.roots
         results: list[Storage] = []
         for root in roots:
@@ -207,7 +212,9 @@ class _Binder(Launcher):
                 results.append(root.storage)
         storages = list(dict.fromkeys([view.storage for launch in self.launches for view in views_of(launch)]))
         temporaries = [s for s in storages if s.leaf is None and s not in results]
-        temporaries = placed_in_results(temporaries, results) if temporaries else temporaries
+        if temporaries:
+            barred = [roots[number].storage for number in alone]
+            temporaries = placed_in_results(temporaries, [each for each in results if each not in barred])
         layout = place([Lifetime(s.nbytes, s.first, s.last) for s in temporaries]) if temporaries else NOTHING_PLACED
         slots, derived = slots_of(storages, results, temporaries, layout.offsets)
         outputs = [self._output(root, results) for root in roots]
@@ -226,9 +233,9 @@ class _Binder(Launcher):
         return Output(results.index(view.storage), structure)
 
 
-_MADE: Mapping[str, Callable[[_Binder, LayoutItem], View]] = {
-    "concat": _Binder._concat,
-    "iota": _Binder._counted,
-    "pad": _Binder._pad,
+_MADE: Mapping[Movement, Callable[[_Binder, LayoutItem], View]] = {
+    "joined": _Binder._concat,
+    "counted": _Binder._counted,
+    "padded": _Binder._pad,
 }
 """Layout operators that are no views of their first operand."""

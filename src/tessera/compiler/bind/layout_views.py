@@ -11,6 +11,7 @@ from tessera.dtypes import complex_of, int64, real_of
 from tessera.lazy.structure import Structure, contiguous_strides
 from tessera.lazy.views import reshaped_strides
 from tessera.ops.layout.records import pad_sources
+from tessera.ops.record import Movement
 
 _Rule: TypeAlias = Callable[[LayoutItem, View, Shape, Structure], View | None]
 
@@ -21,7 +22,7 @@ def layout_view(item: LayoutItem, source: View, shape: Shape, node: Structure) -
     """The result of a layout operator as a view of its operand, None where only a contiguous copy has one. `node` holds
     the attributes, `shape` is the result's.
     """
-    return _RULES[item.operator](item, source, shape, node)
+    return _RULES[item.movement](item, source, shape, node)
 
 
 def counted(shape: Shape) -> View:
@@ -114,11 +115,11 @@ def _as_complex(item: LayoutItem, source: View, shape: Shape, node: Structure) -
     return View(source.storage, wide, shape, tuple([stride // _PARTS for stride in lead]), source.offset_bytes)
 
 
-_RULES: Mapping[str, _Rule] = {
-    "transpose": _transposed,
-    "broadcast_to": _broadcast,
-    "slice": _sliced,
-    "reshape": _reshaped,
-    "view_as_real": _as_real,
-    "view_as_complex": _as_complex,
+_RULES: Mapping[Movement, _Rule] = {
+    "permuted": _transposed,
+    "repeated": _broadcast,
+    "cut": _sliced,
+    "regrouped": _reshaped,
+    "parted": _as_real,
+    "paired": _as_complex,
 }

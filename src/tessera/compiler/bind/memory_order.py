@@ -67,9 +67,9 @@ def takes_any_order(value: int, innermost: int, readers: Readers, roots: Sequenc
 
 def _takes(reader: Item, value: int, innermost: int, readers: Readers, roots: Sequence[int]) -> bool:
     if isinstance(reader, LayoutItem):
-        if reader.operator == "transpose":
+        if reader.movement == "permuted":
             return takes_any_order(reader.output, reader.permutation.index(innermost), readers, roots)
-        return reader.operator == "slice" and takes_any_order(reader.output, innermost, readers, roots)
+        return reader.movement == "cut" and takes_any_order(reader.output, innermost, readers, roots)
     if not isinstance(reader, KernelItem):
         return False
     if reader.family in ("window", "convolution") or (reader.family == "row" and reader.reduced is None):

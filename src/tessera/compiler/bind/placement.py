@@ -77,7 +77,7 @@ def _found(program: Program) -> Places:
 
 def _parts_of(item: LayoutItem) -> Sequence[int]:
     """The operands whose elements an item's result is made of; padding has a number beside them."""
-    return {"concat": item.inputs, "pad": item.inputs[:1]}.get(item.operator, ())
+    return {"joined": item.inputs, "padded": item.inputs[:1]}.get(item.movement, ())
 
 
 def _only_reader(value: int, readers: Readers, program: Program) -> LayoutItem | None:
@@ -92,15 +92,15 @@ def _chain(value: int, readers: Readers, program: Program) -> Chain:
     """The views up to the last reshape after a transpose, which would have to copy; none where there is no such."""
     chain: list[LayoutItem] = []
     turned = last = 0
-    while (reader := _only_reader(value, readers, program)) is not None and reader.operator in _VIEWS:
+    while (reader := _only_reader(value, readers, program)) is not None and reader.movement in _VIEWS:
         chain.append(reader)
-        turned = turned or (len(chain) if reader.operator == "transpose" else 0)
-        last = len(chain) if turned and reader.operator == "reshape" else last
+        turned = turned or (len(chain) if reader.movement == "permuted" else 0)
+        last = len(chain) if turned and reader.movement == "regrouped" else last
         value = reader.output
     return tuple(chain[:last])
 
 
-_VIEWS = ("transpose", "reshape")
+_VIEWS = ("permuted", "regrouped")
 
 
 def strides_before(chain: Chain, shape_of: Callable[[int], Shape]) -> Strides | None:
@@ -111,7 +111,7 @@ def strides_before(chain: Chain, shape_of: Callable[[int], Shape]) -> Strides | 
     strides: Strides | None = contiguous_strides(shape_of(last.inputs[0]))
     for view in reversed(views):
         assert strides is not None
-        if view.operator == "transpose":
+        if view.movement == "permuted":
             strides = tuple([strides[view.permutation.index(d)] for d in range(len(strides))])
         else:
             strides = reshaped_strides(shape_of(view.output), strides, shape_of(view.inputs[0]))

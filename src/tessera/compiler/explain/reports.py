@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import SSAValue
 
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch
 from tessera.compiler.bind.library_calls import library_facts
 from tessera.compiler.bind.specs import attributes_of, dtype_of_value
-from tessera.compiler.graph.program import KernelItem
-from tessera.dtypes import DType, accumulator, fp32
+from tessera.compiler.graph.program import Alignment, KernelItem, align_region
+from tessera.dtypes import DType, fp32
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
@@ -53,28 +52,19 @@ def _kernel_facts(choice: Choice, shapes: Shapes, extents: Mapping[str, int], tr
 
 
 def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:
-    """FLOPs by the operators' own cost rules where shapes are known, bytes as operands plus results."""
+    """FLOPs by the operators' own cost rules, bytes as operands plus results."""
     item = choice.subject.item
     operations = [op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and not _moves_only(op)]
     # A number in every element, as padding is, or what is read, elsewhere: nothing is computed.
     names = tuple(op.operator for op in operations) or (("copy",) if item.loads else ("fill",))
-    inputs, outputs = arrays[: len(item.loads)], arrays[len(item.loads) :]
+    outputs = arrays[len(item.loads) :]
     scalars = [argument.is_scalar for argument in choice.subject.pattern.arguments]
     nbytes = sum(
         math.prod(shape) * dtype.itemsize
         for (shape, dtype), is_scalar in zip(arrays, scalars, strict=True)
         if not is_scalar
     )
-    elements = max(math.prod(shape) for shape, _ in arrays)
-    flops = 0.0
-    for op in operations:
-        family = family_of(op.operator)
-        if family == "contraction":
-            flops += _contraction_flops(item, inputs, outputs)
-        elif family in ("attention", "convolution", "window"):
-            flops += _anchor_flops(item, op, inputs, outputs)
-        else:
-            flops += _per_element_flops(op) * elements
+    flops = _flops(item, operations, [shape for shape, _ in arrays])
     dtype = _worked_in(operations, outputs[0][1])
     label = "+".join(names) if len(names) <= 4 else "+".join((*names[:3], f"{len(names) - 3} more"))
     return StepFacts(
@@ -92,9 +82,12 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
 
 def _moves_only(operation: GraphOperation) -> bool:
     """Whether an operation computes nothing: a number, or the cast of a kernel that copies."""
-    if operation.operator == "cast":
-        return dtype_of_value(operation.inputs[0]) is dtype_of_value(operation.result)
-    return operation.operator == "constant"
+    if not operation.inputs:
+        return family_of(operation.operator) == "constant"
+    source, result = (_Shaped((1,), dtype_of_value(value)) for value in (operation.inputs[0], operation.result))
+    if len(operation.inputs) > 1 or source.dtype is not result.dtype or family_of(operation.operator) != "elementwise":
+        return False
+    return OPERATORS[operation.operator].flops([source], result, attributes_of(operation)) == 0
 
 
 def _worked_in(operations: Sequence[GraphOperation], stored: DType) -> DType:
@@ -104,28 +97,32 @@ def _worked_in(operations: Sequence[GraphOperation], stored: DType) -> DType:
     return dtype_of_value(operations[0].inputs[0]) if operations[0].inputs else fp32
 
 
-def _contraction_flops(
-    item: KernelItem,
-    inputs: Sequence[tuple[tuple[int, ...], DType]],
-    outputs: Sequence[tuple[tuple[int, ...], DType]],
-) -> float:
-    inner = len(item.domain) - 1
-    for (_, alignment), (shape, _) in zip(item.loads, inputs, strict=True):
-        if inner in alignment:
-            return 2.0 * math.prod(outputs[0][0]) * shape[alignment.index(inner)]
-    return 2.0 * math.prod(outputs[0][0])
+def _flops(item: KernelItem, operations: Sequence[GraphOperation], shapes: Sequence[tuple[int, ...]]) -> float:
+    """What the records of a kernel's operators count, each over the extents that its operands have in the kernel."""
+    extents: dict[int, int] = {}
+    loads = list(zip([alignment for _, alignment in item.loads], shapes, strict=False))
+    stores = list(zip(item.stores, shapes[len(loads) :], strict=False))
+    # Of a product, columns may be packed into panels; of others, results may lie in parts.
+    arrays = [*stores, *loads] if item.anchor is not None else [*loads, *stores]
+    for alignment, shape in arrays:
+        if len(alignment) == len(shape):
+            for axis, extent in zip(alignment, shape, strict=True):
+                if axis is not None:
+                    extents.setdefault(axis, extent)
 
+    def shaped(value: SSAValue, alignment: Alignment) -> _Shaped:
+        shape = tuple([1 if axis is None else extents.get(axis, 1) for axis in alignment])
+        return _Shaped(shape, dtype_of_value(value))
 
-def _anchor_flops(
-    item: KernelItem,
-    operation: GraphOperation,
-    inputs: Sequence[tuple[tuple[int, ...], DType]],
-    outputs: Sequence[tuple[tuple[int, ...], DType]],
-) -> float:
-    by_input = {index: _Shaped(*array) for (index, _), array in zip(item.loads, inputs, strict=True)}
-    operands = [by_input[value.index] for value in operation.inputs if isinstance(value, BlockArgument)]
-    operator = OPERATORS[operation.operator]
-    return float(operator.flops(operands, _Shaped(*outputs[0]), attributes_of(operation)))
+    flops = 0
+    alignments = align_region(item.operation)
+    for operation in operations:
+        operands = [
+            shaped(value, alignments.operands[operation, place]) for place, value in enumerate(operation.inputs)
+        ]
+        result = shaped(operation.result, alignments.results[operation.result])
+        flops += OPERATORS[operation.operator].flops(operands, result, attributes_of(operation))
+    return float(flops)
 
 
 @dataclass(frozen=True)
@@ -135,20 +132,3 @@ class _Shaped:
     shape: tuple[int, ...]
     dtype: DType
     weak: bool = False
-
-
-def _unit(dtype: DType, rank: int) -> _Shaped:
-    """An operand of one element, to ask a cost rule for its count per element."""
-    return _Shaped((1,) * rank, dtype)
-
-
-def _per_element_flops(operation: GraphOperation) -> float:
-    operator = OPERATORS[operation.operator]
-    units = [_unit(accumulator(dtype_of_value(value)), _rank(value)) for value in operation.inputs]
-    result = _unit(dtype_of_value(operation.result), _rank(operation.result))
-    return float(operator.flops(units, result, attributes_of(operation)))
-
-
-def _rank(value: SSAValue) -> int:
-    assert isinstance(value.type, TensorType)
-    return value.type.get_num_dims()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -17,9 +17,8 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.anchor import Place
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
-from tessera.ops.record import OPERATORS, family_of
-from tessera.ops.window.records import image_dimensions
-from tessera.rewrite.alignment import operand_alignment
+from tessera.ops.record import OPERATORS, Movement, family_of
+from tessera.rewrite.alignment import BEYOND, dimension_of, operand_alignment
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.guards import Guard, guards_of
 from tessera.rewrite.idioms import IDIOMS
@@ -91,12 +90,13 @@ class KernelItem:
 
 @dataclass(frozen=True, eq=False)
 class LayoutItem:
-    """A view or a copy: the operator, its inputs and output, and the structure's node that holds its extents.
+    """A view or a copy: what becomes of the elements, its inputs and output, and the structure's node that holds its
+    extents.
 
     `permutation` is a transpose's, `axis` a concatenation's.
     """
 
-    operator: str
+    movement: Movement
     inputs: tuple[int, ...]
     output: int
     node: int
@@ -199,8 +199,10 @@ def _add_call(
 def _layout_item(operation: GraphOperation, inputs: tuple[int, ...], output: int) -> LayoutItem:
     node, axis = operation.attribute("node"), operation.attribute("axis", 0)
     assert isinstance(node, int) and isinstance(axis, int)
-    permutation = operation.integers("permutation") if operation.operator == "transpose" else ()
-    return LayoutItem(operation.operator, inputs, output, node, permutation, axis)
+    movement = OPERATORS[operation.operator].movement
+    assert movement is not None, f"the record of {operation.operator} does not say what it makes of elements"
+    permutation = operation.integers("permutation") if movement == "permuted" else ()
+    return LayoutItem(movement, inputs, output, node, permutation, axis)
 
 
 def _kernel_item(
@@ -215,23 +217,10 @@ def _kernel_item(
     )
     last = body.last_op
     assert last is not None
-    anchor = _anchor(operation)
-    if anchor is not None:
-        inner = -2 if anchor.attribute("transpose_a", False) else -1
-        argument_dims = _dims_lists(operation.attributes["argument_dims"])
-        domain = (*domain, _operand_dims(anchor.inputs[0], argument_dims)[inner])
-    convolution = _first(operation, "convolution")
-    if convolution is not None:
-        image, weights = (
-            _operand_dims(value, _dims_lists(operation.attributes["argument_dims"])) for value in convolution.inputs
-        )
-        domain = (*domain, *image[1:], *weights[2:], weights[1])
-    attention = _first(operation, "attention")
-    if attention is not None:
-        domain = (*domain, *_key_dims(attention, _dims_lists(operation.attributes["argument_dims"])))
-    window = _first(operation, "window")
-    if window is not None:
-        domain = (*domain, *_window_dims(window, _dims_lists(operation.attributes["argument_dims"])))
+    argument_dims = named_dims(operation, "argument_dims")
+    for family in BEYOND:
+        if (op := _first(operation, family)) is not None:
+            domain = (*domain, *_dims_beyond(op, argument_dims))
     return KernelItem(
         operation,
         operation.sym_name.data,
@@ -281,18 +270,15 @@ def _first(operation: schedule_ir.KernelOp, family: str) -> GraphOperation | Non
     return None
 
 
-def _key_dims(attention: GraphOperation, argument_dims: list[tuple[str, ...]]) -> tuple[str, str, str]:
-    """The names of the number of keys, their size, and the heads of K and V ("1" where K has no such dimension)."""
-    dims = _operand_dims(attention.inputs[1], argument_dims)
-    return dims[-2], dims[-1], dims[-3] if len(dims) > 2 else "1"
-
-
-def _window_dims(window: GraphOperation, argument_dims: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """The names of the image's rows and columns, of the window's ("1" where no operand has them), of the channels."""
-    image = _operand_dims(window.inputs[0], argument_dims)
-    taps = _operand_dims(window.inputs[1], argument_dims)[1:] if len(window.inputs) > 1 else ("1", "1")
-    channel, *sides = image_dimensions(str(window.attribute("layout")))
-    return *[image[dimension] for dimension in sides], *taps, image[channel]
+def _dims_beyond(op: GraphOperation, argument_dims: list[tuple[str, ...]]) -> Iterator[str]:
+    """The names of the extents that a kernel's domain has behind its result's for an operation; "1" where no operand
+    has such a dimension.
+    """
+    anchor = op.anchor()
+    for operand, axis in BEYOND.get(family_of(op.operator), ()):
+        assert anchor is not None
+        dimension = dimension_of(anchor, operand, axis)
+        yield "1" if dimension is None else _operand_dims(op.inputs[operand], argument_dims)[dimension]
 
 
 @dataclass(frozen=True)
@@ -332,63 +318,28 @@ def align_region(operation: schedule_ir.KernelOp) -> Alignments:
 
 
 def _operand_alignment(op: GraphOperation, index: int, result: Alignment, domain: tuple[str, ...]) -> Alignment:
-    rank = len(domain)
     operand = op.inputs[index].type
     assert isinstance(operand, TensorType)
-    shape = operand.get_shape()
-    family = family_of(op.operator)
-    if family == "contraction" and index < 2:
-        batch = tuple(range(rank - len(shape), rank - 2)) if len(shape) > 2 else ()
-        inner = (rank - 2, rank) if index == 0 else (rank, rank - 1)
-        flip = op.attribute("transpose_a" if index == 0 else "transpose_b", False)
-        full: Alignment = (*batch, *(inner[::-1] if flip else inner))
-    elif family == "convolution":
-        full = (0, rank, rank + 1, rank + 2) if index == 0 else (rank - 1, rank + 5, rank + 3, rank + 4)
-    elif family == "window":
-        channel, *sides = image_dimensions(str(op.attribute("layout")))
-        placed = {0: 0, channel: rank + 4, sides[0]: rank, sides[1]: rank + 1}
-        full = (channel, rank + 2, rank + 3) if index else tuple([placed[dimension] for dimension in range(rank)])
-    elif family == "attention":
-        full = _attention_alignment(index, len(shape), rank)
-        keys = op.inputs[1].type
-        assert isinstance(keys, TensorType)
-        if index == 4 and shape[-1:] == (1,) != keys.get_shape()[-2:-1]:  # one column of a mask for all keys
-            full = (*full[:-1], None)
-    else:
-        full = operand_alignment(op, index, result, rank)
-        if family == "elementwise":
-            full = _unrepeated(op, shape, full)
+    alignment = operand_alignment(op, index, result, len(domain))
+    repeated = _repeated(op, index)
     return tuple(
-        None if extent == 1 and axis is not None and _broadcasts(axis, domain) else axis
-        for axis, extent in zip(full, shape, strict=True)
+        None if extent == 1 and axis is not None and (again or _broadcasts(axis, domain)) else axis
+        for axis, extent, again in zip(alignment, operand.get_shape(), repeated, strict=True)
     )
 
 
-def _unrepeated(op: GraphOperation, shape: Sequence[int], alignment: Alignment) -> Alignment:
-    """The alignment of a map's operand without the dimensions along which the map repeats it: a prologue walks a
-    product's k, of which the domain does not tell whether it is 1.
+def _repeated(op: GraphOperation, index: int) -> tuple[bool, ...]:
+    """For each dimension of an operand whether the operation repeats it, if it is 1: others have more along its axes. A
+    prologue walks a product's k, of which the domain does not tell whether it is 1.
     """
-    made = op.result.type
-    assert isinstance(made, TensorType)
-    wide = made.get_shape()[made.get_num_dims() - len(shape) :]
-    return tuple(
-        None if extent == 1 != result else axis for axis, extent, result in zip(alignment, shape, wide, strict=True)
-    )
-
-
-def _attention_alignment(index: int, own: int, rank: int) -> Alignment:
-    """How an operand of attention, of `own` dimensions, lies over the domain; the result has `rank` dimensions."""
-    queries, value, keys, size, shared = rank - 2, rank - 1, rank, rank + 1, rank + 2
-    heads = (rank - 3,)
-    inner: Alignment = (
-        (*heads, queries, size),
-        (shared, keys, size),
-        (shared, keys, value),
-        (),
-        (*heads, queries, keys),
-    )[index]
-    lead = tuple(range(rank - own, rank - 3))
-    return (*lead, *inner)[-own:] if own else ()
+    anchor = op.anchor()
+    assert anchor is not None
+    wide = set()
+    for indices, value in zip((*anchor.operands, anchor.result), (*op.inputs, op.result), strict=True):
+        kind = value.type
+        assert isinstance(kind, TensorType)
+        wide |= {each.axes for each, extent in zip(indices, kind.get_shape(), strict=True) if extent != 1}
+    return tuple([each.fit != "exact" and each.axes in wide for each in anchor.operands[index]])
 
 
 def _broadcasts(axis: int, domain: tuple[str, ...]) -> bool:

@@ -20,6 +20,7 @@ from tessera.lazy.conversion import NotATensorError
 from tessera.lazy.leaf import Leaf, Placeholder, scalar_leaf
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Occurrence, Structure
+from tessera.ops.elementwise.calls import cast_to
 
 Key: TypeAlias = tuple[Structure | Fixed, ...]
 """Of a call: the structures of its operands, and what else was given, in the order of the parameters."""
@@ -216,10 +217,7 @@ def _casts_in(order: Sequence[Occurrence], leaf: int) -> list[DType | None]:
         return [None]  # it is returned as it is
     own = next(place for place, occurrence in enumerate(order) if occurrence.leaf == leaf)
     users = [occurrence.structure for occurrence in order if own in occurrence.operands]
-    return [
-        user.named_attributes["dtype"] if user.operator is not None and user.operator.name == "cast" else None
-        for user in users
-    ]
+    return [cast_to(user) for user in users]
 
 
 def _apply_one(occurrence: Occurrence, made: Sequence[Any], leaves: Sequence[Node]) -> Any:

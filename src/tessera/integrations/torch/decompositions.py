@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
+from tessera.integrations.torch import foreach
 from tessera.integrations.torch.mapping import MAPPING
 from tessera.integrations.torch.operators import max_pool2d_backward
 
@@ -46,6 +47,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """The function that takes an operator apart, by overload."""
     found: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     found.update(get_decompositions(FURTHER))
+    found.update(foreach.decompositions())
     for target in MAPPING:
         found.pop(target, None)
     found[aten.max_pool2d_with_indices_backward.default] = _max_pool2d_backward

@@ -17,6 +17,7 @@ from tessera.integrations.torch.levels import is_view, stages
 from tessera.integrations.torch.nodes import described, is_writing, line_of, tensors_of
 from tessera.integrations.torch.options import Options
 from tessera.integrations.torch.partition import BackendWarning, Partition, torch_call
+from tessera.integrations.torch.reinplace import replaced_in, writes
 
 Slots: TypeAlias = list[Any]
 """The values of a call, by number: inputs, results of steps, None where nobody needs one any more."""
@@ -65,12 +66,17 @@ class CompiledGraph:
         order = [node for node in nodes if node.op not in ("placeholder", "output")]
         self.fallbacks: list[Fallback] = []
         ours = self._ours(order, options)
-        found = stages(order, ours)
+        targets = writes(order, ours) if options.reinplace else {}
+        found = stages(order, ours, {node: write.value for node, write in targets.items()})
+        memory = {write.value: write.target for write in targets.values()}
+        parts = replaced_in(targets.values())
         written = {node for each in order if is_writing(each) for node in each.all_input_nodes}
         constant = frozenset(self._placeholders[place] for place in frozen if self._placeholders[place] not in written)
         exact = _exact(result, exact_outputs)
         self.partitions = tuple(
-            Partition(stage.partition, stage.outputs, constant, exact, options) if stage.outputs else None
+            Partition(stage.partition, stage.outputs, constant, exact, options, memory, parts)
+            if stage.outputs
+            else None
             for stage in found
         )
         self.partition_count = sum(partition is not None for partition in self.partitions)
@@ -87,6 +93,8 @@ class CompiledGraph:
         steps = self._steps(
             [(stage.eager, partition, stage.views) for stage, partition in zip(found, self.partitions, strict=True)]
         )
+        for node, write in targets.items():
+            self._number[node] = self._number[write.value]
         returned: Any = result.args[0]
         self._results = [_Slot(self._number[each]) if isinstance(each, fx.Node) else each for each in returned]
         kept = {each.number for each in self._results if isinstance(each, _Slot)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torch import fx
 
@@ -25,10 +26,14 @@ class Stage:
     """Views of outputs, of inputs and of each other, made by torch for whoever reads them outside of partitions."""
 
 
-def stages(order: Sequence[fx.Node], ours: Collection[fx.Node]) -> list[Stage]:
-    """The stages of a graph's nodes, of which those in `ours` are Tessera's."""
+def stages(
+    order: Sequence[fx.Node], ours: Collection[fx.Node], written: Mapping[fx.Node, fx.Node] = MappingProxyType({})
+) -> list[Stage]:
+    """The stages of a graph's nodes, of which those in `ours` are Tessera's. `written`: copies that are made where what
+    they copy is computed, and are in no stage.
+    """
     free = _free(order, ours)
-    level = _levels(order, ours, free)
+    level = levels(order, ours, written)
     shared = _remade(order, ours)
     needed = _read_outside(order, ours, level, shared)
     for node in reversed(order):  # what a view that torch makes is made of
@@ -41,7 +46,11 @@ def stages(order: Sequence[fx.Node], ours: Collection[fx.Node]) -> list[Stage]:
         inside = _below(outputs, level, ours, shared, each)
         found.append(
             Stage(
-                tuple(node for node in here if node not in ours or (node in free and node in needed)),
+                tuple(
+                    node
+                    for node in here
+                    if (node not in ours and node not in written) or (node in free and node in needed)
+                ),
                 tuple(node for node in order if node in inside),
                 tuple(outputs),
                 tuple(node for node in here if node in needed and is_view(node) and node not in free),
@@ -66,14 +75,20 @@ def _free(order: Iterable[fx.Node], ours: Collection[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _levels(order: Iterable[fx.Node], ours: Collection[fx.Node], free: Collection[fx.Node]) -> dict[fx.Node, int]:
+def levels(
+    order: Sequence[fx.Node], ours: Collection[fx.Node], written: Mapping[fx.Node, fx.Node]
+) -> dict[fx.Node, int]:
     """The number of each node's stage: one more than that of a partition whose result torch computes with. What draws
-    random numbers or writes to memory stays in its order.
+    random numbers or writes to memory stays in its order, but for `written` copies, which are made with what they copy.
     """
+    free = _free(order, ours)
     computed = {node for node in ours if node not in free}
     level: dict[fx.Node, int] = {}
     random = barrier = last = 0
     for node in order:
+        if node in written:
+            level[node] = level[written[node]]
+            continue
         mine = node in computed
         found = max(
             [

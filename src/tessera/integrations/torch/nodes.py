@@ -87,7 +87,7 @@ def used_results(node: fx.Node) -> frozenset[int]:
     return frozenset(place for place in taken if values[place] is not None)
 
 
-def wanted_of(node: fx.Node, size: Callable[[Size], int] = example) -> Wanted:
+def wanted_of(node: fx.Node, size: Callable[[Size], int] = example, in_place: bool = False) -> Wanted:
     """What a row may know of the results. Raises UnknownSize."""
     shapes, dtypes = [], []
     for value in values_of(node):
@@ -97,4 +97,4 @@ def wanted_of(node: fx.Node, size: Callable[[Size], int] = example) -> Wanted:
         else:
             shapes.append(())
             dtypes.append(torch.int64)
-    return Wanted(tuple(shapes), tuple(dtypes), used_results(node))
+    return Wanted(tuple(shapes), tuple(dtypes), used_results(node), in_place)

@@ -22,6 +22,8 @@ class Options:
     """Whether parameters are constants in inference: packed once, and again when torch counts a write to them."""
     numerics: Numerics = "default"
     """The policy under which plans are made: that of the thread, or one of its own."""
+    reinplace: bool = True
+    """Whether partitions write to the memory of inputs what the program writes there; else torch copies it."""
     most_partitions: int | None = None
     """An error where a graph needs more partitions."""
 
@@ -31,8 +33,9 @@ class Options:
                 raise ArgumentError(
                     f"options: {name}={getattr(self, name)!r}", hints=[f"one of {', '.join(map(repr, choices))}"]
                 )
-        if not isinstance(self.freeze, bool):
-            raise ArgumentError(f"options: freeze={self.freeze!r}", hints=["True or False"])
+        for name in ("freeze", "reinplace"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArgumentError(f"options: {name}={getattr(self, name)!r}", hints=["True or False"])
         most: object = self.most_partitions
         if most is not None and (not isinstance(most, int) or most < 0):
             raise ArgumentError(f"options: most_partitions={most!r}", hints=["a number of partitions, or None"])

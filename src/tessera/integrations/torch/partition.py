@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
 from tessera.errors import CompileError, IRError, TesseraError, UnsupportedTargetError
-from tessera.integrations.torch.binding import Bound
+from tessera.integrations.torch.binding import Bound, Work
 from tessera.integrations.torch.extents import Extents, UnknownSize
 from tessera.integrations.torch.leaves import FrozenInput
 from tessera.integrations.torch.mapping import Unsupported
@@ -30,7 +30,8 @@ class BackendWarning(UserWarning):
 
 class Partition:
     """Nodes that Tessera computes together. `inputs` and `outputs` are nodes of the graph, too; those in `frozen` are
-    the same tensors in every call, and outputs in `exact` lie in memory as torch's own would.
+    the same tensors in every call, and outputs in `exact` lie in memory as torch's own would. Outputs in `targets` are
+    written to the memory of these inputs, and nodes in `parts` put a part into what is.
     """
 
     def __init__(
@@ -40,10 +41,14 @@ class Partition:
         frozen: frozenset[fx.Node],
         exact: frozenset[fx.Node],
         options: Options,
+        targets: Mapping[fx.Node, fx.Node],
+        parts: frozenset[fx.Node],
     ) -> None:
         self.nodes, self.outputs = tuple(nodes), tuple(outputs)
-        self.inputs = inputs_of(nodes)
-        self.exact = exact
+        written = {node: targets[node] for node in outputs if node in targets}
+        self.inputs = inputs_of(nodes, written.values())
+        places = {node: self.inputs.index(target) for node, target in written.items()}
+        self._work = Work(self.nodes, self.inputs, self.outputs, exact, places, parts)
         self._options = options
         self._readers = [
             None if not tensors_of(node) else FrozenInput().leaf if node in frozen else from_torch
@@ -77,7 +82,12 @@ class Partition:
             except (CompileError, IRError, UnsupportedTargetError) as error:
                 self._tell(error)
                 self._bound[key] = None
-        return in_torch(self.nodes, self.inputs, self.outputs, values)
+        results = in_torch(self.nodes, self.inputs, self.outputs, values)
+        for place, node in enumerate(self.outputs):
+            target = self._work.targets.get(node)
+            if target is not None:
+                results[place] = values[target].copy_(results[place])
+        return results
 
     def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> Bound | None:
         """What computes this layout of inputs; None where a row does not take these extents, and torch computes
@@ -90,7 +100,7 @@ class Partition:
             extents.bind(node.meta.get("val"), value)
         bound: Bound | None
         try:
-            bound = Bound(self.nodes, self.inputs, self.outputs, self.exact, leaves, extents, self._options.numerics)
+            bound = Bound(self._work, leaves, extents, self._options.numerics)
         except (Unsupported, UnknownSize):
             bound = None
         except TesseraError as error:
@@ -106,11 +116,11 @@ class Partition:
         warnings.warn(f"{len(self.nodes)} nodes in one partition: {error}; torch computes them", BackendWarning, 2)
 
 
-def inputs_of(nodes: Sequence[fx.Node]) -> tuple[fx.Node, ...]:
-    """What nodes read that is not among them, each once."""
+def inputs_of(nodes: Sequence[fx.Node], more: Iterable[fx.Node] = ()) -> tuple[fx.Node, ...]:
+    """What nodes read that is not among them, and `more`, each once, in the graph's order."""
     inside = set(nodes)
-    found = dict.fromkeys(operand for node in nodes for operand in node.all_input_nodes if operand not in inside)
-    return tuple(found)
+    found = {operand for node in nodes for operand in node.all_input_nodes if operand not in inside}
+    return tuple(sorted(found.union(more)))
 
 
 def in_torch(

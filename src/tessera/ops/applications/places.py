@@ -40,6 +40,16 @@ def of_sums_at_places(chance: random.Random, x: Value) -> Application | None:
     return Application((like(x), Operand(x.shape[:1], int64, below=extent)), {"axis": 0, "extent": extent})
 
 
+def of_replacements(chance: random.Random, x: Value) -> Application | None:
+    """Of `put`: one part at most, since of two at one place both get its gradient."""
+    if not x.shape:
+        return None
+    axis = chance.randrange(len(x.shape))
+    shape = chance.choice(((), (1,), (1, 1))) if x.shape[axis] else (0,)
+    source = Operand((*x.shape[:axis], *shape, *x.shape[axis + 1 :]), x.dtype)
+    return Application((like(x), _places(chance, shape, x.shape[axis]), source), {"axis": axis})
+
+
 def of_scattered_sums(chance: random.Random, x: Value) -> Application | None:
     """Of `scatter_add`."""
     if not x.shape or 0 in x.shape:

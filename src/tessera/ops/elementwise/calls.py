@@ -1,11 +1,12 @@
-"""`clamp` as users call it: bounds may be literals, which the record holds, or tensors."""
+"""`clamp` as users call it: bounds may be literals, which the record holds, or tensors; and what a `cast` casts to."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tessera.dtypes import promote_scalar
+from tessera.dtypes import DType, promote_scalar
 from tessera.lazy.node import Node
+from tessera.lazy.structure import Structure
 from tessera.ops.algebra import call, call_binary
 from tessera.ops.layout.views import number
 
@@ -27,3 +28,11 @@ def clamp(x: Node, minimum: object, maximum: object) -> Any:
         return call("clamp", x, minimum=_literal(minimum, x), maximum=_literal(maximum, x))
     raised = x if minimum is None else call_binary("maximum", x, minimum)
     return raised if maximum is None else call_binary("minimum", raised, maximum)
+
+
+def cast_to(structure: Structure) -> DType | None:
+    """The dtype that a structure casts its operand to; None where it is no cast."""
+    if structure.operator is None or structure.operator.name != "cast":
+        return None
+    dtype: DType = structure.named_attributes["dtype"]
+    return dtype

@@ -210,6 +210,60 @@ define(
     symbolic=_without_extent,
 )
 
+# -- put --------------------------------------------------------------------------------------------------------------
+
+
+def _replaced_parts(
+    name: str, operands: Sequence[Typed], cast: Sequence[DType], attributes: Named
+) -> tuple[Shape, DType]:
+    (x, index, source), axis = (operand.shape for operand in operands), attributes["axis"]
+    if source != (*x[:axis], *index, *x[axis + 1 :]):
+        raise shape_error(name, operands, "the source has no part of the tensor's shape for each index")
+    return x, cast[0]
+
+
+def _parts(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, axis: int) -> torch.Tensor:
+    """The source with one dimension in the place of those of the indices."""
+    return source if index.dim() == 1 else source.reshape(*x.shape[:axis], index.numel(), *x.shape[axis + 1 :])
+
+
+def _replace_reference(
+    x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, *, what: str, axis: int
+) -> torch.Tensor:
+    refuse_out_of_range(what, index, x.shape[axis])
+    return x.index_copy(axis, index.flatten(), _parts(x, index, source, axis))
+
+
+def _replace_gradient(g: N, operands: tuple[N, N, N], out: N, *, what: str, axis: int) -> tuple[N, None, N]:
+    """What is replaced gets none. Of two parts at one place both get that of the place, as in torch."""
+    _, index, source = operands
+    nothing = call("broadcast_to", literal(0, g.dtype), shape=source.shape)
+    return call("put", g, index, nothing, what=what, axis=axis), None, call("take", g, index, what=what, axis=axis)
+
+
+def _replace(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
+    (x, index, source), (result,), axis = inputs, outputs, attributes["axis"]
+    # Before anything is written: the result may be the operand's own memory.
+    refuse_out_of_range(attributes["what"], index, x.shape[axis])
+    if result.data_ptr() != x.data_ptr():
+        result.copy_(x)
+    result.index_copy_(axis, index.flatten(), _parts(x, index, source, axis))
+
+
+define(
+    "put",
+    _replace,
+    {"what": "put", "axis": 0},
+    arity=(3, 3),
+    operand_dtypes=_with_indices(1),
+    result=_replaced_parts,
+    flops=_no_flops,
+    reference=_replace_reference,
+    gradient=_replace_gradient,
+    application=places.of_replacements,
+    in_place=True,
+)
+
 # -- gather and scatter_add -------------------------------------------------------------------------------------------
 
 

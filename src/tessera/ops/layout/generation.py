@@ -67,6 +67,7 @@ IOTA = register(
         attributes={"shape": ()},
         symbolic=_without_shape,
         anchor=anchor_rules.numbering,
+        movement="counted",
         application=layouts.of_numbering,
     )
 )

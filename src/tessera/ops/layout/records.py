@@ -274,6 +274,7 @@ _define(
     _SHAPE,
     result=_target_shape,
     symbolic=_without_shape,
+    movement="regrouped",
     application=layouts.of_reshapes,
 )
 _define(
@@ -283,6 +284,7 @@ _define(
     _SHAPE,
     symbolic=_without_shape,
     anchor=anchor_rules.repetition,
+    movement="repeated",
     application=layouts.of_broadcasts,
 )
 _define(
@@ -291,6 +293,7 @@ _define(
     _transpose_gradient,
     {"permutation": ()},
     anchor=anchor_rules.transposition,
+    movement="permuted",
     application=layouts.of_transposes,
 )
 _define(
@@ -300,6 +303,7 @@ _define(
     _SLICE,
     symbolic=_slice_symbolic,
     anchor=anchor_rules.cut,
+    movement="cut",
     application=layouts.of_slices,
 )
 _define(
@@ -308,6 +312,7 @@ _define(
     _concat_gradient,
     {"axis": 0},
     anchor=anchor_rules.concatenation,
+    movement="joined",
     application=layouts.of_concatenations,
     **_MANY,
 )
@@ -318,6 +323,7 @@ _define(
     {"before": (), "after": (), "mode": "constant"},
     symbolic=_pad_symbolic,
     anchor=anchor_rules.padding,
+    movement="padded",
     application=layouts.of_padding,
     arity=(1, 2),
     operand_dtypes=_common,

@@ -247,13 +247,22 @@ class Session:
         self._take_all()
         return records_of(self.recording)
 
-    def html(self, path: str | Path, *, most_slices: int = 5_000_000, redact: bool = False) -> Path:
+    def html(self, path: str | Path, *, most_slices: int = 5_000_000, redact: bool = False, code: bool = False) -> Path:
         """Writes the session as a report in one file, which any browser opens, and gives its path. `redact` leaves out
-        host names, process numbers and Python stacks. Raises ProfileError where it cannot be written.
+        host names, process numbers and Python stacks; `code` has the compiler make the kernels' code again, which takes
+        seconds. Raises ProfileError where it cannot be written.
         """
         from tessera.profiling.export.formats.html import HtmlExporter
 
-        return HtmlExporter(Path(path), redact, most_slices).export(self.trace())
+        return HtmlExporter(Path(path), redact, most_slices, code).export(self.trace())
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the report in one file, in a frame; of a session that is on, nothing but its text."""
+        if self.active:
+            return None
+        from tessera.profiling.export.formats.html import framed
+
+        return framed(self.trace())
 
     def report(self) -> None:
         """Prints a row per operator and work: latency, work, bandwidth, efficiency against the measured ceilings."""

@@ -20,7 +20,7 @@ function filled(node, attributes, children) {
   }
   for (const child of children.flat()) {
     if (child === null || child === undefined) continue;
-    node.append(child instanceof Node ? child : document.createTextNode(shown(child)));
+    node.append(child instanceof Node ? child : document.createTextNode(String(child).split('\n').map(shown).join('\n')));
   }
   return node;
 }

@@ -24,6 +24,6 @@ function detailsOf(row, columns, places) {
   const told = [];
   if (first > 2 * median) told.push(note(`the first call took ${real(first / median)} times the median: it was cold`));
   if (p90 > 1.5 * median) told.push(note(`one call in ten takes ${real(p90 / median)} times the median or more`));
-  const links = element('p', {}, element('a', { href: link({ page: 'timeline', q: name }) }, 'in the timeline'), ' ', element('a', { href: link({ page: 'roofline', q: name }) }, 'on the roofline'));
+  const links = element('p', {}, element('a', { href: link({ page: 'timeline', q: name }) }, 'in the timeline'), ' ', element('a', { href: link({ page: 'roofline', q: name }) }, 'on the roofline'), ' ', element('a', { href: link({ page: 'code', q: name }) }, 'its code'));
   return [element('h2', {}, name), ...told, links, element('dl', {}, facts)];
 }

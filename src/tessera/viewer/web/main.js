@@ -1,6 +1,7 @@
 // The viewer: a header that all pages share, and the page that the address names.
 
 import { ask, download } from './api.js';
+import { codePage } from './code.js';
 import { collectivesPage } from './collectives.js';
 import { comparePage } from './compare.js';
 import { countersPage } from './counters.js';
@@ -17,7 +18,7 @@ import { slicesOf, timelinePage } from './timeline.js';
 const PAGES = {
   overview: ['Overview', overviewPage], kernels: ['Kernels', kernelsPage], timeline: ['Timeline', timelinePage],
   roofline: ['Roofline', rooflinePage], collectives: ['Collectives', collectivesPage], counters: ['Counters', countersPage],
-  flame: ['Flame', flamePage], compare: ['Compare', comparePage],
+  code: ['Code', codePage], flame: ['Flame', flamePage], compare: ['Compare', comparePage],
 };
 const app = document.getElementById('app');
 const main = element('main', {});

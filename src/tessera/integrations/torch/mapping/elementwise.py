@@ -120,6 +120,11 @@ def div(a: Operand, b: Operand) -> Tensor:
     return op.div(a, b)
 
 
+@maps(prims.fma.default)
+def fma(a: Tensor, b: Operand, c: Operand) -> Tensor:
+    return op.add(op.mul(a, b), c)
+
+
 @maps(aten.maximum.default)
 def maximum(a: Tensor, b: Tensor) -> Tensor:
     return op.maximum(a, b)

@@ -74,12 +74,14 @@ def _refuse_empty(x: Tensor) -> None:
 
 @maps(aten.index_put.default, aten._unsafe_index_put.default)
 def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    if not accumulate:
-        raise Unsupported("elements that are replaced, not added to")
     _refuse_empty(x)
     first, count, flat = _flat(x.shape, indices)
     lead, rest = x.shape[:first], x.shape[first + count :]
     added = op.broadcast_to(values, (*lead, *flat.shape, *rest))
+    if not accumulate:
+        merged = op.reshape(x, (*lead, math.prod(x.shape[first : first + count]), *rest))
+        made: Tensor = call("put", merged, flat, added, what="index_put", axis=first)
+        return op.reshape(made, x.shape)
     # The indexed dimensions go first, where sums are put, and back.
     rank, inner = first + len(flat.shape), len(rest)
     order = (*range(first, rank), *range(first), *range(rank, rank + inner))

@@ -153,23 +153,33 @@ def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
 
 @maps(aten.slice_scatter.default)
 def slice_scatter(
-    x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    x: Tensor,
+    source: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+    *,
+    wanted: Wanted,
 ) -> Tensor:
-    if step != 1:
-        raise Unsupported(f"a step of {step}")
     place = dim % len(x.shape)
     extent = x.shape[place]
     first, last = _bounds(extent, start, end)
-    middle = op.broadcast_to(source.to(x.dtype), [*x.shape[:place], last - first, *x.shape[place + 1 :]])
+    count = len(range(first, last, step))
+    middle = op.broadcast_to(source.to(x.dtype), [*x.shape[:place], count, *x.shape[place + 1 :]])
+    if step != 1 or (wanted.in_place and count < extent):
+        return op.index_copy(x, place, op.arange(first, last, step), middle)
     parts = [_part(x, place, 0, first), middle, _part(x, place, last, extent)]
     kept = [each for each in parts if each.shape[place]]
     return op.concat(kept, place) if len(kept) > 1 else kept[0] if kept else x
 
 
 @maps(aten.select_scatter.default)
-def select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+def select_scatter(x: Tensor, source: Tensor, dim: int, index: int, *, wanted: Wanted) -> Tensor:
     place = dim % len(x.shape)
     index = index + x.shape[place] if index < 0 else index
+    if wanted.in_place:
+        return op.index_copy(x, place, op.arange(index, index + 1), op.unsqueeze(source.to(x.dtype), place))
     hit = along(op.eq(op.arange(x.shape[place]), index), place, len(x.shape))
     return op.where(hit, op.unsqueeze(source.to(x.dtype), place), x)
 

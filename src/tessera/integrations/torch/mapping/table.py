@@ -33,6 +33,8 @@ class Wanted:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[torch.dtype, ...]
     used: frozenset[int]
+    in_place: bool = False
+    """Whether the result is written to the memory of the first operand, of which the rest stays as it is."""
 
     @property
     def shape(self) -> tuple[int, ...]:
