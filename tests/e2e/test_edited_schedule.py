@@ -122,3 +122,9 @@ def test_a_mistake_is_told_with_its_line(files: Files, capsys: pytest.CaptureFix
     said = capsys.readouterr().err
     assert said.startswith(f"E_SCHEDULE_ILLEGAL: {files.file}:{number}:")
     assert "hint: rule" in said
+
+
+def test_schedule_ir_is_no_object_before_it_is_lowered(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    files.edited()
+    assert tessera("opt", str(files.file), "--emit=object") == 1
+    assert "hint: --pass-pipeline lower-schedule" in capsys.readouterr().err

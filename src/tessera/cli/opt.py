@@ -17,6 +17,7 @@ from tessera import target as targets
 from tessera.backend.contract import Kind
 from tessera.backend.registry import cpu_backend, gpu_backend
 from tessera.errors import ArgumentError
+from tessera.ir import schedule as schedule_ir
 from tessera.ir.parsing import Source, parse_with_source, print_module
 from tessera.ir.passes import IR_PASSES, Pass, PassPipeline, pass_class
 from tessera.ir.tile import KernelOp
@@ -58,7 +59,8 @@ def opt(
 
     The module is verified when it is read and after every pass.
 
-    Tile IR that inspect("tile") printed, edited or not, runs: tessera opt --emit=object FILE | tessera run - -a 4x5 ...
+    What inspect("tile") printed, edited or not, runs: tessera opt --emit=object FILE | tessera run - -a 4x5 ... What
+    inspect("schedule") printed is lowered first, by --pass-pipeline lower-schedule.
     """
     if list_passes:
         print("\n".join(map(_described, PASSES)))
@@ -81,6 +83,9 @@ def _described(name: str) -> str:
 def _keep_one(module: ModuleOp, wanted: str) -> None:
     """Removes all kernels but the wanted one; without a name there may be one only."""
     kernels = [operation for operation in module.walk() if isinstance(operation, KernelOp)]
+    if not kernels and any(isinstance(operation, schedule_ir.KernelOp) for operation in module.walk()):
+        hint = 'lower-schedule makes it of kernels over buffers, as inspect("schedule") prints them'
+        raise ArgumentError("the module is Schedule IR, --emit takes Tile IR", hints=(f"--pass-pipeline {hint}",))
     names = ", ".join(kernel.sym_name.data for kernel in kernels)
     if wanted and all(kernel.sym_name.data != wanted for kernel in kernels):
         raise ArgumentError(f"there is no kernel {wanted!r}", hints=(f"kernels are {names}",) if names else ())

@@ -128,9 +128,9 @@ class Operator:
     An operator of the family "library" has no kernels: a plan calls `library` on views of its own memory, with any
     strides. Where one call gives several results, `joint` names their operators in order, and `library` gets an output
     for each. What is `kept` is computed once of a constant operand (`op.constant`) and stays with it. A call that works
-    `in_place` takes memory of its first operand for its result's, where nobody needs the operand any more. One that goes
-    `by_planes` transforms each plane of its first operand, multiplies by the second and transforms back, which CPUs do
-    plane by plane in their caches.
+    `in_place` takes memory of its first operand for its result's, where nobody needs the operand any more. A call that
+    goes `by_planes` transforms each plane of its first operand, multiplies by the second and transforms back, which
+    CPUs do plane by plane in their caches.
     """
 
     name: str

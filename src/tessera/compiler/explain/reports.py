@@ -20,6 +20,7 @@ from tessera.ops.record import Shaped, family_of
 from tessera.profiling.recording.facts import StepFacts, Traffic
 from tessera.rewrite.alignment import Alignment, align_region
 from tessera.rewrite.provenance import rules_of_kernel
+from tessera.rewrite.siblings import products_of
 from tessera.scheduling.binding.regions import attributes_of, dtype_of_value
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -104,7 +105,7 @@ def _flops(item: KernelItem, operations: Sequence[GraphOperation], shapes: Seque
     loads = list(zip([alignment for _, alignment in item.loads], shapes, strict=False))
     stores = list(zip(item.stores, shapes[len(loads) :], strict=False))
     # Of a product, columns may be packed into panels; of others, results may lie in parts.
-    arrays = [*stores, *loads] if item.anchor is not None else [*loads, *stores]
+    arrays = [*stores, *loads] if products_of(operations) else [*loads, *stores]
     for alignment, shape in arrays:
         if len(alignment) == len(shape):
             for axis, extent in zip(alignment, shape, strict=True):

@@ -229,10 +229,6 @@ def _operand_dims(value: SSAValue, argument_dims: list[tuple[str, ...]]) -> tupl
     return dims_of(value)
 
 
-def _anchor(operation: schedule_ir.KernelOp) -> GraphOperation | None:
-    return _first(operation, "contraction")
-
-
 def _first(operation: schedule_ir.KernelOp, family: str) -> GraphOperation | None:
     """The first operation of a kernel's region whose operator is of a family."""
     for op in operation.body.block.ops:
