@@ -25,8 +25,6 @@ EXCEPTED: Mapping[str, str] = {
     "backend/llvm/tiles.py": "max min",
     "compiler/graph/spectral_rewrite.py": "conv2d depthwise_conv2d transpose reshape slice",
     "compiler/decompose/copies.py": "cast",
-    "compiler/decompose/split_k.py": "sum cast",
-    "compiler/decompose/spectral_steps.py": "spectral_conv",
     "profiling/analyses/rules.py": "matmul gemm",
     "profiling/report/labels.py": "matmul logsumexp flash_attention",
 }
