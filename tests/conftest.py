@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -32,6 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("COLUMNS", None)  # tables are printed for no terminal, also in workers of xdist, which sets this
     folder = tempfile.TemporaryDirectory(prefix="tessera-tests-")
     config.add_cleanup(folder.cleanup)
+    # A shell's background job ignores Ctrl-C, and so would the processes that tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["TESSERA_CACHE_DIR"] = folder.name
     os.environ["XDG_RUNTIME_DIR"] = folder.name  # where processes listen to be profiled
     # What was measured on one kind of CPU does not decide what tests see on another.

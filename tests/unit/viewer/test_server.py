@@ -104,7 +104,7 @@ def test_the_command_prints_its_address_and_ends_when_it_is_told(tmp_path: Path)
         found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=[0-9a-f]{32}", running.stdout.readline())
         assert found is not None
         running.send_signal(signal.SIGINT)
-        assert running.wait(20) == 0
+        assert running.wait(60) == 0
     with socket.socket() as again:
         again.bind(("127.0.0.1", int(found[1])))
 
