@@ -53,27 +53,33 @@ def test_work_enqueued_while_the_process_ends_is_done_in_its_order() -> None:
 
 
 DROPPED = """
-import atexit, sys, threading, time
-from tessera import stream
-def leave(where):
-    assert not [each for each in threading.enumerate() if each.name == "dropped"], where
-s = stream.create(name="dropped")
-class Slow:
-    def __del__(self):
-        time.sleep(0.3)
-def waits(slow=[Slow()]):
-    slow.clear()
-    print("done", flush=True)
-s.core.enqueue("slow", waits)
-del s, waits
+import atexit, gc, threading, time, weakref
 import tessera.runtime.queues as queues
-atexit.unregister(queues.finish_all); atexit.register(leave, "at the end"); atexit.register(queues.finish_all)
-print("leaving", flush=True)
+from tessera import stream
+from tessera.profiling.recording import tracks
+def leave():
+    running = [each.name for each in threading.enumerate()]
+    print("still there" if "dropped" in running else "left", flush=True)
+end = tracks.end
+def slow_end():
+    ending.set()
+    time.sleep(0.5)
+    end()
+tracks.end, ending = slow_end, threading.Event()
+s = stream.create(name="dropped")
+s.core.enqueue("work", lambda: None)
+s.synchronize()
+gone = weakref.ref(s.core.queue)
+del s
+ending.wait()
+gc.collect()
+assert gone() is None
+atexit.unregister(queues.finish_all); atexit.register(leave); atexit.register(queues.finish_all)
 """
 
 
 def test_the_thread_of_a_dropped_stream_has_ended_before_the_interpreter_does() -> None:
-    assert run(DROPPED) == "leaving\ndone\n"
+    assert run(DROPPED) == "left\n"
 
 
 FORK = """
