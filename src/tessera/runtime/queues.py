@@ -57,6 +57,7 @@ class WorkerQueue:
         if self._thread is None:
             self._thread = self._started()
             _workers.add(self)
+            _threads.add(self._thread)
         self._waiting.put(operation)
 
     def _started(self) -> threading.Thread:
@@ -91,15 +92,23 @@ class WorkerQueue:
 
 
 _workers: weakref.WeakSet[WorkerQueue] = weakref.WeakSet()
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""Those of streams that the program has dropped too, as long as they run."""
 _ending = False
 
 
 def finish_all() -> None:
-    """At the end of the process: what is queued is done, and the workers end. Later work is done where it is given."""
+    """At the end of the process: what is queued is done, and the workers end. Later work is done where it is given.
+
+    A thread that still frees tensors or waits for another rank while the interpreter ends would abort the process: it
+    is unwound out of C++ that may not throw.
+    """
     global _ending  # noqa: PLW0603 - the process ends once
     _ending = True
     for worker in list(_workers):
         worker.finish()
+    for thread in list(_threads):
+        thread.join()
 
 
 def renew_all() -> None:
@@ -107,6 +116,7 @@ def renew_all() -> None:
     for worker in list(_workers):
         worker.renew()
     _workers.clear()
+    _threads.clear()
 
 
 def _serve(waiting: SimpleQueue[HostOperation | None], track: Track) -> None:

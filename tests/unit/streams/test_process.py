@@ -52,6 +52,30 @@ def test_work_enqueued_while_the_process_ends_is_done_in_its_order() -> None:
     assert run(AT_EXIT.format(more=LATE)) == "leaving\ndone [1.0, 1.0, 1.0]\nlate\n"
 
 
+DROPPED = """
+import atexit, sys, threading, time
+from tessera import stream
+def leave(where):
+    assert not [each for each in threading.enumerate() if each.name == "dropped"], where
+s = stream.create(name="dropped")
+class Slow:
+    def __del__(self):
+        time.sleep(0.3)
+def waits(slow=[Slow()]):
+    slow.clear()
+    print("done", flush=True)
+s.core.enqueue("slow", waits)
+del s, waits
+import tessera.runtime.queues as queues
+atexit.unregister(queues.finish_all); atexit.register(leave, "at the end"); atexit.register(queues.finish_all)
+print("leaving", flush=True)
+"""
+
+
+def test_the_thread_of_a_dropped_stream_has_ended_before_the_interpreter_does() -> None:
+    assert run(DROPPED) == "leaving\ndone\n"
+
+
 FORK = """
 import os, threading, torch
 from tessera import memcpy, op, stream
