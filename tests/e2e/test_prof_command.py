@@ -320,6 +320,8 @@ def test_traces_are_read(prof: Command, program: Program, tmp_path: Path) -> Non
     assert "add" in prof("roofline", path, "--arch", "sm90", "--plot", tmp_path / "roofline.png")[0]
     assert (tmp_path / "roofline.png").stat().st_size > 1000
     assert "add" in prof("stalls", path, "--group-by", "kernel")[0]
+    assert "add" in prof("memory", path)[0]
+    assert "of 0 kernels with a count of divergent branches, 1 in all" in prof("divergence", path)[0]
     assert prof("advise", path)[0].strip()
     assert "add" in prof("compare", path, path)[0]
 

@@ -1,4 +1,4 @@
-"""`tessera-prof report | roofline | stalls | advise | compare`: what traces say."""
+"""What traces say: `tessera-prof report`, and a command for each analysis."""
 
 from __future__ import annotations
 
@@ -36,6 +36,34 @@ def stalls(
 ) -> None:
     """Print where kernels wait for memory."""
     _show(analyze.stalls(file, group_by), plot)
+
+
+def memory(file: File, plot: Plot = None) -> None:
+    """Print bytes: what kernels achieve, what each level of memory moved, and copies with their overlap."""
+    _show(analyze.memory(file), plot)
+
+
+def collectives(
+    file: File,
+    min_bytes: Annotated[int, typer.Option(help="Leave out what moves fewer bytes.")] = 0,
+    plot: Plot = None,
+) -> None:
+    """Print collectives: how long, how fast, how much beside kernels, and how far apart ranks arrive."""
+    _show(analyze.collectives(file, min_bytes), plot)
+
+
+def power(file: File, plot: Plot = None) -> None:
+    """Print power by device: mean, peak, energy, temperature and throttling."""
+    _show(analyze.power(file), plot)
+
+
+def divergence(
+    file: File,
+    threshold: Annotated[float, typer.Option(help="The least fraction of divergent branches: 0.2 is 20 %.")] = 0.2,
+    plot: Plot = None,
+) -> None:
+    """Print the kernels whose branches diverge."""
+    _show(analyze.divergence(file, threshold), plot)
 
 
 def advise(file: File, arch: Arch = None) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from tessera.errors import ArgumentError
+from tessera.viewer import budget
 from tessera.viewer.app import Viewer
 from tessera.viewer.runs import Run, runs_at
 from tessera.viewer.server import serving
@@ -25,6 +26,9 @@ def view(
     traces: Annotated[list[Path], typer.Argument(help="Traces; folders of ranks, or of many runs.")],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 for any free port.")] = 0,
     host: Annotated[str, typer.Option(help="Where to listen; others than 127.0.0.1 let others see it.")] = "127.0.0.1",
+    max_memory: Annotated[
+        float | None, typer.Option(min=0.1, help="GB that an answer may take; else half of what is free.")
+    ] = None,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
     """Show traces in a browser: timeline, kernels, roofline, and two runs side by side."""
@@ -35,8 +39,9 @@ def view(
     runs = found()
     if len(runs) == 1:
         runs[0].trace()  # says now what cannot be read; among several it is the page that says so
+    limit = budget.default_bytes() if max_memory is None else max_memory * 1e9
     try:
-        server, address = serving(Viewer(found, runs), host, port)
+        server, address = serving(Viewer(found, runs, max_bytes=limit), host, port)
     except OSError as error:
         hints = ["--port 0 takes any that is free"]
         raise ArgumentError(f"{host}:{port} cannot be listened at: {error.strerror or error}", hints=hints) from error

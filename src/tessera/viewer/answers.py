@@ -53,18 +53,18 @@ def whole(run: Run, _: Parameters) -> dict[str, Any]:
 
 def kernel_table(run: Run, asked: Parameters) -> dict[str, Any]:
     """`analyses.operations` of the events that began in a window, and of a rank, where they are asked for."""
-    t0, t1, rank = _integer(asked, "t0"), _integer(asked, "t1"), _integer(asked, "rank")
+    seen, rank = window(asked), _integer(asked, "rank")
 
     def made(trace: Trace) -> dict[str, Any]:
         target = rooflines.known_target(trace)
         found = trace.events
-        if t0 is not None and t1 is not None:
-            found = found.filter(col("start_ns").is_between(t0, t1, closed="left"))
+        if seen is not None:
+            found = found.filter(col("start_ns").is_between(*seen, closed="left"))
         if rank is not None:
             found = found.filter(col("rank").fill_null(0) == rank)
         return table_json(operations.operations(Trace(found, trace.metadata, trace.capability), target))
 
-    return run.answer(("kernels", t0, t1, rank), made)
+    return run.answer(("kernels", seen, rank), made)
 
 
 def roofline(run: Run, asked: Parameters) -> dict[str, Any]:
@@ -203,11 +203,15 @@ def _analysis(name: str, of: Callable[[Trace], Any]) -> Callable[[Run, Parameter
 
 
 def slices(run: Run, asked: Parameters) -> tuple[bytes, columns.Integers]:
-    """`columns.packed` of a run, or of the window from `t0` to `t1`."""
+    """`columns.packed` of a run, or of a window of it."""
+    seen = window(asked)
+    return run.answer(("columns", seen), lambda trace: columns.packed(trace, window=seen))
+
+
+def window(asked: Parameters) -> tuple[int, int] | None:
+    """The window of time that is asked for, from `t0` to `t1` in nanoseconds."""
     t0, t1 = _integer(asked, "t0"), _integer(asked, "t1")
-    if t0 is None or t1 is None:
-        return run.answer("columns", columns.packed)
-    return run.answer(("columns", t0, t1), lambda trace: columns.packed(trace, window=(t0, t1)))
+    return None if t0 is None or t1 is None else (t0, t1)
 
 
 def _integer(asked: Parameters, name: str) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from urllib.parse import parse_qsl
 
 from tessera.errors import ArgumentError, ProfileError, TesseraError
 from tessera.profiling.export.formats import chrome
-from tessera.viewer import answers, assets, code
+from tessera.viewer import answers, assets, budget, code
 from tessera.viewer.event import event
 from tessera.viewer.runs import ChangedError, Run
 
@@ -36,10 +37,13 @@ class NotFoundError(ArgumentError):
 
 @dataclass
 class Viewer:
-    """Serves `runs`, which `find` looks up anew whenever the list is asked for."""
+    """Serves `runs`, which `find` looks up anew whenever the list is asked for. An answer that would take more than
+    `max_bytes` of memory is refused.
+    """
 
     find: Callable[[], list[Run]]
     runs: list[Run] = field(default_factory=list)
+    max_bytes: float = math.inf
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, environment: Environment, start: StartResponse) -> Iterable[bytes]:
@@ -67,8 +71,13 @@ class Viewer:
         if name == "runs":
             return _said(environment, start, "200 OK", self._listed())
         if name == "compare":
-            return _said(environment, start, "200 OK", answers.compared(self._run(asked, "a"), self._run(asked, "b")))
+            a, b = self._run(asked, "a"), self._run(asked, "b")
+            for each in (a, b):
+                budget.require(each, name, self.max_bytes)
+            return _said(environment, start, "200 OK", answers.compared(a, b))
         run = self._run(asked, "run")
+        if name == "columns" or name in answers.ANSWERS:
+            budget.require(run, name, self.max_bytes, answers.window(asked))
         if name == "columns":
             body, _ = answers.slices(run, asked)
             return _sent(environment, start, "application/octet-stream", body)

@@ -45,7 +45,7 @@ _DEEPEST: Final = 255
 _LARGEST: Final = numpy.iinfo(numpy.uint32).max
 _ESCAPE: Final = int(_LARGEST)
 _LEVEL: Final = 4
-_KEPT: Final = 10
+KEPT: Final = 10
 """One of so many that a page may get is kept where there are more."""
 _LANE: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
@@ -75,7 +75,7 @@ def slices(
     if total <= most:
         table = found.select(columns).collect(engine="streaming")
     else:
-        kept = -(-most // _KEPT)
+        kept = -(-most // KEPT)
         lengths = found.select(duration).collect(engine="streaming").to_series().to_numpy()
         least = int(numpy.partition(lengths, total - kept - 1)[total - kept - 1])
         del lengths

@@ -1,23 +1,102 @@
-"""What `tessera-prof` says of traces without kernels, of programs without their `--`, and of itself."""
+"""What `tessera-prof` says of traces, with and without kernels, of programs without their `--`, and of itself."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tessera import __version__, profile
+from tessera import __version__, analyze, profile
+from tessera.analyze import Analysis
 from tessera.cli import prof, prof_report
 from tessera.cli.main import print_error
 from tessera.errors import ProfileError
+from tessera.profiling.export.formats import parquet
+from tessera.profiling.trace.table import Trace
+from tests.unit.profiling.analyses.traces import collective, kernel, trace
+
+MEASURED = trace(
+    kernel("matmul", 0, 30, bytes=3e6, flops=1e6, warp_divergence_pct=60.0),
+    collective(40, 10, 8192),
+    collective(60, 10, 1024),
+    {"kind": "sample", "kernel_name": "power_w", "start_ns": 0, "value": 10.0, "device": "package-0"},
+    {"kind": "sample", "kernel_name": "power_w", "start_ns": 10**6, "value": 30.0, "device": "package-0"},
+)
+"""A trace with something for each analysis."""
 
 
-def test_a_trace_without_kernels_says_why_as_a_session_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A trace in which nothing but a mark was recorded."""
     path = tmp_path / "trace.parquet"
     with profile.session(exporters=[profile.parquet(path)]) as session:
         session.mark("end")
-    prof_report.report(path)
+    return path
+
+
+def test_a_trace_without_kernels_says_why_as_a_session_does(empty: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prof_report.report(empty)
     assert "no plan of Tessera ran" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("stalls", "no kernel with a duration in this trace"),
+        ("memory", "no kernel with a duration in this trace"),
+        ("collectives", "no collective ran while this was recorded"),
+        ("power", "no sample of power, temperature or throttling in this trace"),
+        ("divergence", "no kernel with a duration in this trace"),
+    ],
+)
+def test_an_analysis_of_an_empty_trace_says_why_printed_and_drawn(
+    empty: Path, capsys: pytest.CaptureFixture[str], command: str, reason: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        prof.main([command, str(empty)])
+    assert ended.value.code == 0
+    assert reason in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        prof.main([command, str(empty), "--plot", str(empty.with_suffix(".png"))])
+    assert ended.value.code == 1
+    assert reason in capsys.readouterr().err
+    assert not empty.with_suffix(".png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "analysis"),
+    [
+        (["memory"], analyze.memory),
+        (["collectives"], analyze.collectives),
+        (["collectives", "--min-bytes", "4096"], lambda trace: analyze.collectives(trace, 4096)),
+        (["power"], analyze.power),
+        (["divergence"], analyze.divergence),
+        (["divergence", "--threshold", "0.5"], lambda trace: analyze.divergence(trace, 0.5)),
+    ],
+)
+def test_a_command_prints_what_its_analysis_says_and_draws_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], analysis: Callable[[Trace], Analysis]
+) -> None:
+    path, picture = tmp_path / "trace.parquet", tmp_path / "picture.svg"
+    parquet.write(MEASURED, path)
+    found = analysis(MEASURED)
+    assert len(found)
+    with pytest.raises(SystemExit) as ended:
+        prof.main([words[0], str(path), *words[1:], "--plot", str(picture)])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"{found}\nwrote {picture}\n"
+    assert "<svg" in picture.read_text()
+
+
+@pytest.mark.parametrize("words", [["collectives", "--min-bytes", "-1"], ["divergence", "--threshold", "3"]])
+def test_a_limit_that_makes_no_sense_is_refused(
+    empty: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        prof.main([words[0], str(empty), *words[1:]])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("E_ARGUMENT")
 
 
 @pytest.mark.parametrize("options", [[], ["--duration", "1"]])

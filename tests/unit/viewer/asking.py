@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
@@ -11,10 +12,10 @@ from tessera.viewer.app import Viewer
 from tessera.viewer.runs import Run, run_of
 
 
-def viewer_of(*traces: Trace) -> Viewer:
+def viewer_of(*traces: Trace, max_bytes: float = math.inf) -> Viewer:
     """An application that shows these traces."""
     runs: list[Run] = [run_of(trace, f"run {number}") for number, trace in enumerate(traces)]
-    return Viewer(lambda: runs)
+    return Viewer(lambda: runs, max_bytes=max_bytes)
 
 
 def asked(application: Any, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tessera.profiling.analyses.operations import operations
 from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import runs
+from tessera.viewer import budget, runs
 from tessera.viewer.app import Viewer
 from tessera.viewer.runs import Run, runs_at
 from tests.unit.viewer.asking import answered, asked, viewer_of
@@ -182,3 +183,30 @@ def test_a_run_forgets_old_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in (1, 2, 3, 1):
         run.answer(key, lambda trace: made.append(1))
     assert len(made) == 4
+
+
+@pytest.mark.parametrize("question", ["columns", "kernels", "overview", "roofline"])
+def test_what_would_take_too_much_memory_is_refused_with_a_sentence(question: str) -> None:
+    application = viewer_of(whole_run(), max_bytes=1e4)
+    status, _, body = asked(application, f"/api/{question}?run=0")
+    told = json.loads(body)["error"]
+    assert status == 422
+    assert "events need about" in told["message"]
+    assert "--max-memory" in told["hints"][0]
+
+
+def test_a_window_with_fewer_events_is_answered_where_the_whole_run_is_not() -> None:
+    application = viewer_of(whole_run(), max_bytes=1e4)
+    assert asked(application, "/api/kernels?run=0&t0=0&t1=20000")[0] == 200
+    assert asked(application, "/api/columns?run=0&t0=0&t1=20000")[0] == 200
+    assert asked(application, "/api/meta?run=0")[0] == 200
+    assert asked(application, "/api/overview?run=0&t0=0&t1=20000")[0] == 422  # which is always of the whole run
+
+
+def test_two_runs_are_compared_where_there_is_memory_for_both() -> None:
+    application = viewer_of(whole_run(), Trace(frame({}).lazy(), {}), max_bytes=1e3)
+    assert [asked(application, f"/api/compare?{runs}")[0] for runs in ("a=0&b=1", "a=1&b=0")] == [422, 422]
+
+
+def test_half_of_the_free_memory_is_allowed() -> None:
+    assert 0 < budget.default_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections import Counter
@@ -88,12 +89,12 @@ def show(browser: Any) -> Iterator[Show]:
     """Serves traces and opens them in a browser."""
     servers, contexts = [], []
 
-    def opened(*traces: Trace, file: Path | None = None) -> Shown:
+    def opened(*traces: Trace, file: Path | None = None, max_bytes: float = math.inf) -> Shown:
         context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=file is not None)
         contexts.append(context)
         if file is not None:
             return Shown(context.new_page(), file.as_uri())
-        server, address = serving(viewer_of(*traces), "127.0.0.1", 0)
+        server, address = serving(viewer_of(*traces, max_bytes=max_bytes), "127.0.0.1", 0)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return Shown(context.new_page(), address)
@@ -296,6 +297,15 @@ def test_what_a_page_cannot_show_is_said_there(show: Show) -> None:
     shown = show(Trace(run.events, {**run.metadata, "target": {"name": "another", "arch": "z"}, "ceilings": None}))
     shown.open("roofline")
     assert "E_ARGUMENT" in shown.page.locator("[role=alert]").inner_text()
+
+
+@pytest.mark.parametrize("page", ["overview", "timeline", "kernels", "roofline"])
+def test_a_page_says_what_it_would_take_too_much_memory_for(show: Show, page: str) -> None:
+    shown = show(whole_run(), max_bytes=1e4)
+    shown.open(page)
+    told = shown.page.locator("[role=alert]").inner_text()
+    assert "events need about" in told
+    assert "tessera-prof view --max-memory" in told
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

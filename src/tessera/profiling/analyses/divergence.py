@@ -35,7 +35,9 @@ def divergence(trace: Trace, threshold: float) -> Analysis:
         title=f"Kernels with {100 * threshold:g} % divergent branches or more",
         table=found,
         headings=_HEADINGS,
-        notes=(f"{len(found)} of {measured} kernels with a count of divergent branches, {len(table)} in all",),
+        notes=(f"{len(found)} of {measured} kernels with a count of divergent branches, {len(table)} in all",)
+        if len(table)
+        else (kernels.NO_KERNEL,),
         missing=kernels.missing(trace, table, ("warp_divergence_pct",)),
         drawing=_draw,
     )

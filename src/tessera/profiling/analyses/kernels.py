@@ -41,6 +41,8 @@ COUNTERS: Final = (
 )
 """Columns that hardware counters fill."""
 
+NO_KERNEL: Final = "no kernel with a duration in this trace"
+
 
 def kernels(trace: Trace) -> polars.LazyFrame:
     """The kernels of a trace that have a duration."""

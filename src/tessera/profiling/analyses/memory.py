@@ -36,7 +36,11 @@ _HEADINGS: Final = {
     "traffic_by": "Traffic by",
     "scratch_mb": "Scratch(MB)",
 }
-
+_NOTES: Final = (
+    "bytes: operands read once and results written once, from the compiler's facts; copies: what they copied",
+    "L1 to DRAM: what all calls find there and write there; estimate: by the cost model, which takes what fits into a "
+    "cache to be there; counters: L3 and DRAM as the processor or its memory controllers counted them",
+)
 _OPTIONAL: Final = (
     *("scratch_mb", "kind", "smem_bank_conflicts", "bytes", "overlap_pct", "l1_mb", "l2_hit_rate", "l2_mb"),
     *("dram_read_gbps", "dram_write_gbps", "calls"),
@@ -59,12 +63,7 @@ def memory(trace: Trace) -> Analysis:
         title="Memory",
         table=table.select(*_HEADINGS),
         headings=_HEADINGS,
-        notes=(
-            "bytes: operands read once and results written once, from the compiler's facts; copies: what they copied",
-            "L1 to DRAM: what all calls find there and write there; estimate: by the cost model, which takes what fits "
-            "into a cache to be there; counters: L3 and DRAM as the processor or its memory controllers counted them",
-            *_uncounted(moved),
-        ),
+        notes=(*_NOTES, *_uncounted(moved)) if len(table) else (kernels.NO_KERNEL, "no copy, either"),
         missing=kernels.missing(trace, moved, (*_COUNTERS, *traffic.COLUMNS, "traffic_by")),
         drawing=lambda figure, rows: _draw(figure, rows, _ceiling(trace)),
         optional=_OPTIONAL,

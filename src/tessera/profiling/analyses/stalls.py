@@ -45,7 +45,7 @@ def stalls(trace: Trace, group_by: str) -> Analysis:
         title=f"Stalls by {group_by}",
         table=table.select(group_by, *_HEADINGS),
         headings={group_by: group_by.capitalize(), **_HEADINGS},
-        notes=() if len(table) else ("no kernel with a duration in this trace",),
+        notes=() if len(table) else (kernels.NO_KERNEL,),
         missing=kernels.missing(trace, table, (*_COUNTERS, "achieved_gbps")),
         optional=("smem_bank_conflicts", "achieved_gbps", "inst_issue_eff_pct", "calls", "l2_hit_rate", "share_pct"),
         drawing=lambda figure, rows: _draw(figure, rows, group_by),

@@ -74,7 +74,7 @@ class Analysis:
         ProfileError (E_PROFILE) where the file cannot be written.
         """
         if self.drawing is None or self.table.is_empty():
-            raise ArgumentError(f"{self.title}: there is nothing to draw", hints=_reasons(self))
+            raise ArgumentError(f"{self.title}: there is nothing to draw", hints=[*_reasons(self), *self.notes])
         drawing, table = self.drawing, self.table
         return drawn(lambda figure: drawing(figure, table), path)
 
