@@ -149,14 +149,13 @@ def main() -> None:
     seen |= {"threads": threads(rank), "profiled": profiled(rank, folder)}
     seen["refused"] = error_of(lambda: op.all_reduce(torch.ones(2, dtype=torch.int32), op="avg"))
     seen["offsets"] = [list(each) for each in clock_sync._offsets]
-    if rank:
-        dist.barrier()
-        print(json.dumps(seen), flush=True)
-        return
     dist.barrier()
-    time.sleep(0.5)
-    seen["lost"] = lost(rank)
+    if rank == 0:
+        time.sleep(0.5)
+        seen["lost"] = lost(rank)
     print(json.dumps(seen), flush=True)
+    # Gloo's threads still free tensors, for which they ask the interpreter: they have to end before it does.
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
