@@ -237,7 +237,8 @@ def test_what_retry_after_says_does_not_outlive_the_deadline(serving: Callable[.
     answer = f"HTTP/1.1 503 Later\r\nRetry-After: {told}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode()
     server = serving(once(answer))
     exporter = exported(server)
-    assert exporter.dropped == {"the collector answered 503": ITEMS}
+    assert exporter.dropped.total() == ITEMS
+    assert "the collector answered 503" in exporter.dropped  # on a busy machine some items run out of time instead
     assert server.asked < 20  # pauses are kept, also after "0"
 
 
