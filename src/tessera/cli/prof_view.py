@@ -27,7 +27,7 @@ def view(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 for any free port.")] = 0,
     host: Annotated[str, typer.Option(help="Where to listen; others than 127.0.0.1 let others see it.")] = "127.0.0.1",
     max_memory: Annotated[
-        float | None, typer.Option(min=0.1, help="GB that an answer may take; else half of what is free.")
+        float | None, typer.Option(min=0.1, help="GB that an answer may take; else half of what is available.")
     ] = None,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:

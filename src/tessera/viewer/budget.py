@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -25,21 +27,25 @@ _BYTES_SUMMED: Final = 30
 WINDOWED: Final = frozenset(["columns", "kernels"])
 """Questions that may be about a window of time."""
 _GB: Final = 1e9
+_MEMINFO: Final = Path("/proc/meminfo")
+"""Source: proc(5)."""
 
 
 def require(run: Run, question: str, limit_bytes: float, window: tuple[int, int] | None = None) -> None:
     """Raises ProfileError where the answer to a question about a run, or about a window of it in nanoseconds, is
     estimated to take more than `limit_bytes`. Questions other than those of `WINDOWED` are always about the whole run.
     """
+    if math.isinf(limit_bytes):  # nobody counts events for nothing
+        return
     window = window if question in WINDOWED else None
     events = run.answer(("events", window), lambda trace: _events(trace, window))
     needed = needed_bytes(question, events)
     if needed > limit_bytes:
         allowed = f"more than the {limit_bytes / _GB:.3g} GB allowed"
-        raise ProfileError(
-            f"{events:,} events need about {needed / _GB:.3g} GB here, {allowed}",
-            hints=[f"tessera-prof view --max-memory {needed / _GB + 0.1:.1f}", "a window of time has fewer events"],
-        )
+        hints = [f"tessera-prof view --max-memory {needed / _GB + 0.1:.1f}"]
+        if question in WINDOWED:
+            hints.append("a window of time has fewer events")
+        raise ProfileError(f"{events:,} events need about {needed / _GB:.3g} GB here, {allowed}", hints=hints)
 
 
 def needed_bytes(question: str, events: int) -> int:
@@ -52,9 +58,13 @@ def needed_bytes(question: str, events: int) -> int:
 
 
 def default_bytes() -> float:
-    """Half of the memory that is free on this machine."""
-    told = Path("/proc/meminfo").read_text()
-    return int(told.partition("MemAvailable:")[2].split()[0]) * 1024 / 2
+    """Half of the memory that is available on this machine; no limit where the system does not say."""
+    try:
+        told = _MEMINFO.read_text()
+    except OSError:
+        return math.inf
+    available = re.search(r"^MemAvailable:\s*(\d+) kB", told, re.MULTILINE)
+    return int(available[1]) * 1024 / 2 if available else math.inf
 
 
 def _events(trace: Trace, window: tuple[int, int] | None) -> int:

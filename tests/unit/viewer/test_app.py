@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import threading
 from pathlib import Path
@@ -193,6 +194,7 @@ def test_what_would_take_too_much_memory_is_refused_with_a_sentence(question: st
     assert status == 422
     assert "events need about" in told["message"]
     assert "--max-memory" in told["hints"][0]
+    assert ("a window of time has fewer events" in told["hints"]) is (question in budget.WINDOWED)
 
 
 def test_a_window_with_fewer_events_is_answered_where_the_whole_run_is_not() -> None:
@@ -208,5 +210,18 @@ def test_two_runs_are_compared_where_there_is_memory_for_both() -> None:
     assert [asked(application, f"/api/compare?{runs}")[0] for runs in ("a=0&b=1", "a=1&b=0")] == [422, 422]
 
 
-def test_half_of_the_free_memory_is_allowed() -> None:
+@pytest.mark.skipif(not budget._MEMINFO.exists(), reason="the system does not say how much memory is available")
+def test_half_of_the_available_memory_is_allowed() -> None:
     assert 0 < budget.default_bytes() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("told", [None, "MemTotal: 16 kB\n"])
+def test_nothing_is_refused_where_the_system_does_not_say_what_is_available(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str | None
+) -> None:
+    source = tmp_path / "meminfo"
+    if told is not None:
+        source.write_text(told)
+    monkeypatch.setattr(budget, "_MEMINFO", source)
+    assert budget.default_bytes() == math.inf
+    budget.require(runs.run_of(whole_run(), "run"), "kernels", math.inf)
