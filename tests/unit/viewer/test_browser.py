@@ -252,15 +252,19 @@ def test_a_link_shows_the_same_again(show: Show) -> None:
 def test_the_way_back_from_a_point_leads_to_the_roofline(show: Show) -> None:
     shown = show(whole_run())
     shown.open("roofline")
+    before = shown.page.evaluate("location.hash")
     shown.page.locator("svg a[data-kernel=softmax]").first.focus()
     shown.page.keyboard.press("Enter")
     shown.page.wait_for_function(
         "() => document.querySelector('main').dataset.ready === 'kernels'", timeout=PATIENCE_MS
     )
+    assert shown.page.evaluate("location.hash") != before
     shown.page.go_back()
     shown.page.wait_for_function(
         "() => document.querySelector('main').dataset.ready === 'roofline'", timeout=PATIENCE_MS
     )
+    assert shown.page.evaluate("location.hash") == before
+    assert shown.page.locator("svg a[data-kernel=softmax]").count()
 
 
 def test_the_keyboard_alone_reaches_a_slice(show: Show) -> None:
