@@ -23,6 +23,8 @@ OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 MEGABYTE = bytes(2**20)
 SLOW_S = 0.02
+OUT_OF_TIME = [f"the collector cannot be reached: {why}" for why in ("timed out", "there was no time left")]
+"""What is said of a request during which the deadline passes: on a busy machine, the last one of some batches."""
 
 
 class Hostile:
@@ -238,7 +240,8 @@ def test_what_retry_after_says_does_not_outlive_the_deadline(serving: Callable[.
     server = serving(once(answer))
     exporter = exported(server)
     assert exporter.dropped.total() == ITEMS
-    assert "the collector answered 503" in exporter.dropped  # on a busy machine some items run out of time instead
+    assert "the collector answered 503" in exporter.dropped
+    assert exporter.dropped.keys() <= {"the collector answered 503", *OUT_OF_TIME}
     assert server.asked < 20  # pauses are kept, also after "0"
 
 
