@@ -85,9 +85,9 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
 def _moves_only(operation: GraphOperation) -> bool:
     """Whether an operation computes nothing: a number, or the cast of a kernel that copies."""
     if not operation.inputs:
-        return family_of(operation.operator) == "constant"
+        return operation.operator == "constant"
     source, result = (Shaped((1,), dtype_of_value(value)) for value in (operation.inputs[0], operation.result))
-    if len(operation.inputs) > 1 or source.dtype is not result.dtype or family_of(operation.operator) != "elementwise":
+    if len(operation.inputs) > 1 or source.dtype is not result.dtype or not family_of(operation.operator).is_map:
         return False
     return OPERATORS[operation.operator].flops([source], result, attributes_of(operation)) == 0
 
