@@ -236,6 +236,11 @@ class Operator:
         """The record's rule of anchors, or its family's."""
         return self.anchor or anchor_rules.FAMILIES.get(self.family)
 
+    @property
+    def is_map(self) -> bool:
+        """Whether each element of the result is made of the operands' elements at its place."""
+        return self.anchor_rule is anchor_rules.broadcast
+
     def apply_to(self, value: Value, chance: random.Random) -> Application | None:
         """Operands and attributes of a drawn application to a value; None where the operator takes no such value."""
         rule = self.application or family_rule(self.family, self.arity)

@@ -19,7 +19,7 @@ from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.families.family import Poser, Problem
 from tessera.scheduling.families.registry import family_of_region, kernel_family
 from tessera.scheduling.language.schedule import KnobValue, Schedule
-from tessera.scheduling.lowering.spec import Argument, Spec, under_math
+from tessera.scheduling.lowering.spec import Argument, Spec
 from tessera.target import Target
 
 
@@ -49,10 +49,10 @@ class Subject:
     @cached_property
     def spec(self) -> Spec:
         """The specification that lowerings take. Whether tf32 is permitted says the operator, or the policy for all."""
-        read = family_of_region(self.item.family).read
-        assert read is not None
-        spec = read(self.item, self.pattern)
-        return under_math(spec, self._policy.tf32, self._policy.rewrites_arithmetic)
+        family = family_of_region(self.item.family)
+        assert family.read is not None
+        spec: Spec = family.read(self.item, self.pattern)
+        return family.under_math(spec, self._policy.tf32, self._policy.rewrites_arithmetic)
 
     @cached_property
     def pins(self) -> Schedule:

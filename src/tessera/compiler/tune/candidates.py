@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from tessera.compiler.bind.arrays import Call, Storage, View
 from tessera.compiler.bind.constants import operand_of, packed_weights_of, unpacked
 from tessera.compiler.bind.launcher import Launcher
 from tessera.compiler.bind.launches import Launch, PlanCompiler, kernel_launches
+from tessera.compiler.explain.reports import flops_of
 from tessera.compiler.graph.program import named_dims
 from tessera.dtypes import DType, fp8_e4m3
 from tessera.errors import TuneFailedError
@@ -163,7 +163,8 @@ def scalar_bits(dtype: DType) -> tuple[int, float]:
 
 def evaluate_region(call: Call, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The outputs of a kernel by its operators' references, on the region's inputs."""
-    wide = torch.float64 if _flops(call) <= _EXACT_FLOPS else torch.float32
+    flops = flops_of(call.item, [view.shape for view, _ in call.arguments])
+    wide = torch.float64 if flops <= _EXACT_FLOPS else torch.float32
     place = inputs[0].device if inputs else torch.device(CPU)
     body = call.item.operation.body.block
     known: dict[SSAValue, torch.Tensor] = {}
@@ -187,18 +188,6 @@ def evaluate_region(call: Call, inputs: Sequence[torch.Tensor]) -> list[torch.Te
     last = body.last_op
     assert last is not None
     return [known[v] if not isinstance(v, BlockArgument) else inputs[v.index] for v in last.operands]
-
-
-def _flops(call: Call) -> float:
-    extents = call.shaped.extents
-    if call.item.family == "convolution":  # the image's own rows and columns are walked by results
-        return 2.0 * math.prod(extent for axis, extent in extents.items() if axis not in ("h", "w"))
-    if call.item.family == "attention":  # a pair of a query and a key multiplies along one head size, then the other
-        pairs = math.prod(extent for axis, extent in extents.items() if axis not in ("d", "v"))
-        return 2.0 * pairs * (extents["d"] + extents["v"])
-    if call.item.family == "window":
-        return 2.0 * math.prod(extent for axis, extent in extents.items() if axis not in ("h", "w"))
-    return 2.0 * math.prod(extents.values())
 
 
 def worker_launch(call: Call, kernel: KernelObject, workers: int) -> WorkerLaunch:

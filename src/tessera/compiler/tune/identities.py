@@ -7,7 +7,6 @@ from functools import lru_cache
 from tessera.compiler.bind.subjects import Subject
 from tessera.lazy.policy import current_policy
 from tessera.scheduling.families.registry import kernel_family
-from tessera.scheduling.lowering.spec import multiplies_tf32
 from tessera.tuning.store.identity import Identity
 
 
@@ -15,13 +14,12 @@ def identify(subject: Subject, shape: tuple[int, ...], accumulation: str, arch: 
     """The identity of a subject under the numerics policy in force; the rest as `Identity` has it."""
     policy = current_policy()
     operator, dtypes, layouts = _signature(subject)
-    rounded = multiplies_tf32(subject.spec)
     return Identity(
         operator=operator,
         shape=shape,
         dtypes=dtypes,
         layouts=layouts,
-        math="tf32" if policy.tf32 or rounded else "ieee",
+        math="tf32" if policy.tf32 else kernel_family(subject.spec).math(subject.spec),
         accumulation=accumulation,
         determinism=policy.mode,
         arch=arch,

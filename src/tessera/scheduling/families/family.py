@@ -6,9 +6,9 @@ them). What compiles, tunes and judges kernels looks a family up by the class of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -164,6 +164,16 @@ class Family:
     """Whether kernels are as fast whichever dimension of what they read is contiguous."""
     in_blocks: Callable[[Schedule, Any], bool] = lambda schedule, problem: False
     """Whether a problem takes several blocks of its reduced axis under a schedule, which is other code."""
+    under_math: Callable[[Any, bool, bool], Any] = lambda spec, tf32, rewrites: spec
+    """Gives a specification the math that a policy permits: `tf32` for all, or, where arithmetic may be rewritten, what
+    its operators permit.
+    """
+    math: Callable[[Any], Literal["ieee", "tf32"]] = lambda spec: "ieee"
+    """The math of a specification's products."""
+    reads_before: Callable[[Any, Set[int], int], bool] = lambda spec, sources, target: False
+    """Whether a kernel reads each element of the arguments `sources` before it writes the element of the argument
+    `target` that lies at the same place of its domain, so that these may be the same memory.
+    """
     between: Callable[[Sequence[int]], int] | None = None
     """The elements that algebra in the place of a kernel would have in memory, by the extents of the kernel's domain;
     None where kernels stand for no algebra.

@@ -40,10 +40,10 @@ def _models() -> Mapping[type[Any], GpuModel]:
 @cache
 def family_of_region(region: str) -> Family:
     """The family that computes kernels of a family of Schedule IR. CompileError for what none does."""
-    found = next((family for family in families() if region in family.regions), None)
-    if found is None:
-        raise CompileError(f"no family computes kernels of {region}")
-    return found
+    known = {each: family for family in families() for each in family.regions}
+    if region not in known:
+        raise CompileError(f"no family computes kernels of {region!r}", hints=[f"there are {', '.join(sorted(known))}"])
+    return known[region]
 
 
 @cache

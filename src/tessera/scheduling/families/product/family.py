@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
 from tessera.scheduling.families.product import binding, space
@@ -38,6 +39,10 @@ def _promises(spec: ContractionSpec, schedule: Schedule, extents: Mapping[str, i
     return f"one_block = true: the {deep} of a tile along k do not hold k = {extents['k']}"
 
 
+def _under_math(spec: ContractionSpec, tf32: bool, rewrites: bool) -> ContractionSpec:
+    return replace(spec, math=("tf32" if tf32 else spec.math) if rewrites else None)
+
+
 FAMILY = Family(
     name="contraction",
     kernels="matrix products",
@@ -56,6 +61,8 @@ FAMILY = Family(
     accumulation=dtype_of_sums,
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
     promises=_promises,
+    under_math=_under_math,
+    math=lambda spec: "tf32" if spec.math == "tf32" else "ieee",
     regions=("contraction",),
     lay_out=binding.lay_out,
     read=binding.contraction_spec,

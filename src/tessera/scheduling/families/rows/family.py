@@ -15,6 +15,7 @@ from tessera.scheduling.families.rows.gpu.chunks import CHUNK, CHUNKS, lower_par
 from tessera.scheduling.families.rows.gpu.estimate import estimate_rows
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu
 from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
+from tessera.scheduling.families.rows.in_place import reads_before
 from tessera.scheduling.families.rows.lowering import lower_map_reduce
 from tessera.scheduling.families.rows.posing import rows_poser
 from tessera.scheduling.families.rows.stages import STAGES
@@ -50,6 +51,7 @@ FAMILY = Family(
     regions=("row", "column"),
     lay_out=binding.lay_out,
     read=binding.map_reduce_spec,
+    reads_before=reads_before,
     decompositions=(NOT_MERGED, ON_COPIES, STAGES, CHUNKS),
     gpu=GpuKernels(
         problem=lambda spec, extents, target, layouts: map_reduce_gpu_problem(spec, extents, target),
