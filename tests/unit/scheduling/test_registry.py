@@ -20,7 +20,7 @@ from tessera.scheduling.families import registry
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.family import Family
 from tessera.scheduling.families.ordering import keeping_order
-from tessera.scheduling.families.registry import families, family_of_region, gpu_kernels, gpu_model, kernel_family
+from tessera.scheduling.families.registry import families, family_of_region, gpu_model, kernel_family, kernels_on
 from tessera.scheduling.lowering.schedule_writer import kernel_of
 from tessera.scheduling.passes import lowered_kernel
 
@@ -98,6 +98,6 @@ def test_kernels_that_no_family_computes_are_refused_by_name() -> None:
 
 def test_a_family_without_kernels_for_gpus_says_so(toy: Family) -> None:
     with pytest.raises(UnsupportedTargetError, match="running sums have no kernel for GPUs yet"):
-        gpu_kernels(toy.spec())
+        kernels_on(toy.spec(), target.gpu("sm90"))
     with pytest.raises(KeyError):
         gpu_model(problem(toy, 3, 5))

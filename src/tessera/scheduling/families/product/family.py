@@ -71,19 +71,22 @@ FAMILY = Family(
     is_anchored=True,
     decompositions=(*APART, SPLIT_K, SHARED_PACKING),
     gpu=GpuKernels(
-        problem=contraction_gpu_problem,
+        name="gpu-contraction",
+        pose=lambda spec, target: (
+            lambda extents, workers, layouts=None: contraction_gpu_problem(spec, extents, target, layouts)
+        ),
         space=gpu_space.space,
+        rules=gpu_space.RULES,
         start=gpu_space.default_schedule,
-        lower=lower_contraction_gpu,
+        lower=lambda spec, schedule, target: lower_contraction_gpu(spec, schedule),
+        accumulation=dtype_of_sums,
+        shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
+        searched=gpu_space.searched,
         reads_layouts=True,
         model=GpuModel(
-            name="gpu-contraction",
             problem=GpuContractionProblem,
             estimate=estimate_product,
             best=lambda problem, count, rates: best_starts(problem, count, rates=rates),
-            shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
-            accumulation=dtype_of_sums,
-            searched=gpu_space.searched,
         ),
     ),
 )
