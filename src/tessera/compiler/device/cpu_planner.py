@@ -16,7 +16,7 @@ from tessera.compiler.device.planner import Build, Made, Maker, Operands
 from tessera.compiler.device.recipes import recipe
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.memo import Table
-from tessera.compiler.process.pool import CompilePool, Job, compile_pool
+from tessera.compiler.process.pool import CompileJob, CompilePool, compile_pool
 from tessera.compiler.process.revision import generator_revision
 from tessera.lazy.devices import CPU
 from tessera.profiling.tiles.tiles import TileTimes, collecting
@@ -25,7 +25,7 @@ from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
 from tessera.scheduling.binding.axes import UNLIMITED
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.measure.workload import Launch as WorkerLaunch
+from tessera.tuning.measure.workload import KernelCall as WorkerLaunch
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +155,9 @@ class CpuPlanner:
     def build(self, launch: Launch) -> CpuBuild:
         """A launch of a candidate. Compiles nothing."""
         spec, schedule, target = launch.subject.spec, launch.schedule, self._maker.target
-        return CpuBuild(launch, recipe(spec, schedule, target, self._backend.version()), Job(spec, schedule, target))
+        return CpuBuild(
+            launch, recipe(spec, schedule, target, self._backend.version()), CompileJob(spec, schedule, target)
+        )
 
     def compiled(self, builds: Sequence[Build]) -> list[Any]:
         """The kernels, compiled in processes beside this one."""
@@ -182,7 +184,7 @@ class CpuBuild:
 
     launch: Launch
     key: str
-    job: Job
+    job: CompileJob
 
     def launched(self, kernel: KernelObject, operands: Operands) -> WorkerLaunch:
         """A launch over the address table."""

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.tuning.measure.protocol import Done, Loaded, Reply, Sample, pack_reply, read_reply
+from tessera.tuning.measure.protocol import CandidateCheck, Done, Reply, Sample, pack_reply, read_reply
 
 replies: st.SearchStrategy[Reply] = st.one_of(
     st.just(Done()),
-    st.builds(Loaded, st.sampled_from(["ok", "crashed", "wrong", "out_of_memory"]), st.text()),
+    st.builds(CandidateCheck, st.sampled_from(["ok", "crashed", "wrong", "out_of_memory"]), st.text()),
     st.builds(
         Sample,
         st.floats(0, 1e9, exclude_min=True),
