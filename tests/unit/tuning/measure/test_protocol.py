@@ -46,4 +46,4 @@ def test_a_sample_that_cannot_be_is_refused(changes: dict[str, object]) -> None:
 
 def test_an_outcome_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ValueError, match="no outcome"):
-        read_reply(b'["Loaded", {"outcome": "fine"}]')
+        read_reply(b'["CandidateCheck", {"outcome": "fine"}]')
