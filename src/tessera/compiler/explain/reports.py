@@ -93,7 +93,7 @@ def _moves_only(operation: GraphOperation) -> bool:
     if record is None or not operation.inputs:
         return record is None  # a literal
     source, result = (Shaped((1,), dtype_of_value(value)) for value in (operation.inputs[0], operation.result))
-    if not record.is_map or len(operation.inputs) > 1 or source.dtype is not result.dtype:
+    if not record.kind.is_map or len(operation.inputs) > 1 or source.dtype is not result.dtype:
         return False
     return record.flops([source], result, attributes_of(operation)) == 0
 

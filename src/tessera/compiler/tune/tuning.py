@@ -167,15 +167,7 @@ def operand_shapes(op: object, shapes: object) -> list[tuple[int, ...]]:
     """The operand shapes that `autotune(op, shapes=...)` speaks of. Raises ArgumentError for what is none."""
     if isinstance(shapes, list):
         return [_extents(shape, shapes) for shape in shapes]
-    size = _extents(shapes, shapes)
-    if family_of(_name(op)) == "attention":
-        return [size] * 3  # Q, K and V alike
-    if family_of(_name(op)) != "contraction":
-        return [size]
-    if len(size) != 3:
-        raise ArgumentError(f"shapes={shapes!r}: a matrix product has the problem size (M, N, K)")
-    m, n, k = size
-    return [(m, k), (k, n)]
+    return family_of(_name(op)).operands_of(_extents(shapes, shapes))
 
 
 def _extents(shape: object, shapes: object) -> tuple[int, ...]:

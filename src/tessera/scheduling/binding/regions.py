@@ -19,11 +19,6 @@ from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Output
 
-NARROW = ("contraction", "convolution")
-"""Families of operators whose first two operands are multiplied in the dtypes that they are stored in: machines
-multiply narrow elements faster than those of the accumulator.
-"""
-
 
 class Region(Protocol):
     """A kernel of a program, before it is known how its operands lie."""
@@ -48,7 +43,7 @@ class Region(Protocol):
 def operation_of(region: Region, family: str) -> GraphOperation:
     """The first operation of a kernel whose operator is of a family."""
     inside = (op for op in region.operation.body.block.ops if isinstance(op, GraphOperation))
-    return next(op for op in inside if family_of(op.operator) == family)
+    return next(op for op in inside if family_of(op.operator).name == family)
 
 
 def read_region(region: Region, pattern: Pattern, recorder: Recorder) -> tuple[Output, ...]:
@@ -82,7 +77,7 @@ class _RegionReader:
             raw = self._load(value, alignment)
         else:
             raw = self.values[value]
-            if index < 2 and family_of(operation.operator) in NARROW:
+            if index < 2 and family_of(operation.operator).multiplies:
                 raw = self.recorder.cast(raw, dtype_of_value(value))
         return self.recorder.cast(raw, accumulator(raw.dtype))
 
