@@ -15,7 +15,7 @@ import torch
 from tessera import Tensor, op, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.lazy import interning, symbolic
 from tests.docs.snippets import ROOT
 
@@ -198,7 +198,7 @@ def test_a_home_shared_by_two_kinds_of_cpu_serves_both(own_compiler: Path, monke
     torch.testing.assert_close(product().torch(), expected)
     own = contents(own_compiler)
     with monkeypatch.context() as patch:
-        compiler = KernelCompiler(older, LLVMBackend())
+        compiler = DeviceCompiler(older, LLVMBackend())
         patch.setattr(compilers, "kernel_compiler", lambda: compiler)
         interning.forget_structures(keep_plans=False)
         symbolic._forms.clear()

@@ -12,7 +12,7 @@ import torch
 import tessera.scheduling.families
 from tessera import target
 from tessera.backend.registry import cpu_backend
-from tessera.errors import ScheduleError, UnsupportedTargetError
+from tessera.errors import CompileError, ScheduleError, UnsupportedTargetError
 from tessera.ir.parsing import parse
 from tessera.ir.schedule import ScheduleKernelOp
 from tessera.runtime.calling import call
@@ -20,7 +20,7 @@ from tessera.scheduling.families import registry
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.family import Family
 from tessera.scheduling.families.ordering import keeping_order
-from tessera.scheduling.families.registry import families, gpu_kernels, gpu_model, kernel_family
+from tessera.scheduling.families.registry import families, family_of_region, gpu_model, kernel_family, kernels_on
 from tessera.scheduling.lowering.schedule_writer import kernel_of
 from tessera.scheduling.passes import lowered_kernel
 
@@ -90,8 +90,14 @@ def test_its_knobs_are_checked_estimated_and_kept_in_order_by_their_declaration_
     assert keeping_order(space).size == space.size
 
 
+def test_kernels_that_no_family_computes_are_refused_by_name() -> None:
+    with pytest.raises(CompileError, match="no family computes kernels of 'tree'") as caught:
+        family_of_region("tree")
+    assert "there are attention, column, contraction, convolution, row, window" in str(caught.value)
+
+
 def test_a_family_without_kernels_for_gpus_says_so(toy: Family) -> None:
     with pytest.raises(UnsupportedTargetError, match="running sums have no kernel for GPUs yet"):
-        gpu_kernels(toy.spec())
+        kernels_on(toy.spec(), target.gpu("sm90"))
     with pytest.raises(KeyError):
         gpu_model(problem(toy, 3, 5))

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.backend.contract import StaticFacts
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.gpu_launches import Site
-from tessera.compiler.device.gpu_schedules import gpu_knobs
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.device.layouts import layouts_of
+from tessera.compiler.device.sites import Site
 from tessera.errors import CompileError
 from tessera.scheduling.families.gpu_cost import GpuRooflineModel
 from tessera.scheduling.families.product.gpu.choice import SAME
-from tessera.scheduling.families.registry import gpu_kernels, gpu_model
-from tessera.scheduling.families.rows.gpu.chunks import CHUNK
+from tessera.scheduling.families.registry import gpu_model
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_resources import BlockResources
@@ -42,7 +41,7 @@ class Refined:
 
 
 def refined(
-    sites: Sequence[Site], compiler: GpuKernelCompiler, count: int, model: GpuRooflineModel | None = None
+    sites: Sequence[Site], compiler: DeviceCompiler, count: int, model: GpuRooflineModel | None = None
 ) -> list[Refined]:
     """Each site under the best of its own schedule and of the `count` schedules that the model likes best.
 
@@ -62,17 +61,18 @@ def resources(facts: StaticFacts) -> BlockResources:
     return BlockResources(facts.registers, facts.spill_bytes, facts.shared_bytes, facts.warps, source)
 
 
-def _problem(site: Site, target: Target) -> Any | None:
+def _problem(site: Site) -> Any | None:
     """What the model estimates; None for families that it does not know."""
-    spec = site.launch.subject.spec
-    if CHUNK in site.launch.schedule or gpu_kernels(spec).model is None:
+    subject, call = site.launch.subject, site.launch.call
+    if site.launch.schedule.keys() & subject.kernels.step_knobs or not subject.kernels.is_modelled:
         return None
-    return gpu_knobs(spec, site.launch.call, target).problem
+    layouts = layouts_of(subject.spec, call) if subject.kernels.reads_layouts else None
+    return subject.problem(call.shaped.extents, 1, layouts)
 
 
-def _rivals(site: Site, compiler: GpuKernelCompiler, count: int, model: GpuRooflineModel) -> list[Site]:
+def _rivals(site: Site, compiler: DeviceCompiler, count: int, model: GpuRooflineModel) -> list[Site]:
     """The site, and others of the same launch under schedules that the model likes."""
-    problem = _problem(site, compiler.target)
+    problem = _problem(site)
     own = site.launch.schedule
     liked: list[Schedule] = []
     if problem is not None and count:
@@ -81,9 +81,9 @@ def _rivals(site: Site, compiler: GpuKernelCompiler, count: int, model: GpuRoofl
     return [site, *(_under(schedule, site, compiler) for schedule in others[: max(count - 1, 0)])]
 
 
-def _under(schedule: Schedule, site: Site, compiler: GpuKernelCompiler) -> Site:
+def _under(schedule: Schedule, site: Site, compiler: DeviceCompiler) -> Site:
     choice = site.launch.choice._replace(schedule=schedule)
-    return Site(site.launch._replace(choice=choice), compiler.lowered(choice), site.unaligned)
+    return Site(site.launch._replace(choice=choice), compiler.planner.kernel(choice), site.unaligned)
 
 
 def _best(
@@ -117,5 +117,5 @@ def _why_pruned(facts: StaticFacts | CompileError, target: Target) -> str | None
 
 
 def _estimate(site: Site, facts: StaticFacts, target: Target, model: GpuRooflineModel) -> GpuEstimate | None:
-    problem = _problem(site, target)
+    problem = _problem(site)
     return None if problem is None else model.estimate(problem, site.launch.schedule, resources(facts))

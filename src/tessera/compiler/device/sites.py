@@ -71,6 +71,11 @@ class Site:
         return self.launch.call.item.name
 
     @property
+    def key(self) -> tuple[int, Divisors]:
+        """What tells compiled kernels apart; whoever keeps it keeps what is lowered alive."""
+        return id(self.lowered), self.divisors
+
+    @property
     def extents(self) -> Extents:
         """The extents of each argument."""
         return [words[: len(words) // 2] for _, words in self.launch.call.arguments]
