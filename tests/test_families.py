@@ -1,4 +1,4 @@
-"""What is particular to a family stands in its folder, or in its value: elsewhere nobody asks which family something is of."""
+"""What is particular to a family stands in its folder, or in its value: nobody elsewhere asks which family it is."""
 
 from __future__ import annotations
 
