@@ -31,7 +31,7 @@ Bounded: TypeAlias = Mapping[str, bool]
 """Whether a tile lies inside along an axis; along an axis that is not told, it may not."""
 
 
-class Tile(NamedTuple):
+class AxisTile(NamedTuple):
     """A part of a range: where it begins, how long it is, and whether it certainly lies inside."""
 
     start: SSAValue
@@ -94,7 +94,7 @@ class LoopNest:
         with builder.loop(*span, size, macro_tile=macro_tile) as loop:
             yield loop.index, builder.minimum(builder.add(loop.index, builder.index(size)), span[1])
 
-    def tiles(self, span: Range, sizes: Sequence[int], macro_tile: bool = False) -> Iterator[Tile]:
+    def tiles(self, span: Range, sizes: Sequence[int], macro_tile: bool = False) -> Iterator[AxisTile]:
         """Tiles one behind the other: as many of the first size as fit, then of the next, and of the last one for all
         that is left, which may reach over the end.
         """
@@ -103,7 +103,7 @@ class LoopNest:
             is_last = place == len(sizes) - 1
             end = upper if is_last else whole_steps(self.builder, (lower, upper), size)
             with self.builder.loop(lower, end, size, macro_tile=macro_tile) as loop:
-                yield Tile(loop.index, size, not is_last or size == 1)
+                yield AxisTile(loop.index, size, not is_last or size == 1)
             lower = end
 
     def scratch(self, dtype: DType, shape: Sequence[int], level: str) -> SSAValue:

@@ -12,10 +12,10 @@ from typing import TypeAlias
 from xdsl.ir import SSAValue
 
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.loop_nest import Tile
+from tessera.scheduling.lowering.loop_nest import AxisTile
 from tessera.scheduling.lowering.ranges import ceil_div
 
-Body: TypeAlias = Callable[[Tile], None]
+Body: TypeAlias = Callable[[AxisTile], None]
 """Writes a tile."""
 
 
@@ -29,14 +29,14 @@ def over_block(builder: TileBuilder, extent: SSAValue, rows: int, tails: tuple[i
     zero = builder.index(0)
     if not tails:
         with builder.loop(zero, extent, rows) as loop:
-            body(Tile(loop.index, rows, False))
+            body(AxisTile(loop.index, rows, False))
         return
     # A full tile also takes a rest larger than the largest tail; its missing rows are masked.
     full = builder.add(builder.sub(extent, builder.index(tails[0])), builder.index(rows - 1))
     count = builder.floor_div(full, builder.index(rows))
     start = builder.mul(count, builder.index(rows))
     with builder.loop(zero, start, rows) as loop:
-        body(Tile(loop.index, rows, False))
+        body(AxisTile(loop.index, rows, False))
     rest = builder.sub(extent, start)
 
     def finish(heights: tuple[int, ...]) -> tuple[SSAValue, ...]:
@@ -44,7 +44,7 @@ def over_block(builder: TileBuilder, extent: SSAValue, rows: int, tails: tuple[i
         floor = others[0] if others else 0
 
         def then() -> tuple[SSAValue, ...]:
-            body(Tile(start, head, False))
+            body(AxisTile(start, head, False))
             return ()
 
         more = (lambda: finish(tuple(others))) if others else None
@@ -81,16 +81,16 @@ def over_row(builder: TileBuilder, columns: SSAValue, heights: tuple[int, ...], 
     rest = builder.maximum(builder.sub(columns, builder.index(after)), zero)
     start = builder.mul(ceil_div(builder, rest, height), height)
     with builder.loop(zero, start, full) as loop:
-        body(Tile(loop.index, full, after >= full - 1))
+        body(AxisTile(loop.index, full, after >= full - 1))
     for pixels in smaller:
         after -= pixels
-        tile = Tile(start, pixels, after >= pixels - 1)
+        tile = AxisTile(start, pixels, after >= pixels - 1)
 
-        def then(tile: Tile = tile) -> tuple[SSAValue, ...]:
+        def then(tile: AxisTile = tile) -> tuple[SSAValue, ...]:
             body(tile)
             return (builder.add(tile.start, builder.index(tile.size)),)
 
-        def otherwise(tile: Tile = tile) -> tuple[SSAValue, ...]:
+        def otherwise(tile: AxisTile = tile) -> tuple[SSAValue, ...]:
             return (tile.start,)
 
         more = builder.compare(builder.sub(columns, start), builder.index(after), "sgt")

@@ -27,7 +27,7 @@ from tessera.scheduling.families.attention.online_softmax import KeyRange, Onlin
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.loop_nest import Tile
+from tessera.scheduling.lowering.loop_nest import AxisTile
 from tessera.scheduling.lowering.microkernel.dot_product import DotProductKernel
 from tessera.scheduling.lowering.microkernel.protocol import Sums
 from tessera.scheduling.lowering.microkernel.summation import summed
@@ -138,7 +138,7 @@ class DecodingAttention(AttentionNest):
             self._values(key, width, v.index, decay)
         return m_next, softmax.total(total, decay, added)
 
-    def _products(self, key: SSAValue, row: Tile) -> None:
+    def _products(self, key: SSAValue, row: AxisTile) -> None:
         """The scores of a few keys, each a sum across lanes."""
         builder, zero, size = self.builder, self.builder.index(0), self.extents["d"]
         kernel = DotProductKernel(builder, self.bm, row.size, self.lanes, self.dtype, fused=True)

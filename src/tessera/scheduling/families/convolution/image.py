@@ -14,7 +14,7 @@ from tessera.scheduling.families.convolution.blocks import scratch_rows
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.attributes import buffer_type
-from tessera.scheduling.lowering.loop_nest import LoopNest, Tile
+from tessera.scheduling.lowering.loop_nest import AxisTile, LoopNest
 from tessera.scheduling.lowering.spec import ConvolutionSpec, unit_axis
 
 TURNED = 16
@@ -144,7 +144,7 @@ class StagedImage:
             self._copy_pixels(block, row, tile, at, TURNED if turned else COPIED)
 
     def _copy_pixels(
-        self, block: ImageBlock, row: SSAValue, pixels: Tile, at: Mapping[str, SSAValue], channels: int
+        self, block: ImageBlock, row: SSAValue, pixels: AxisTile, at: Mapping[str, SSAValue], channels: int
     ) -> None:
         """Some pixels, so many channels at a time; channels that scratch memory has too many are zero."""
         builder = self.builder
@@ -158,7 +158,7 @@ class StagedImage:
             zeros = builder.splat(0.0, self.element, (pixels.size, lanes))
             self._put(block, zeros, row, pixels.start, builder.index(start))
 
-    def _pixels(self, at: Mapping[str, SSAValue], channel: SSAValue, pixels: Tile, channels: int) -> SSAValue:
+    def _pixels(self, at: Mapping[str, SSAValue], channel: SSAValue, pixels: AxisTile, channels: int) -> SSAValue:
         sizes = {"w": pixels.size, "c": channels}
         return self.nest.write(self.image, sizes, {**at, "c": channel}, {"w": True, "c": True})
 

@@ -14,7 +14,7 @@ from tessera.scheduling.families.convolution.image import ImageBlock
 from tessera.scheduling.families.convolution.nest import ConvolutionLowering, WindowStep
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.loop_nest import Tile
+from tessera.scheduling.lowering.loop_nest import AxisTile
 from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS, MatrixUnitKernel
 from tessera.scheduling.lowering.microkernel.protocol import MicroKernel, Place, Read, Sums
 from tessera.scheduling.lowering.spec import ConvolutionSpec
@@ -44,7 +44,7 @@ class MatrixConvolution(ConvolutionLowering):
         self.part = next(pixels for pixels in range(MOST_PIXELS, 0, -1) if self.mr % pixels == 0)
         self.sums = self.scratch(spec.accumulator.dtype, [self.ry * self.mr, self.nr], "L1")
 
-    def _kernel(self, rows: int, tile: Tile) -> MatrixUnitKernel:
+    def _kernel(self, rows: int, tile: AxisTile) -> MatrixUnitKernel:
         pixels, channels = range(0, rows * self.mr, self.height), range(0, self.nr, UNIT_ROWS)
         sums = self.spec.accumulator.dtype
         return MatrixUnitKernel(self.builder, pixels, channels, self.height, self.k_step, self.element, sums)
@@ -65,7 +65,7 @@ class MatrixConvolution(ConvolutionLowering):
         channel: SSAValue,
         rows: int,
         row: SSAValue,
-        tile: Tile,
+        tile: AxisTile,
     ) -> None:
         builder, zero = self.builder, self.builder.index(0)
         self._kernel(rows, tile).store(sums, Place(self.sums, (zero, zero), (0, 1), (True, True)))
@@ -77,4 +77,4 @@ class MatrixConvolution(ConvolutionLowering):
                 at = builder.add(loop.index, builder.index(number * self.mr))
                 some = builder.load(self.sums, [at, zero], [0, 1], shape, [True, True])
                 first = builder.add(tile.start, loop.index)
-                self._epilogue(some, y, builder.add(block.x, first), channel, Tile(first, self.part, tile.inside))
+                self._epilogue(some, y, builder.add(block.x, first), channel, AxisTile(first, self.part, tile.inside))

@@ -30,7 +30,7 @@ from tessera.scheduling.families.convolution.blocks import BlockSizes, packed_de
 from tessera.scheduling.families.convolution.image import ImageBlock, PackedPixels, StagedImage
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.loop_nest import LoopNest, Tile
+from tessera.scheduling.lowering.loop_nest import AxisTile, LoopNest
 from tessera.scheduling.lowering.microkernel.panels import PanelReader
 from tessera.scheduling.lowering.microkernel.protocol import MicroKernel, Read, Sums
 from tessera.scheduling.lowering.microkernel.summation import summed
@@ -126,13 +126,13 @@ class ConvolutionLowering(LoopNest):
                 self._over_results(block, partial(self._tile, block, panel.index, first))
             return
 
-        def panels(rows: int, row: SSAValue, tile: Tile) -> None:
+        def panels(rows: int, row: SSAValue, tile: AxisTile) -> None:
             with builder.loop(*channels, self.nr) as panel:
                 self._tile(block, panel.index, self._first_weight(panel.index), rows, row, tile)
 
         self._over_results(block, panels)
 
-    def _over_results(self, block: ImageBlock, body: Callable[[int, SSAValue, Tile], None]) -> None:
+    def _over_results(self, block: ImageBlock, body: Callable[[int, SSAValue, AxisTile], None]) -> None:
         """Register tiles over a block: `body` gets how many rows, the first one, and what each is along the row."""
         rows = self.builder.index(0), block.rows
         for several in self.tiles(rows, (self.ry, 1) if self.ry > 1 else (1,)):
@@ -149,14 +149,14 @@ class ConvolutionLowering(LoopNest):
             panel = builder.add(builder.mul(self.at[self.spec.groups], panels), panel)
         return builder.mul(panel, builder.index(self.kh * self.kw * self.depth // self.step))
 
-    def _kernel(self, rows: int, tile: Tile) -> MicroKernel:
+    def _kernel(self, rows: int, tile: AxisTile) -> MicroKernel:
         """What sums up a register tile of so many rows of results."""
         return VectorKernel(
             self.builder, tile.size, self.nr, self.step, self.element, self.spec.accumulator.dtype, rows
         )
 
     def _tile(
-        self, block: ImageBlock, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, tile: Tile
+        self, block: ImageBlock, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, tile: AxisTile
     ) -> None:
         """Sums, and stores, a register tile of `rows` rows of results from `row` of the block on."""
         builder, kernel = self.builder, self._kernel(rows, tile)
@@ -188,7 +188,7 @@ class ConvolutionLowering(LoopNest):
         channel: SSAValue,
         rows: int,
         row: SSAValue,
-        tile: Tile,
+        tile: AxisTile,
     ) -> None:
         """Stores the results of `rows` rows from `row` of the block on."""
         for number, total in enumerate(kernel.finish(sums)):
@@ -199,7 +199,7 @@ class ConvolutionLowering(LoopNest):
         builder = self.builder
         return builder.add(builder.add(block.y, row), builder.index(number))
 
-    def _fetch(self, block: ImageBlock, channel: SSAValue, rows: int, row: SSAValue, tile: Tile) -> None:
+    def _fetch(self, block: ImageBlock, channel: SSAValue, rows: int, row: SSAValue, tile: AxisTile) -> None:
         """Fetches the lines that a register tile will be stored to while it is summed."""
         builder, x = self.builder, self.builder.add(block.x, tile.start)
         for number in range(rows):
@@ -268,7 +268,7 @@ class ConvolutionLowering(LoopNest):
         writer.any_outside = True
         return writer.write(self.image, shape)
 
-    def _epilogue(self, total: SSAValue, y: SSAValue, x: SSAValue, channel: SSAValue, tile: Tile) -> None:
+    def _epilogue(self, total: SSAValue, y: SSAValue, x: SSAValue, channel: SSAValue, tile: AxisTile) -> None:
         sizes, at = {"x": tile.size, "n": self.nr}, {"y": y, "x": x, "n": channel}
         self.store(self.spec.outputs, {self.spec.accumulator: total}, sizes, at, {"x": tile.inside})
 
@@ -281,7 +281,7 @@ class WindowStep:
 
     block: ImageBlock
     row: SSAValue
-    tile: Tile
+    tile: AxisTile
     kh: SSAValue
     kw: SSAValue
     channel: SSAValue

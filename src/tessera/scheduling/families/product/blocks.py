@@ -27,7 +27,7 @@ from tessera.scheduling.families.product.parts import (
     TRANSPOSED_ROWS,
     VECTOR_BYTES,
     Corner,
-    Operand,
+    ProductOperand,
 )
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
@@ -107,12 +107,12 @@ class BlocksLowering(LoopNest):
                         self._block(rows, jc, width, pc, depth)
 
     def _block(self, rows: Range, jc: SSAValue, width: SSAValue, pc: SSAValue, depth: SSAValue) -> None:
-        b = self._pack_b(pc, depth, jc, width) if self.pack_b else Operand(self.spec.b)
+        b = self._pack_b(pc, depth, jc, width) if self.pack_b else ProductOperand(self.spec.b)
         for ic, height in self.blocks(rows, self.mc, macro_tile=True):
-            a = self._pack_a(ic, height, pc, depth) if self.pack_a else Operand(self.spec.a)
+            a = self._pack_a(ic, height, pc, depth) if self.pack_a else ProductOperand(self.spec.a)
             self._tiles(a, b, Corner(ic, height, jc, width, pc, depth))
 
-    def _tiles(self, a: Operand, b: Operand, corner: Corner) -> None:
+    def _tiles(self, a: ProductOperand, b: ProductOperand, corner: Corner) -> None:
         """All register tiles of a block."""
         builder = self.builder
 
@@ -141,7 +141,7 @@ class BlocksLowering(LoopNest):
             return value.arguments[0]
         return value
 
-    def _pack_b(self, pc: SSAValue, depth: SSAValue, jc: SSAValue, width: SSAValue) -> Operand:
+    def _pack_b(self, pc: SSAValue, depth: SSAValue, jc: SSAValue, width: SSAValue) -> ProductOperand:
         builder, b, group = self.builder, self.spec.b, 2 if self.pairs else 1
         transposed = unit_axis(b, self.spec.arguments, "n") == "k"
         rows = self.group * TRANSPOSED_ROWS if transposed and self.nr % 16 == 0 else self.group
@@ -149,9 +149,9 @@ class BlocksLowering(LoopNest):
         with packed_panels(builder, (depth, width), most, self.nr, self.element, "L3", group) as stage:
             at = {"k": builder.add(pc, stage.row), "n": builder.add(jc, stage.column)}
             stage.tile = self.write(self._element(b), {"k": rows, "n": self.nr}, at, {"k": rows == 1})
-        return Operand(b, panels=PanelReader(builder, stage.buffer, group))
+        return ProductOperand(b, panels=PanelReader(builder, stage.buffer, group))
 
-    def _pack_a(self, ic: SSAValue, height: SSAValue, pc: SSAValue, depth: SSAValue) -> Operand:
+    def _pack_a(self, ic: SSAValue, height: SSAValue, pc: SSAValue, depth: SSAValue) -> ProductOperand:
         self.statistics.write(ic, height, self.at)
         if unit_axis(self.spec.a, self.spec.arguments, "k") == "m" and not self.pairs and not self.quads:
             return self._pack_columns_of_a(ic, height, pc, depth)
@@ -166,9 +166,9 @@ class BlocksLowering(LoopNest):
             self.statistics.define(writer, stage.row)
             row = writer.write(value, (1, lanes))
             stage.tile = without_sign(builder, row, (1, lanes)) if self.drops_signs else row
-        return Operand(value, rows=stage.buffer)
+        return ProductOperand(value, rows=stage.buffer)
 
-    def _pack_columns_of_a(self, ic: SSAValue, height: SSAValue, pc: SSAValue, depth: SSAValue) -> Operand:
+    def _pack_columns_of_a(self, ic: SSAValue, height: SSAValue, pc: SSAValue, depth: SSAValue) -> ProductOperand:
         """A whose columns lie side by side: a panel has the rows of a register tile."""
         builder, value = self.builder, self._element(self.spec.a)
         most = self.kc, self.mc
@@ -177,7 +177,7 @@ class BlocksLowering(LoopNest):
             writer = self.writer({"k": 1, "m": self.mr}, at, {"k": True})
             self.statistics.define(writer, stage.column)
             stage.tile = writer.write(value, (1, self.mr))
-        return Operand(value, panels=PanelReader(builder, stage.buffer))
+        return ProductOperand(value, panels=PanelReader(builder, stage.buffer))
 
     # -- the register tile ----------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class BlocksLowering(LoopNest):
             return ByteKernel(self.builder, mr, self.width, self.accumulator_dtype)
         return VectorKernel(self.builder, mr, self.width, self.k_step, self.element, self.accumulator_dtype)
 
-    def _tile(self, a: Operand, b: Operand, corner: Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
+    def _tile(self, a: ProductOperand, b: ProductOperand, corner: Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
         """The register tile of `mr` rows at a row and a column of a block."""
         builder, kernel = self.builder, self._kernel(mr)
         m, n = builder.add(corner.ic, ir), builder.add(corner.jc, jr)
@@ -225,7 +225,7 @@ class BlocksLowering(LoopNest):
         return self.place(self.spec.outputs[number].argument, ("m", "n"), {"m": m, "n": n})
 
     def _read_a(
-        self, a: Operand, corner: Corner, row: SSAValue, m: SSAValue, k: SSAValue, mr: int, whole: bool
+        self, a: ProductOperand, corner: Corner, row: SSAValue, m: SSAValue, k: SSAValue, mr: int, whole: bool
     ) -> SSAValue:
         builder, shape = self.builder, (mr, self.k_step)
         if a.panels is not None:
@@ -238,7 +238,9 @@ class BlocksLowering(LoopNest):
         writer.any_outside = whole
         return writer.write(self._element(a.value), shape)
 
-    def _read_b(self, b: Operand, corner: Corner, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool) -> SSAValue:
+    def _read_b(
+        self, b: ProductOperand, corner: Corner, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool
+    ) -> SSAValue:
         """`k_step` rows of B; `whole`, here and of A, says that all of them lie inside the extent of K."""
         builder, shape = self.builder, (self.k_step, self.nr)
         if self.packed:

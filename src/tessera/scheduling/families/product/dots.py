@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.loop_nest import LoopNest, Tile
+from tessera.scheduling.lowering.loop_nest import AxisTile, LoopNest
 from tessera.scheduling.lowering.microkernel.dot_product import DotProductKernel
 from tessera.scheduling.lowering.microkernel.protocol import Sums
 from tessera.scheduling.lowering.microkernel.summation import summed
@@ -54,7 +54,7 @@ class DotsLowering(LoopNest):
                 for m in self.tiles((zero, rows), self.heights):
                     self._dots(m, n)
 
-    def _dots(self, m: Tile, n: Tile) -> None:
+    def _dots(self, m: AxisTile, n: AxisTile) -> None:
         """The sums of a few rows and columns."""
         builder, zero = self.builder, self.builder.index(0)
         kernel = DotProductKernel(builder, m.size, n.size, LANES, self.spec.accumulator.dtype, fused=False)

@@ -22,7 +22,7 @@ TRANSPOSED_ROWS = 16
 
 
 @dataclass(frozen=True)
-class Operand:
+class ProductOperand:
     """One operand as the micro-kernel reads it: packed in rows, or in panels, or where it lies."""
 
     value: Value

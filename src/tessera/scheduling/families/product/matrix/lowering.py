@@ -13,7 +13,7 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from tessera.scheduling.families.product.blocks import BlocksLowering
-from tessera.scheduling.families.product.parts import Corner, Operand
+from tessera.scheduling.families.product.parts import Corner, ProductOperand
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS, MatrixUnitKernel
@@ -57,11 +57,11 @@ class MatrixLowering(BlocksLowering):
         if not self.stores_sums:
             self.sums = self.scratch(self.accumulator_dtype, [self.mr, self.width], "L1")
 
-    def _pack_b(self, pc: SSAValue, depth: SSAValue, jc: SSAValue, width: SSAValue) -> Operand:
+    def _pack_b(self, pc: SSAValue, depth: SSAValue, jc: SSAValue, width: SSAValue) -> ProductOperand:
         """The rows that the last tile lacks are zero."""
         return super()._pack_b(pc, rounded_up(self.builder, depth, self.k_step), jc, width)
 
-    def _tiles(self, a: Operand, b: Operand, corner: Corner) -> None:
+    def _tiles(self, a: ProductOperand, b: ProductOperand, corner: Corner) -> None:
         builder, zero = self.builder, self.builder.index(0)
         if not self.steps_along_k:
             self.first = builder.compare(corner.pc, zero, "eq")
@@ -77,7 +77,7 @@ class MatrixLowering(BlocksLowering):
             self.span = steps.index, end
             super()._tiles(a, b, corner)
 
-    def _tile(self, a: Operand, b: Operand, corner: Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
+    def _tile(self, a: ProductOperand, b: ProductOperand, corner: Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
         builder, unit = self.builder, self.unit
         m, n = builder.add(corner.ic, ir), builder.add(corner.jc, jr)
         goes_on = not self.spec.one_block or self.steps_along_k
@@ -108,7 +108,9 @@ class MatrixLowering(BlocksLowering):
         self.unit.store(sums, place)
         return []
 
-    def _read_groups(self, b: Operand, corner: Corner, n: SSAValue, jr: SSAValue, k: SSAValue, column: int) -> SSAValue:
+    def _read_groups(
+        self, b: ProductOperand, corner: Corner, n: SSAValue, jr: SSAValue, k: SSAValue, column: int
+    ) -> SSAValue:
         """`k_step` rows of a tile's columns of B, each `group` of them side by side."""
         builder, shape = self.builder, (UNIT_ROWS, UNIT_ROWS, self.group)
         product, column = divmod(column, self.nr)
@@ -150,7 +152,9 @@ class MatrixLowering(BlocksLowering):
             self._result(number, m, n).fetch(self.builder, self.mr, self.nr)
         return []
 
-    def _fetch_panel(self, b: Operand, corner: Corner, n: SSAValue, jr: SSAValue, k: SSAValue, ir: SSAValue) -> None:
+    def _fetch_panel(
+        self, b: ProductOperand, corner: Corner, n: SSAValue, jr: SSAValue, k: SSAValue, ir: SSAValue
+    ) -> None:
         """Fetches a few rows of the next panel of B: each register tile down the block fetches a part of it."""
         builder, start = self.builder, self.span[0]
         tiles = self.mc // self.mr
