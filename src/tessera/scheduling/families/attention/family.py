@@ -11,8 +11,8 @@ from tessera.scheduling.families.attention.gpu.lowering import lower_attention_g
 from tessera.scheduling.families.attention.lowering import lower_attention
 from tessera.scheduling.families.attention.parts import PARTS_OF_KEYS
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, dtype_of_sums
-from tessera.scheduling.families.product.problem import MATRIX
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import AttentionSpec
 
 

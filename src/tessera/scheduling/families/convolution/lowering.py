@@ -6,9 +6,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.scheduling.families.convolution.matrix import MatrixConvolution
 from tessera.scheduling.families.convolution.nest import ConvolutionLowering
-from tessera.scheduling.families.product.problem import MATRIX
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import ConvolutionSpec, kernel_module
 
 

@@ -20,8 +20,9 @@ from tessera.scheduling.families.product.gpu.problem import GpuContractionProble
 from tessera.scheduling.families.product.lowering import lower_contraction
 from tessera.scheduling.families.product.parts import REGISTER_BLOCK
 from tessera.scheduling.families.product.posing import product_poser
-from tessera.scheduling.families.product.problem import MATRIX, product_shape
+from tessera.scheduling.families.product.problem import product_shape
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import ContractionSpec
 
 

@@ -8,10 +8,10 @@ from tessera.scheduling.families.product.blocks import BlocksLowering
 from tessera.scheduling.families.product.dots import DotsLowering
 from tessera.scheduling.families.product.matrix.lowering import MatrixLowering
 from tessera.scheduling.families.product.matrix.turned import turned_schedule, turned_spec
-from tessera.scheduling.families.product.panels import packed_operands
-from tessera.scheduling.families.product.problem import MATRIX
+from tessera.scheduling.families.product.panels import are_packed
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import ContractionSpec, kernel_module
 from tessera.scheduling.lowering.writer import ArgumentTile
 
@@ -24,7 +24,7 @@ def lower_contraction(
     if schedule["order"] == "dots":
         DotsLowering(spec, schedule, TileBuilder(block), arguments).lower()
         return module
-    if schedule.get("unit") == MATRIX and not schedule["pack_b"] and not packed_operands(spec, arguments, 0):
+    if schedule.get("unit") == MATRIX and not schedule["pack_b"] and not are_packed(spec):
         spec, schedule = turned_spec(spec), turned_schedule(schedule)
         arguments = {index: ArgumentTile(each.value, spec.arguments[index].axes) for index, each in arguments.items()}
     lowering = MatrixLowering if schedule.get("unit") == MATRIX else BlocksLowering
