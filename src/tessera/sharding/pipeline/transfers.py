@@ -1,0 +1,58 @@
+"""What ranks move beside what they compute: SEND and RECV for each value that crosses ranks, REDUCE and GATHER."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import replace
+
+from tessera.sharding.pipeline.actions import PROGRAMS, WEIGHTS, Action, Schedule, is_split, producer
+from tessera.sharding.pipeline.simulator import EQUAL, simulate
+
+
+def with_transfers(schedule: Schedule, *, reduce: bool = False, gather: bool = False) -> Schedule:
+    """The schedule with its transfers; `reduce` combines each stage's gradients after its last W, `gather` collects its
+    weights before its first F.
+
+    A RECV is posted before the first action that begins with or after the program that makes what it carries, if all
+    programs take one length: early enough that a SEND which waits for its RECV never closes a circle, and no earlier,
+    so that buffers are not taken long before they are filled.
+    """
+    started = {span.action: span.start for span in simulate(schedule, EQUAL).spans}
+    split = is_split(schedule)
+    starts = [[started[action] for action in row] for row in schedule.ranks]
+    posts: list[dict[int, list[tuple[float, Action]]]] = [defaultdict(list) for _ in schedule.ranks]
+    sends: dict[Action, Action] = {}
+    for rank, action in schedule.programs():
+        source = producer(action, schedule.stages, split)
+        if source is None or schedule.rank_of(source.stage) == rank:
+            continue
+        of = "F" if action.kind == "F" else "B"
+        sends[source] = Action("SEND", source.stage, source.microbatch, of)
+        place = bisect_left(starts[rank], started[source])
+        posts[rank][place].append((started[source], Action("RECV", action.stage, action.microbatch, of)))
+    table = []
+    for rank, row in enumerate(schedule.ranks):
+        actions: list[Action] = []
+        for index, action in enumerate(row):
+            actions += [post for _, post in sorted(posts[rank][index])]
+            actions.append(action)
+            if action in sends:
+                actions.append(sends[action])
+        table.append(tuple(_around(actions, reduce, gather)))
+    return replace(schedule, ranks=tuple(table))
+
+
+def _around(actions: list[Action], reduce: bool, gather: bool) -> list[Action]:
+    """GATHER before the first F of each stage, REDUCE after its last W."""
+    programs = [(index, action) for index, action in enumerate(actions) if action.kind in PROGRAMS]
+    first = {action.stage: index for index, action in reversed(programs) if action.kind == "F"}
+    last = {action.stage: index for index, action in programs if action.kind in WEIGHTS}
+    found = []
+    for index, action in enumerate(actions):
+        if gather and first.get(action.stage) == index:
+            found.append(Action("GATHER", action.stage, -1))
+        found.append(action)
+        if reduce and last.get(action.stage) == index:
+            found.append(Action("REDUCE", action.stage, -1))
+    return found
