@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import replace
+from typing import Literal
 
 from tessera.sharding.pipeline.actions import PROGRAMS, WEIGHTS, Action, Schedule, is_split, producer
 from tessera.sharding.pipeline.simulator import EQUAL, simulate
@@ -27,7 +28,7 @@ def with_transfers(schedule: Schedule, *, reduce: bool = False, gather: bool = F
         source = producer(action, schedule.stages, split)
         if source is None or schedule.rank_of(source.stage) == rank:
             continue
-        of = "F" if action.kind == "F" else "B"
+        of: Literal["F", "B"] = "F" if action.kind == "F" else "B"
         sends[source] = Action("SEND", source.stage, source.microbatch, of)
         place = bisect_left(starts[rank], started[source])
         posts[rank][place].append((started[source], Action("RECV", action.stage, action.microbatch, of)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.patches import Rectangle
 
 from tessera.errors import ArgumentError, CacheIOError
 from tessera.sharding.pipeline.generators import schedule
@@ -19,7 +20,7 @@ def test_every_span_is_a_bar_of_its_length_on_the_row_of_its_rank() -> None:
         drawn = sorted(
             (round(bar.get_y() + bar.get_height() / 2), bar.get_x(), bar.get_width())
             for bar in axes.patches
-            if bar.get_width() and bar.get_height() == pytest.approx(0.9)
+            if isinstance(bar, Rectangle) and bar.get_width() and bar.get_height() == pytest.approx(0.9)
         )
         wanted = sorted((span.rank, 1e3 * span.start, 1e3 * (span.end - span.start)) for span in line.spans)
         assert [bar[0] for bar in drawn] == [span[0] for span in wanted]

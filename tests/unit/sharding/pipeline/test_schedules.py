@@ -128,7 +128,7 @@ def plays(made: Schedule, seed: int) -> bool:
     draw = random.Random(seed)
     position = [0] * len(made.ranks)
     posted: set[Action] = set()
-    arrived: set[Action] = set()
+    arrived: set[tuple[int, int, str]] = set()
     done: set[Action] = set()
     last = made.stages - 1
 
@@ -157,7 +157,7 @@ def plays(made: Schedule, seed: int) -> bool:
         if action.kind == "RECV":
             posted.add(action)
         elif action.kind == "SEND":
-            arrived.add((action.stage + (1 if action.of == "F" else -1), action.microbatch, action.of))  # type: ignore[arg-type]
+            arrived.add((action.stage + (1 if action.of == "F" else -1), action.microbatch, action.of))
 
 
 @given(st.sampled_from(sorted(GENERATORS)), st.integers(1, 5), st.integers(1, 6), st.integers(1, 3), st.data())
