@@ -20,29 +20,6 @@ class AllReduces:
     source: str
 
 
-@dataclass(frozen=True)
-class TrainingRow:
-    """One published training run: what was divided how, and what it took.
-
-    `recompute` is "full", "selective" or "none"; `seconds` are one step's.
-    """
-
-    model: str
-    devices: int
-    tp: int
-    pp: int
-    cp: int
-    ep: int
-    chunks: int
-    batch: int
-    microbatch: int
-    zero: int
-    recompute: str
-    offloaded_layers: int
-    seconds: float
-    source: str
-
-
 @cache
 def table(name: str) -> Any:
     """The JSON of a table: "all_reduce", "korthikanti" or "megatron_bridge"."""
