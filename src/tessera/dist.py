@@ -13,10 +13,10 @@ from tessera import op
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.sharding.planner import plan as _planning
-from tessera.sharding.planner.plan import Plan
+from tessera.sharding.planner.plan import MeshPlan
 from tessera.sharding.planner.transformer import Transformer
 
-__all__ = ["Plan", "Transformer", "plan", "tensor"]
+__all__ = ["MeshPlan", "Transformer", "plan", "tensor"]
 
 
 def tensor(shape: Iterable[int], dtype: object = "fp32") -> Tensor:
@@ -42,7 +42,7 @@ def plan(
     memory: float | None = None,
     precision: str = "bf16",
     fixed: Mapping[str, object] | None = None,
-) -> Plan:
+) -> MeshPlan:
     """The best ways to train `model` with `batch` sequences a step on `devices` of a topology (without: all of them).
 
     `memory` is what a device may keep, in bytes; without, its own less 5 %. `precision` of the blocks' products is

@@ -38,7 +38,7 @@ class Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LinkLevel:
     """`size` units of the level below (devices, for the first) that one kind of link joins."""
 
     name: str
@@ -62,7 +62,7 @@ class Topology:
 
     name: str
     device: str | None
-    levels: tuple[Level, ...]
+    levels: tuple[LinkLevel, ...]
     exposed: float = 1.0
     validated_from: int | None = None
 
@@ -92,10 +92,10 @@ def _nvlink(device: str) -> float:
     return link.one_way_byte_per_s
 
 
-def _node(device: str, share: float, basis: Basis, source: str, size: int = 8) -> Level:
+def _node(device: str, share: float, basis: Basis, source: str, size: int = 8) -> LinkLevel:
     """A node whose NVLink gives `share` of its data sheet."""
     rate = share * _nvlink(device)
-    return Level(
+    return LinkLevel(
         "NVLink",
         size,
         (
@@ -110,10 +110,10 @@ _EXPOSED = 0.36616
 """Fitted: what two racks of 72 lose to one at 16 GiB, with InfiniBand at its data sheet's rate."""
 
 
-def _rack() -> Level:
+def _rack() -> LinkLevel:
     """The 72 GPUs of a GB200 NVL72."""
     source = f"{_COREWEAVE}, single rack: through 512 MiB and 8 GiB; the sizes between are held out"
-    return Level(
+    return LinkLevel(
         "NVLink",
         72,
         (
@@ -129,7 +129,7 @@ def _racks(size: int, hop_s: float, byte_per_s: float, basis: Basis, rate_source
     source = f"latency: {_COREWEAVE}, {size} racks, through 512 MiB and 16 GiB; bytes/s: {rate_source}"
     ring = Path("ring", 0.0, hop_s, byte_per_s, basis, source)
     name = "gb200-nvl72x2" if size == 2 else f"x{size}"
-    return Topology(name, "GB200", (_rack(), Level("InfiniBand", size, (ring,))), _EXPOSED, 2**29)
+    return Topology(name, "GB200", (_rack(), LinkLevel("InfiniBand", size, (ring,))), _EXPOSED, 2**29)
 
 
 _DGX_A100 = Topology(
@@ -137,7 +137,9 @@ _DGX_A100 = Topology(
     "A100-SXM4-80GB",
     (
         _node("A100", 1.0, "data sheet", _SHEET),
-        Level("InfiniBand", 560, (Path("ring", 0.0, 5e-6, 25e9, "data sheet", f"HDR, 200 Gbit/s a GPU; {_MEGATRON}"),)),
+        LinkLevel(
+            "InfiniBand", 560, (Path("ring", 0.0, 5e-6, 25e9, "data sheet", f"HDR, 200 Gbit/s a GPU; {_MEGATRON}"),)
+        ),
     ),
 )
 _H100_SOURCE = f"{_COREWEAVE}, 64 H100 with SHARP: through 512 MiB and 8 GiB; the sizes between are held out"
@@ -146,7 +148,7 @@ _DGX_H100 = Topology(
     "H100-SXM5-80GB",
     (
         _node("H100", 0.79925, "fitted", _H100_SOURCE),
-        Level(
+        LinkLevel(
             "InfiniBand",
             128,
             (
@@ -164,7 +166,7 @@ _DGX_H100 = Topology(
     ),
     exposed=0.08,
 )
-_LOOPBACK_LEVEL = Level(
+_LOOPBACK_LEVEL = LinkLevel(
     "memory of one host",
     64,
     (

@@ -38,7 +38,7 @@ class Action(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class PipelineSchedule:
     """Who does what in which order: `ranks[r]` are the actions of rank r.
 
     A rank holds `chunks` stages; stage s stands on rank s % len(ranks).
@@ -101,6 +101,6 @@ def needs(action: Action, stages: int, split: bool) -> list[Action]:
     return [*found, other] if other else found
 
 
-def is_split(schedule: Schedule) -> bool:
+def is_split(schedule: PipelineSchedule) -> bool:
     """Whether a schedule has B and W apart."""
     return any(action.kind == "B" for _, action in schedule.programs())

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tessera.errors import ArgumentError
-from tessera.sharding.pipeline.actions import Action, Schedule
+from tessera.sharding.pipeline.actions import Action, PipelineSchedule
 
 
-def schedule(name: str, ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
+def schedule(name: str, ranks: int, microbatches: int, chunks: int = 1) -> PipelineSchedule:
     """The table of a schedule by its name: "gpipe", "1f1b", "interleaved" (of `chunks` stages a rank) or "zb1p".
 
     Raises ArgumentError for an unknown name, and for numbers that it cannot be made for.
@@ -25,21 +25,23 @@ def schedule(name: str, ranks: int, microbatches: int, chunks: int = 1) -> Sched
     return GENERATORS[name](ranks, microbatches, chunks)
 
 
-def gpipe(ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
+def gpipe(ranks: int, microbatches: int, chunks: int = 1) -> PipelineSchedule:
     """All forwards, then all backwards (Huang et al., GPipe, arXiv:1811.06965). Every rank keeps all activations."""
     table = tuple(
         tuple(Action(kind, rank, microbatch) for kind in ("F", "BW") for microbatch in range(microbatches))
         for rank in range(ranks)
     )
-    return Schedule("gpipe", microbatches, 1, table)
+    return PipelineSchedule("gpipe", microbatches, 1, table)
 
 
-def one_forward_one_backward(ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
+def one_forward_one_backward(ranks: int, microbatches: int, chunks: int = 1) -> PipelineSchedule:
     """Forwards until the first cotangent can come, then one backward after each (PipeDream-Flush, arXiv:2006.09503).
 
     As long as gpipe; rank r keeps at most ranks - r activations.
     """
-    return Schedule("1f1b", microbatches, 1, tuple(_alternating(rank, ranks, microbatches) for rank in range(ranks)))
+    return PipelineSchedule(
+        "1f1b", microbatches, 1, tuple(_alternating(rank, ranks, microbatches) for rank in range(ranks))
+    )
 
 
 def _alternating(rank: int, ranks: int, microbatches: int) -> tuple[Action, ...]:
@@ -52,7 +54,7 @@ def _alternating(rank: int, ranks: int, microbatches: int) -> tuple[Action, ...]
     return tuple(actions)
 
 
-def interleaved(ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
+def interleaved(ranks: int, microbatches: int, chunks: int = 1) -> PipelineSchedule:
     """1f1b over several stages a rank (Narayanan et al., arXiv:2104.04473): the bubble shrinks by their number.
 
     Microbatches go through the stages in groups of as many as there are ranks. Where the last group is smaller, its
@@ -73,10 +75,10 @@ def interleaved(ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
                 actions.append(Action("F", ahead * ranks + rank, other))
             actions.append(Action("BW", chunk * ranks + rank, microbatch))
         table.append(tuple(action for action in actions if action.microbatch < microbatches))
-    return Schedule("interleaved", microbatches, chunks, tuple(table))
+    return PipelineSchedule("interleaved", microbatches, chunks, tuple(table))
 
 
-def zero_bubble(ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
+def zero_bubble(ranks: int, microbatches: int, chunks: int = 1) -> PipelineSchedule:
     """1f1b with B and W apart (Qi et al., ZB-H1, arXiv:2401.10241): W fills what would be idle.
 
     Rank r runs its W r microbatches late, so that cotangents travel first and no rank keeps more than 1f1b's first.
@@ -93,10 +95,10 @@ def zero_bubble(ranks: int, microbatches: int, chunks: int = 1) -> Schedule:
                 actions.append(Action("W", rank, microbatch - rank))
         late = range(max(microbatches - rank, 0), microbatches)
         table.append((*actions, *(Action("W", rank, microbatch) for microbatch in late)))
-    return Schedule("zb1p", microbatches, 1, tuple(table))
+    return PipelineSchedule("zb1p", microbatches, 1, tuple(table))
 
 
-GENERATORS: Final[Mapping[str, Callable[[int, int, int], Schedule]]] = {
+GENERATORS: Final[Mapping[str, Callable[[int, int, int], PipelineSchedule]]] = {
     "gpipe": gpipe,
     "1f1b": one_forward_one_backward,
     "interleaved": interleaved,

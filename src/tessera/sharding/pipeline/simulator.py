@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tessera.errors import ArgumentError
-from tessera.sharding.pipeline.actions import PROGRAMS, WEIGHTS, Action, Schedule, is_split, needs
+from tessera.sharding.pipeline.actions import PROGRAMS, WEIGHTS, Action, PipelineSchedule, is_split, needs
 from tessera.sharding.pipeline.verifier import ordered
 
 
-class StepTimes(NamedTuple):
+class ProgramTimes(NamedTuple):
     """Seconds of a stage's programs; `transfer` is from the end of one to the start of its reader on another rank."""
 
     forward: float
@@ -24,11 +24,11 @@ class StepTimes(NamedTuple):
         return {"F": self.forward, "B": self.inputs, "W": self.weights, "BW": self.inputs + self.weights}[action.kind]
 
 
-EQUAL: Final = StepTimes(1.0, 1.0, 1.0)
+EQUAL: Final = ProgramTimes(1.0, 1.0, 1.0)
 """All programs of one length, and messages that take no time."""
 
 
-class Span(NamedTuple):
+class ProgramSpan(NamedTuple):
     """When a program ran, in seconds."""
 
     rank: int
@@ -41,8 +41,8 @@ class Span(NamedTuple):
 class Timeline:
     """A simulated step. Every number is predicted from the times that were given."""
 
-    schedule: Schedule
-    spans: tuple[Span, ...]
+    schedule: PipelineSchedule
+    spans: tuple[ProgramSpan, ...]
 
     @property
     def seconds(self) -> float:
@@ -74,7 +74,7 @@ class Timeline:
         )
 
 
-def peaks(schedule: Schedule) -> tuple[int, ...]:
+def peaks(schedule: PipelineSchedule) -> tuple[int, ...]:
     """The most activations that each rank keeps at once; order alone decides it, not time."""
     found = []
     for actions in schedule.ranks:
@@ -86,13 +86,13 @@ def peaks(schedule: Schedule) -> tuple[int, ...]:
     return tuple(found)
 
 
-def simulate(schedule: Schedule, times: StepTimes | Sequence[StepTimes] = EQUAL) -> Timeline:
+def simulate(schedule: PipelineSchedule, times: ProgramTimes | Sequence[ProgramTimes] = EQUAL) -> Timeline:
     """Runs a schedule on paper: a program starts when its rank is free and what it reads has arrived.
 
     `times` are one stage's, or a row for each stage. Raises PipelineError for a schedule that cannot end, ArgumentError
     for another number of rows.
     """
-    rows = [times] * schedule.stages if isinstance(times, StepTimes) else list(times)
+    rows = [times] * schedule.stages if isinstance(times, ProgramTimes) else list(times)
     if len(rows) != schedule.stages:
         raise ArgumentError(f"{len(rows)} rows of times for {schedule.stages} stages")
     split = is_split(schedule)
@@ -107,5 +107,5 @@ def simulate(schedule: Schedule, times: StepTimes | Sequence[StepTimes] = EQUAL)
             away = schedule.rank_of(other.stage) != rank
             start = max(start, ends[other] + (rows[other.stage].transfer if away else 0.0))
         ends[action] = free[rank] = start + rows[action.stage].of(action)
-        spans.append(Span(rank, action, start, ends[action]))
+        spans.append(ProgramSpan(rank, action, start, ends[action]))
     return Timeline(schedule, tuple(spans))

@@ -7,11 +7,11 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Literal
 
-from tessera.sharding.pipeline.actions import PROGRAMS, WEIGHTS, Action, Schedule, is_split, producer
+from tessera.sharding.pipeline.actions import PROGRAMS, WEIGHTS, Action, PipelineSchedule, is_split, producer
 from tessera.sharding.pipeline.simulator import EQUAL, simulate
 
 
-def with_transfers(schedule: Schedule, *, reduce: bool = False, gather: bool = False) -> Schedule:
+def with_transfers(schedule: PipelineSchedule, *, reduce: bool = False, gather: bool = False) -> PipelineSchedule:
     """The schedule with its transfers; `reduce` combines each stage's gradients after its last W, `gather` collects its
     weights before its first F.
 

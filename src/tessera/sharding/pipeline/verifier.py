@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tessera.errors import PipelineError
-from tessera.sharding.pipeline.actions import PROGRAMS, Action, Kind, Schedule, is_split, needs, producer
+from tessera.sharding.pipeline.actions import PROGRAMS, Action, Kind, PipelineSchedule, is_split, needs, producer
 
 
-def verify(schedule: Schedule, activations: int | None = None) -> Schedule:
+def verify(schedule: PipelineSchedule, activations: int | None = None) -> PipelineSchedule:
     """The schedule itself, if it breaks no rule; `activations` bounds what a rank may keep.
 
     Rules: "placement" (a stage's actions stand on its rank), "once" (each F, B and W of each stage and microbatch),
@@ -32,7 +32,7 @@ def verify(schedule: Schedule, activations: int | None = None) -> Schedule:
     return schedule
 
 
-def ordered(schedule: Schedule) -> Iterator[tuple[int, Action]]:
+def ordered(schedule: PipelineSchedule) -> Iterator[tuple[int, Action]]:
     """(rank, action) in an order in which everything can happen.
 
     Raises PipelineError ("deadlock") where there is none.
@@ -59,7 +59,7 @@ def ordered(schedule: Schedule) -> Iterator[tuple[int, Action]]:
             raise _deadlock(schedule, position, waiting, done, split, moved)
 
 
-def _before(action: Action, schedule: Schedule, split: bool, moved: bool) -> list[Action]:
+def _before(action: Action, schedule: PipelineSchedule, split: bool, moved: bool) -> list[Action]:
     """What must have happened before an action, beside the actions that its rank has before it."""
     if action.kind == "SEND":
         return [_receive(action)]
@@ -84,7 +84,7 @@ def _send_to(reader: Action) -> Action:
 
 
 def _deadlock(
-    schedule: Schedule, position: list[int], waiting: list[int], done: set[Action], split: bool, moved: bool
+    schedule: PipelineSchedule, position: list[int], waiting: list[int], done: set[Action], split: bool, moved: bool
 ) -> PipelineError:
     stuck = []
     for rank in waiting:
@@ -94,14 +94,14 @@ def _deadlock(
     return PipelineError(f"{schedule.name}: deadlock: {'; '.join(stuck)}")
 
 
-def _placement(schedule: Schedule) -> None:
+def _placement(schedule: PipelineSchedule) -> None:
     for rank, actions in enumerate(schedule.ranks):
         for action in actions:
             if not 0 <= action.stage < schedule.stages or schedule.rank_of(action.stage) != rank:
                 raise PipelineError(f"{schedule.name}: placement: {action} stands on rank {rank}")
 
 
-def _once(schedule: Schedule) -> None:
+def _once(schedule: PipelineSchedule) -> None:
     found: Counter[tuple[str, int, int]] = Counter()
     for _, action in schedule.programs():
         for part in action.kind:
@@ -119,7 +119,7 @@ def _once(schedule: Schedule) -> None:
             raise PipelineError(f"{schedule.name}: once: {part}{microbatch}.{stage} happens {count} times")
 
 
-def _order(schedule: Schedule) -> None:
+def _order(schedule: PipelineSchedule) -> None:
     for rank, actions in enumerate(schedule.ranks):
         seen: dict[tuple[str, int, int], int] = {}
         for index, action in enumerate(actions):
@@ -133,7 +133,7 @@ def _order(schedule: Schedule) -> None:
                 raise PipelineError(f"{schedule.name}: order: rank {rank}: {message}")
 
 
-def _transfers(schedule: Schedule) -> None:
+def _transfers(schedule: PipelineSchedule) -> None:
     """Schedules of programs alone have none; where there are some, all messages must have both ends."""
     moves = Counter(action for actions in schedule.ranks for action in actions if action.kind in ("SEND", "RECV"))
     if not moves:
@@ -160,7 +160,7 @@ def _transfers(schedule: Schedule) -> None:
                 raise PipelineError(f"{schedule.name}: transfers: rank {rank}: {late} comes before {early}")
 
 
-def _memory(schedule: Schedule, activations: int) -> None:
+def _memory(schedule: PipelineSchedule, activations: int) -> None:
     for rank, actions in enumerate(schedule.ranks):
         kept = 0
         for action in actions:

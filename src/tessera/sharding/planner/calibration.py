@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tessera.sharding.planner.candidates import Candidate, Candidates
+from tessera.sharding.planner.candidates import Candidates, Parallelism
 from tessera.sharding.planner.communication import Numbers
-from tessera.sharding.planner.machine import Efficiency, machine
+from tessera.sharding.planner.rates import Efficiency, device_rates
 from tessera.sharding.planner.step_time import step_times
 from tessera.sharding.planner.transformer import Transformer
 from tessera.sharding.published.tables import table
@@ -48,7 +48,7 @@ class Published(NamedTuple):
 
     name: str
     model: Transformer
-    candidate: Candidate
+    candidate: Parallelism
     topology: Topology
     precision: str
     batch: int
@@ -56,7 +56,7 @@ class Published(NamedTuple):
 
     def predicted(self, efficiency: Efficiency) -> float:
         """Seconds that the model says."""
-        device = machine(self.topology, self.precision, efficiency)
+        device = device_rates(self.topology, self.precision, efficiency)
         times = step_times(self.model, device, Candidates.of([self.candidate]), self.batch)
         return float(times.total[0])
 
@@ -84,7 +84,7 @@ def korthikanti() -> list[Published]:
         )
         schedule = "none" if row["pp"] == 1 else "interleaved" if row["chunks"] > 1 else "1f1b"
         for mode in ("full", "selective"):
-            way = Candidate(
+            way = Parallelism(
                 tp=row["tp"],
                 pp=row["pp"],
                 zero=0,
@@ -107,7 +107,7 @@ def megatron_bridge() -> list[Published]:
     found = []
     for row in read["rows"]:
         devices = row["devices"]
-        way = Candidate(
+        way = Parallelism(
             tp=row["tp"],
             pp=row["pp"],
             dp=devices // (row["tp"] * row["pp"] * row["cp"]),

@@ -23,7 +23,7 @@ ORDERS: Final = (("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp"))
 """Axes from the nearest devices outwards."""
 
 
-class Candidate(NamedTuple):
+class Parallelism(NamedTuple):
     """One way to run a step on tp x cp x dp x pp devices; experts are shared out over `ep` of the dp x cp ones.
 
     `zero` is the stage: 1 splits the optimizer's state over dp, 2 the gradients too, 3 the weights too.
@@ -72,7 +72,7 @@ class Candidates:
         """The rows of an index or a mask."""
         return Candidates(*(getattr(self, field.name)[which] for field in fields(self)))
 
-    def __getitem__(self, row: int) -> Candidate:
+    def __getitem__(self, row: int) -> Parallelism:
         values = {field.name: int(getattr(self, field.name)[row]) for field in fields(self)}
         names: dict[str, Any] = {
             "recompute": RECOMPUTE[values["recompute"]],
@@ -80,7 +80,7 @@ class Candidates:
             "order": ORDERS[values["order"]],
             "sequence_parallel": bool(values["sequence_parallel"]),
         }
-        return Candidate(**{**values, **names})
+        return Parallelism(**{**values, **names})
 
     def stride(self, axis: str) -> Column:
         """How far apart the devices of a group of an axis are."""
@@ -93,7 +93,7 @@ class Candidates:
         return found
 
     @staticmethod
-    def of(rows: Sequence[Candidate]) -> Candidates:
+    def of(rows: Sequence[Parallelism]) -> Candidates:
         """The columns of some candidates."""
         index: Mapping[str, Sequence[object]] = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "order": ORDERS}
         return Candidates(
@@ -105,7 +105,7 @@ class Candidates:
                     ],
                     np.int64,
                 )
-                for name in Candidate._fields
+                for name in Parallelism._fields
             )
         )
 

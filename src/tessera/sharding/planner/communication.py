@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.errors import ArgumentError
-from tessera.target.topology import Algorithm, Basis, Level, Path, Topology
+from tessera.target.topology import Algorithm, Basis, LinkLevel, Path, Topology
 
 Collective: TypeAlias = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "permute"]
 Numbers: TypeAlias = NDArray[np.float64]
@@ -66,7 +66,7 @@ operand once, and its share of the result.
 
 
 @dataclass(frozen=True)
-class Part:
+class LevelShare:
     """One level's share of a collective: "all_reduce" over two levels has a reduce_scatter and an all_gather inside."""
 
     level: str
@@ -86,7 +86,7 @@ class CollectiveCost:
 
     kind: Collective
     nbytes: float
-    parts: tuple[Part, ...]
+    parts: tuple[LevelShare, ...]
     exposed: float
     validated: bool
 
@@ -141,12 +141,12 @@ def spread(topology: Topology, size: int, stride: int = 1) -> tuple[int, ...]:
     return (*counts, size)
 
 
-class Step(NamedTuple):
+class LevelExchange(NamedTuple):
     """A collective within one level: `lines` are latency, seconds a byte of the whole tensor, and the largest tensor of
     its algorithms.
     """
 
-    level: Level
+    level: LinkLevel
     kind: Collective
     devices: int
     share: float
@@ -154,7 +154,7 @@ class Step(NamedTuple):
 
 
 @lru_cache(maxsize=65_536)
-def steps(topology: Topology, kind: Collective, size: int, stride: int = 1) -> tuple[Step, ...]:
+def steps(topology: Topology, kind: Collective, size: int, stride: int = 1) -> tuple[LevelExchange, ...]:
     """A collective as steps within levels.
 
     An all_reduce over several levels is a reduce_scatter on each inner one, an all_reduce of what is left on the
@@ -163,17 +163,19 @@ def steps(topology: Topology, kind: Collective, size: int, stride: int = 1) -> t
     levels = [(level, n) for level, n in zip(topology.levels, spread(topology, size, stride), strict=True) if n > 1]
     if kind == "permute":
         levels = levels[-1:]  # its slowest neighbour decides
-    found, share = [], 1.0
+    found: list[tuple[LinkLevel, Collective, int, float]] = []
+    share = 1.0
     for level, n in levels[:-1] if kind == "all_reduce" else levels:
         found.append((level, "reduce_scatter" if kind == "all_reduce" else kind, n, share))
         share /= n if kind in ("all_reduce", "reduce_scatter", "all_gather") else 1
     if kind == "all_reduce" and levels:
-        back = [(level, "all_gather", n, part) for level, _, n, part in reversed(found)]
-        found += [(levels[-1][0], kind, levels[-1][1], share), *back]
-    return tuple(Step(level, one, n, part, _lines(level, one, n, part)) for level, one, n, part in found)
+        inner = found[::-1]
+        found.append((levels[-1][0], kind, levels[-1][1], share))
+        found += [(level, "all_gather", n, part) for level, _, n, part in inner]
+    return tuple(LevelExchange(level, one, n, part, _lines(level, one, n, part)) for level, one, n, part in found)
 
 
-def _lines(level: Level, kind: Collective, n: int, share: float) -> tuple[tuple[float, float, float, Path], ...]:
+def _lines(level: LinkLevel, kind: Collective, n: int, share: float) -> tuple[tuple[float, float, float, Path], ...]:
     found = []
     for path in level.paths:
         if (kind, path.algorithm) in WIRE:
@@ -241,7 +243,7 @@ def cost(
         transfer = nbytes * byte_s
         name = step.level.name
         parts.append(
-            Part(name, step.kind, path.algorithm, step.devices, wire, latency, transfer, path.basis, path.source)
+            LevelShare(name, step.kind, path.algorithm, step.devices, wire, latency, transfer, path.basis, path.source)
         )
     least = topology.validated_from
     compared = least is not None and nbytes >= least and group == topology.devices and kind == "all_reduce"

@@ -8,14 +8,14 @@ import numpy as np
 
 from tessera.sharding.planner.candidates import RECOMPUTE, SCHEDULES, Candidates
 from tessera.sharding.planner.communication import Numbers
-from tessera.sharding.planner.machine import Machine
+from tessera.sharding.planner.rates import DeviceRates
 from tessera.sharding.planner.transformer import Transformer
 
 _BYTES: Final = 2.0
 """Of an activation that no product rounds."""
 
 
-def kept_bytes(model: Transformer, machine: Machine, c: Candidates, tokens: Numbers) -> Numbers:
+def kept_bytes(model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numbers) -> Numbers:
     """Bytes of activations that one block of one microbatch keeps on a device until its backward."""
     shared = np.where(c.sequence_parallel == 1, c.tp, 1)
     active = (model.top_k if model.experts > 1 else 1) + model.shared_experts
@@ -26,10 +26,11 @@ def kept_bytes(model: Transformer, machine: Machine, c: Candidates, tokens: Numb
     split = tokens * (2 * _BYTES * (model.queries + model.keys) + inner)
     scores = c.microbatch * model.heads * model.sequence * (model.sequence / c.cp) * (0 if model.fused_attention else 5)
     kept_scores = np.where(c.recompute == RECOMPUTE.index("selective"), 0.0, scores)
-    return whole + (split + kept_scores) / c.tp
+    found: Numbers = whole + (split + kept_scores) / c.tp
+    return found
 
 
-def memory_bytes(model: Transformer, machine: Machine, c: Candidates, batch: int) -> Numbers:
+def memory_bytes(model: Transformer, machine: DeviceRates, c: Candidates, batch: int) -> Numbers:
     """Bytes of the fullest device: weights, gradients, optimizer's state and activations that the schedule keeps."""
     tokens = c.microbatch * model.sequence / c.cp
     dense = model.layers * (

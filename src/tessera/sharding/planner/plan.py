@@ -1,4 +1,4 @@
-"""`Plan`: how a transformer is best divided over devices, as a table with reasons; every number of it is predicted."""
+"""`MeshPlan`: the best ways to divide a transformer over devices, as a table with reasons; all of it is predicted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 
 from tessera.errors import ArgumentError, MemoryLimitError
 from tessera.sharding.pipeline.generators import schedule
-from tessera.sharding.pipeline.simulator import StepTimes as ProgramTimes
-from tessera.sharding.pipeline.simulator import Timeline, simulate
+from tessera.sharding.pipeline.simulator import ProgramTimes, Timeline, simulate
 from tessera.sharding.planner.calibration import EFFICIENCIES
-from tessera.sharding.planner.candidates import Candidate, Candidates, enumerate_candidates
+from tessera.sharding.planner.candidates import Candidates, Parallelism, enumerate_candidates
 from tessera.sharding.planner.communication import Collective, CollectiveCost, cost
-from tessera.sharding.planner.machine import Machine, machine
 from tessera.sharding.planner.memory import memory_bytes
+from tessera.sharding.planner.rates import DeviceRates, device_rates
 from tessera.sharding.planner.step_time import StepTimes, step_times
 from tessera.sharding.planner.transformer import Transformer
 from tessera.target.topology import TOPOLOGIES, Topology, topology
@@ -26,10 +25,10 @@ _RESERVE = 0.05
 
 
 @dataclass(frozen=True)
-class Row:
+class Division:
     """One candidate of a plan. `seconds` are of a step, `shares` of each resource, `memory` of the fullest device."""
 
-    candidate: Candidate
+    candidate: Parallelism
     seconds: float
     shares: Mapping[str, float]
     memory: float
@@ -42,19 +41,19 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MeshPlan:
     """The best candidates, best first; `print` shows the table. Of `considered` ones `fitting` fit in memory."""
 
     model: Transformer
-    machine: Machine
+    machine: DeviceRates
     devices: int
     batch: int
-    rows: tuple[Row, ...]
+    rows: tuple[Division, ...]
     considered: int
     fitting: int
 
     @property
-    def best(self) -> Row:
+    def best(self) -> Division:
         """The fastest row."""
         return self.rows[0]
 
@@ -142,7 +141,7 @@ def plan(
     fixed: Mapping[str, object] | None = None,
     offload: bool = False,
     rows: int = _SHOWN,
-) -> Plan:
+) -> MeshPlan:
     """The best ways to train `model` with `batch` sequences a step on `devices` of a system (all of them without).
 
     `memory` bounds a device's bytes (its own less 5 % without), `fixed` holds choices ("tp", "schedule", ...),
@@ -157,12 +156,12 @@ def plan(
         raise ArgumentError(f"{count} devices of {place.name}, which has {place.devices}")
     if batch < 1:
         raise ArgumentError(f"a batch of {batch} sequences")
-    if place.device not in EFFICIENCIES:
+    if place.device is None or place.device not in EFFICIENCIES:
         known = ", ".join(name for name, other in TOPOLOGIES.items() if other.device in EFFICIENCIES)
         raise ArgumentError(f"{place.name} has no fitted constants", hints=[f"there are some for {known}"])
-    device = machine(place, precision, EFFICIENCIES[place.device], memory)
+    device = device_rates(place, precision, EFFICIENCIES[place.device], memory)
     limit = device.memory if memory else (1 - _RESERVE) * device.memory
-    found: list[Row] = []
+    found: list[Division] = []
     considered = fitting = 0
     least = np.inf
     for used in dict.fromkeys((count, count // 8 * 8 or count, 1 << (count.bit_length() - 1))):
@@ -182,7 +181,7 @@ def plan(
     if not found:
         raise _too_large(model, limit, least, count)
     kept = _shown(sorted(found, key=lambda row: row.seconds), rows)
-    return Plan(model, device, count, batch, kept, considered, fitting)
+    return MeshPlan(model, device, count, batch, kept, considered, fitting)
 
 
 def _too_large(model: Transformer, limit: float, least: float, devices: int) -> MemoryLimitError:
@@ -195,13 +194,13 @@ def _too_large(model: Transformer, limit: float, least: float, devices: int) -> 
 
 def _best(
     model: Transformer,
-    device: Machine,
+    device: DeviceRates,
     some: Candidates,
     needed: np.ndarray[tuple[int], np.dtype[np.float64]],
     batch: int,
     spare: int,
     rows: int,
-) -> list[Row]:
+) -> list[Division]:
     """The fastest candidate of each division, the fastest divisions first."""
     if not len(some):
         return []
@@ -215,7 +214,7 @@ def _best(
         if len(divisions) == rows:
             break
     return [
-        Row(some[index], float(total[index]), _shares(times, index), float(needed[index]), spare)
+        Division(some[index], float(total[index]), _shares(times, index), float(needed[index]), spare)
         for index in divisions.values()
     ]
 
@@ -224,7 +223,7 @@ def _shares(times: StepTimes, index: int) -> dict[str, float]:
     return {field.name: float(getattr(times, field.name)[index]) for field in fields(times)}
 
 
-def _shown(rows: Sequence[Row], count: int) -> tuple[Row, ...]:
+def _shown(rows: Sequence[Division], count: int) -> tuple[Division, ...]:
     """The first rows; the best of all devices and the best with spare ones are both among them."""
     kept = list(rows[:count])
     for spare in (False, True):
@@ -234,7 +233,7 @@ def _shown(rows: Sequence[Row], count: int) -> tuple[Row, ...]:
     return tuple(sorted(kept, key=lambda row: row.seconds))
 
 
-def _table(rows: Sequence[Row], tokens: int) -> list[str]:
+def _table(rows: Sequence[Division], tokens: int) -> list[str]:
     names = ("tp", "pp", "dp", "cp", "ep", "zero", "recompute", "microbatch", "schedule")
     table = [[*names, "devices", "s/step", "tokens/s/device", "GiB", "bubble", "exposed transfers", "bound"]]
     for row in rows:
@@ -258,12 +257,12 @@ def _table(rows: Sequence[Row], tokens: int) -> list[str]:
     return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in table]
 
 
-def _name(way: Candidate) -> str:
+def _name(way: Parallelism) -> str:
     parts = [f"{axis} {getattr(way, axis)}" for axis in ("tp", "pp", "dp", "cp", "ep") if getattr(way, axis) > 1]
     return " x ".join(parts) or "one device"
 
 
-def _uneven(model: Transformer, way: Candidate) -> list[str]:
+def _uneven(model: Transformer, way: Parallelism) -> list[str]:
     found = []
     if model.heads % way.tp:
         most = -(-model.heads // way.tp)
@@ -278,7 +277,7 @@ def _uneven(model: Transformer, way: Candidate) -> list[str]:
     return found
 
 
-def _collectives(model: Transformer, system: Topology, way: Candidate) -> dict[str, CollectiveCost]:
+def _collectives(model: Transformer, system: Topology, way: Parallelism) -> dict[str, CollectiveCost]:
     columns = Candidates.of([way])
     tokens = way.microbatch * model.sequence / way.cp
     weights = 2.0 * (model.layers * model.block_parameters / way.ep + model.embedding_parameters) / (way.tp * way.pp)

@@ -13,8 +13,8 @@ import numpy as np
 
 from tessera.sharding.planner.candidates import RECOMPUTE, SCHEDULES, Candidates
 from tessera.sharding.planner.communication import Numbers, seconds
-from tessera.sharding.planner.machine import Machine
 from tessera.sharding.planner.memory import kept_bytes
+from tessera.sharding.planner.rates import DeviceRates
 from tessera.sharding.planner.transformer import Transformer
 
 _BYTES = 2.0
@@ -62,7 +62,7 @@ class _Block:
         return found
 
 
-def step_times(model: Transformer, machine: Machine, candidates: Candidates, batch: int) -> StepTimes:
+def step_times(model: Transformer, machine: DeviceRates, candidates: Candidates, batch: int) -> StepTimes:
     """The times of all candidates, for `batch` sequences a step."""
     c, rates = candidates, machine.efficiency
     tokens = c.microbatch * model.sequence / c.cp
@@ -94,7 +94,7 @@ def _pair(pp: Numbers | object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.minimum(np.asarray(pp, np.int64), 2)
 
 
-def _block(model: Transformer, machine: Machine, c: Candidates, tokens: Numbers) -> _Block:
+def _block(model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numbers) -> _Block:
     rates = machine.efficiency
     # Heads that tp does not divide: the fullest device decides.
     uneven = np.ceil(model.heads / c.tp) * c.tp / model.heads
@@ -135,7 +135,9 @@ def _block(model: Transformer, machine: Machine, c: Candidates, tokens: Numbers)
     )
 
 
-def _streams(model: Transformer, machine: Machine, c: Candidates, tokens: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _streams(
+    model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numbers
+) -> tuple[Numbers, Numbers, Numbers]:
     """Bytes through memory of a block's forward: (norms and residuals, MLP's functions and casts, unfused scores)."""
     # Two norms and two residual sums read and write; dropout reads, writes and notes a mask.
     width = 2 * (2 * _BYTES) + 2 * (3 * _BYTES if model.dropout else 2 * _BYTES)
@@ -151,7 +153,7 @@ def _streams(model: Transformer, machine: Machine, c: Candidates, tokens: Number
     return whole, split, scores
 
 
-def _head(model: Transformer, machine: Machine, c: Candidates, tokens: Numbers) -> Numbers:
+def _head(model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numbers) -> Numbers:
     """Seconds of the head and the loss of one microbatch, forward and backward."""
     rates = machine.efficiency
     products = 3 * tokens * model.head_flops / c.tp / (machine.wide * rates.products)
@@ -180,10 +182,11 @@ def _bubble(c: Candidates, stage: Numbers, block: _Block, model: Transformer) ->
     # ZB-H1: F + B - W. W is the products' third that gives cotangents of weights.
     weights = np.minimum(block.products / 3 / np.maximum(block.total, 1e-30), 0.5)
     split = (c.schedule == SCHEDULES.index("zb1p")) * 1.0
-    return wait / c.chunks * (1 - 2 * weights * split)
+    found: Numbers = wait / c.chunks * (1 - 2 * weights * split)
+    return found
 
 
-def _data(model: Transformer, machine: Machine, c: Candidates, count: Numbers, stage: Numbers) -> Numbers:
+def _data(model: Transformer, machine: DeviceRates, c: Candidates, count: Numbers, stage: Numbers) -> Numbers:
     """Exposed seconds of combining gradients, and of collecting weights (zero 1 to 3), over dp x cp."""
     rates = machine.efficiency
     dense = model.layers * (model.attention_parameters + (model.expert_parameters if model.experts == 1 else 0))

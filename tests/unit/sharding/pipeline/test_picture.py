@@ -10,9 +10,9 @@ from matplotlib.patches import Rectangle
 from tessera.errors import ArgumentError, CacheIOError
 from tessera.sharding.pipeline.generators import schedule
 from tessera.sharding.pipeline.picture import draw, save
-from tessera.sharding.pipeline.simulator import StepTimes, simulate
+from tessera.sharding.pipeline.simulator import ProgramTimes, simulate
 
-LINES = [simulate(schedule(name, 3, 4), StepTimes(1e-3, 1e-3, 1e-3)) for name in ("1f1b", "zb1p")]
+LINES = [simulate(schedule(name, 3, 4), ProgramTimes(1e-3, 1e-3, 1e-3)) for name in ("1f1b", "zb1p")]
 
 
 def test_every_span_is_a_bar_of_its_length_on_the_row_of_its_rank() -> None:

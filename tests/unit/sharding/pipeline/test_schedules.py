@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.errors import ArgumentError, PipelineError
-from tessera.sharding.pipeline.actions import Action, Schedule
+from tessera.sharding.pipeline.actions import Action, PipelineSchedule
 from tessera.sharding.pipeline.generators import GENERATORS, schedule
-from tessera.sharding.pipeline.simulator import StepTimes, peaks, simulate
+from tessera.sharding.pipeline.simulator import ProgramTimes, peaks, simulate
 from tessera.sharding.pipeline.transfers import with_transfers
 from tessera.sharding.pipeline.verifier import verify
 
@@ -53,7 +53,7 @@ def test_bubbles_of_equal_stages_are_those_of_the_literature(ranks: int, microba
         ("zb1p", 1): (ranks - 1) / (3 * microbatches),
     }
     for (name, chunks), bubble in expected.items():
-        line = simulate(schedule(name, ranks, microbatches, chunks), StepTimes(1e-3, 1e-3, 1e-3))
+        line = simulate(schedule(name, ranks, microbatches, chunks), ProgramTimes(1e-3, 1e-3, 1e-3))
         assert line.bubble == pytest.approx(bubble), name
         assert sum(line.work_s) == pytest.approx(3e-3 * microbatches * ranks * chunks)
 
@@ -69,7 +69,7 @@ def test_activations_are_kept_within_the_bounds_of_each_schedule(ranks: int, mic
             verify(schedule("gpipe", ranks, microbatches), activations=ranks)
 
 
-def swapped(made: Schedule, rank: int, one: int, other: int) -> Schedule:
+def swapped(made: PipelineSchedule, rank: int, one: int, other: int) -> PipelineSchedule:
     actions = list(made.ranks[rank])
     actions[one], actions[other] = actions[other], actions[one]
     return replace(made, ranks=(*made.ranks[:rank], tuple(actions), *made.ranks[rank + 1 :]))
@@ -123,7 +123,7 @@ def test_each_rule_finds_what_it_is_for() -> None:
         verify(swapped(moved, 1, where, moved.ranks[1].index(Action("F", 1, 0))))
 
 
-def plays(made: Schedule, seed: int) -> bool:
+def plays(made: PipelineSchedule, seed: int) -> bool:
     """Whether ranks that step in a random order, with SENDs that wait for their RECV, all reach their ends."""
     draw = random.Random(seed)
     position = [0] * len(made.ranks)
@@ -180,7 +180,7 @@ def test_the_verifier_and_ranks_in_any_order_agree_on_what_ends(
 
 
 def test_stages_of_different_length_and_transfers_count() -> None:
-    rows = [StepTimes(1.0, 1.0, 1.0), StepTimes(2.0, 2.0, 2.0, transfer=0.5)]
+    rows = [ProgramTimes(1.0, 1.0, 1.0), ProgramTimes(2.0, 2.0, 2.0, transfer=0.5)]
     line = simulate(schedule("1f1b", 2, 2), rows)
     spans = {str(span.action): (span.start, span.end) for span in line.spans}
     assert spans["F0.1"] == (1.0, 3.0)

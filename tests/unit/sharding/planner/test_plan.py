@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tessera import dist
 from tessera.errors import ArgumentError, MemoryLimitError
 from tessera.sharding.pipeline.generators import schedule
-from tessera.sharding.pipeline.simulator import StepTimes, simulate
+from tessera.sharding.pipeline.simulator import ProgramTimes, simulate
 from tessera.sharding.planner.calibration import EFFICIENCIES
-from tessera.sharding.planner.candidates import ORDERS, Candidate, Candidates, enumerate_candidates
-from tessera.sharding.planner.machine import Machine, machine
+from tessera.sharding.planner.candidates import ORDERS, Candidates, Parallelism, enumerate_candidates
 from tessera.sharding.planner.memory import kept_bytes, memory_bytes
+from tessera.sharding.planner.rates import DeviceRates, device_rates
 from tessera.sharding.planner.step_time import step_times
 from tessera.sharding.planner.transformer import Transformer
 from tessera.target.topology import topology
@@ -26,8 +26,8 @@ SMALL = Transformer(12, 1024, 16, 4096, 32_000, 2048, name="small")
 GPT = Transformer(96, 12_288, 96, 49_152, 51_200, 2048, name="GPT-3 175B")
 
 
-def rack() -> Machine:
-    return machine(topology("gb200-nvl72"), "bf16", EFFICIENCIES["GB200"])
+def rack() -> DeviceRates:
+    return device_rates(topology("gb200-nvl72"), "bf16", EFFICIENCIES["GB200"])
 
 
 @settings(max_examples=25)
@@ -44,18 +44,21 @@ def test_candidates_use_all_devices_and_divide_the_batch(devices: int, batch: in
 
 
 def test_rows_and_columns_are_the_same_candidates() -> None:
-    rows = [Candidate(tp=2, pp=3, dp=4, cp=5, order=ORDERS[1], schedule="zb1p"), Candidate(recompute="full", zero=3)]
+    rows = [
+        Parallelism(tp=2, pp=3, dp=4, cp=5, order=ORDERS[1], schedule="zb1p"),
+        Parallelism(recompute="full", zero=3),
+    ]
     columns = Candidates.of(rows)
     assert [columns[0], columns[1]] == rows
     assert [int(columns.stride(axis)[0]) for axis in ("tp", "cp", "pp", "dp")] == [1, 2, 10, 30]
 
 
 def one(**changes: object) -> Candidates:
-    return Candidates.of([replace_candidate(**changes)])
+    return Candidates.of([parallelism(**changes)])
 
 
-def replace_candidate(**changes: object) -> Candidate:
-    return Candidate(**{"tp": 2, "pp": 1, "dp": 4, "zero": 0, "microbatch": 2, **changes})  # type: ignore[arg-type]
+def parallelism(**changes: object) -> Parallelism:
+    return Parallelism(**{"tp": 2, "pp": 1, "dp": 4, "zero": 0, "microbatch": 2, **changes})  # type: ignore[arg-type]
 
 
 def test_memory_falls_with_each_stage_of_zero_and_with_recomputation() -> None:
@@ -82,14 +85,14 @@ def test_the_bubble_is_that_of_the_simulated_schedule(name: str) -> None:
     device = replace(rack(), efficiency=replace(EFFICIENCIES["GB200"], hidden_pipeline=1.0))
     chunks = 3 if name == "interleaved" else 1
     model = replace(GPT, layers=24, vocabulary=8)  # a head that takes no time
-    way = replace_candidate(pp=4, dp=1, tp=1, schedule=name, chunks=chunks, microbatch=1)
+    way = parallelism(pp=4, dp=1, tp=1, schedule=name, chunks=chunks, microbatch=1)
     times = step_times(model, device, Candidates.of([way]), 8)
     stage = (
         float(sum(getattr(times, f.name)[0] for f in fields(times) if f.name not in ("bubble", "data", "optimizer")))
         / 8
     )
     weights = float(times.products[0]) / 3 / 8
-    program = StepTimes((stage - weights) / 2 / chunks, (stage - weights) / 2 / chunks, weights / chunks)
+    program = ProgramTimes((stage - weights) / 2 / chunks, (stage - weights) / 2 / chunks, weights / chunks)
     line = simulate(schedule(name, 4, 8, chunks), program)
     idle = line.seconds - max(line.work_s)
     assert float(times.bubble[0]) == pytest.approx(idle, rel=0.02)

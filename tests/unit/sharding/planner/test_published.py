@@ -7,8 +7,8 @@ from statistics import mean
 import pytest
 
 from tessera.sharding.planner.calibration import EFFICIENCIES, Published, errors, fit, korthikanti, megatron_bridge
-from tessera.sharding.planner.machine import Efficiency
 from tessera.sharding.planner.plan import plan
+from tessera.sharding.planner.rates import Efficiency
 from tessera.sharding.published.tables import table
 
 TABLES = ("all_reduce", "korthikanti", "megatron_bridge")

@@ -31,7 +31,7 @@ class Efficiency:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class DeviceRates:
     """A topology's devices running one kind of numbers: peaks in operations/s, bandwidths in byte/s, memory in bytes.
 
     `linear` is the peak of the blocks' weights' products, `wide` that of attention and head (bf16 or fp16).
@@ -52,7 +52,9 @@ class Machine:
     efficiency: Efficiency
 
 
-def machine(topology: Topology, precision: str, efficiency: Efficiency, memory: float | None = None) -> Machine:
+def device_rates(
+    topology: Topology, precision: str, efficiency: Efficiency, memory: float | None = None
+) -> DeviceRates:
     """The devices of a topology, computing in "bf16" or "fp8" (attention and head stay in bf16).
 
     Raises ArgumentError for another precision, one that the device has no peak for, and topologies of CPUs.
@@ -70,7 +72,7 @@ def machine(topology: Topology, precision: str, efficiency: Efficiency, memory: 
     # Activations go to the host only where a coherent link reaches its memory; PCIe is shared and too slow for it.
     coherent = host is not None and host.kind == "NVLink-C2C"
     size = next(found.size_bytes for found in target.memory if found.name == "HBM")
-    return Machine(
+    return DeviceRates(
         topology,
         peak.published,
         wide.published,
