@@ -10,9 +10,11 @@ import numpy as np
 from tessera.errors import ArgumentError, MemoryLimitError
 from tessera.sharding.pipeline.generators import schedule
 from tessera.sharding.pipeline.simulator import ProgramTimes, Timeline, simulate
+from tessera.sharding.planner.blocks import transformer_block
 from tessera.sharding.planner.calibration import EFFICIENCIES
 from tessera.sharding.planner.candidates import Candidates, Parallelism, enumerate_candidates
 from tessera.sharding.planner.communication import Collective, CollectiveCost, cost
+from tessera.sharding.planner.layouts import LayoutChoice, SplitAxis, choose_layouts
 from tessera.sharding.planner.memory import memory_bytes
 from tessera.sharding.planner.rates import DeviceRates, device_rates
 from tessera.sharding.planner.step_time import StepTimes, step_times
@@ -68,6 +70,15 @@ class MeshPlan:
         """What each axis of the best row sends, an item each: with its algorithm and what binds it."""
         return _collectives(self.model, self.machine.topology, self.best.candidate)
 
+    @property
+    def layouts(self) -> LayoutChoice | None:
+        """How the operators of one block are split over the best row's tp, the same in each; None without tp."""
+        way = self.best.candidate
+        if way.tp == 1:
+            return None
+        block, extents = transformer_block(self.model, way.microbatch, outside=frozenset(("batch",)))
+        return choose_layouts(block, extents, [SplitAxis("tp", way.tp, 1)], self.machine, split_weights=True)
+
     def timeline(self) -> Timeline:
         """The best row's pipeline, simulated with its predicted times. Raises ArgumentError where it has none."""
         way = self.best.candidate
@@ -100,6 +111,11 @@ class MeshPlan:
         ]
         for axis, found in self.collectives.items():
             lines.append(f"- {axis}: {found}")
+        if self.layouts is not None:
+            splits = ", ".join(
+                f"{layout.operator} by {layout.split['tp'] or 'none'}" for layout in self.layouts.layouts
+            )
+            lines.append(f"- tp splits in each block: {splits}")
         if way.pp > 1:
             lines.append(f"- the pipeline: {way.schedule}, `timeline()` simulates it")
         return "\n".join(lines)
