@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Literal
 
-from tessera.sharding.pipeline.actions import PROGRAMS, WEIGHTS, Action, PipelineSchedule, is_split, producer
+from tessera.sharding.pipeline.actions import WEIGHTS, Action, PipelineSchedule, is_split, producer
 from tessera.sharding.pipeline.simulator import EQUAL, simulate
 
 
@@ -34,26 +34,17 @@ def with_transfers(schedule: PipelineSchedule, *, reduce: bool = False, gather: 
         posts[rank][place].append((started[source], Action("RECV", action.stage, action.microbatch, of)))
     table = []
     for rank, row in enumerate(schedule.ranks):
+        first = {action.stage: index for index, action in reversed(list(enumerate(row))) if action.kind == "F"}
+        last = {action.stage: index for index, action in enumerate(row) if action.kind in WEIGHTS}
         actions: list[Action] = []
         for index, action in enumerate(row):
+            if gather and first[action.stage] == index:
+                actions.append(Action("GATHER", action.stage, -1))
             actions += [post for _, post in sorted(posts[rank][index])]
             actions.append(action)
             if action in sends:
                 actions.append(sends[action])
-        table.append(tuple(_around(actions, reduce, gather)))
+            if reduce and last[action.stage] == index:
+                actions.append(Action("REDUCE", action.stage, -1))
+        table.append(tuple(actions))
     return replace(schedule, ranks=tuple(table))
-
-
-def _around(actions: list[Action], reduce: bool, gather: bool) -> list[Action]:
-    """GATHER before the first F of each stage, REDUCE after its last W."""
-    programs = [(index, action) for index, action in enumerate(actions) if action.kind in PROGRAMS]
-    first = {action.stage: index for index, action in reversed(programs) if action.kind == "F"}
-    last = {action.stage: index for index, action in programs if action.kind in WEIGHTS}
-    found = []
-    for index, action in enumerate(actions):
-        if gather and first.get(action.stage) == index:
-            found.append(Action("GATHER", action.stage, -1))
-        found.append(action)
-        if reduce and last.get(action.stage) == index:
-            found.append(Action("REDUCE", action.stage, -1))
-    return found
