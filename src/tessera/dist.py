@@ -1,4 +1,4 @@
-"""Distributed tensors, as far as one device goes: a tensor of a shape, which no mesh shares out; and plans for many.
+"""Distributed tensors, as far as one device goes: a tensor of a shape, which no mesh shares out.
 
 A = dist.tensor((B, D), dtype="fp8_e4m3")
 C = op.matmul(A, dist.tensor((D, H), dtype="bf16"), accum_dtype="fp32")

@@ -35,9 +35,10 @@ EFFICIENCIES: Final[Mapping[str, Efficiency]] = {
         0.9,
         f"Megatron-Bridge 25.11, fitted to Llama3-8B on 8 GPUs; {_ASSUMED}",
         0.0111,
+        "fp8",
     ),
     "H100-SXM5-80GB": Efficiency(
-        0.5106, 0.7, 0.8, 1.0, 0.9, 0.9, 0.9, f"as fitted to GB200, compared with no H100; {_ASSUMED}", None
+        0.5106, 0.7, 0.8, 1.0, 0.9, 0.9, 0.9, f"as fitted to GB200, compared with no H100; {_ASSUMED}"
     ),
 }
 """By device. The A100's `memory` ended at its bound of 1: the model's streams are more than what the kernels move."""

@@ -16,7 +16,7 @@ class Efficiency:
     `products` is that of matrix products, `attention` what attention's reach of theirs, `memory` that of streams
     through memory, `links` that of what topologies say of transfers. `hidden_*` are the shares of transfers that run
     beside computation. `held_out_error` is the mean absolute error on published rows that were not fitted, None where
-    there are none.
+    there are none; all of them are dense models computed in `precision`.
     """
 
     products: float
@@ -28,6 +28,7 @@ class Efficiency:
     hidden_pipeline: float
     source: str
     held_out_error: float | None = None
+    precision: str = "bf16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class DeviceRates:
     operand_bytes: float
     gradient_bytes: float
     efficiency: Efficiency
+    precision: str
 
 
 def device_rates(
@@ -83,4 +85,5 @@ def device_rates(
         # in 16 bits, as Megatron-Bridge's recipes have them (grad_reduce_in_fp32 = False).
         *((4.0, 1.0, 2.0) if precision == "fp8" else (0.0, 2.0, 4.0)),
         efficiency,
+        precision,
     )
