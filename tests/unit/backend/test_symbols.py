@@ -8,7 +8,7 @@ import torch
 from tessera import op
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import engine
-from tessera.backend.llvm.engine import LoadedObject
+from tessera.backend.llvm.loading import LoadedObject
 from tessera.errors import CompileError
 from tessera.target import detect
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import torch
 from torch import fx
 
 from tessera.errors import CompileError, IRError, TesseraError, UnsupportedTargetError
 from tessera.integrations.torch.binding import Bound, Work
+from tessera.integrations.torch.calls import torch_function
 from tessera.integrations.torch.extents import Extents, UnknownSize
 from tessera.integrations.torch.leaves import FrozenInput
 from tessera.integrations.torch.mapping import Unsupported
@@ -55,27 +55,25 @@ class Partition:
             for node in self.inputs
         ]
         self._reads_tensors = None not in self._readers
+        self.frozen = tuple(node in frozen for node in self.inputs)
         self._bound: dict[Any, Bound | None] = {}
 
     def __call__(self, *values: Any) -> Sequence[Any]:
         """The outputs, of the inputs' values."""
         return self.run(values)
 
+    def leaf(self, place: int, value: Any) -> Any:
+        """What the plan reads of an input; a number is what it is."""
+        read = self._readers[place]
+        return value if read is None else read(value)
+
+    def bound(self, values: Values) -> Bound | None:
+        """What computes the outputs for inputs that lie as these; None where torch has to."""
+        return self._found(values)[2]
+
     def run(self, values: Values) -> Sequence[Any]:
         """As a call, of values in a sequence. On the path of every call of a compiled model."""
-        leaves: list[Any]
-        if self._reads_tensors:
-            leaves = [read(value) for read, value in zip(self._readers, values)]  # type: ignore[misc]  # noqa: B905
-            key = tuple([leaf.structure for leaf in leaves])
-        else:
-            leaves = [value if read is None else read(value) for read, value in zip(self._readers, values, strict=True)]
-            key = tuple(
-                [leaf if read is None else leaf.structure for read, leaf in zip(self._readers, leaves, strict=True)]
-            )
-        try:
-            bound = self._bound[key]
-        except KeyError:
-            bound = self._bind(key, values, leaves)
+        key, leaves, bound = self._found(values)
         if bound is not None:
             try:
                 return bound(values, leaves)
@@ -88,6 +86,21 @@ class Partition:
             if target is not None:
                 results[place] = values[target].copy_(results[place])
         return results
+
+    def _found(self, values: Values) -> tuple[Any, list[Any], Bound | None]:
+        leaves: list[Any]
+        if self._reads_tensors:
+            leaves = [read(value) for read, value in zip(self._readers, values)]  # type: ignore[misc]  # noqa: B905
+            key = tuple([leaf.structure for leaf in leaves])
+        else:
+            leaves = [value if read is None else read(value) for read, value in zip(self._readers, values, strict=True)]
+            key = tuple(
+                [leaf if read is None else leaf.structure for read, leaf in zip(self._readers, leaves, strict=True)]
+            )
+        try:
+            return key, leaves, self._bound[key]
+        except KeyError:
+            return key, leaves, self._bind(key, values, leaves)
 
     def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> Bound | None:
         """What computes this layout of inputs; None where a row does not take these extents, and torch computes
@@ -129,21 +142,7 @@ def in_torch(
     """The outputs of nodes by torch's operators."""
     known = dict(zip(inputs, values, strict=True))
     for node in nodes:
-        known[node] = torch_call(node)(
+        known[node] = torch_function(node)(
             *fx.map_arg(node.args, known.__getitem__), **fx.map_arg(node.kwargs, known.__getitem__)
         )
     return [known[node] for node in outputs]
-
-
-def torch_call(node: fx.Node) -> Callable[..., Any]:
-    """torch's function for a node. Where strides differ from those that the graph was traced with, no view may exist
-    of which one was.
-    """
-    target: Callable[..., Any] = _RESHAPED.get(node.target, node.target)
-    return target
-
-
-_RESHAPED: dict[Any, Any] = {
-    torch.ops.aten.view.default: torch.ops.aten.reshape.default,
-    torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
-}
