@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tessera.integrations.torch import ops
-    from tessera.integrations.torch.artefacts.loading import Program, load
+    from tessera.integrations.torch.artefacts.loading import LoadedProgram, load
     from tessera.integrations.torch.artefacts.writing import aot_compile
     from tessera.integrations.torch.backend import backend
     from tessera.integrations.torch.explanation import Explanation, explain
@@ -24,7 +24,7 @@ __all__ = [
     "BackendWarning",
     "Explanation",
     "Fallback",
-    "Program",
+    "LoadedProgram",
     "aot_compile",
     "backend",
     "custom_op",
@@ -37,7 +37,7 @@ _HOMES: Final = {
     "BackendWarning": "partition",
     "Explanation": "explanation",
     "Fallback": "graph",
-    "Program": "artefacts.loading",
+    "LoadedProgram": "artefacts.loading",
     "aot_compile": "artefacts.writing",
     "backend": "backend",
     "custom_op": "library",

@@ -18,7 +18,7 @@ import torch
 from tessera import forks
 from tessera.dtypes import DType
 from tessera.lazy import interning
-from tessera.lazy.constants import ConstantLeaf, Copy
+from tessera.lazy.constants import ConstantCopy, ConstantLeaf
 from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf
 from tessera.runtime import buffers
@@ -37,7 +37,7 @@ class Form(Hashable, Protocol):
         """Writes the copy of `source` into the bytes of `target` (uint8, one dimension), every one of them."""
 
 
-class Copied(Protocol):
+class ReadInstead(Protocol):
     """What a plan reads instead of a leaf."""
 
     def of(self, leaf: Leaf) -> Buffer:
@@ -77,7 +77,7 @@ class Derivation:
         memory: Buffer = copy.memory
         return memory
 
-    def _kept(self, leaf: ConstantLeaf, key: tuple[Derivation, int]) -> Copy:
+    def _kept(self, leaf: ConstantLeaf, key: tuple[Derivation, int]) -> ConstantCopy:
         copies = leaf.copies
         with copies.lock:
             copy = copies.made.get(key)
@@ -85,7 +85,7 @@ class Derivation:
                 # The old one goes first: there is never memory for two of them.
                 copies.made.pop(key, None)
                 del copy
-                copy = copies.made[key] = Copy(self._made(leaf), leaf.version)
+                copy = copies.made[key] = ConstantCopy(self._made(leaf), leaf.version)
             return copy
 
     def _made(self, leaf: Leaf) -> Buffer:

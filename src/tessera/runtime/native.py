@@ -40,7 +40,7 @@ from functools import cache
 from tessera import forks, settings
 from tessera.backend.llvm import openmp
 from tessera.backend.llvm.library import cached_library, compile_text
-from tessera.backend.llvm.loading import Code, load_object
+from tessera.backend.llvm.loading import MachineCode, load_object
 from tessera.profiling.ring import recorder
 
 FRAME_WORDS = 5
@@ -49,14 +49,14 @@ _WORKERS = 2
 _WORD = 8
 
 
-class Driver:
+class PlanDriver:
     """The loaded driver. `run(frame_address)` runs a frame, without the GIL; `ticks()` reads the clock of the
     records.
     """
 
     __slots__ = ("_library", "_sequential", "run", "ticks", "uses_openmp")
 
-    def __init__(self, library: Code, uses_openmp: bool) -> None:
+    def __init__(self, library: MachineCode, uses_openmp: bool) -> None:
         self._library = library
         self.uses_openmp = uses_openmp
         # CFUNCTYPE releases the GIL around the call, which is wanted for run; for two instructions of clock it is not.
@@ -91,9 +91,9 @@ def provide_driver(code: bytes, uses_openmp: bool) -> None:
         _given[:] = [(code, uses_openmp)]
 
 
-def build_driver(*, use_openmp: bool) -> Driver:
+def build_driver(*, use_openmp: bool) -> PlanDriver:
     """A driver with or without OpenMP, from the object cache or compiled (about 20 ms)."""
-    return Driver(cached_library("driver", _text(use_openmp), settings.current().objects_dir), use_openmp)
+    return PlanDriver(cached_library("driver", _text(use_openmp), settings.current().objects_dir), use_openmp)
 
 
 def _text(use_openmp: bool) -> str:
@@ -113,10 +113,10 @@ def cancel(table: int) -> None:
 
 
 @cache
-def _shared_driver() -> Driver:
+def _shared_driver() -> PlanDriver:
     wanted = settings.current().openmp and openmp.find().available
     code = next((code for code, uses_openmp in _given if uses_openmp == wanted), None)
-    made = build_driver(use_openmp=wanted) if code is None else Driver(load_object(code), wanted)
+    made = build_driver(use_openmp=wanted) if code is None else PlanDriver(load_object(code), wanted)
     recorder.provide_clock(made.ticks)
     # libgomp's pool does not survive a fork: a child that asks for its threads waits for ever. It runs shares in turn
     # instead.
@@ -124,7 +124,7 @@ def _shared_driver() -> Driver:
     return made
 
 
-def driver() -> Driver:
+def driver() -> PlanDriver:
     """The process's driver, loaded at the first call."""
     with _driver_lock:
         return _shared_driver()

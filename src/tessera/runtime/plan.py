@@ -28,7 +28,7 @@ from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.ring import recorder
 from tessera.runtime import buffers, native, workspace
 from tessera.runtime.buffers import Buffer
-from tessera.runtime.derived import Copied
+from tessera.runtime.derived import ReadInstead
 from tessera.runtime.entry import FRAME_TABLE_OFFSET, make_entry
 from tessera.runtime.liveness import round_up
 
@@ -45,7 +45,7 @@ def next_plan_number() -> int:
     return next(_plan_numbers)
 
 
-class LoadedKernel(Protocol):
+class KernelCode(Protocol):
     """A kernel in memory: the address stays valid as long as the object lives."""
 
     @property
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     uses beside its workers'.
     """
 
-    kernel: LoadedKernel
+    kernel: KernelCode
     descriptors: tuple[int, ...]
     workers: int = 1
     workspace_bytes: int = 0
@@ -76,7 +76,7 @@ class Slot(NamedTuple):
     number: int = 0
 
 
-class Output(NamedTuple):
+class PlanOutput(NamedTuple):
     """One result of the plan: result buffer `number` read as `structure` (a buffer structure) or, where that is None,
     leaf `number` of the call itself.
     """
@@ -181,7 +181,7 @@ if hasattr(os, "register_at_fork"):
 class BoundPlan:
     """A plan that `run(leaves)` executes. Thread-safe; the GIL is released while kernels run.
 
-    `run` takes the leaves of the structure, checked by the caller, and gives one leaf per `Output`. It raises
+    `run` takes the leaves of the structure, checked by the caller, and gives one leaf per `PlanOutput`. It raises
     MemoryLimitError (E_MEMORY_LIMIT) when results or temporaries do not fit the allocator's limit, and nothing else
     but what calls of libraries raise (`runtime/library.py`).
     """
@@ -207,10 +207,10 @@ class BoundPlan:
         steps: Sequence[Step],
         slots: Sequence[Slot],
         results: Sequence[int],
-        outputs: Sequence[Output],
+        outputs: Sequence[PlanOutput],
         arena_bytes: int = 0,
         facts: FactsSource = (),
-        derived: Sequence[tuple[int, Copied]] = (),
+        derived: Sequence[tuple[int, ReadInstead]] = (),
         call: Callable[[int], None] | None = None,
     ) -> None:
         """`results`: size in bytes of each result buffer. `arena_bytes`: temporaries, taken for each call and given
@@ -258,7 +258,7 @@ class BoundPlan:
         return True
 
     @property
-    def layout(self) -> tuple[tuple[Slot, ...], tuple[int, ...], tuple[Output, ...]]:
+    def layout(self) -> tuple[tuple[Slot, ...], tuple[int, ...], tuple[PlanOutput, ...]]:
         """The slots, the size in bytes of each result buffer, and the outputs."""
         return self._slots, self._results, self._outputs
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tessera import settings
 from tessera.backend.llvm.library import cached_library
-from tessera.backend.llvm.loading import Code
+from tessera.backend.llvm.loading import MachineCode
 from tessera.backend.llvm.spectral_ir import NAME, WORDS, spectral_text
 from tessera.runtime import fourier
 from tessera.runtime.fourier import TransformLibrary, Transforms
@@ -48,7 +48,7 @@ class SpectralKernel:
 
 
 @cache
-def _native() -> Code:
+def _native() -> MachineCode:
     return cached_library("spectral", spectral_text(), settings.current().objects_dir)
 
 

@@ -1,6 +1,6 @@
 """Plans as plain data: what an artefact keeps of one, and the plan that is made of that elsewhere, without a compiler.
 
-Kernels and copies of constants are *blobs*, bytes that are told by a number; all else is JSON.
+StoredKernels and copies of constants are *blobs*, bytes that are told by a number; all else is JSON.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tessera.profiling.recording import facts as step_facts
 from tessera.profiling.recording.facts import StepFacts
 from tessera.runtime import buffers, native
 from tessera.runtime.buffers import Buffer
-from tessera.runtime.library import LibraryFunction, LibraryKernel, Operand, raising
-from tessera.runtime.plan import BoundPlan, Output, Slot, Step
+from tessera.runtime.library import LibraryFunction, LibraryKernel, LibraryOperand, raising
+from tessera.runtime.plan import BoundPlan, PlanOutput, Slot, Step
 
 if TYPE_CHECKING:
     from tessera.ops.record import Operator
@@ -41,7 +41,7 @@ class Blobs(Protocol):
         """The number of these bytes; equal ones have one number."""
 
 
-class Copy:
+class StoredCopy:
     """A copy of a constant that was made before; what a plan reads instead of the constant."""
 
     __slots__ = ("memory",)
@@ -127,8 +127,8 @@ Content: TypeAlias = Callable[[int], bytes]
 """The bytes of a number."""
 
 
-class Kernels:
-    """Kernels of an artefact in this process, each loaded once."""
+class StoredKernels:
+    """StoredKernels of an artefact in this process, each loaded once."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
@@ -141,7 +141,7 @@ class Kernels:
         return self._loaded[number]
 
 
-def plan_of(plain: Plain, kernels: Kernels, copy: Callable[[int], Copy]) -> BoundPlan:
+def plan_of(plain: Plain, kernels: StoredKernels, copy: Callable[[int], StoredCopy]) -> BoundPlan:
     """The plan that `plain_plan` has told of; `copy` gives those of constants."""
     steps = [_step(step, kernels) for step in plain["steps"]]
     calls = any("library" in step for step in plain["steps"])
@@ -150,7 +150,7 @@ def plan_of(plain: Plain, kernels: Kernels, copy: Callable[[int], Copy]) -> Boun
         slots=[Slot(kind, number) for kind, number in plain["slots"]],
         results=plain["results"],
         outputs=[
-            Output(number, None if structure is None else structure_of(structure))
+            PlanOutput(number, None if structure is None else structure_of(structure))
             for number, structure in plain["outputs"]
         ],
         arena_bytes=plain["arena_bytes"],
@@ -164,7 +164,7 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _step(plain: Plain, kernels: Kernels) -> Step:
+def _step(plain: Plain, kernels: StoredKernels) -> Step:
     workers, scratch, threads = plain["workers"], plain["workspace_bytes"], plain["threads"]
     if "library" not in plain:
         return Step(kernels.of(plain["kernel"]), tuple(plain["descriptors"]), workers, scratch, threads)
@@ -178,7 +178,7 @@ def _step(plain: Plain, kernels: Kernels) -> Step:
     return Step(kernel, (), workers, scratch, threads)
 
 
-def _operand(plain: Sequence[Any]) -> Operand:
+def _operand(plain: Sequence[Any]) -> LibraryOperand:
     slot, offset, name, shape, strides = plain
     dtype: torch.dtype = dtype_of(name).torch
-    return Operand(slot, offset, dtype, tuple(shape), tuple(strides))
+    return LibraryOperand(slot, offset, dtype, tuple(shape), tuple(strides))

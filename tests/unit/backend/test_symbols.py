@@ -1,4 +1,4 @@
-"""Code calls only what the process has: LLVM would have the rest lie at no address."""
+"""MachineCode calls only what the process has: LLVM would have the rest lie at no address."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from tessera import dtypes
 from tessera.backend.llvm.library import compile_text
-from tessera.backend.llvm.loading import Code, load_object
+from tessera.backend.llvm.loading import MachineCode, load_object
 from tessera.lazy.leaf import Leaf, result_structure
 from tessera.runtime import buffers
 
@@ -63,12 +63,12 @@ define void @witness(ptr %table, ptr %descriptors, i64 %worker, i64 %workers, pt
 class Kernel:
     """A loaded kernel."""
 
-    library: Code
+    library: MachineCode
     address: int
 
 
 @cache
-def _library() -> Code:
+def _library() -> MachineCode:
     texts = [
         _ELEMENTWISE.format(name="add_one", operation="fadd", constant="1.0"),
         _ELEMENTWISE.format(name="double", operation="fmul", constant="2.0"),

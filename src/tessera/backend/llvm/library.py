@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from tessera.backend.llvm.loading import Code, load_object
+from tessera.backend.llvm.loading import MachineCode, load_object
 from tessera.errors import CacheFormatError
 from tessera.private import PrivateFolder
 
@@ -37,7 +37,7 @@ def identity(text: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def cached_library(name: str, text: str, directory: Path) -> Code:
+def cached_library(name: str, text: str, directory: Path) -> MachineCode:
     """`text` loaded, its object taken from `directory` when there is a sound one, else compiled and put there.
 
     A file that is cut short or altered (its digest does not match), or that somebody else can have written, is refused

@@ -10,14 +10,14 @@ from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.target import amx_refusal, lacking
 
 
-class Code(Protocol):
+class MachineCode(Protocol):
     """Loaded machine code. Addresses stay valid as long as this object lives."""
 
     def address(self, name: str) -> int:
         """The address of a function or variable of the code. Raises KeyError where it has none of that name."""
 
 
-def load_object(code: bytes) -> Code:
+def load_object(code: bytes) -> MachineCode:
     """Links an object into this process. Raises CompileError for what it asks for and the process does not have."""
     if is_linked_here():
         return LinkedObject(code)

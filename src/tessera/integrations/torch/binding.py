@@ -27,7 +27,7 @@ from tessera.runtime.plan import BoundPlan
 
 
 @dataclass(frozen=True)
-class Work:
+class PartitionWork:
     """What a partition does: nodes of a graph, and those that it reads and gives."""
 
     nodes: tuple[fx.Node, ...]
@@ -41,10 +41,10 @@ class Work:
     """Nodes that put a part into what is written to the memory it comes from."""
 
 
-class Bound:
+class BoundPartition:
     """What a partition does for one layout of its inputs. Thread-safe."""
 
-    def __init__(self, work: Work, leaves: Sequence[Any], extents: Extents, numerics: Numerics) -> None:
+    def __init__(self, work: PartitionWork, leaves: Sequence[Any], extents: Extents, numerics: Numerics) -> None:
         """`leaves` are those of the inputs, and the numbers among them. Raises Unsupported and UnknownSize."""
         self._numerics = numerics
         made, places = _written(work, leaves, extents)
@@ -142,7 +142,9 @@ class Bound:
         return known[1]
 
 
-def _written(work: Work, leaves: Sequence[Any], extents: Extents) -> tuple[dict[fx.Node, Any], dict[Leaf, int]]:
+def _written(
+    work: PartitionWork, leaves: Sequence[Any], extents: Extents
+) -> tuple[dict[fx.Node, Any], dict[Leaf, int]]:
     """The nodes as lazy tensors over placeholders, and which input each placeholder stands for."""
     places: dict[Leaf, int] = {}
     known: dict[fx.Node, Any] = {}

@@ -11,18 +11,18 @@ from torch import fx
 
 
 @dataclass(frozen=True)
-class Operand:
+class NodeOperand:
     """The place of an operand's value among those that a call is given."""
 
     place: int
 
 
 class TorchCall:
-    """A call of `function` whose arguments are numbers, lists and the like, and `Operand`s: a function of these."""
+    """A call of `function` whose arguments are numbers, lists and the like, and `NodeOperand`s: a function of these."""
 
     def __init__(self, function: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any]) -> None:
         self.function, self.arguments, self.options = function, tuple(arguments), options
-        self._plain = not options and self.arguments == tuple(map(Operand, range(len(arguments))))
+        self._plain = not options and self.arguments == tuple(map(NodeOperand, range(len(arguments))))
 
     def __call__(self, *values: Any) -> Any:
         """The result, of the values of operands."""
@@ -34,7 +34,7 @@ class TorchCall:
 
 def filled(template: Any, values: Sequence[Any]) -> Any:
     """An argument with the values of its operands."""
-    if isinstance(template, Operand):
+    if isinstance(template, NodeOperand):
         return values[template.place]
     if isinstance(template, list | tuple):
         return [filled(each, values) for each in template]
@@ -45,7 +45,7 @@ def filled(template: Any, values: Sequence[Any]) -> Any:
 
 def call_of(node: fx.Node) -> TorchCall:
     """The call of a node, of the values of its operands in the order of `all_input_nodes`."""
-    places: dict[fx.Node, Any] = {operand: Operand(place) for place, operand in enumerate(node.all_input_nodes)}
+    places: dict[fx.Node, Any] = {operand: NodeOperand(place) for place, operand in enumerate(node.all_input_nodes)}
     arguments: Any = fx.map_arg(node.args, places.__getitem__)
     options: Any = fx.map_arg(node.kwargs, places.__getitem__)
     return TorchCall(torch_function(node), arguments, dict(options))

@@ -11,14 +11,14 @@ Slots: TypeAlias = list[Any]
 
 
 @dataclass(frozen=True)
-class Slot:
+class ResultSlot:
     """The place of a value among a graph's results."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Step:
+class CallStep:
     """One thing that happens in a call: `function` of these slots, its results into those; then `dead` are emptied."""
 
     function: Callable[..., Any]
@@ -34,7 +34,7 @@ class Execution:
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[CallStep],
         results: Sequence[Any],
         input_count: int,
         slot_count: int,
@@ -42,7 +42,7 @@ class Execution:
     ) -> None:
         self.results, self.constants = tuple(results), tuple(constants)
         self.input_count, self.slot_count = input_count, slot_count
-        self.steps = _with_ends(steps, {each.number for each in results if isinstance(each, Slot)})
+        self.steps = _with_ends(steps, {each.number for each in results if isinstance(each, ResultSlot)})
 
     def __call__(self, arguments: Slots) -> list[Any]:
         """The results. The list of inputs becomes the slots, so that inputs end when no step needs them."""
@@ -59,10 +59,10 @@ class Execution:
                 slots[step.outputs[0]] = found
             for number in step.dead:
                 slots[number] = None
-        return [slots[each.number] if isinstance(each, Slot) else each for each in self.results]
+        return [slots[each.number] if isinstance(each, ResultSlot) else each for each in self.results]
 
 
-def _with_ends(steps: Sequence[Step], kept: set[int]) -> tuple[Step, ...]:
+def _with_ends(steps: Sequence[CallStep], kept: set[int]) -> tuple[CallStep, ...]:
     """Steps that let go of what no later one reads."""
     last: dict[int, int] = {}
     for place, step in enumerate(steps):
@@ -72,6 +72,6 @@ def _with_ends(steps: Sequence[Step], kept: set[int]) -> tuple[Step, ...]:
         if number not in kept:
             dead[place].append(number)
     return tuple(
-        Step(step.function, step.inputs, step.outputs, step.several, tuple(ends))
+        CallStep(step.function, step.inputs, step.outputs, step.several, tuple(ends))
         for step, ends in zip(steps, dead, strict=True)
     )

@@ -14,10 +14,10 @@ from torch import fx
 from tessera.errors import BackendFallbackError
 from tessera.integrations.torch.calls import call_of
 from tessera.integrations.torch.examination import BrokenRow, why_not
-from tessera.integrations.torch.execution import Execution, Slot, Slots, Step
+from tessera.integrations.torch.execution import CallStep, Execution, ResultSlot, Slots
 from tessera.integrations.torch.levels import is_view, stages
 from tessera.integrations.torch.nodes import described, is_writing, line_of, tensors_of
-from tessera.integrations.torch.options import Options
+from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partition import BackendWarning, Partition
 from tessera.integrations.torch.reinplace import replaced_in, writes
 
@@ -41,7 +41,11 @@ class CompiledGraph:
     """
 
     def __init__(
-        self, module: fx.GraphModule, options: Options, frozen: Iterable[int] = (), exact_outputs: int | None = None
+        self,
+        module: fx.GraphModule,
+        options: CompileOptions,
+        frozen: Iterable[int] = (),
+        exact_outputs: int | None = None,
     ) -> None:
         """`frozen`: numbers of inputs that are the same tensors in every call. `exact_outputs`: how many of the results
         users see, by default all. Raises BackendFallbackError (E_BACKEND_FALLBACK) where options do not allow what
@@ -84,11 +88,11 @@ class CompiledGraph:
         for node, write in targets.items():
             self._number[node] = self._number[write.value]
         returned: Any = result.args[0]
-        results = [Slot(self._number[each]) if isinstance(each, fx.Node) else each for each in returned]
+        results = [ResultSlot(self._number[each]) if isinstance(each, fx.Node) else each for each in returned]
         self.execution = Execution(steps, results, len(self._placeholders), len(self._number), constants)
         self._run: Callable[[Slots], Any] = self._whole() or self.execution
 
-    def _ours(self, order: Sequence[fx.Node], options: Options) -> set[fx.Node]:
+    def _ours(self, order: Sequence[fx.Node], options: CompileOptions) -> set[fx.Node]:
         """The nodes that Tessera computes; the others are noted in `fallbacks`."""
         ours: set[fx.Node] = set()
         for node in order:
@@ -107,7 +111,7 @@ class CompiledGraph:
                 self._note(Fallback(described(node), str(reason), line_of(node)), options)
         return ours
 
-    def _note(self, fallback: Fallback, options: Options) -> None:
+    def _note(self, fallback: Fallback, options: CompileOptions) -> None:
         if options.fallback == "error":
             raise BackendFallbackError(
                 f"{fallback.call}: {fallback.reason}",
@@ -120,21 +124,21 @@ class CompiledGraph:
         self,
         found: Sequence[tuple[Sequence[fx.Node], Partition | None, Sequence[fx.Node]]],
         constants: list[tuple[int, Any]],
-    ) -> list[Step]:
-        steps: list[Step] = []
+    ) -> list[CallStep]:
+        steps: list[CallStep] = []
         for eager, partition, views in found:
             steps += [step for node in eager for step in self._torch_step(node, constants)]
             if partition is not None:
                 inputs = tuple(self._number[node] for node in partition.inputs)
                 outputs = tuple(self._slot(node) for node in partition.outputs)
-                steps.append(Step(partition, inputs, outputs, True, ()))
+                steps.append(CallStep(partition, inputs, outputs, True, ()))
             steps += [step for node in views for step in self._torch_step(node, constants)]
         return steps
 
     def _slot(self, node: fx.Node) -> int:
         return self._number.setdefault(node, len(self._number))
 
-    def _torch_step(self, node: fx.Node, constants: list[tuple[int, Any]]) -> list[Step]:
+    def _torch_step(self, node: fx.Node, constants: list[tuple[int, Any]]) -> list[CallStep]:
         if node.op == "get_attr":
             value: Any = self._module
             for name in str(node.target).split("."):
@@ -142,7 +146,7 @@ class CompiledGraph:
             constants.append((self._slot(node), value))
             return []
         inputs = tuple(self._number[operand] for operand in node.all_input_nodes)
-        return [Step(call_of(node), inputs, (self._slot(node),), False, ())]
+        return [CallStep(call_of(node), inputs, (self._slot(node),), False, ())]
 
     def __call__(self, arguments: list[Any]) -> Any:
         """The results, of the inputs in a list, which is emptied: so that inputs end when they are not needed."""
@@ -158,7 +162,7 @@ class CompiledGraph:
         (step,) = execution.steps
         if not isinstance(step.function, Partition) or step.inputs != tuple(range(len(self._placeholders))):
             return None
-        results = [each.number if isinstance(each, Slot) else None for each in execution.results]
+        results = [each.number if isinstance(each, ResultSlot) else None for each in execution.results]
         return step.function.run if results == list(step.outputs) else None
 
 

@@ -20,7 +20,7 @@ _LENGTH_BYTES: Final = 8
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
 
 
-class Writer:
+class ArtefactWriter:
     """Collects blobs and writes the file."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ def _padded(content: bytes) -> bytes:
     return content + bytes(-len(content) % _ALIGNMENT)
 
 
-class Reader:
+class ArtefactReader:
     """A file that has been read: `header`, and the blobs."""
 
     def __init__(self, path: Path) -> None:

@@ -13,9 +13,9 @@ from torch.utils import _pytree as pytree
 
 from tessera.dtypes import dtype_of
 from tessera.errors import ArtefactError, UnsupportedTargetError
-from tessera.integrations.torch.artefacts.file import Reader
+from tessera.integrations.torch.artefacts.file import ArtefactReader
 from tessera.integrations.torch.artefacts.values import call_of, tensor_of, value_of
-from tessera.integrations.torch.execution import Execution, Step
+from tessera.integrations.torch.execution import CallStep, Execution
 from tessera.integrations.torch.layouts import Layout
 from tessera.integrations.torch.outputs import Computed, Given, Outputs
 from tessera.lazy import evaluation
@@ -25,31 +25,31 @@ from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Structure
 from tessera.runtime import native
 from tessera.runtime.plan import layout_of
-from tessera.runtime.stored_plan import Copy, Kernels, plan_of, structure_of
+from tessera.runtime.stored_plan import StoredCopy, StoredKernels, plan_of, structure_of
 
 Shape = tuple[int, ...]
 
 
-def load(path: str | os.PathLike[str]) -> Program:
+def load(path: str | os.PathLike[str]) -> LoadedProgram:
     """The program in a file that `aot_compile` wrote, as a function of the exported module's arguments.
 
     The file is machine code: load only what you would run. Raises ArtefactError (E_ARTEFACT), with what differs, for a
     file that is damaged or that was made for another version of torch or another CPU, and OSError for no file.
     """
-    return Program(Path(path))
+    return LoadedProgram(Path(path))
 
 
-class Program:
+class LoadedProgram:
     """A compiled program. It holds its own buffers; parameters are what they were when it was compiled."""
 
     def __init__(self, path: Path) -> None:
-        reader = Reader(path)
+        reader = ArtefactReader(path)
         header = reader.header
         _check_place(path, header)
         native.provide_driver(bytes(reader.blob(header["driver"]["blob"])), header["driver"]["openmp"])
         self._header, self._reader = header, reader
-        self._kernels = Kernels(lambda number: bytes(reader.blob(number)))
-        self._copies: dict[int, Copy] = {}
+        self._kernels = StoredKernels(lambda number: bytes(reader.blob(number)))
+        self._copies: dict[int, StoredCopy] = {}
         self._constants = [(slot, tensor_of(given, reader.blob)) for slot, given in header["constants"]]
         self._in_spec = pytree.treespec_loads(header["in_spec"])
         self._out_spec = pytree.treespec_loads(header["out_spec"])
@@ -123,16 +123,16 @@ class Program:
         for given in self._header["steps"]:
             function: Callable[..., Any]
             function = call_of(given["call"]) if "call" in given else self._partition(next(partitions))
-            steps.append(Step(function, tuple(given["inputs"]), tuple(given["outputs"]), given["several"], ()))
+            steps.append(CallStep(function, tuple(given["inputs"]), tuple(given["outputs"]), given["several"], ()))
         results = value_of(self._header["results"])
         return Execution(steps, results, self._input_count, self._header["slots"], self._constants)
 
     def _partition(self, given: Mapping[str, Any]) -> StoredPartition:
         return StoredPartition(given, self._kernels, self._copy, dict(self._constants), self._reader)
 
-    def _copy(self, number: int) -> Copy:
+    def _copy(self, number: int) -> StoredCopy:
         if number not in self._copies:
-            self._copies[number] = Copy(self._reader.blob(number))
+            self._copies[number] = StoredCopy(self._reader.blob(number))
         return self._copies[number]
 
 
@@ -168,10 +168,10 @@ class StoredPartition:
     def __init__(
         self,
         given: Mapping[str, Any],
-        kernels: Kernels,
-        copy: Callable[[int], Copy],
+        kernels: StoredKernels,
+        copy: Callable[[int], StoredCopy],
         constants: Mapping[int, torch.Tensor],
-        reader: Reader,
+        reader: ArtefactReader,
     ) -> None:
         self._plan = None if given["plan"] is None else plan_of(given["plan"], kernels, copy)
         self._fixed: list[Leaf | None] = []
@@ -197,7 +197,7 @@ class StoredPartition:
         return self._outputs(values, self._plan.run(leaves))
 
 
-def _fixed(leaf: Mapping[str, Any], constants: Mapping[int, torch.Tensor], reader: Reader) -> Leaf | None:
+def _fixed(leaf: Mapping[str, Any], constants: Mapping[int, torch.Tensor], reader: ArtefactReader) -> Leaf | None:
     if "constant" in leaf:
         return from_torch(constants[leaf["constant"]])
     if "tensor" in leaf:

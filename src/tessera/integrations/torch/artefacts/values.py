@@ -10,8 +10,8 @@ from typing import Any, Final
 import torch
 
 from tessera.errors import ArtefactError
-from tessera.integrations.torch.calls import Operand, TorchCall
-from tessera.integrations.torch.execution import Slot
+from tessera.integrations.torch.calls import NodeOperand, TorchCall
+from tessera.integrations.torch.execution import ResultSlot
 from tessera.runtime.stored_plan import Blobs
 
 _KINDS: Final[dict[str, type]] = {
@@ -37,9 +37,9 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": str(value)}
-    if isinstance(value, Operand):
+    if isinstance(value, NodeOperand):
         return {"operand": value.place}
-    if isinstance(value, Slot):
+    if isinstance(value, ResultSlot):
         return {"slot": value.number}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
@@ -67,8 +67,8 @@ def value_of(given: Any) -> Any:
 
 _MAKERS: Final[dict[str, Callable[[Any], Any]]] = {
     "float": float,
-    "operand": Operand,
-    "slot": Slot,
+    "operand": NodeOperand,
+    "slot": ResultSlot,
     "device": torch.device,
     "slice": lambda ends: slice(*map(value_of, ends)),
 }

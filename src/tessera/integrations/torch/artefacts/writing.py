@@ -16,11 +16,11 @@ from torch.utils import _pytree as pytree
 
 from tessera.errors import ArtefactError
 from tessera.integrations.torch.artefacts.export import Exported, exported
-from tessera.integrations.torch.artefacts.file import Writer
+from tessera.integrations.torch.artefacts.file import ArtefactWriter
 from tessera.integrations.torch.artefacts.values import plain, plain_call, plain_tensor
-from tessera.integrations.torch.binding import Bound
+from tessera.integrations.torch.binding import BoundPartition
 from tessera.integrations.torch.calls import TorchCall
-from tessera.integrations.torch.execution import Slots, Step
+from tessera.integrations.torch.execution import CallStep, Slots
 from tessera.integrations.torch.extents import Extents
 from tessera.integrations.torch.graph import CompiledGraph
 from tessera.integrations.torch.layouts import Layout, layout_of
@@ -61,7 +61,7 @@ def aot_compile(
     chosen = options_of(options)
     frozen = [number for number in found.state if chosen.freeze]
     graph = CompiledGraph(found.module, chosen, frozen)
-    writer = Writer()
+    writer = ArtefactWriter()
     calls = [_inputs(found, each) for each in shapes] if shapes is not None else _examples(found)
     driver, uses_openmp = native.driver_object()
     recorder = _Recorder(graph, found, writer)
@@ -171,7 +171,7 @@ def _sizes(hint: int, least: int, greatest: int | None) -> list[int]:
 class _Recorder:
     """Runs a graph, and writes down what each step of it is."""
 
-    def __init__(self, graph: CompiledGraph, found: Exported, writer: Writer) -> None:
+    def __init__(self, graph: CompiledGraph, found: Exported, writer: ArtefactWriter) -> None:
         self._graph, self._found, self._writer = graph, found, writer
         self._read: set[int] = {
             slot for step in graph.execution.steps if isinstance(step.function, TorchCall) for slot in step.inputs
@@ -229,7 +229,7 @@ class _Recorder:
             if is_frozen
         )
 
-    def _partition(self, step: Step, bound: Bound, values: Sequence[Any]) -> dict[str, Any]:
+    def _partition(self, step: CallStep, bound: BoundPartition, values: Sequence[Any]) -> dict[str, Any]:
         partition = step.function
         assert isinstance(partition, Partition)
         frozen = {place: partition.leaf(place, values[place]) for place, yes in enumerate(partition.frozen) if yes}
