@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tessera.integrations.torch.graph import Fallback
     from tessera.integrations.torch.library import custom_op
     from tessera.integrations.torch.partition import BackendWarning
+    from tessera.integrations.torch.warming_up import warmup
 
 __all__ = [
     "BackendWarning",
@@ -31,6 +32,7 @@ __all__ = [
     "explain",
     "load",
     "ops",
+    "warmup",
 ]
 
 _HOMES: Final = {
@@ -44,6 +46,7 @@ _HOMES: Final = {
     "explain": "explanation",
     "load": "artefacts.loading",
     "ops": "ops",
+    "warmup": "warming_up",
 }
 """The modules of names, imported when a name is asked for (PEP 562): a process that loads artefacts does without
 Dynamo, which takes seconds.

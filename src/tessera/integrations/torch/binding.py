@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tessera.compiler.entry import plan_over
+from tessera.compiler.entry import plan_over, prepared
 from tessera.handle import Tensor
 from tessera.integrations.torch.extents import Extents
 from tessera.integrations.torch.layouts import layout_of
@@ -120,6 +120,15 @@ class BoundPartition:
             with policy.policy(self._numerics):
                 evaluation.evaluate(parts)
         return [part.leaves[0] for part in parts]
+
+    def prepare(self) -> None:
+        """Compiles what calls run. Raises what compiling raises."""
+        if self._structure is None:
+            return
+        with nullcontext() if self._numerics == "default" else policy.policy(self._numerics):
+            plan = prepared(self._structure)
+        if self._targets:
+            self._over(self._structure, plan)
 
     def plan(self) -> Plan | None:
         """A plan of its own that does what calls do; None where outputs are inputs alone."""

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from torch import fx
 
 from tessera.errors import CompileError, IRError, TesseraError, UnsupportedTargetError
+from tessera.integrations.torch import background
 from tessera.integrations.torch.binding import BoundPartition, PartitionWork
 from tessera.integrations.torch.calls import torch_function
 from tessera.integrations.torch.extents import Extents, UnknownSize
@@ -16,6 +17,7 @@ from tessera.integrations.torch.leaves import FrozenInput
 from tessera.integrations.torch.mapping import Unsupported
 from tessera.integrations.torch.nodes import tensors_of
 from tessera.integrations.torch.options import CompileOptions
+from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.sources import from_torch
 
 MOST_LAYOUTS = 1 << 10
@@ -57,6 +59,7 @@ class Partition:
         self._reads_tensors = None not in self._readers
         self.frozen = tuple(node in frozen for node in self.inputs)
         self._bound: dict[Any, BoundPartition | None] = {}
+        self._failure: TesseraError | None = None
 
     def __call__(self, *values: Any) -> Sequence[Any]:
         """The outputs, of the inputs' values."""
@@ -80,6 +83,9 @@ class Partition:
             except (CompileError, IRError, UnsupportedTargetError) as error:
                 self._tell(error)
                 self._bound[key] = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self._tell(failure)
         results = in_torch(self.nodes, self.inputs, self.outputs, values)
         for place, node in enumerate(self.outputs):
             target = self._work.targets.get(node)
@@ -111,6 +117,12 @@ class Partition:
         extents = Extents()
         for node, value in zip(self.inputs, values, strict=True):
             extents.bind(node.meta.get("val"), value)
+        if self._options.cold == "eager":
+            self._bound[key] = None
+            # Of the inputs only how they lie: their memory is not to be kept.
+            shapes = [Placeholder(leaf.structure) if isinstance(leaf, Leaf) else leaf for leaf in leaves]
+            background.start(lambda: self._compile(key, shapes, extents))
+            return None
         bound: BoundPartition | None
         try:
             bound = BoundPartition(self._work, leaves, extents, self._options.numerics)
@@ -121,6 +133,18 @@ class Partition:
             bound = None
         self._bound[key] = bound
         return bound
+
+    def _compile(self, key: Any, leaves: Sequence[Any], extents: Extents) -> None:
+        """Compiles what computes a layout of inputs, beside the program. What is wrong is told in a later call."""
+        try:
+            bound = BoundPartition(self._work, leaves, extents, self._options.numerics)
+            bound.prepare()
+        except (Unsupported, UnknownSize):
+            return
+        except TesseraError as error:
+            self._failure = error
+            return
+        self._bound[key] = bound
 
     def _tell(self, error: TesseraError) -> None:
         """Warns that torch computes in the place of what is broken; raises the error where no fallback is allowed."""
