@@ -215,6 +215,14 @@ class BackendFallbackError(TesseraError, NotImplementedError):
     code = "E_BACKEND_FALLBACK"
 
 
+class ArtefactError(TesseraError, RuntimeError):
+    """An artefact cannot be made of a program, or cannot be used here: damaged, made for another machine, or asked for
+    shapes that it was not made for.
+    """
+
+    code = "E_ARTEFACT"
+
+
 class StreamError(TesseraError, RuntimeError):
     """Work that was enqueued on a stream failed; the place is that of the call that enqueued it."""
 
