@@ -55,7 +55,7 @@ class CpuPlanner:
     largest_axis = UNLIMITED
 
     def __init__(self, maker: Maker, backend: CpuBackend) -> None:
-        self._maker, self._backend = maker, backend
+        self._maker, self.backend = maker, backend
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._pool: CompilePool | None = None
 
@@ -80,11 +80,11 @@ class CpuPlanner:
 
     def _code(self, subject: Subject, schedule: Schedule, timed: bool = False) -> Code:
         target = self._maker.target
-        key = recipe(subject.spec, schedule, target, self._backend.version(), timed)
+        key = recipe(subject.spec, schedule, target, self.backend.version(), timed)
         code = self._codes.get(key)
         if code is None:
-            stored = self._backend.stored(key, lambda: self._maker.tile_ir(subject, schedule, timed), target)
-            code = self._codes[key] = Code(self._backend.load(stored), stored.workspace_bytes)
+            stored = self.backend.stored(key, lambda: self._maker.tile_ir(subject, schedule, timed), target)
+            code = self._codes[key] = Code(self.backend.load(stored), stored.workspace_bytes)
         return code
 
     # -- plans ----------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class CpuPlanner:
     def build(self, launch: Launch) -> CpuBuild:
         """A launch of a candidate. Compiles nothing."""
         spec, schedule, target = launch.subject.spec, launch.schedule, self._maker.target
-        return CpuBuild(launch, recipe(spec, schedule, target, self._backend.version()), Job(spec, schedule, target))
+        return CpuBuild(launch, recipe(spec, schedule, target, self.backend.version()), Job(spec, schedule, target))
 
     def compiled(self, builds: Sequence[Build]) -> list[Any]:
         """The kernels, compiled in processes beside this one."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backend.contract import Backend
 from tessera.compiler.bind.arrays import Storage, View
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory
 from tessera.compiler.bind.subjects import Subject
@@ -88,6 +89,10 @@ class Planner(Protocol):
     @property
     def largest_axis(self) -> int:
         """The largest extent that a kernel takes."""
+
+    @property
+    def backend(self) -> Backend[Any]:
+        """What makes code of Tile IR."""
 
     def kernel(self, choice: Choice) -> Any:
         """The kernel of a choice: one object for all calls that run it."""
