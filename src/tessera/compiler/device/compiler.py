@@ -19,7 +19,7 @@ from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.constants import over_constants
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory
 from tessera.compiler.bind.subjects import Subject, subject_of
-from tessera.compiler.decompose.copies import Copies
+from tessera.compiler.decompose.copies import CopyKernels
 from tessera.compiler.decompose.proposals import proposed
 from tessera.compiler.device.cpu_planner import CpuPlanner
 from tessera.compiler.device.gpu_planner import ALIGNED, GpuPlanner
@@ -73,7 +73,7 @@ class DeviceCompiler:
         self._chosen: dict[object, Choice] = {}
         self._modelled: dict[object, Schedule] = {}
         self._traffic: dict[object, Traffic] = {}
-        self._copies = Copies()
+        self._copies = CopyKernels()
 
     def _planner(self, backend: Any) -> Planner:
         return CpuPlanner(self, backend) if self.target.kind == "cpu" else GpuPlanner(self, backend, self.driver)

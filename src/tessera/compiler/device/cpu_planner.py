@@ -16,7 +16,7 @@ from tessera.compiler.device.planner import Build, Made, Maker, Operands
 from tessera.compiler.device.recipes import recipe
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.memo import Table
-from tessera.compiler.process.pool import CompilePool, Job, compile_pool
+from tessera.compiler.process.pool import CompileJob, CompilePool, compile_pool
 from tessera.compiler.process.revision import generator_revision
 from tessera.lazy.devices import CPU
 from tessera.profiling.tiles.tiles import TileTimes, collecting
@@ -25,7 +25,7 @@ from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
 from tessera.scheduling.binding.axes import UNLIMITED
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.measure.workload import Launch as WorkerLaunch
+from tessera.tuning.measure.workload import KernelCall
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +155,9 @@ class CpuPlanner:
     def build(self, launch: Launch) -> CpuBuild:
         """A launch of a candidate. Compiles nothing."""
         spec, schedule, target = launch.subject.spec, launch.schedule, self._maker.target
-        return CpuBuild(launch, recipe(spec, schedule, target, self.backend.version()), Job(spec, schedule, target))
+        return CpuBuild(
+            launch, recipe(spec, schedule, target, self.backend.version()), CompileJob(spec, schedule, target)
+        )
 
     def compiled(self, builds: Sequence[Build]) -> list[Any]:
         """The kernels, compiled in processes beside this one."""
@@ -182,15 +184,15 @@ class CpuBuild:
 
     launch: Launch
     key: str
-    job: Job
+    job: CompileJob
 
-    def launched(self, kernel: KernelObject, operands: Operands) -> WorkerLaunch:
+    def launched(self, kernel: KernelObject, operands: Operands) -> KernelCall:
         """A launch over the address table."""
         descriptors: list[int] = []
         for view, words in self.launch.call.arguments:
             place = operands.place(view)
             descriptors += [place.slot] if view.is_scalar else [*place, *words]
-        return WorkerLaunch(kernel.to_bytes(), tuple(descriptors), self.launch.choice.workers)
+        return KernelCall(kernel.to_bytes(), tuple(descriptors), self.launch.choice.workers)
 
 
 def _call_step(launch: LibraryLaunch) -> Step:

@@ -18,8 +18,7 @@ from tessera.profiling.tiles.device_tiles import DeviceTiles
 from tessera.profiling.tiles.tiles import Tiles
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
-from tessera.tuning.measure.workload import GpuLaunch, Place
-from tessera.tuning.measure.workload import Launch as WorkerLaunch
+from tessera.tuning.measure.workload import GpuLaunch, KernelCall, SlotAddress
 
 AnyTiles: TypeAlias = Sequence[Tiles | DeviceTiles | None]
 """Of each step of a plan what its tiles took; None for the steps that have no tiles."""
@@ -51,9 +50,9 @@ class Operands(NamedTuple):
     starts: Mapping[Storage, int]
     scalar: Callable[[DType], float]
 
-    def place(self, view: View) -> Place:
+    def place(self, view: View) -> SlotAddress:
         """Where a view begins."""
-        return Place(self.slots[view.storage], view.offset_bytes - self.starts.get(view.storage, 0))
+        return SlotAddress(self.slots[view.storage], view.offset_bytes - self.starts.get(view.storage, 0))
 
 
 class Build(Protocol):
@@ -63,7 +62,7 @@ class Build(Protocol):
     def key(self) -> Hashable:
         """What tells compiled kernels apart."""
 
-    def launched(self, kernel: Any, operands: Operands) -> WorkerLaunch | GpuLaunch:
+    def launched(self, kernel: Any, operands: Operands) -> KernelCall | GpuLaunch:
         """What a worker launches, of the kernel that was compiled."""
 
 

@@ -24,7 +24,7 @@ from tessera.scheduling.language.columns import Columns
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Estimates
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
-from tessera.tuning.measure.metrics import Roof, Work
+from tessera.tuning.measure.metrics import CallWork, Roof
 from tessera.tuning.store.identity import Identity
 
 
@@ -103,7 +103,7 @@ def identity_of(subject: Subject, problem: Problem, call: Call, compiler: Device
     return identify(subject, shape, kernels.accumulation(problem), arch_of(compiler.target), problem.workers)
 
 
-def work_of(call: Call, compiler: DeviceCompiler, problem: Problem, schedule: Schedule) -> Work:
+def work_of(call: Call, compiler: DeviceCompiler, problem: Problem, schedule: Schedule) -> CallWork:
     """What one call does, and the bandwidth of the memory that its operands come from: the nearest that holds them, or
     main memory where caches are cold.
     """
@@ -112,5 +112,5 @@ def work_of(call: Call, compiler: DeviceCompiler, problem: Problem, schedule: Sc
     try:
         warm, cold = (Roof(*each) for each in compiler.rates.bandwidths(facts.bytes, problem.workers))
     except UnsupportedTargetError as error:
-        return Work(facts.flops, facts.bytes, no_roof=error.message, is_gpu=is_gpu)
-    return Work(facts.flops, facts.bytes, {"warm": warm, "cold": cold}, is_gpu=is_gpu)
+        return CallWork(facts.flops, facts.bytes, no_roof=error.message, is_gpu=is_gpu)
+    return CallWork(facts.flops, facts.bytes, {"warm": warm, "cold": cold}, is_gpu=is_gpu)
