@@ -65,8 +65,7 @@ class DeviceCompiler:
 
     def __init__(self, target: Target, backend: Backend[Any] | None = None, driver: Driver | None = None) -> None:
         self.target, self.driver = target, driver
-        self.backend: Any = backend or backend_of("cpu" if target.kind == "cpu" else "cuda")
-        self.planner = self._planner()
+        self.planner = self._planner(backend or backend_of("cpu" if target.kind == "cpu" else "cuda"))
         self.device, self.largest_axis = self.planner.device, self.planner.largest_axis
         self.source: ScheduleSource | None = None
         self.decided: dict[object, bool] = {}
@@ -76,10 +75,13 @@ class DeviceCompiler:
         self._traffic: dict[object, Traffic] = {}
         self._copies = CopyKernels()
 
-    def _planner(self) -> Planner:
-        if self.target.kind == "cpu":
-            return CpuPlanner(self, self.backend)
-        return GpuPlanner(self, self.backend, self.driver)
+    def _planner(self, backend: Any) -> Planner:
+        return CpuPlanner(self, backend) if self.target.kind == "cpu" else GpuPlanner(self, backend, self.driver)
+
+    @property
+    def backend(self) -> Backend[Any]:
+        """What makes code of Tile IR."""
+        return self.planner.backend
 
     # -- the path of binding --------------------------------------------------------------------------------------
 
@@ -269,10 +271,14 @@ class DeviceCompiler:
         """
         return RooflineModel(stored_ceilings(), self.target) if self._has_workers else None
 
-    @cached_property
+    @property
     def rates(self) -> RooflineModel | GpuRooflineModel:
         """The cost model that ranks schedules. Raises UnsupportedTargetError for a GPU that nothing is known of."""
-        return self.model or GpuRooflineModel(None, self.target)
+        return self.model or self._published
+
+    @cached_property
+    def _published(self) -> GpuRooflineModel:
+        return GpuRooflineModel(None, self.target)
 
     def estimate(self, launch: Launch) -> Estimate:
         """What the cost model expects of a launch. KeyError for a kernel whose family has none on this device."""

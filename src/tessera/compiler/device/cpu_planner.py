@@ -25,7 +25,7 @@ from tessera.runtime.library import raising
 from tessera.runtime.plan import BoundPlan, Step
 from tessera.scheduling.binding.axes import UNLIMITED
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.measure.workload import KernelCall as WorkerLaunch
+from tessera.tuning.measure.workload import KernelCall
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class CpuPlanner:
     largest_axis = UNLIMITED
 
     def __init__(self, maker: Maker, backend: CpuBackend) -> None:
-        self._maker, self._backend = maker, backend
+        self._maker, self.backend = maker, backend
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._pool: CompilePool | None = None
 
@@ -80,11 +80,11 @@ class CpuPlanner:
 
     def _code(self, subject: Subject, schedule: Schedule, timed: bool = False) -> Code:
         target = self._maker.target
-        key = recipe(subject.spec, schedule, target, self._backend.version(), timed)
+        key = recipe(subject.spec, schedule, target, self.backend.version(), timed)
         code = self._codes.get(key)
         if code is None:
-            stored = self._backend.stored(key, lambda: self._maker.tile_ir(subject, schedule, timed), target)
-            code = self._codes[key] = Code(self._backend.load(stored), stored.workspace_bytes)
+            stored = self.backend.stored(key, lambda: self._maker.tile_ir(subject, schedule, timed), target)
+            code = self._codes[key] = Code(self.backend.load(stored), stored.workspace_bytes)
         return code
 
     # -- plans ----------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class CpuPlanner:
         """A launch of a candidate. Compiles nothing."""
         spec, schedule, target = launch.subject.spec, launch.schedule, self._maker.target
         return CpuBuild(
-            launch, recipe(spec, schedule, target, self._backend.version()), CompileJob(spec, schedule, target)
+            launch, recipe(spec, schedule, target, self.backend.version()), CompileJob(spec, schedule, target)
         )
 
     def compiled(self, builds: Sequence[Build]) -> list[Any]:
@@ -186,13 +186,13 @@ class CpuBuild:
     key: str
     job: CompileJob
 
-    def launched(self, kernel: KernelObject, operands: Operands) -> WorkerLaunch:
+    def launched(self, kernel: KernelObject, operands: Operands) -> KernelCall:
         """A launch over the address table."""
         descriptors: list[int] = []
         for view, words in self.launch.call.arguments:
             place = operands.place(view)
             descriptors += [place.slot] if view.is_scalar else [*place, *words]
-        return WorkerLaunch(kernel.to_bytes(), tuple(descriptors), self.launch.choice.workers)
+        return KernelCall(kernel.to_bytes(), tuple(descriptors), self.launch.choice.workers)
 
 
 def _call_step(launch: LibraryLaunch) -> Step:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backend.contract import Backend
 from tessera.compiler.bind.arrays import Storage, View
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory
 from tessera.compiler.bind.subjects import Subject
@@ -17,8 +18,7 @@ from tessera.profiling.tiles.device_tiles import DeviceTiles
 from tessera.profiling.tiles.tiles import Tiles
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
-from tessera.tuning.measure.workload import GpuLaunch, SlotAddress
-from tessera.tuning.measure.workload import KernelCall as WorkerLaunch
+from tessera.tuning.measure.workload import GpuLaunch, KernelCall, SlotAddress
 
 AnyTiles: TypeAlias = Sequence[Tiles | DeviceTiles | None]
 """Of each step of a plan what its tiles took; None for the steps that have no tiles."""
@@ -62,7 +62,7 @@ class Build(Protocol):
     def key(self) -> Hashable:
         """What tells compiled kernels apart."""
 
-    def launched(self, kernel: Any, operands: Operands) -> WorkerLaunch | GpuLaunch:
+    def launched(self, kernel: Any, operands: Operands) -> KernelCall | GpuLaunch:
         """What a worker launches, of the kernel that was compiled."""
 
 
@@ -88,6 +88,10 @@ class Planner(Protocol):
     @property
     def largest_axis(self) -> int:
         """The largest extent that a kernel takes."""
+
+    @property
+    def backend(self) -> Backend[Any]:
+        """What makes code of Tile IR."""
 
     def kernel(self, choice: Choice) -> Any:
         """The kernel of a choice: one object for all calls that run it."""
