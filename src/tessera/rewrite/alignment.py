@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from xdsl.dialects.builtin import TensorType
@@ -49,6 +50,12 @@ BEYOND: Final[Mapping[str, tuple[tuple[int, str], ...]]] = {
 """By family: what the domain of a kernel has behind the result's dimensions, those that operands alone have: (operand,
 axis of the anchor that the dimension holds).
 """
+
+
+@cache
+def beyond(family: str, rank: int) -> Mapping[tuple[int, str], int]:
+    """The dimension of a kernel's domain for each axis of `BEYOND`, behind the `rank` dimensions of the result."""
+    return {each: rank + place for place, each in enumerate(BEYOND[family])}
 
 
 def dimension_of(anchor: Anchor, operand: int, axis: str) -> int | None:
