@@ -18,7 +18,7 @@ def laid_out(extents: tuple[int, ...], strides: tuple[int, ...], role: ArrayRole
     def pattern(arguments: tuple[Argument, ...]) -> Pattern:
         return Pattern(arguments, ("b0",), None, "n", True)
 
-    facts = LayoutFacts(NAMES, ones, classes, ((fp32, False, False),))
+    facts: LayoutFacts = (NAMES, ones, classes, ((fp32, False, False),))
     return array_layout(pattern, facts, [role], backwards)
 
 

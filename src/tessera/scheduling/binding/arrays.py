@@ -107,15 +107,10 @@ class ArrayLayout(NamedTuple):
     """For each of those axes, the column that holds the stride; past the last column, 0 and 1."""
 
 
-class LayoutFacts(NamedTuple):
-    """What code may depend on of a kernel's arrays over its axes: names, which extents are 1, of strides the class (2
-    stands for those that are not told apart), and of arrays dtype and kind.
-    """
-
-    names: Names
-    ones: tuple[bool, ...]
-    classes: tuple[Column, ...]
-    kinds: Kinds
+LayoutFacts: TypeAlias = tuple[Names, tuple[bool, ...], tuple[Column, ...], Kinds]
+"""What code may depend on of a kernel's arrays over its axes: names, which extents are 1, of strides the class (2 for
+those that are not told apart), and of arrays dtype and kind. A plain tuple: made, and looked up, at every binding.
+"""
 
 
 def layout_facts(names: Names, axes: Axes, arrays: Arrays[Tensor], told: tuple[int, ...] = (0, 1)) -> LayoutFacts:
@@ -123,7 +118,7 @@ def layout_facts(names: Names, axes: Axes, arrays: Arrays[Tensor], told: tuple[i
     ones = tuple([extent == 1 for extent in axes.extents])
     classes = tuple([tuple([stride if stride in told else 2 for stride in column]) for column in axes.columns])
     kinds = tuple([(tensor.dtype, tensor.is_scalar, tensor.is_counted) for tensor, _ in arrays])
-    return LayoutFacts(names, ones, classes, kinds)
+    return names, ones, classes, kinds
 
 
 class ArrayRole(NamedTuple):

@@ -85,7 +85,7 @@ def _attention_layout(
     roles: tuple[ArrayRole, ...],
     joined: bool,
 ) -> ArrayLayout:
-    names = facts.names
+    names, _, _, _ = facts
 
     def pattern(arguments: tuple[Argument, ...]) -> Pattern:
         return Pattern(arguments, names[:-4], None, "v", True, joined)

@@ -111,7 +111,7 @@ def _convolution_layout(
     roles: tuple[str, ...],
     window: Window,
 ) -> ArrayLayout:
-    names = facts.names
+    names, _, _, _ = facts
     batch = names[: names.index("y")]
     image, weights, result = {*batch, "h", "x", "w"}, {GROUPS, "n", "kh", "kw", "c"}, {*batch, "y", "x", "n"}
     known = {

@@ -83,7 +83,7 @@ def _contraction_layout(
     turned: bool,
 ) -> ArrayLayout:
     """`batch`: the number of batch dimensions before they were merged, after which m, n and k stand."""
-    names, classes, kinds = facts.names, facts.classes, facts.kinds
+    names, _, classes, kinds = facts
     everything, matrix = frozenset(names), dict(enumerate(names[-3:], batch))
     carried_k = any(classes[-1])
     # A first operand that an epilogue reads, too, is two arrays, of which the product's alone has a k.

@@ -107,7 +107,7 @@ def _map_reduce(
 
 @lru_cache(maxsize=1 << 12)
 def _map_reduce_layout(facts: LayoutFacts, loads: int, reduced: str | None) -> ArrayLayout:
-    names, classes, kinds = facts.names, facts.classes, facts.kinds
+    names, _, classes, kinds = facts
     # Lowerings read an axis' extent from an argument that walks it; an extent of 1 may be walked by none. Nor is one
     # along which every operand repeats itself. The first load lends the reduced axis, the first result the others.
     lent = frozenset([name for place, name in enumerate(names) if not any(classes[place])])

@@ -118,7 +118,7 @@ def with_taps_along_lanes(arrays: Arrays[V], copied: Copy[V]) -> list[tuple[V, A
 
 @lru_cache(maxsize=1 << 12)
 def _window_layout(facts: LayoutFacts, roles: tuple[str, ...]) -> ArrayLayout:
-    names = facts.names
+    names, _, _, _ = facts
     lanes = "c" if "c" in names else "x"
     forced = {"image": {"h", "w", *lanes.strip("x")}, "result": {"y", "x", lanes}, "": set[str]()}
 
