@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, SSAValue
@@ -12,6 +14,7 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.anchor import Anchor
 from tessera.ir.attributes import names_of
 from tessera.ir.graph import GraphOperation
+from tessera.ops.families import FAMILIES
 from tessera.ops.record import family_of
 from tessera.rewrite.engine import dims_of
 
@@ -36,6 +39,14 @@ def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
         assert isinstance(axis, int)
         return axis % rank, axis % rank + 1
     return None
+
+
+@cache
+def beyond(family: str, rank: int) -> Mapping[tuple[int, str], int]:
+    """The dimension of a kernel's domain for each axis that operands alone have, behind the `rank` dimensions of the
+    result.
+    """
+    return {each: rank + place for place, each in enumerate(FAMILIES[family].beyond)}
 
 
 def dimension_of(anchor: Anchor, operand: int, axis: str) -> int | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, SSAValue
@@ -18,6 +18,16 @@ from tessera.rewrite.alignment import Alignment, align_region
 from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Output
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+class KernelMemo(Protocol):
+    """What has been made of a kernel."""
+
+    def once(self, make: Callable[[A], T], argument: A) -> T:
+        """What a function makes of the kernel, made once."""
 
 
 class Region(Protocol):
@@ -34,6 +44,10 @@ class Region(Protocol):
     @property
     def loads(self) -> Sequence[tuple[int, Alignment]]:
         """The arrays that it reads: the number of the input, and how it lies over the domain."""
+
+    @property
+    def memo(self) -> KernelMemo:
+        """What has been made of the kernel: binding reads its operations once."""
 
     @property
     def reduced(self) -> tuple[int, int] | None:
