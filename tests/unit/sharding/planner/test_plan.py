@@ -18,6 +18,7 @@ from tessera.sharding.pipeline.simulator import ProgramTimes, simulate
 from tessera.sharding.planner import plan as planning
 from tessera.sharding.planner.calibration import EFFICIENCIES
 from tessera.sharding.planner.candidates import ORDERS, Candidates, Parallelism, enumerate_candidates
+from tessera.sharding.planner.communication import cost
 from tessera.sharding.planner.memory import kept_bytes, memory_bytes
 from tessera.sharding.planner.rates import DeviceRates, device_rates
 from tessera.sharding.planner.step_time import step_times
@@ -108,6 +109,16 @@ def test_a_step_is_at_least_its_arithmetic_and_falls_with_devices() -> None:
     more = [float(step_times(SMALL, device, one(tp=1, dp=dp, microbatch=1), 64).total[0]) for dp in (1, 2, 4, 8)]
     assert more == sorted(more, reverse=True)
     assert more[0] / more[-1] <= 8
+
+
+def test_gradients_of_far_replicas_take_the_slow_links() -> None:
+    rates = device_rates(topology("dgx-a100"), "bf16", EFFICIENCIES["A100-SXM4-80GB"])
+    ways = {order: parallelism(tp=1, pp=8, dp=8, schedule="1f1b", microbatch=1, order=order) for order in ORDERS}
+    near, far = (float(step_times(SMALL, rates, Candidates.of([ways[order]]), 64).data[0]) for order in ORDERS)
+    nbytes = 2.0 * (SMALL.layers * SMALL.block_parameters + SMALL.embedding_parameters) / 8
+    assert near == pytest.approx(cost(rates.topology, "all_reduce", nbytes, 8, 1).seconds / rates.efficiency.links)
+    assert far == pytest.approx(cost(rates.topology, "all_reduce", nbytes, 8, 8).seconds / rates.efficiency.links)
+    assert far > 5 * near
 
 
 def test_a_plan_of_72_devices_shows_uneven_splits_beside_spare_ones() -> None:
