@@ -40,7 +40,8 @@ class BlockOperator(NamedTuple):
 
     `operands` and `result` name a factor for each dimension; factors of operands that the result has not are summed
     over. `sources` are the numbers of the operators that make the operands; None is a leaf, a weight where `weights`
-    says so. Factors in `whole` are never split. `flops` are of all devices together, forward.
+    says so. Factors in `whole` are never split. `flops` are of all devices together, forward, `itemsize` the bytes of
+    an element.
     """
 
     name: str
@@ -50,6 +51,7 @@ class BlockOperator(NamedTuple):
     weights: tuple[bool, ...]
     flops: float
     whole: frozenset[str] = frozenset()
+    itemsize: float = 2.0
 
 
 class BlockLayout(NamedTuple):
@@ -85,9 +87,9 @@ def choose_layouts(
 ) -> LayoutChoice:
     """The exact best layouts of a block, whose last operators may feed its first ones, as in a stack of equal blocks.
 
-    `split_weights` admits only splits of weights, where memory holds no more than a part of each. Values have 16 bits.
-    A block that was planned is not planned again. Raises ArgumentError for an operator whose factors have no extent, or
-    fewer elements than the mesh has parts.
+    `split_weights` admits only splits of weights, where memory holds no more than a part of each. A block that was
+    planned is not planned again. Raises ArgumentError for an operator whose factors have no extent, or fewer elements
+    than the mesh has parts.
     """
     return _choose(operators, tuple(sorted(extents.items())), tuple(axes), rates, training, split_weights)
 
@@ -108,7 +110,7 @@ def _choose(
     for index, (operator, option) in enumerate(zip(operators, options, strict=True)):
         alone = _alone(operator, option, known, axes, rates, training)
         if index not in read:
-            table = _moves(_size(operator.result, known), len(operator.result), axes, rates.topology)
+            table = _moves(_size(operator, operator.result, known), len(operator.result), axes, rates.topology)
             alone = alone + table[_row(_result(operator, option), len(operator.result))].min(axis=1)
         tables.append(CostTable((index,), alone))
         for place, source in enumerate(operator.sources):
@@ -134,9 +136,9 @@ def _factors(operator: BlockOperator) -> tuple[str, ...]:
     return tuple(dict.fromkeys(factor for dims in (operator.result, *operator.operands) for factor in dims))
 
 
-def _size(dims: Sequence[str], extents: Mapping[str, int]) -> float:
-    """Bytes of a tensor of 16-bit values."""
-    return 2.0 * math.prod(extents[factor] for factor in dims)
+def _size(operator: BlockOperator, dims: Sequence[str], extents: Mapping[str, int]) -> float:
+    """Bytes of one of an operator's tensors."""
+    return operator.itemsize * math.prod(extents[factor] for factor in dims)
 
 
 def _strategies(
@@ -208,7 +210,7 @@ def _alone(
     moved = np.zeros(len(option))
     for dims in (*operator.operands, operator.result):
         held = (_coded(operator, option, dims, 0) > 0) * 1.0
-        moved += _size(dims, extents) / np.prod(sizes**held, axis=1)
+        moved += _size(operator, dims, extents) / np.prod(sizes**held, axis=1)
     efficiency = rates.efficiency
     times = np.maximum(
         operator.flops / split / (rates.linear * efficiency.products), moved / (rates.memory_rate * efficiency.memory)
@@ -217,7 +219,7 @@ def _alone(
         if weight and training:
             code = _coded(operator, option, dims, len(dims) + 1)
             whole = np.where(code == len(dims) + 1, 0, code)
-            table = _moves(_size(dims, extents), len(dims), axes, rates.topology)
+            table = _moves(_size(operator, dims, extents), len(dims), axes, rates.topology)
             times = times + table[_row(code, len(dims)), _column(whole, len(dims))] / efficiency.links
     return times
 
@@ -238,7 +240,7 @@ def _between(
     rank = len(dims)
     if rank != len(producer.result):
         raise ArgumentError(f"{producer.name} makes {producer.result}, {consumer.name} reads {dims}")
-    table = _moves(_size(dims, extents), rank, axes, rates.topology) / rates.efficiency.links
+    table = _moves(_size(producer, dims, extents), rank, axes, rates.topology) / rates.efficiency.links
     result = _result(producer, made)
     total = table[_row(result, rank)[:, None], _column(_coded(consumer, wanted, dims, 0), rank)[None, :]]
     if training:

@@ -176,17 +176,9 @@ def plan(
 
     Raises ArgumentError where nothing can be planned, MemoryLimitError where nothing fits.
     """
-    place = topology(system) if isinstance(system, str) else system
-    count = place.devices if devices is None else devices
-    if not 0 < count <= place.devices:
-        raise ArgumentError(f"{count} devices of {place.name}, which has {place.devices}")
     if batch < 1:
         raise ArgumentError(f"a batch of {batch} sequences")
-    if place.device is None or place.device not in EFFICIENCIES:
-        known = ", ".join(name for name, other in TOPOLOGIES.items() if other.device in EFFICIENCIES)
-        raise ArgumentError(f"{place.name} has no fitted constants", hints=[f"there are some for {known}"])
-    device = device_rates(place, precision, EFFICIENCIES[place.device], memory)
-    limit = device.memory if memory else (1 - _RESERVE) * device.memory
+    count, device, limit = place(system, devices, memory, precision)
     found: list[Division] = []
     considered = fitting = 0
     least = np.inf
@@ -208,6 +200,21 @@ def plan(
         raise _too_large(model, limit, least, count)
     kept = _shown(sorted(found, key=lambda row: row.seconds), rows)
     return MeshPlan(model, device, count, batch, kept, considered, fitting)
+
+
+def place(
+    system: Topology | str, devices: int | None, memory: float | None, precision: str
+) -> tuple[int, DeviceRates, float]:
+    """The number of devices, what each does, and the bytes that it may keep. Raises ArgumentError where none are."""
+    found = topology(system) if isinstance(system, str) else system
+    count = found.devices if devices is None else devices
+    if not 0 < count <= found.devices:
+        raise ArgumentError(f"{count} devices of {found.name}, which has {found.devices}")
+    if found.device is None or found.device not in EFFICIENCIES:
+        known = ", ".join(name for name, other in TOPOLOGIES.items() if other.device in EFFICIENCIES)
+        raise ArgumentError(f"{found.name} has no fitted constants", hints=[f"there are some for {known}"])
+    rates = device_rates(found, precision, EFFICIENCIES[found.device], memory)
+    return count, rates, memory or (1 - _RESERVE) * rates.memory
 
 
 def _too_large(model: Transformer, limit: float, least: float, devices: int) -> MemoryLimitError:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from tessera.sharding.planner.candidates import RECOMPUTE, SCHEDULES, Candidates
-from tessera.sharding.planner.communication import Numbers, seconds
+from tessera.sharding.planner.communication import Collective, Numbers, seconds
 from tessera.sharding.planner.memory import kept_bytes
 from tessera.sharding.planner.rates import DeviceRates
 from tessera.sharding.planner.transformer import Transformer
@@ -186,6 +186,18 @@ def _bubble(c: Candidates, stage: Numbers, block: _Block, model: Transformer) ->
     return found
 
 
+def _over_replicas(machine: DeviceRates, kind: Collective, nbytes: Numbers, c: Candidates) -> Numbers:
+    """Seconds over the dp x cp devices that hold the same weights.
+
+    Where the pipeline's stages stand between the two axes, one comes after the other.
+    """
+    together = seconds(machine.topology, kind, nbytes, c.dp * c.cp, c.stride("cp"))
+    near = seconds(machine.topology, kind, nbytes, c.cp, c.stride("cp"))
+    far = seconds(machine.topology, kind, nbytes, c.dp, c.stride("dp"))
+    apart = c.stride("dp") != c.stride("cp") * c.cp
+    return np.where(apart, near + far, together) / machine.efficiency.links
+
+
 def _data(model: Transformer, machine: DeviceRates, c: Candidates, count: Numbers, stage: Numbers) -> Numbers:
     """Exposed seconds of combining gradients, and of collecting weights (zero 1 to 3), over dp x cp."""
     rates = machine.efficiency
@@ -193,10 +205,7 @@ def _data(model: Transformer, machine: DeviceRates, c: Candidates, count: Number
     dense += model.embedding_parameters
     experts = model.layers * (model.block_parameters - model.attention_parameters) if model.experts > 1 else 0
     nbytes = _BYTES * (dense + experts / c.ep) / (c.tp * c.pp)
-    ranks = c.dp * c.cp
-    near = np.minimum(c.stride("dp"), c.stride("cp"))
-    both = seconds(machine.topology, "all_reduce", nbytes, ranks, near) / rates.links
-    half = seconds(machine.topology, "all_gather", nbytes, ranks, near) / rates.links
+    both, half = (_over_replicas(machine, kind, nbytes, c) for kind in ("all_reduce", "all_gather"))
     # Once a step, beside the last microbatch's backward and the first one's forward. Stages 2 and 3 keep no gradients
     # of their own from one microbatch to the next, so that each one's are combined; 3 collects weights twice for each.
     once = np.maximum(both - rates.hidden_data * stage, (1 - rates.hidden_data) * both)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from statistics import mean
 
+import numpy as np
 import pytest
 
 from tessera.sharding.planner.calibration import EFFICIENCIES, Published, errors, fit, korthikanti, megatron_bridge
+from tessera.sharding.planner.candidates import Candidates
+from tessera.sharding.planner.memory import activation_bytes
 from tessera.sharding.planner.plan import plan
-from tessera.sharding.planner.rates import Efficiency
+from tessera.sharding.planner.rates import Efficiency, device_rates
 from tessera.sharding.published.tables import table
+from tessera.target.topology import topology
 
 TABLES = ("all_reduce", "korthikanti", "megatron_bridge")
 
@@ -37,6 +41,29 @@ def test_korthikanti_fitted_on_two_models_predicts_the_other_two() -> None:
     assert used.held_out_error == pytest.approx(mean(held_out), abs=1e-3)
     # What the fit cannot say: it took memory to its bound.
     assert found.memory == 1.0
+
+
+def test_published_times_and_utilizations_agree() -> None:
+    for row, read in zip(korthikanti()[1::2], table("korthikanti")["rows"], strict=True):
+        tokens = row.batch * row.model.sequence
+        # The paper counts all scores and 3 of the head; so does `model_flops` of a model that is not causal.
+        share = tokens * row.model.model_flops / row.candidate.devices / 312e12 / row.seconds
+        assert share == pytest.approx(read["mfu"], rel=0.035), row.name
+
+
+def test_memory_is_that_of_the_published_figure() -> None:
+    device = device_rates(topology("dgx-a100"), "bf16", EFFICIENCIES["A100-SXM4-80GB"])
+    for row, read in zip(korthikanti()[1::2], table("korthikanti")["rows"], strict=True):
+        blocks = np.array([row.model.layers / row.candidate.pp])
+        for key, changes in (
+            ("kept_selective_gib", {}),
+            ("kept_all_gib", {"recompute": "none", "sequence_parallel": False}),
+        ):
+            way = Candidates.of([row.candidate._replace(**changes)])
+            kept = float(activation_bytes(row.model, device, way, row.batch, blocks)[0]) / 2**30
+            assert kept == pytest.approx(read[key], rel=0.005), (row.name, key)
+        state = 18 * row.model.layers * row.model.block_parameters / (8 * row.candidate.pp) / 2**30
+        assert state == pytest.approx(read["state_gib"], rel=0.005)
 
 
 def dense() -> list[Published]:
@@ -81,23 +108,31 @@ def test_mixtures_are_reported_without_a_bar() -> None:
     }
 
 
-RANKS = {"LLAMA3_8B": 1, "LLAMA3_70B": 4, "LLAMA3.1_405B": 7}
-"""Where the published division stands among divisions. That of 405B misses the bar of 5."""
+RANKS = {
+    ("LLAMA3_8B", True): 1,
+    ("LLAMA3_70B", True): 4,
+    ("LLAMA3.1_405B", True): 7,
+    ("LLAMA3.1_405B", False): 3,
+}
+"""(model, whether activations may go to the host) -> where the published division stands among divisions. 70B was run
+with them on the host, 405B was not; among all ways it misses the bar of 5.
+"""
 
 
-@pytest.mark.parametrize("row", dense(), ids=lambda row: row.name)
-def test_the_published_division_is_near_the_first(row: Published) -> None:
+@pytest.mark.parametrize(("name", "offload"), RANKS)
+def test_the_published_division_is_near_the_first(name: str, offload: bool) -> None:
+    row = next(row for row in dense() if row.name == name)
     found = plan(
         row.model,
         batch=row.batch,
         system=row.topology,
         devices=row.candidate.devices,
         precision=row.precision,
-        offload=True,
+        offload=offload,
         rows=10,
     )
     axes = [(other.candidate.tp, other.candidate.pp, other.candidate.dp, other.candidate.cp) for other in found.rows]
     way = row.candidate
     place = axes.index((way.tp, way.pp, way.dp, way.cp))
-    assert place + 1 <= RANKS[row.name]
+    assert place + 1 <= RANKS[name, offload]
     assert found.rows[place].seconds <= 1.01 * found.best.seconds
