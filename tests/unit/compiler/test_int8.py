@@ -77,7 +77,7 @@ def quads(m: int, n: int, k: int, seed: int) -> ModuleOp:
 def compiled(module: ModuleOp) -> LoadedKernel:
     """The kernel for this machine, whatever it multiplies bytes with."""
     backend = LLVMBackend()
-    return backend.load(backend.compile(module, target.target.detect(), keep=False))
+    return backend.load(backend.compile(module, target.detect(), keep=False))
 
 
 @settings(max_examples=10, deadline=None)

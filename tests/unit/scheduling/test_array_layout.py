@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tessera.dtypes import fp32
-from tessera.rewrite.alignment import BEYOND, beyond
+from tessera.ops.families import FAMILIES
+from tessera.rewrite.alignment import beyond
 from tessera.scheduling.binding.arrays import ArrayLayout, ArrayRole, LayoutFacts, Pattern, array_layout
 from tessera.scheduling.lowering.spec import Argument
 
@@ -51,6 +52,6 @@ def test_a_stride_of_minus_1_is_promised_along_one_axis_alone() -> None:
 
 
 def test_axes_that_operands_alone_have_stand_behind_those_of_the_result() -> None:
-    for family, axes in BEYOND.items():
+    for family, axes in ((family.name, family.beyond) for family in FAMILIES.values()):
         assert beyond(family, 4) == {axis: 4 + place for place, axis in enumerate(axes)}
     assert beyond("contraction", 3)[0, "k"] == 3
