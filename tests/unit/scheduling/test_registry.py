@@ -10,8 +10,11 @@ import pytest
 import torch
 
 import tessera.scheduling.families
-from tessera import target
+from tessera import op, target
 from tessera.backend.registry import cpu_backend
+from tessera.compiler.bind.launches import Choice
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError, ScheduleError, UnsupportedTargetError
 from tessera.ir.parsing import parse
 from tessera.ir.schedule import ScheduleKernelOp
@@ -88,6 +91,21 @@ def test_its_knobs_are_checked_estimated_and_kept_in_order_by_their_declaration_
     assert model.estimate(posed, space.default).seconds > 0
     assert [each.seconds for each in model.estimates(posed, list(space.candidates()))]
     assert keeping_order(space).size == space.size
+
+
+def test_the_compiler_runs_its_kernels_under_every_value_of_its_knob(toy: Family) -> None:
+    compiler, shape = DeviceCompiler(target.detect(), cpu_backend()), (13, 37)
+    (launch,) = launches_of_operator(op.exp, shape, "fp32")
+    subject = launch.subject.step(launch.call.item, toy.spec())
+    posed = subject.problem({"m": 13, "n": 37}, 1)
+    space, x = compiler.space(subject, posed), torch.randn(shape)
+    assert compiler.default_schedule(subject, posed) in list(space.candidates())
+    for schedule in space.candidates():
+        assert compiler.permits(subject, posed, schedule)
+        found = torch.full(shape, torch.nan)
+        call(compiler.planner.kernel(Choice(subject, schedule, 1)).code.loaded, [x, found])
+        torch.testing.assert_close(found, x.cumsum(0))
+    assert not compiler.permits(subject, posed, space.default.replace(ahead=16))
 
 
 def test_kernels_that_no_family_computes_are_refused_by_name() -> None:

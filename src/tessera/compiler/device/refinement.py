@@ -8,6 +8,7 @@ from typing import Any
 
 from tessera.backend.contract import StaticFacts
 from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.device.gpu_planner import GpuPlanner
 from tessera.compiler.device.layouts import layouts_of
 from tessera.compiler.device.sites import Site
 from tessera.errors import CompileError
@@ -51,7 +52,8 @@ def refined(
     """
     rates = model or GpuRooflineModel(None, compiler.target)
     rivals = [_rivals(site, compiler, count, rates) for site in sites]
-    found = iter(compiler.backend.facts([each.module for group in rivals for each in group], compiler.target))
+    assert isinstance(compiler.planner, GpuPlanner), "only kernels of GPUs are refined"
+    found = iter(compiler.planner.backend.facts([each.module for group in rivals for each in group], compiler.target))
     return [_best([(each, next(found)) for each in group], compiler.target, rates) for group in rivals]
 
 
