@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from tessera.scheduling.families.convolution.blocks import unit_height, unit_step
 from tessera.scheduling.families.convolution.image import ImageBlock
-from tessera.scheduling.families.convolution.nest import ConvolutionLowering, WindowStep
+from tessera.scheduling.families.convolution.nest import BlockedConvolution, WindowStep
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.loop_nest import AxisTile
@@ -24,7 +24,7 @@ MOST_PIXELS = 8
 """Pixels whose sums an epilogue takes at once, at most: sixteen vectors (4 take 1.02 of the time)."""
 
 
-class MatrixConvolution(ConvolutionLowering):
+class MatrixConvolution(BlockedConvolution):
     """The nest, with register tiles of the matrix unit, whose rows are the pixels of several rows of results, one row
     behind the other. The rule `matrix-unit` says which schedules it takes.
     """

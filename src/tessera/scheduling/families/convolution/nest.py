@@ -55,7 +55,7 @@ def multiplies_pairs(spec: ConvolutionSpec, native_bf16: bool) -> bool:
     return native_bf16 and raw.dtype is bf16 and spec.accumulator.dtype is fp32
 
 
-class ConvolutionLowering(LoopNest):
+class BlockedConvolution(LoopNest):
     """The nest, with register tiles of vectors."""
 
     def __init__(

@@ -26,7 +26,7 @@ from tessera.scheduling.families.product.parts import (
     SUMS_PADDING,
     TRANSPOSED_ROWS,
     VECTOR_BYTES,
-    Corner,
+    ProductBlock,
     ProductOperand,
 )
 from tessera.scheduling.language.expression import Value
@@ -43,7 +43,7 @@ from tessera.scheduling.lowering.tails import block_tails, over_block
 from tessera.scheduling.lowering.writer import ArgumentTile
 
 
-class BlocksLowering(LoopNest):
+class BlockedProduct(LoopNest):
     """The nest, with register tiles of vectors."""
 
     def __init__(
@@ -110,28 +110,28 @@ class BlocksLowering(LoopNest):
         b = self._pack_b(pc, depth, jc, width) if self.pack_b else ProductOperand(self.spec.b)
         for ic, height in self.blocks(rows, self.mc, macro_tile=True):
             a = self._pack_a(ic, height, pc, depth) if self.pack_a else ProductOperand(self.spec.a)
-            self._tiles(a, b, Corner(ic, height, jc, width, pc, depth))
+            self._tiles(a, b, ProductBlock(ic, height, jc, width, pc, depth))
 
-    def _tiles(self, a: ProductOperand, b: ProductOperand, corner: Corner) -> None:
+    def _tiles(self, a: ProductOperand, b: ProductOperand, block: ProductBlock) -> None:
         """All register tiles of a block."""
         builder = self.builder
 
         def columns() -> AbstractContextManager[Loop]:
-            return builder.loop(builder.index(0), corner.width, self.nr)
+            return builder.loop(builder.index(0), block.width, self.nr)
 
         def rows(body: Callable[[SSAValue, int], None]) -> None:
-            over_block(builder, corner.height, self.mr, self.tails, lambda tile: body(tile.start, tile.size))
+            over_block(builder, block.height, self.mr, self.tails, lambda tile: body(tile.start, tile.size))
 
         if self.rows_outer:
 
             def row(ir: SSAValue, mr: int) -> None:
                 with columns() as jr:
-                    self._tile(a, b, corner, ir, jr.index, mr)
+                    self._tile(a, b, block, ir, jr.index, mr)
 
             rows(row)
         else:
             with columns() as jr:
-                rows(lambda ir, mr: self._tile(a, b, corner, ir, jr.index, mr))
+                rows(lambda ir, mr: self._tile(a, b, block, ir, jr.index, mr))
 
     # -- packing --------------------------------------------------------------------------------------------------
 
@@ -186,10 +186,12 @@ class BlocksLowering(LoopNest):
             return ByteKernel(self.builder, mr, self.width, self.accumulator_dtype)
         return VectorKernel(self.builder, mr, self.width, self.k_step, self.element, self.accumulator_dtype)
 
-    def _tile(self, a: ProductOperand, b: ProductOperand, corner: Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
+    def _tile(
+        self, a: ProductOperand, b: ProductOperand, block: ProductBlock, ir: SSAValue, jr: SSAValue, mr: int
+    ) -> None:
         """The register tile of `mr` rows at a row and a column of a block."""
         builder, kernel = self.builder, self._kernel(mr)
-        m, n = builder.add(corner.ic, ir), builder.add(corner.jc, jr)
+        m, n = builder.add(block.ic, ir), builder.add(block.jc, jr)
         place = None if self.spec.one_block else self._partial(m, n, ir, jr)
         if self.depth >= 2:
             (place or self._result(0, m, n)).fetch(builder, mr, self.nr)
@@ -199,20 +201,20 @@ class BlocksLowering(LoopNest):
 
         def step(k: SSAValue, sums: Sums, whole: bool) -> Sums:
             return kernel.step(
-                lambda _: self._read_a(a, corner, a_row, m, k, mr, whole),
-                lambda _: self._read_b(b, corner, b_panel, n, k, whole),
+                lambda _: self._read_a(a, block, a_row, m, k, mr, whole),
+                lambda _: self._read_b(b, block, b_panel, n, k, whole),
                 sums,
             )
 
         # Pairs read in place, of A's columns or B's rows: a last one without a partner is a step of its own.
         in_place = not a.is_packed or not (b.is_packed or self.packed)
-        span = builder.index(0), corner.depth
+        span = builder.index(0), block.depth
         sums = summed(builder, span, self.k_step, zeros, step, self.unroll, self.part, self.pairs and in_place)
         (acc,) = kernel.finish(sums)
         if place is None:
             self._epilogue(acc, m, n, mr)
         else:
-            self._accumulate(acc, corner, place, m, n, mr)
+            self._accumulate(acc, block, place, m, n, mr)
 
     def _partial(self, m: SSAValue, n: SSAValue, ir: SSAValue, jr: SSAValue) -> Place:
         """Where sums wait for the next K block: in the output, or in scratch memory of one block of rows."""
@@ -225,39 +227,39 @@ class BlocksLowering(LoopNest):
         return self.place(self.spec.outputs[number].argument, ("m", "n"), {"m": m, "n": n})
 
     def _read_a(
-        self, a: ProductOperand, corner: Corner, row: SSAValue, m: SSAValue, k: SSAValue, mr: int, whole: bool
+        self, a: ProductOperand, block: ProductBlock, row: SSAValue, m: SSAValue, k: SSAValue, mr: int, whole: bool
     ) -> SSAValue:
         builder, shape = self.builder, (mr, self.k_step)
         if a.panels is not None:
             return a.panels.columns([row], k, builder.index(0), shape)
         if a.rows is not None:
             return builder.load(a.rows, [row, k], [0, 1], shape, [True, True])
-        at = {"m": m, "k": builder.add(corner.pc, k)}
+        at = {"m": m, "k": builder.add(block.pc, k)}
         writer = self.writer({"m": mr, "k": self.k_step}, at, {"k": whole})
         # Rows past the end are never stored; the missing half of a last pair must be zero.
         writer.any_outside = whole
         return writer.write(self._element(a.value), shape)
 
     def _read_b(
-        self, b: ProductOperand, corner: Corner, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool
+        self, b: ProductOperand, block: ProductBlock, panel: SSAValue, n: SSAValue, k: SSAValue, whole: bool
     ) -> SSAValue:
         """`k_step` rows of B; `whole`, here and of A, says that all of them lie inside the extent of K."""
         builder, shape = self.builder, (self.k_step, self.nr)
         if self.packed:
-            row = builder.add(corner.pc, k)
+            row = builder.add(block.pc, k)
             return side_by_side(builder, [each.rows(self.at, n, row, shape, self.element) for each in self.packed])
         if b.panels is not None:
             return b.panels.rows([panel], b.panels.group_of(k), shape)
-        at = {"k": builder.add(corner.pc, k), "n": n}
+        at = {"k": builder.add(block.pc, k), "n": n}
         return self.write(self._element(b.value), {"k": self.k_step, "n": self.nr}, at, {"k": whole})
 
     # -- what becomes of sums -------------------------------------------------------------------------------------
 
-    def _accumulate(self, acc: SSAValue, corner: Corner, place: Place, m: SSAValue, n: SSAValue, mr: int) -> None:
+    def _accumulate(self, acc: SSAValue, block: ProductBlock, place: Place, m: SSAValue, n: SSAValue, mr: int) -> None:
         """Adds what earlier K blocks left at `place`, and puts it back there or runs the epilogue."""
         builder = self.builder
-        first = builder.compare(corner.pc, builder.index(0), "eq")
-        last = builder.compare(builder.add(corner.pc, corner.depth), self.k_extent, "sge")
+        first = builder.compare(block.pc, builder.index(0), "eq")
+        last = builder.compare(builder.add(block.pc, block.depth), self.k_extent, "sge")
 
         def resume() -> list[SSAValue]:
             return [added(builder, place.load(builder, (mr, self.nr)), acc)]

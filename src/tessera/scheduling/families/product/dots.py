@@ -27,7 +27,7 @@ BLOCK = 4096
 """Elements of K after which sums are added to the sum of the blocks before."""
 
 
-class DotsLowering(LoopNest):
+class DotProducts(LoopNest):
     """The nest of one product; batch axes are loops around it."""
 
     def __init__(

@@ -36,7 +36,7 @@ class ProductOperand:
 
 
 @dataclass(frozen=True)
-class Corner:
+class ProductBlock:
     """Where the current block begins, and its extents."""
 
     ic: SSAValue

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
-from tessera.scheduling.families.product.blocks import BlocksLowering
-from tessera.scheduling.families.product.parts import Corner, ProductOperand
+from tessera.scheduling.families.product.blocks import BlockedProduct
+from tessera.scheduling.families.product.parts import ProductBlock, ProductOperand
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS, MatrixUnitKernel
@@ -30,7 +30,7 @@ EPILOGUE_ROWS = (4, 2, 1)
 """How many rows of sums an epilogue takes at once: the first of these that divides the register tile."""
 
 
-class MatrixLowering(BlocksLowering):
+class MatrixProduct(BlockedProduct):
     """The nest, with register tiles of the matrix unit."""
 
     def __init__(
@@ -61,25 +61,27 @@ class MatrixLowering(BlocksLowering):
         """The rows that the last tile lacks are zero."""
         return super()._pack_b(pc, rounded_up(self.builder, depth, self.k_step), jc, width)
 
-    def _tiles(self, a: ProductOperand, b: ProductOperand, corner: Corner) -> None:
+    def _tiles(self, a: ProductOperand, b: ProductOperand, block: ProductBlock) -> None:
         builder, zero = self.builder, self.builder.index(0)
         if not self.steps_along_k:
-            self.first = builder.compare(corner.pc, zero, "eq")
-            self.last = builder.compare(builder.add(corner.pc, corner.depth), self.k_extent, "sge")
-            self.span = zero, corner.depth
-            super()._tiles(a, b, corner)
+            self.first = builder.compare(block.pc, zero, "eq")
+            self.last = builder.compare(builder.add(block.pc, block.depth), self.k_extent, "sge")
+            self.span = zero, block.depth
+            super()._tiles(a, b, block)
             return
         # An empty K runs the epilogue once.
-        with builder.loop(zero, builder.maximum(corner.depth, builder.index(1)), L1_DEPTH) as steps:
-            end = builder.minimum(builder.add(steps.index, builder.index(L1_DEPTH)), corner.depth)
+        with builder.loop(zero, builder.maximum(block.depth, builder.index(1)), L1_DEPTH) as steps:
+            end = builder.minimum(builder.add(steps.index, builder.index(L1_DEPTH)), block.depth)
             self.first = builder.compare(steps.index, zero, "eq")
-            self.last = builder.compare(end, corner.depth, "eq")
+            self.last = builder.compare(end, block.depth, "eq")
             self.span = steps.index, end
-            super()._tiles(a, b, corner)
+            super()._tiles(a, b, block)
 
-    def _tile(self, a: ProductOperand, b: ProductOperand, corner: Corner, ir: SSAValue, jr: SSAValue, mr: int) -> None:
+    def _tile(
+        self, a: ProductOperand, b: ProductOperand, block: ProductBlock, ir: SSAValue, jr: SSAValue, mr: int
+    ) -> None:
         builder, unit = self.builder, self.unit
-        m, n = builder.add(corner.ic, ir), builder.add(corner.jc, jr)
+        m, n = builder.add(block.ic, ir), builder.add(block.jc, jr)
         goes_on = not self.spec.one_block or self.steps_along_k
         place = self._partial(m, n, ir, jr) if goes_on else None
         if self.depth >= 2:
@@ -87,18 +89,18 @@ class MatrixLowering(BlocksLowering):
 
         def step(k: SSAValue, sums: Sums, whole: bool) -> Sums:
             if self.fetches_panels:
-                self._fetch_panel(b, corner, n, jr, k, ir)
+                self._fetch_panel(b, block, n, jr, k, ir)
 
             def left(row: int) -> SSAValue:
                 at = builder.index(row)
-                return self._read_a(a, corner, builder.add(ir, at), builder.add(m, at), k, unit.height, whole)
+                return self._read_a(a, block, builder.add(ir, at), builder.add(m, at), k, unit.height, whole)
 
-            return unit.step(left, lambda column: self._read_groups(b, corner, n, jr, k, column), sums)
+            return unit.step(left, lambda column: self._read_groups(b, block, n, jr, k, column), sums)
 
         before = unit.zeros() if place is None else self._sums_before(place)
         # Of A that is read in place, what is left of K is read under masks.
         sums = summed(builder, self.span, self.k_step, before, step, self.unroll, has_rest=not a.is_packed)
-        self._leave(sums, corner, place, ir, m, n)
+        self._leave(sums, block, place, ir, m, n)
 
     def _sums_before(self, place: Place) -> Sums:
         """The sums of the steps of K before."""
@@ -109,26 +111,28 @@ class MatrixLowering(BlocksLowering):
         return []
 
     def _read_groups(
-        self, b: ProductOperand, corner: Corner, n: SSAValue, jr: SSAValue, k: SSAValue, column: int
+        self, b: ProductOperand, block: ProductBlock, n: SSAValue, jr: SSAValue, k: SSAValue, column: int
     ) -> SSAValue:
         """`k_step` rows of a tile's columns of B, each `group` of them side by side."""
         builder, shape = self.builder, (UNIT_ROWS, UNIT_ROWS, self.group)
         product, column = divmod(column, self.nr)
         if self.packed:
-            row = builder.add(corner.pc, k)
+            row = builder.add(block.pc, k)
             return self.packed[product].groups(self.at, n, row, column, shape, self.element)
         assert b.panels is not None, "rule matrix-unit"
         panel, group = builder.floor_div(jr, builder.index(self.nr)), b.panels.group_of(k)
         return b.panels.groups([panel], group, builder.index(column), shape)
 
-    def _leave(self, sums: Sums, corner: Corner, place: Place | None, ir: SSAValue, m: SSAValue, n: SSAValue) -> None:
+    def _leave(
+        self, sums: Sums, block: ProductBlock, place: Place | None, ir: SSAValue, m: SSAValue, n: SSAValue
+    ) -> None:
         """Sums on their way out: to where the next step of K finds them, or through the epilogue."""
         builder = self.builder
 
         def finish() -> list[SSAValue]:
             if self.stores_sums:
                 return self._store(sums, self._result(0, m, n))
-            self._through_scratch(sums, builder.minimum(builder.index(self.mr), builder.sub(corner.height, ir)), m, n)
+            self._through_scratch(sums, builder.minimum(builder.index(self.mr), builder.sub(block.height, ir)), m, n)
             return []
 
         if place is None or (self.stores_sums and self.partials is None):  # sums so far and results are stored alike
@@ -153,7 +157,7 @@ class MatrixLowering(BlocksLowering):
         return []
 
     def _fetch_panel(
-        self, b: ProductOperand, corner: Corner, n: SSAValue, jr: SSAValue, k: SSAValue, ir: SSAValue
+        self, b: ProductOperand, block: ProductBlock, n: SSAValue, jr: SSAValue, k: SSAValue, ir: SSAValue
     ) -> None:
         """Fetches a few rows of the next panel of B: each register tile down the block fetches a part of it."""
         builder, start = self.builder, self.span[0]
