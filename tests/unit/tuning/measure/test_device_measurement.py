@@ -13,7 +13,7 @@ from tessera.tuning.measure.checking import FullReference, check_output
 from tessera.tuning.measure.measurement import Effort, SubprocessMeasurer
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.measure.workload import Case, GpuLaunch, OperandSpec, SlotAddress, Workload, materialize
-from tests.unit.cuda.fake import kernel
+from tests.unit.runtime.cuda.fake import kernel
 from tests.unit.tuning.measure import kernels
 from tests.unit.tuning.measure.device_worker import FLUSH_S, SECONDS
 

@@ -12,8 +12,8 @@ from tessera.dtypes import bf16, fp32
 from tessera.scheduling.families.product.gpu import space as gpu_space
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.families.product.gpu.problem import contraction_gpu_problem
+from tests.unit.backend.triton.promises import aligned
 from tests.unit.scheduling import specs
-from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 

@@ -15,8 +15,8 @@ import torch
 from tessera.dtypes import DType, bf16, fp16, fp32
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tests.unit.backend.triton import printed
 from tests.unit.scheduling import specs
-from tests.unit.triton import printed
 
 M, N, K = 37, 136, 56
 """Rows that nothing divides; strides that descriptors take."""

@@ -17,8 +17,8 @@ from tessera.scheduling.families.attention.gpu import space as gpu_attention_spa
 from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
 from tessera.scheduling.families.attention.space import AttentionProblem
 from tessera.scheduling.language.schedule import Schedule
+from tests.unit.backend.triton.printed import DEVICE, ERRORS, check, this_gpu
 from tests.unit.scheduling import specs
-from tests.unit.triton.printed import DEVICE, ERRORS, check, this_gpu
 
 SMALL = Schedule(tile=(16, 32), head=(16, 16), exact=False, warps=1, pipeline_depth=2)
 

@@ -11,8 +11,8 @@ from tessera.dtypes import bf16
 from tessera.errors import ScheduleIgnoredError
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tests.unit.backend.triton.promises import aligned
 from tests.unit.scheduling import specs
-from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 

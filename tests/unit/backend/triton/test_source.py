@@ -152,7 +152,7 @@ def test_a_loop_over_a_programs_own_share_is_no_loop() -> None:
 
 
 def test_what_a_program_stores_is_there_when_it_loads_it() -> None:
-    module = parse((Path(__file__).parent.parent / "ir" / "kernels" / "softmax.mlir").read_text())
+    module = parse((Path(__file__).parents[2] / "ir" / "kernels" / "softmax.mlir").read_text())
     text = source(module)
     assert text.count("tl.store(") == text.count("tl.debug_barrier()") == 2
     assert "debug_barrier" not in source(KERNELS["softmax_fp32"]())

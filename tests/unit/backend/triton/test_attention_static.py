@@ -14,8 +14,8 @@ from tessera.scheduling.families.attention.gpu import space as gpu_attention_spa
 from tessera.scheduling.families.attention.gpu.lowering import lower_attention_gpu
 from tessera.scheduling.families.attention.space import AttentionProblem
 from tessera.scheduling.language.schedule import Schedule
+from tests.unit.backend.triton.promises import aligned
 from tests.unit.scheduling import specs
-from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 

@@ -11,7 +11,7 @@ from tessera.distribution import installing
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda import libcuda, open_device
 from tessera.runtime.cuda.memory import DeviceBytes, TorchAllocator
-from tests.unit.cuda.fake import FakeCuda
+from tests.unit.runtime.cuda.fake import FakeCuda
 
 
 @pytest.fixture

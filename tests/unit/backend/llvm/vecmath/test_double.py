@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from mpmath import mp, mpf
 
-from tests.unit.vecmath.accuracy import SPECIAL, agree_outside_range
-from tests.unit.vecmath.harness import native
+from tests.unit.backend.llvm.vecmath.accuracy import SPECIAL, agree_outside_range
+from tests.unit.backend.llvm.vecmath.harness import native
 
 FUNCTIONS = ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "sin", "sqrt", "tanh")
 PRECISE = {name: getattr(mp, name) for name in FUNCTIONS if name != "exp2"} | {"exp2": lambda x: mpf(2) ** x}

@@ -12,7 +12,7 @@ from tessera.errors import ArgumentError, DeviceFaultError, DriverError
 from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.graphs import CudaGraph
 from tessera.runtime.device import LaunchOf
-from tests.unit.cuda.fake import FakeCuda, HostAllocator, driver, kernel
+from tests.unit.runtime.cuda.fake import FakeCuda, HostAllocator, driver, kernel
 
 POINTER = GpuParameter("x", "*fp32", 0, divisor=16)
 SIZE = GpuParameter("n", "i32", 0, "size")

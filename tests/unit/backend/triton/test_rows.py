@@ -14,8 +14,8 @@ from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu
 from tessera.scheduling.families.rows.gpu.problem import map_reduce_gpu_problem, predicted_resources
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import MapReduceSpec
+from tests.unit.backend.triton.promises import aligned
 from tests.unit.scheduling import specs
-from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 

@@ -27,8 +27,8 @@ from tessera.priority import at_niceness
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule
 from tessera.scheduling.language.schedule import Schedule
+from tests.unit.backend.triton import cubin
 from tests.unit.scheduling import specs
-from tests.unit.triton import cubin
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 

@@ -8,8 +8,13 @@ import pytest
 from mpmath import mp, mpf
 
 from tessera.backend.llvm.vecmath import REACH
-from tests.unit.vecmath.accuracy import agree_outside_range, every_exponent, largest_error_ulp, neighbourhood
-from tests.unit.vecmath.harness import native
+from tests.unit.backend.llvm.vecmath.accuracy import (
+    agree_outside_range,
+    every_exponent,
+    largest_error_ulp,
+    neighbourhood,
+)
+from tests.unit.backend.llvm.vecmath.harness import native
 
 WIDTHS = pytest.mark.parametrize(
     ("lanes", "avx512"), [(16, True), (8, False), (1, False)], ids=["avx512", "avx2", "scalar"]

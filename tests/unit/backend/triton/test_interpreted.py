@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize(

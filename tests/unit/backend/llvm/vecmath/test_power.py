@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tests.unit.vecmath.accuracy import agree_outside_range, largest_error_ulp
-from tests.unit.vecmath.harness import native
+from tests.unit.backend.llvm.vecmath.accuracy import agree_outside_range, largest_error_ulp
+from tests.unit.backend.llvm.vecmath.harness import native
 
 SPECIAL = [
     0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1.5, -1.5,

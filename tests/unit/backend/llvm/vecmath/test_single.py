@@ -10,8 +10,13 @@ import numpy.typing as npt
 import pytest
 
 from tessera.backend.llvm.vecmath import FUNCTIONS, expand
-from tests.unit.vecmath.accuracy import agree_outside_range, every_exponent, largest_error_ulp, neighbourhood
-from tests.unit.vecmath.harness import Cpu, TextEmitter, native
+from tests.unit.backend.llvm.vecmath.accuracy import (
+    agree_outside_range,
+    every_exponent,
+    largest_error_ulp,
+    neighbourhood,
+)
+from tests.unit.backend.llvm.vecmath.harness import Cpu, TextEmitter, native
 
 Doubles = npt.NDArray[np.float64]
 

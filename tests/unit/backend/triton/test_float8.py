@@ -23,15 +23,15 @@ from tessera.scheduling.families.product.gpu.problem import contraction_gpu_prob
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.spec import ContractionSpec
 from tessera.target import Target
+from tests.unit.backend.triton.promises import aligned
 from tests.unit.scheduling import specs
-from tests.unit.triton.promises import aligned
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
 from tessera.backend.contract import StaticFacts
 from tessera.backend.triton.static import static_facts
 
-ROOT = Path(__file__).parent.parent.parent.parent
+ROOT = Path(__file__).parents[4]
 EXTENTS = {"m": 4096, "n": 4096, "k": 4096}
 
 

@@ -18,10 +18,10 @@ from tessera.runtime.cuda.parameters import ParameterLayout, bf16_bits
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule
 from tessera.scheduling.language.schedule import Schedule
-from tests.unit.cuda.fake import kernel
-from tests.unit.cuda.offline_kernels import compile_source
+from tests.unit.backend.triton import cubin
+from tests.unit.runtime.cuda.fake import kernel
+from tests.unit.runtime.cuda.offline_kernels import compile_source
 from tests.unit.scheduling import specs
-from tests.unit.triton import cubin
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 

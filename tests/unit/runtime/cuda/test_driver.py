@@ -24,7 +24,7 @@ from tessera.runtime.cuda.driver import runs_on
 from tessera.runtime.cuda.libcuda import Libcuda
 from tessera.runtime.cuda.results import FAULTS
 from tessera.runtime.device import Driver
-from tests.unit.cuda.fake import CONTEXT, FakeCuda, HostAllocator, driver, kernel
+from tests.unit.runtime.cuda.fake import CONTEXT, FakeCuda, HostAllocator, driver, kernel
 
 POINTER = GpuParameter("x", "*fp32", 0, divisor=16)
 SIZE = GpuParameter("n", "i32", 0, "size")

@@ -12,7 +12,7 @@ from mpmath import mp, mpf
 
 from tessera.backend.llvm.vecmath import coefficients
 
-TOOL = Path(__file__).parents[3] / "tools/fit_math.py"
+TOOL = Path(__file__).parents[5] / "tools/fit_math.py"
 
 
 @pytest.fixture(scope="module")
