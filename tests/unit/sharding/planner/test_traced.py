@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tessera import Tensor, dist, grad, op
+from tessera.dtypes import dtype_of
 from tessera.errors import ArgumentError, MemoryLimitError
-from tessera.lazy.node import joined
+from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.node import joined, leaf_node
 from tessera.sharding.planner.calibration import EFFICIENCIES
 from tessera.sharding.planner.layouts import SplitAxis, choose_layouts
 from tessera.sharding.planner.rates import device_rates
@@ -111,6 +113,11 @@ def test_tensors_are_planned_as_their_shapes_are_and_not_computed() -> None:
 
 def test_an_argument_that_nothing_reads_is_named() -> None:
     assert dist.plan(lambda x, y: x + 1, (8, 8), (4, 4), devices=2).best.arguments[1] == "unused"
+
+
+def test_a_number_may_be_a_result() -> None:
+    number = leaf_node(scalar_leaf(2.0, dtype_of("fp32")))
+    assert dist.plan(lambda x: (x + 1, number), (8, 8), devices=2).best.results[1] == "one number"
 
 
 def test_what_is_no_step_is_refused() -> None:
