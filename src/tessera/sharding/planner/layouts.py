@@ -159,7 +159,7 @@ def _strategies(
         for code, axis in zip(row, axes, strict=True):
             if code >= 0:
                 parts[code] *= axis.size
-        if all(extents[factor] >= part for factor, part in zip(factors, parts, strict=True)):
+        if all(part == 1 or extents[factor] >= part for factor, part in zip(factors, parts, strict=True)):
             rows.append(row)
     if not rows:
         raise ArgumentError(f"{operator.name}: no factor has as many elements as the mesh has parts")
@@ -206,7 +206,8 @@ def _alone(
     split = np.ones(len(option))
     for number, factor in enumerate(_factors(operator)):
         parts = np.prod(np.where(option == number, sizes, 1.0), axis=1)
-        split *= extents[factor] / np.ceil(extents[factor] / parts)  # the fullest device decides
+        extent = max(extents[factor], 1)
+        split *= extent / np.ceil(extent / parts)  # the fullest device decides
     moved = np.zeros(len(option))
     for dims in (*operator.operands, operator.result):
         held = (_coded(operator, option, dims, 0) > 0) * 1.0

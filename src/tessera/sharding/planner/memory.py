@@ -49,7 +49,9 @@ def activation_bytes(
         "interleaved": np.minimum(c.pp + (c.pp - 1 - 2 * later) / c.chunks, count),
         "zb1p": np.minimum(c.pp, count),
     }
-    microbatches = np.select([c.schedule == SCHEDULES.index(name) for name in SCHEDULES], [*map(alive.get, SCHEDULES)])
+    microbatches = np.select(
+        [c.schedule == SCHEDULES.index(name) for name in SCHEDULES], [alive[name] for name in SCHEDULES]
+    )
     found: Numbers = each * blocks * microbatches + np.where(full, kept, 0.0)
     return found
 
@@ -61,8 +63,8 @@ def memory_bytes(model: Transformer, machine: DeviceRates, c: Candidates, batch:
     takes the room of a block of the first.
     """
     tokens = c.microbatch * model.sequence / c.cp
-    blocks = np.ceil(model.layers / (c.pp * c.chunks)) * c.chunks
-    first = blocks - np.where((c.pp > 1) & (blocks * c.pp - model.layers >= 2), 1.0, 0.0)
+    blocks: Numbers = np.ceil(model.layers / (c.pp * c.chunks)) * c.chunks
+    first: Numbers = blocks - np.where((c.pp > 1) & (blocks * c.pp - model.layers >= 2), 1.0, 0.0)
     dense = model.block_parameters - (model.experts if model.experts > 1 else 0) * model.expert_parameters
     spread = model.experts * model.expert_parameters if model.experts > 1 else 0
     embeddings = np.where(c.pp == 1, 2.0, 1.0) * model.embedding_parameters / c.tp

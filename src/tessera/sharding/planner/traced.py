@@ -152,6 +152,9 @@ def traced(structure: Structure) -> TracedStep:
     roots = last.operands if last.structure.kind == "tuple" else (len(order) - 1,)
     results = []
     for place in roots:
+        if place not in numbers:  # a number that is a result
+            numbers[place] = len(operators)
+            operators.append(_leaf("number", order[place].structure, place, extents))
         # A result of its own, which nothing reads, so that sums are combined before they leave the step.
         made = operators[numbers[place]]
         results.append(len(operators))

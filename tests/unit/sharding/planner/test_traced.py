@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from tessera import Tensor, dist, grad, op
+from tessera.dtypes import dtype_of
 from tessera.errors import ArgumentError, MemoryLimitError
-from tessera.lazy.node import joined
+from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.node import joined, leaf_node
 from tessera.sharding.planner.calibration import EFFICIENCIES
 from tessera.sharding.planner.layouts import SplitAxis, choose_layouts
 from tessera.sharding.planner.rates import device_rates
 from tessera.sharding.planner.traced import TracedStep, traced
 from tessera.target.topology import topology
+from tests.fuzz.drawing import draw
+from tests.fuzz.program import Step
+from tests.fuzz.ways import nodes_of
 
 RATES = device_rates(topology("gb200-nvl72"), "bf16", EFFICIENCIES["GB200"])
 
@@ -110,6 +115,11 @@ def test_an_argument_that_nothing_reads_is_named() -> None:
     assert dist.plan(lambda x, y: x + 1, (8, 8), (4, 4), devices=2).best.arguments[1] == "unused"
 
 
+def test_a_number_may_be_a_result() -> None:
+    number = leaf_node(scalar_leaf(2.0, dtype_of("fp32")))
+    assert dist.plan(lambda x: (x + 1, number), (8, 8), devices=2).best.results[1] == "one number"
+
+
 def test_what_is_no_step_is_refused() -> None:
     with pytest.raises(ArgumentError, match="gives tensors, or tuples of them, not float"):
         dist.plan(lambda x: 1.0, (4, 4), devices=2)
@@ -123,3 +133,25 @@ def test_what_is_no_step_is_refused() -> None:
         dist.plan(dist.Transformer(1, 8, 1, 8, 8, 8), devices=8)  # type: ignore[call-overload]
     with pytest.raises(MemoryLimitError, match="fit on no mesh of 8 devices"):
         dist.plan(mlp, (4096, 4096), (4096, 4096), (8, 4096), devices=8, memory=1e6)
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_drawn_programs_of_all_operators_keep_their_shapes_and_get_layouts(seed: int) -> None:
+    program = draw(seed)
+    nodes = nodes_of(program)
+    roots = [nodes[root] for root in program.roots if isinstance(program.entries[root], Step)]
+    structure, leaves = joined(roots)
+    step = traced(structure)
+    extent_of = step.extents.__getitem__
+    for root, number in zip(roots, step.results, strict=True):
+        assert tuple(map(extent_of, step.operators[number].result)) == root.shape
+    for leaf, number in step.leaves.items():
+        assert tuple(map(extent_of, step.operators[number].result)) == leaves[leaf].structure.shape
+    for operator in step.operators:
+        for dims, source in zip(operator.operands, operator.sources, strict=True):
+            if source is not None:
+                assert tuple(map(extent_of, dims)) == tuple(map(extent_of, step.operators[source].result))
+    found = choose_layouts(step.operators, step.extents, [SplitAxis("tp", 2, 1)], RATES, training=False)
+    for operator, layout in zip(step.operators, found.layouts, strict=True):
+        assert layout.split["tp"] not in operator.whole
+    assert 0 <= found.seconds < math.inf
