@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tessera.sharding.planner.candidates import Candidates, Parallelism
+from tessera.sharding.planner.candidates import PlanCandidates, Parallelism
 from tessera.sharding.planner.communication import Numbers
 from tessera.sharding.planner.rates import Efficiency, device_rates
 from tessera.sharding.planner.step_time import step_times
@@ -58,7 +58,7 @@ class Published(NamedTuple):
     def predicted(self, efficiency: Efficiency) -> float:
         """Seconds that the model says."""
         device = device_rates(self.topology, self.precision, efficiency)
-        times = step_times(self.model, device, Candidates.of([self.candidate]), self.batch)
+        times = step_times(self.model, device, PlanCandidates.of([self.candidate]), self.batch)
         return float(times.total[0])
 
     def error(self, efficiency: Efficiency) -> float:

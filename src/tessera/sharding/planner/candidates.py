@@ -49,8 +49,8 @@ class Parallelism(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """Candidates as columns; names as indices into `RECOMPUTE`, `SCHEDULES` and `ORDERS`."""
+class PlanCandidates:
+    """PlanCandidates as columns; names as indices into `RECOMPUTE`, `SCHEDULES` and `ORDERS`."""
 
     tp: Column
     pp: Column
@@ -68,9 +68,9 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.tp)
 
-    def take(self, which: NDArray[Any]) -> Candidates:
+    def take(self, which: NDArray[Any]) -> PlanCandidates:
         """The rows of an index or a mask."""
-        return Candidates(*(getattr(self, field.name)[which] for field in fields(self)))
+        return PlanCandidates(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def __getitem__(self, row: int) -> Parallelism:
         values = {field.name: int(getattr(self, field.name)[row]) for field in fields(self)}
@@ -93,10 +93,10 @@ class Candidates:
         return found
 
     @staticmethod
-    def of(rows: Sequence[Parallelism]) -> Candidates:
+    def of(rows: Sequence[Parallelism]) -> PlanCandidates:
         """The columns of some candidates."""
         index: Mapping[str, Sequence[object]] = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "order": ORDERS}
-        return Candidates(
+        return PlanCandidates(
             *(
                 np.array(
                     [
@@ -117,7 +117,7 @@ CHOICES: Final = (*AXES, "zero", "recompute", "microbatch", "schedule", "chunks"
 
 def enumerate_candidates(
     model: Transformer, devices: int, batch: int, *, offload: bool, fixed: Mapping[str, object]
-) -> Candidates:
+) -> PlanCandidates:
     """All candidates on `devices` that divide what they split; tp may leave heads uneven, pp layers.
 
     Raises ArgumentError for a name or a value in `fixed` that there is not.
@@ -147,7 +147,7 @@ def enumerate_candidates(
     left, right = (index.ravel() for index in np.indices((len(table), len(other))))
     tp, pp, dp, cp, ep, microbatch, schedule, chunks = table[left].T
     zero, recompute, order = other[right].T
-    found = Candidates(tp, pp, dp, cp, ep, zero, recompute, microbatch, schedule, chunks, order, np.ones_like(tp))
+    found = PlanCandidates(tp, pp, dp, cp, ep, zero, recompute, microbatch, schedule, chunks, order, np.ones_like(tp))
     # Where an axis has one device, what is said of it changes nothing: one of the equal rows stays.
     possible = (recompute != RECOMPUTE.index("offload")) | (pp == 1)
     # Interleaving goes through microbatches in groups of pp; a smaller last one makes ranks wait.

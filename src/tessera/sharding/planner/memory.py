@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tessera.sharding.planner.candidates import RECOMPUTE, SCHEDULES, Candidates
+from tessera.sharding.planner.candidates import RECOMPUTE, SCHEDULES, PlanCandidates
 from tessera.sharding.planner.communication import Numbers
 from tessera.sharding.planner.rates import DeviceRates
 from tessera.sharding.planner.transformer import Transformer
@@ -15,7 +15,7 @@ _BYTES: Final = 2.0
 """Of an activation that no product rounds."""
 
 
-def kept_bytes(model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numbers) -> Numbers:
+def kept_bytes(model: Transformer, machine: DeviceRates, c: PlanCandidates, tokens: Numbers) -> Numbers:
     """Bytes of activations that one block of one microbatch keeps on a device until its backward."""
     shared = np.where(c.sequence_parallel == 1, c.tp, 1)
     active = (model.top_k if model.experts > 1 else 1) + model.shared_experts
@@ -31,7 +31,7 @@ def kept_bytes(model: Transformer, machine: DeviceRates, c: Candidates, tokens: 
 
 
 def activation_bytes(
-    model: Transformer, machine: DeviceRates, c: Candidates, batch: int, blocks: Numbers, later: int = 0
+    model: Transformer, machine: DeviceRates, c: PlanCandidates, batch: int, blocks: Numbers, later: int = 0
 ) -> Numbers:
     """Bytes of activations that the schedule keeps at once on a stage of `blocks` blocks, `later` stages after the
     first.
@@ -56,7 +56,7 @@ def activation_bytes(
     return found
 
 
-def memory_bytes(model: Transformer, machine: DeviceRates, c: Candidates, batch: int) -> Numbers:
+def memory_bytes(model: Transformer, machine: DeviceRates, c: PlanCandidates, batch: int) -> Numbers:
     """Bytes of the fullest device: weights, gradients, optimizer's state and activations that the schedule keeps.
 
     That is the first stage's, which has the embedding and the most microbatches, or the second's, where the embedding

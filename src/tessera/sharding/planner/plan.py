@@ -12,7 +12,7 @@ from tessera.sharding.pipeline.generators import schedule
 from tessera.sharding.pipeline.simulator import ProgramTimes, Timeline, simulate
 from tessera.sharding.planner.blocks import transformer_block
 from tessera.sharding.planner.calibration import EFFICIENCIES
-from tessera.sharding.planner.candidates import Candidates, Parallelism, enumerate_candidates
+from tessera.sharding.planner.candidates import PlanCandidates, Parallelism, enumerate_candidates
 from tessera.sharding.planner.communication import Collective, CollectiveCost, cost
 from tessera.sharding.planner.layouts import LayoutChoice, SplitAxis, choose_layouts
 from tessera.sharding.planner.memory import memory_bytes
@@ -228,7 +228,7 @@ def _too_large(model: Transformer, limit: float, least: float, devices: int) -> 
 def _best(
     model: Transformer,
     device: DeviceRates,
-    some: Candidates,
+    some: PlanCandidates,
     needed: np.ndarray[tuple[int], np.dtype[np.float64]],
     batch: int,
     spare: int,
@@ -311,7 +311,7 @@ def _uneven(model: Transformer, way: Parallelism) -> list[str]:
 
 
 def _collectives(model: Transformer, system: Topology, way: Parallelism) -> dict[str, CollectiveCost]:
-    columns = Candidates.of([way])
+    columns = PlanCandidates.of([way])
     tokens = way.microbatch * model.sequence / way.cp
     weights = 2.0 * (model.layers * model.block_parameters / way.ep + model.embedding_parameters) / (way.tp * way.pp)
     found = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from tessera.sharding.planner.candidates import RECOMPUTE, SCHEDULES, Candidates
+from tessera.sharding.planner.candidates import RECOMPUTE, SCHEDULES, PlanCandidates
 from tessera.sharding.planner.communication import Collective, Numbers, seconds
 from tessera.sharding.planner.memory import kept_bytes
 from tessera.sharding.planner.rates import DeviceRates
@@ -62,7 +62,7 @@ class _Block:
         return found
 
 
-def step_times(model: Transformer, machine: DeviceRates, candidates: Candidates, batch: int) -> StepTimes:
+def step_times(model: Transformer, machine: DeviceRates, candidates: PlanCandidates, batch: int) -> StepTimes:
     """The times of all candidates, for `batch` sequences a step."""
     c, rates = candidates, machine.efficiency
     tokens = c.microbatch * model.sequence / c.cp
@@ -94,7 +94,7 @@ def _pair(pp: Numbers | object) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.minimum(np.asarray(pp, np.int64), 2)
 
 
-def _block(model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numbers) -> _Block:
+def _block(model: Transformer, machine: DeviceRates, c: PlanCandidates, tokens: Numbers) -> _Block:
     rates = machine.efficiency
     # Heads that tp does not divide: the fullest device decides.
     uneven = np.ceil(model.heads / c.tp) * c.tp / model.heads
@@ -136,7 +136,7 @@ def _block(model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numb
 
 
 def _streams(
-    model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numbers
+    model: Transformer, machine: DeviceRates, c: PlanCandidates, tokens: Numbers
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Bytes through memory of a block's forward: (norms and residuals, MLP's functions and casts, unfused scores)."""
     # Two norms and two residual sums read and write; dropout reads, writes and notes a mask.
@@ -153,7 +153,7 @@ def _streams(
     return whole, split, scores
 
 
-def _head(model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numbers) -> Numbers:
+def _head(model: Transformer, machine: DeviceRates, c: PlanCandidates, tokens: Numbers) -> Numbers:
     """Seconds of the head and the loss of one microbatch, forward and backward."""
     rates = machine.efficiency
     products = 3 * tokens * model.head_flops / c.tp / (machine.wide * rates.products)
@@ -162,7 +162,7 @@ def _head(model: Transformer, machine: DeviceRates, c: Candidates, tokens: Numbe
     return products + streams
 
 
-def _layers(model: Transformer, c: Candidates, head: Numbers, block: Numbers) -> Numbers:
+def _layers(model: Transformer, c: PlanCandidates, head: Numbers, block: Numbers) -> Numbers:
     """Blocks of the fullest stage.
 
     Where pp x chunks divides the layers, each stage has as many; else, or where that is faster, the last stage has
@@ -176,7 +176,7 @@ def _layers(model: Transformer, c: Candidates, head: Numbers, block: Numbers) ->
     return np.where(first <= fewer * c.chunks * block, even, fewer) * c.chunks
 
 
-def _bubble(c: Candidates, stage: Numbers, block: _Block, model: Transformer) -> Numbers:
+def _bubble(c: PlanCandidates, stage: Numbers, block: _Block, model: Transformer) -> Numbers:
     """Seconds in which a rank waits for the first microbatch to come and the last to go."""
     wait = (c.pp - 1) * stage
     # ZB-H1: F + B - W. W is the products' third that gives cotangents of weights.
@@ -186,7 +186,7 @@ def _bubble(c: Candidates, stage: Numbers, block: _Block, model: Transformer) ->
     return found
 
 
-def _over_replicas(machine: DeviceRates, kind: Collective, nbytes: Numbers, c: Candidates) -> Numbers:
+def _over_replicas(machine: DeviceRates, kind: Collective, nbytes: Numbers, c: PlanCandidates) -> Numbers:
     """Seconds over the dp x cp devices that hold the same weights.
 
     Where the pipeline's stages stand between the two axes, one comes after the other.
@@ -198,7 +198,7 @@ def _over_replicas(machine: DeviceRates, kind: Collective, nbytes: Numbers, c: C
     return np.where(apart, near + far, together) / machine.efficiency.links
 
 
-def _data(model: Transformer, machine: DeviceRates, c: Candidates, count: Numbers, stage: Numbers) -> Numbers:
+def _data(model: Transformer, machine: DeviceRates, c: PlanCandidates, count: Numbers, stage: Numbers) -> Numbers:
     """Exposed seconds of combining gradients, and of collecting weights (zero 1 to 3), over dp x cp."""
     rates = machine.efficiency
     dense = model.layers * (model.attention_parameters + (model.expert_parameters if model.experts == 1 else 0))

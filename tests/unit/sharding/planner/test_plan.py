@@ -17,7 +17,7 @@ from tessera.sharding.pipeline.generators import schedule
 from tessera.sharding.pipeline.simulator import ProgramTimes, simulate
 from tessera.sharding.planner import plan as planning
 from tessera.sharding.planner.calibration import EFFICIENCIES
-from tessera.sharding.planner.candidates import ORDERS, Candidates, Parallelism, enumerate_candidates
+from tessera.sharding.planner.candidates import ORDERS, PlanCandidates, Parallelism, enumerate_candidates
 from tessera.sharding.planner.communication import cost
 from tessera.sharding.planner.memory import kept_bytes, memory_bytes
 from tessera.sharding.planner.rates import DeviceRates, device_rates
@@ -51,13 +51,13 @@ def test_rows_and_columns_are_the_same_candidates() -> None:
         Parallelism(tp=2, pp=3, dp=4, cp=5, order=ORDERS[1], schedule="zb1p"),
         Parallelism(recompute="full", zero=3),
     ]
-    columns = Candidates.of(rows)
+    columns = PlanCandidates.of(rows)
     assert [columns[0], columns[1]] == rows
     assert [int(columns.stride(axis)[0]) for axis in ("tp", "cp", "pp", "dp")] == [1, 2, 10, 30]
 
 
-def one(**changes: Any) -> Candidates:
-    return Candidates.of([parallelism(**changes)])
+def one(**changes: Any) -> PlanCandidates:
+    return PlanCandidates.of([parallelism(**changes)])
 
 
 def parallelism(**changes: Any) -> Parallelism:
@@ -89,7 +89,7 @@ def test_the_bubble_is_that_of_the_simulated_schedule(name: str) -> None:
     chunks = 3 if name == "interleaved" else 1
     model = replace(GPT, layers=24, vocabulary=8)  # a head that takes no time
     way = parallelism(pp=4, dp=1, tp=1, schedule=name, chunks=chunks, microbatch=1)
-    times = step_times(model, device, Candidates.of([way]), 8)
+    times = step_times(model, device, PlanCandidates.of([way]), 8)
     stage = (
         float(sum(getattr(times, f.name)[0] for f in fields(times) if f.name not in ("bubble", "data", "optimizer")))
         / 8
@@ -114,7 +114,7 @@ def test_a_step_is_at_least_its_arithmetic_and_falls_with_devices() -> None:
 def test_gradients_of_far_replicas_take_the_slow_links() -> None:
     rates = device_rates(topology("dgx-a100"), "bf16", EFFICIENCIES["A100-SXM4-80GB"])
     ways = {order: parallelism(tp=1, pp=8, dp=8, schedule="1f1b", microbatch=1, order=order) for order in ORDERS}
-    near, far = (float(step_times(SMALL, rates, Candidates.of([ways[order]]), 64).data[0]) for order in ORDERS)
+    near, far = (float(step_times(SMALL, rates, PlanCandidates.of([ways[order]]), 64).data[0]) for order in ORDERS)
     nbytes = 2.0 * (SMALL.layers * SMALL.block_parameters + SMALL.embedding_parameters) / 8
     assert near == pytest.approx(cost(rates.topology, "all_reduce", nbytes, 8, 1).seconds / rates.efficiency.links)
     assert far == pytest.approx(cost(rates.topology, "all_reduce", nbytes, 8, 8).seconds / rates.efficiency.links)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tessera.sharding.planner.calibration import EFFICIENCIES, Published, errors, fit, korthikanti, megatron_bridge
-from tessera.sharding.planner.candidates import Candidates
+from tessera.sharding.planner.candidates import PlanCandidates
 from tessera.sharding.planner.memory import activation_bytes
 from tessera.sharding.planner.plan import plan
 from tessera.sharding.planner.rates import Efficiency, device_rates
@@ -60,7 +60,7 @@ def test_memory_is_that_of_the_published_figure() -> None:
             "kept_all_gib": row.candidate._replace(recompute="none", sequence_parallel=False),
         }
         for key, candidate in ways.items():
-            way = Candidates.of([candidate])
+            way = PlanCandidates.of([candidate])
             kept = float(activation_bytes(row.model, device, way, row.batch, blocks)[0]) / 2**30
             assert kept == pytest.approx(read[key], rel=0.005), (row.name, key)
         state = 18 * row.model.layers * row.model.block_parameters / (8 * row.candidate.pp) / 2**30
