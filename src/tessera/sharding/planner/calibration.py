@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tessera.sharding.planner.candidates import PlanCandidates, Parallelism
+from tessera.sharding.planner.candidates import Parallelism, PlanCandidates
 from tessera.sharding.planner.communication import Numbers
 from tessera.sharding.planner.rates import Efficiency, device_rates
 from tessera.sharding.planner.step_time import step_times

@@ -12,7 +12,7 @@ from tessera.sharding.pipeline.generators import schedule
 from tessera.sharding.pipeline.simulator import ProgramTimes, Timeline, simulate
 from tessera.sharding.planner.blocks import transformer_block
 from tessera.sharding.planner.calibration import EFFICIENCIES
-from tessera.sharding.planner.candidates import PlanCandidates, Parallelism, enumerate_candidates
+from tessera.sharding.planner.candidates import Parallelism, PlanCandidates, enumerate_candidates
 from tessera.sharding.planner.communication import Collective, CollectiveCost, cost
 from tessera.sharding.planner.layouts import LayoutChoice, SplitAxis, choose_layouts
 from tessera.sharding.planner.memory import memory_bytes

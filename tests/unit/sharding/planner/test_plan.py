@@ -17,7 +17,7 @@ from tessera.sharding.pipeline.generators import schedule
 from tessera.sharding.pipeline.simulator import ProgramTimes, simulate
 from tessera.sharding.planner import plan as planning
 from tessera.sharding.planner.calibration import EFFICIENCIES
-from tessera.sharding.planner.candidates import ORDERS, PlanCandidates, Parallelism, enumerate_candidates
+from tessera.sharding.planner.candidates import ORDERS, Parallelism, PlanCandidates, enumerate_candidates
 from tessera.sharding.planner.communication import cost
 from tessera.sharding.planner.memory import kept_bytes, memory_bytes
 from tessera.sharding.planner.rates import DeviceRates, device_rates
