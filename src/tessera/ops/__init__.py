@@ -20,6 +20,8 @@ _RECORDS: Final = (
     "rows.reductions",
     "rows.records",
     "indexing.selection",
+    "indexing.ordering",
+    "elementwise.division",
     "spectral.records",
     "window.records",
 )

@@ -14,8 +14,8 @@ from tessera.ops import OPERATORS, Operator
 from tessera.ops.applications.families import family_rule
 
 WITHOUT_DOOR = frozenset(
-    "slice scatter_along refit put_sum iota philox checked_index rfft_adjoint irfft_adjoint view_as_real "
-    "view_as_complex to_complex "
+    "slice scatter_along refit put_sum iota philox checked_index checked_divisor rfft_adjoint irfft_adjoint "
+    "view_as_real view_as_complex to_complex "
     "complex_mul complex_div complex_matmul complex_abs kernel_spectrum spectrum_adjoint pointwise_mul "
     "sum_pool2d spread put".split()
 )

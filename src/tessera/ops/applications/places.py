@@ -62,7 +62,8 @@ def of_scattered_sums(chance: random.Random, x: Value) -> Application | None:
 
 def of_checks(chance: random.Random, x: Value) -> Application:
     """Of `checked_index`: indices that are right."""
-    return Application((Operand(x.shape, int64, below=7),), {"what": "test", "extent": 7})
+    flags = {"from_end": chance.random() < 0.5}
+    return Application((Operand(x.shape, int64, below=7),), {"what": "test", "extent": 7, **flags})
 
 
 def of_scattering(chance: random.Random, x: Value) -> Application | None:
@@ -106,3 +107,10 @@ def of_running_sums(chance: random.Random, x: Value) -> Application | None:
 def of_counters(chance: random.Random, x: Value) -> Application:
     """Of `philox`: a counter of a value's shape, and one seed."""
     return Application((Operand(x.shape, int64, below=1 << 20), Operand((), int64, below=1 << 20)))
+
+
+def of_orders(chance: random.Random, x: Value) -> Application | None:
+    """Of `sort`: along any axis, in either order."""
+    if not x.shape:
+        return None
+    return Application((like(x),), {"axis": chance.randrange(len(x.shape)), "descending": chance.random() < 0.5})
