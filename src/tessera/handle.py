@@ -353,9 +353,6 @@ class Tensor(OperatorMethods):
         named = [f"or use op.{name}"] if name in OPERATORS else []
         raise TorchFunctionError(f"torch's {name} was given a Tessera tensor", hints=["pass tensor.torch()", *named])
 
-    # numpy would otherwise take `array + tensor` apart into numbers, or into one torch function per element.
-    __array_ufunc__ = None
-
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __imatmul__ = __iand__ = __ior__ = _no_in_place
 
     def __setitem__(self, index: object, value: object) -> NoReturn:

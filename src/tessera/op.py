@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable as _Callable
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from tessera import array_api as _array_api  # noqa: F401 - gives tensors `__array_namespace__`
 from tessera import extend as _extend
 from tessera.compiler.trace.tracing import kernel
 from tessera.doors import methods as _methods  # noqa: F401 - gives tensors the methods that are functions here
+from tessera.doors import numpy_functions as _numpy_functions  # noqa: F401 - gives tensors NumPy's protocols
 from tessera.doors.arithmetic import (
     add,
     clamp,

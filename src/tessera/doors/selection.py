@@ -94,7 +94,8 @@ def argsort(
 ) -> Tensor:
     """The positions (int64) of the elements along an axis in order; see `sort`."""
     places = sort(x, axis, descending, dim=dim, stable=stable)[1]
-    return typed(Tensor, issuing.on(places, stream)) if stream is not None else places
+    issuing.on(places, stream)
+    return places
 
 
 def _both(values: Tensor, indices: Tensor, stream: Stream | None) -> tuple[Tensor, Tensor]:

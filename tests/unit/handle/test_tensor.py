@@ -171,7 +171,7 @@ def test_python_numbers_of_a_pending_tensor_are_computed() -> None:
     with pytest.raises(ArgumentError):
         bool(op.tensor([1.0, 2.0]))
     with pytest.raises(TypeError):
-        "abc"[x]  # type: ignore[index]
+        "abc"[x]
 
 
 def test_inside_a_kernel_they_say_what_to_do() -> None:
