@@ -323,7 +323,7 @@ def nonzero(x: object, /) -> tuple[Tensor, ...]:
     return tuple(tensors.tensor(row.contiguous()) for row in value.torch().nonzero().unbind(1))
 
 
-class UniqueAll(NamedTuple):
+class _UniqueAll(NamedTuple):
     """What `unique_all` gives."""
 
     values: Tensor
@@ -332,38 +332,38 @@ class UniqueAll(NamedTuple):
     counts: Tensor
 
 
-class UniqueCounts(NamedTuple):
+class _UniqueCounts(NamedTuple):
     """What `unique_counts` gives."""
 
     values: Tensor
     counts: Tensor
 
 
-class UniqueInverse(NamedTuple):
+class _UniqueInverse(NamedTuple):
     """What `unique_inverse` gives."""
 
     values: Tensor
     inverse_indices: Tensor
 
 
-def unique_all(x: object, /) -> UniqueAll:
+def unique_all(x: object, /) -> _UniqueAll:
     """The different elements in order, where each stands first, which each element is, and how often. Evaluates x."""
     found = numpy.unique(node(x).numpy(), return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
     values, first, inverse, counts = found
     inverse = inverse.reshape(node(x).shape)
-    return UniqueAll(*(tensors.tensor(each) for each in (values, first, inverse, counts)))
+    return _UniqueAll(*(tensors.tensor(each) for each in (values, first, inverse, counts)))
 
 
-def unique_counts(x: object, /) -> UniqueCounts:
+def unique_counts(x: object, /) -> _UniqueCounts:
     """The different elements in order, and how often each is there. Evaluates x."""
     found = unique_all(x)
-    return UniqueCounts(found.values, found.counts)
+    return _UniqueCounts(found.values, found.counts)
 
 
-def unique_inverse(x: object, /) -> UniqueInverse:
+def unique_inverse(x: object, /) -> _UniqueInverse:
     """The different elements in order, and which of them each element is. Evaluates x."""
     found = unique_all(x)
-    return UniqueInverse(found.values, found.inverse_indices)
+    return _UniqueInverse(found.values, found.inverse_indices)
 
 
 def unique_values(x: object, /) -> Tensor:
@@ -475,7 +475,7 @@ def tensordot(x1: object, x2: object, /, *, axes: int | tuple[Sequence[int], Seq
 # -- what there is ----------------------------------------------------------------------------------------------------
 
 
-class Information:
+class _Information:
     """What `__array_namespace_info__` gives."""
 
     def capabilities(self) -> dict[str, object]:
@@ -506,16 +506,16 @@ class Information:
         return {name: dtype for name, dtype in known.items() if kind is None or isdtype(dtype, kind)}
 
 
-def __array_namespace_info__() -> Information:  # noqa: N807  (the standard's name)
+def __array_namespace_info__() -> _Information:  # noqa: N807  (the standard's name)
     """What the namespace offers."""
-    return Information()
+    return _Information()
 
 
-def namespace(self: Tensor, /, *, api_version: str | None = None) -> Any:
+def _namespace(self: Tensor, /, *, api_version: str | None = None) -> Any:
     """This module. Raises ArgumentError (E_ARGUMENT) for a version that it does not follow."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", __array_api_version__):
         raise ArgumentError(f"version {api_version!r} of the array API", hints=[__array_api_version__])
     return _SELF
 
 
-Tensor.__array_namespace__ = namespace
+Tensor.__array_namespace__ = _namespace

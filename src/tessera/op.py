@@ -65,6 +65,7 @@ from tessera.doors.creation import (
     zeros_like,
 )
 from tessera.doors.einsum import einsum
+from tessera.doors.flow import cond, map, scan, while_loop
 from tessera.doors.functions import (
     abs,
     ceil,
@@ -217,6 +218,7 @@ __all__ = [
     "clip",
     "complex",
     "concat",
+    "cond",
     "conj",
     "constant",
     "conv2d",
@@ -285,6 +287,7 @@ __all__ = [
     "logical_xor",
     "logsumexp",
     "lt",
+    "map",
     "matmul",
     "max",
     "max_pool2d",
@@ -319,6 +322,7 @@ __all__ = [
     "rope",
     "round",
     "rsqrt",
+    "scan",
     "scatter_add",
     "sigmoid",
     "sign",
@@ -354,6 +358,7 @@ __all__ = [
     "unsqueeze",
     "var",
     "where",
+    "while_loop",
     "zeros",
     "zeros_like",
 ]

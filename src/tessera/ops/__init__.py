@@ -22,6 +22,7 @@ _RECORDS: Final = (
     "indexing.selection",
     "indexing.ordering",
     "elementwise.division",
+    "flow.records",
     "spectral.records",
     "window.records",
 )

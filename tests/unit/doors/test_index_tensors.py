@@ -168,6 +168,7 @@ def test_bools_inside_a_kernel_say_what_to_do() -> None:
 
 def test_basic_indices_make_no_new_structure_twice() -> None:
     def structure() -> Structure:
-        return (op.tensor(X) * 2)[1:, I].structure
+        made: Tensor = (op.tensor(X) * 2)[1:, I]
+        return made.structure
 
     assert structure() is structure()
