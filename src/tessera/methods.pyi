@@ -6,7 +6,7 @@ Made from `doors/methods.py` by `pytest tests/test_methods.py --update-goldens`;
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tessera.handle import Output
@@ -19,6 +19,9 @@ Number = builtins.int | builtins.float
 class OperatorMethods(Methods):
     """The functions of `op` whose first operand is the tensor."""
 
+    __array_ufunc__: Callable[..., Any]
+    __array_function__: Callable[..., Any]
+    __array_namespace__: Callable[..., Any]
     def abs(self, stream: Stream | None = None) -> Self: ...
     def absolute(self, stream: Stream | None = None) -> Self: ...
     def acos(self, stream: Stream | None = None) -> Self: ...

@@ -104,7 +104,7 @@ from tessera.doors.indexing import embedding, gather, index_copy, index_select, 
 from tessera.doors.losses import cross_entropy
 from tessera.doors.normalizations import layer_norm, log_softmax, rms_norm, softmax
 from tessera.doors.products import constant, gemm, int8_linear, matmul, quantize
-from tessera.doors.random import dropout
+from tessera.doors.random import dropout, rand, randint, randn
 from tessera.doors.reductions import (
     all,
     any,
@@ -309,6 +309,9 @@ __all__ = [
     "pow",
     "prod",
     "quantize",
+    "rand",
+    "randint",
+    "randn",
     "real",
     "reciprocal",
     "relu",

@@ -31,7 +31,7 @@ def full(shape: int | Sequence[int], value: Number, dtype: object = None, *, str
     """A tensor of one value, in the dtype that torch gives it by default: bool, int64, or fp32 of floats."""
     if not isinstance(value, bool | int | float):
         raise ArgumentError(f"full: value={value!r}", hints=["a number"])
-    extents = _extents(shape)
+    extents = extents_of(shape)
     wanted = _default_dtype(value) if dtype is None else dtypes.dtype_of(dtype)
     return on(views.broadcast_to(algebra.filling(value, wanted), extents), stream)
 
@@ -85,7 +85,7 @@ def eye(
     """A matrix of zeros with ones on a diagonal, fp32 by default; square without `columns`. Diagonals above the main
     one are numbered from 1 on, those below it from -1 down.
     """
-    shape = _extents((rows, rows if columns is None else columns))
+    shape = extents_of((rows, rows if columns is None else columns))
     numbers = _column(shape[0]) + integer(diagonal, "the diagonal")
     hit: Tensor = call("eq", call("iota", shape=shape[1:]), numbers)
     return on(hit.to(dtypes.fp32 if dtype is None else dtypes.dtype_of(dtype)), stream)
@@ -165,7 +165,8 @@ def _column(extent: int) -> Tensor:
     return call("iota", shape=(extent, 1))
 
 
-def _extents(shape: int | Sequence[int]) -> Shape:
+def extents_of(shape: int | Sequence[int]) -> Shape:
+    """A shape as users give it. Raises ArgumentError (E_ARGUMENT) for what is none."""
     given = (shape,) if isinstance(shape, int) else several(shape, "extents")
     extents = tuple(integer(extent, "an extent") for extent in given)
     if min(extents, default=0) < 0:

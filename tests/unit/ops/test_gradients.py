@@ -13,6 +13,7 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS, oracle
 from tessera.ops.algebra import call
+from tessera.ops.flow.records import NAMES as FLOWS
 
 Function = Callable[..., Tensor]
 
@@ -214,6 +215,7 @@ NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logica
 NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index", "checked_divisor"}
 NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices"}
 NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "floor_divide"}
+NOT_DIFFERENTIABLE |= {*FLOWS}  # tests/unit/doors/test_flow.py
 NOT_DIFFERENTIABLE |= {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"}
 NOT_DIFFERENTIABLE |= {"bitwise_left_shift", "bitwise_right_shift"}
 
