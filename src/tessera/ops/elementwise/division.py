@@ -21,7 +21,7 @@ from tessera.lazy.promotion import broadcast_shape, common_dtype
 from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import maps
-from tessera.ops.applications.rule import Application, Operand, Value, like
+from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, like
 from tessera.ops.extension import flops_per_element, only_float, same_shape_result
 from tessera.ops.library import define
 from tessera.ops.record import Named, Typed, dtype_error, shape_error
@@ -65,11 +65,13 @@ def _fmod_gradient(g: N, operands: tuple[N, N], out: N) -> tuple[N, N]:
     return sum_to(g, a.shape), sum_to(-(g * truncated(a / b)), b.shape)
 
 
-def _of_floats(chance: random.Random, x: Value) -> Application | None:
+def _of_floats(chance: random.Random, x: AbstractValue) -> Application | None:
     """Divisors from 1 to 3: what is left is continuous in neither operand, and rounding may decide it."""
     if x.dtype.kind != "float" or x.dtype.itemsize == 1:
         return None
-    return Application((Operand(x.shape, x.dtype, below=20), Operand(maps.broadcasting(chance, x.shape), x.dtype, 4)))
+    return Application(
+        (WantedOperand(x.shape, x.dtype, below=20), WantedOperand(maps.broadcasting(chance, x.shape), x.dtype, 4))
+    )
 
 
 define(
@@ -123,7 +125,7 @@ def _none(g: N, operands: tuple[N, ...], out: N) -> tuple[None, ...]:
     return (None,) * len(operands)
 
 
-def _of_divisors(chance: random.Random, x: Value) -> Application | None:
+def _of_divisors(chance: random.Random, x: AbstractValue) -> Application | None:
     """A tensor without elements: no others are known to hold no zero."""
     return Application((like(x),)) if x.dtype.kind == "int" and 0 in x.shape else None
 

@@ -13,7 +13,7 @@ import torch
 
 from tessera.dtypes import DType, bool_, fp64, int64
 from tessera.ops.applications import maps
-from tessera.ops.applications.rule import Application, Rule, Value
+from tessera.ops.applications.rule import AbstractValue, Application, Rule
 from tessera.ops.elementwise.dtypes import common
 from tessera.ops.elementwise.row import elementwise
 from tessera.ops.emitter import Emitter, V
@@ -43,7 +43,7 @@ def _of_kinds(count: int, *kinds: str) -> Rule:
     """The rule of a map of so many operands of a dtype of these kinds."""
     of_all = maps.of_maps(count)
 
-    def rule(chance: random.Random, x: Value) -> Application | None:
+    def rule(chance: random.Random, x: AbstractValue) -> Application | None:
         return of_all(chance, x) if x.dtype.kind in kinds else None
 
     return rule
