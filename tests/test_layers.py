@@ -25,7 +25,7 @@ LAYERS = (
     ("tuning",),
     ("sharding",),
     ("compiler",),
-    ("handle",),
+    ("handle", "methods"),
 )
 """Lowest first. All other modules are doors: they stand above these, and `cli` above all. Beside the doors
 stand `integrations`, which are written with them.

@@ -33,17 +33,21 @@ generated kernel of one operator, kernels of other libraries in traces, and titl
 """
 
 OTHER_WORDS: Mapping[str, str] = {
+    "backend/interpreter/interpreted_functions.py": "log10 tan",
+    "backend/llvm/functions.py": "exp2 log2 log10 tan",
+    "backend/llvm/vecmath/__init__.py": "exp2",
     "profiling/analyses/compare.py": "log",
     "profiling/analyses/durations.py": "sum",
     "profiling/analyses/presentation/result.py": "log",
+    "scheduling/language/expression.py": "exp2",
     "runtime/collectives.py": "sum min max",
     "sharding/planner/traced.py": "add max min",
     "runtime/cuda/structures.py": "pad",
     "tuning/model/ridge.py": "spread",
     "tuning/plots.py": "log",
 }
-"""By file, words that are no operators there: axes of pictures, columns of tables, collectives, fields of records, and
-what anchors reduce with.
+"""By file, words that are no operators there: axes of pictures, columns of tables, collectives, fields of records,
+functions of MLIR's `math`, LLVM and Triton, and what anchors reduce with.
 """
 
 

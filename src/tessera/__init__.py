@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Tensor": ("tessera.handle", "Tensor"),
+    "Tensor": ("tessera.op", "_Tensor"),
     "autotune": ("tessera.compiler.entry", "autotune"),
     "eval": ("tessera.compiler.entry", "evaluate_together"),
     "empty_cache": ("tessera.runtime.buffers", "empty_cache"),

@@ -123,6 +123,12 @@ class FrozenRandomError(TesseraError, RuntimeError):
     code = "E_FROZEN_RANDOM"
 
 
+class DivisionByZeroError(TesseraError, ZeroDivisionError):
+    """Integers were divided with rest, and a divisor is 0."""
+
+    code = "E_ZERO_DIVISION"
+
+
 class ArgumentError(TesseraError, ValueError):
     """An argument, option or environment variable whose value is not allowed."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import numpy
 import torch
@@ -39,6 +39,11 @@ from tessera.ops.outputs import evaluate_into, issue_into
 from tessera.runtime.streams import Stream
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 
+if TYPE_CHECKING:  # what the doors add, as `doors/methods.py` says
+    from tessera.methods import OperatorMethods
+else:
+    OperatorMethods = Methods
+
 Array: TypeAlias = numpy.ndarray[Any, Any]
 Device: TypeAlias = torch.device
 TorchTensor: TypeAlias = torch.Tensor
@@ -52,7 +57,7 @@ def _no_in_place(self: Tensor, other: object) -> NoReturn:
     raise InPlaceError("tensors are immutable", hints=["write x = x + y for x += y"])
 
 
-class Tensor(Methods):
+class Tensor(OperatorMethods):
     """A tensor that is computed when its values are asked for.
 
     Operators on it make expressions; `eval()`, `torch()`, `numpy()`, `item()` and `print()` compute. Results are
@@ -133,13 +138,24 @@ class Tensor(Methods):
         """The values as nested lists."""
         return self._values().tolist()
 
-    def to(self, target: object) -> Tensor:
-        """The tensor in another dtype, or on a device ("cpu", "cuda:0", "interpreter"; evaluated, and copied where it
-        is in other memory). Raises DTypeError or DeviceError for what there is not.
+    def to(self, target: object = None, *, dtype: object = None, device: object = None) -> Tensor:
+        """The tensor in another dtype, on a device ("cpu", "cuda:0", "interpreter"; evaluated, and copied where it is
+        in other memory), or in the dtype and on the device of another tensor. Raises DTypeError or DeviceError for
+        what there is not.
         """
-        if isinstance(target, torch.device) or (isinstance(target, str) and target.split(":")[0] in _DEVICES):
-            device = check_device(target)
-            return self if device == self._device else leaf_node(on_device(self.eval().state[1][0], device))
+        if isinstance(target, Tensor | torch.Tensor):
+            dtype, device = target.dtype, target.device
+        elif isinstance(target, torch.device) or (isinstance(target, str) and target.split(":")[0] in _DEVICES):
+            device = target
+        elif target is not None or (dtype is None and device is None):
+            dtype = target
+        made = self if dtype is None and device is not None else self._cast(dtype)
+        if device is None:
+            return made
+        place = check_device(device)
+        return made if place == made._device else leaf_node(on_device(made.eval().state[1][0], place))
+
+    def _cast(self, target: object) -> Tensor:
         dtype = dtype_of(target)
         result: Tensor = self if dtype is self.dtype else call("cast", self, dtype=dtype)
         return result
@@ -250,14 +266,16 @@ class Tensor(Methods):
         return f"{head},\n{values.removesuffix(')')})"
 
     def __format__(self, form: str) -> str:
-        return format(self.item(), form) if form else str(self)
+        return format(self._value_for("a format"), form) if form else str(self)
 
     def _value_for(self, question: str) -> bool | int | float:
-        structure, leaves = self.state
-        if not structure.is_leaf or isinstance(leaves[0], Placeholder):
+        """The value of the one element, which is computed for it. Raises ValueControlFlowError (E_VALUE_CONTROL_FLOW)
+        inside a function that is being traced.
+        """
+        if any(isinstance(leaf, Placeholder) for leaf in self.state[1]):
             raise ValueControlFlowError(
-                f"{question} of a tensor that is not evaluated",
-                hints=["op.where(condition, a, b) chooses by value", "outside of kernels, .item() evaluates"],
+                f"{question} of a tensor that depends on arguments, which have no values while the kernel is traced",
+                hints=["op.where(condition, a, b) chooses by value", "or call the kernel first, and ask its result"],
             )
         if self.size != 1:
             raise ArgumentError(
@@ -273,6 +291,14 @@ class Tensor(Methods):
 
     def __float__(self) -> float:
         return float(self._value_for("float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._value_for("complex()"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind != "int":
+            raise TypeError(f"a tensor of {self.dtype} is no index")
+        return int(self._value_for("an index"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self.numpy()
@@ -326,9 +352,6 @@ class Tensor(Methods):
             )
         named = [f"or use op.{name}"] if name in OPERATORS else []
         raise TorchFunctionError(f"torch's {name} was given a Tessera tensor", hints=["pass tensor.torch()", *named])
-
-    # numpy would otherwise take `array + tensor` apart into numbers, or into one torch function per element.
-    __array_ufunc__ = None
 
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __imatmul__ = __iand__ = __ior__ = _no_in_place
 

@@ -75,7 +75,7 @@ def _operand(draw: Draw, shape: Shape, dtype: DType, values: Values) -> torch.Te
 def _elementwise(draw: Draw, record: Operator, dtype: DType) -> Case:
     shape = draw(shapes(draw(st.sampled_from((0, 1, 2, 2, 3))), long=True))
     values: Values = draw(st.sampled_from(("ordinary", "unbounded")))
-    if record.name in ("sin", "cos"):
+    if record.name in ("sin", "cos", "tan"):
         values = "special"  # of arguments beyond 2^40 the result has no digits
     count = record.arity[0]
     attributes: dict[str, Any] = {}

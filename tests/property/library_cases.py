@@ -70,6 +70,23 @@ def _topk(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(call(record.name, as_node(x), k=k, axis=axis, **flags))
 
 
+def _sort(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    axis, descending = draw(st.integers(0, x.ndim - 1)), draw(st.booleans())
+    return Case(call(record.name, as_node(x), axis=axis, descending=descending))
+
+
+def _fmod(draw: Draw, record: Operator, dtype: DType) -> Case:
+    a = _matrix(draw, dtype)
+    b = a.flip(-1) if draw(st.booleans()) else a[..., :1] * 0.5
+    return Case(call("fmod", as_node(a), as_node(b)))
+
+
+def _divisors(draw: Draw, record: Operator, dtype: DType) -> Case:
+    x = _matrix(draw, dtype)
+    return Case(call("checked_divisor", as_node(torch.where(x == 0, 1, x))))
+
+
 def _scatter(draw: Draw, record: Operator, dtype: DType) -> Case:
     x = _matrix(draw, dtype)
     axis = draw(st.integers(0, x.ndim - 1))
@@ -98,8 +115,9 @@ def _places(draw: Draw, shape: Shape, extent: int) -> torch.Tensor:
 
 
 def _checked(draw: Draw, record: Operator, dtype: DType) -> Case:
-    index = _places(draw, draw(shapes(2)), 7).to(dtype.torch)
-    return Case(call("checked_index", as_node(index), what="test", extent=7))
+    from_end = draw(st.booleans())
+    index = _places(draw, draw(shapes(2)), 7).to(dtype.torch) - (3 if from_end else 0)
+    return Case(call("checked_index", as_node(index), what="test", extent=7, from_end=from_end))
 
 
 def _take(draw: Draw, record: Operator, dtype: DType) -> Case:
@@ -158,6 +176,10 @@ LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "cumsum": _cumsum,
     "topk_values": _topk,
     "topk_indices": _topk,
+    "sort_values": _sort,
+    "sort_indices": _sort,
+    "fmod": _fmod,
+    "checked_divisor": _divisors,
     "scatter_along": _scatter,
     "refit": _refit,
     "spread": _spread,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tessera.doors.functions import signbit
 from tessera.doors.nodes import binary, call, node, on
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy.conversion import as_pair
 from tessera.ops import algebra
-from tessera.ops.elementwise import calls
+from tessera.ops.elementwise import calls, division
 from tessera.runtime.streams import Stream
 
 
@@ -31,6 +32,25 @@ def div(a: object, b: object, stream: Stream | None = None) -> Tensor:
     return binary("div", a, b, stream)
 
 
+def floor_divide(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """a // b, rounded down. Integers are not divided by 0: DivisionByZeroError (E_ZERO_DIVISION)."""
+    return on(division.floor_divide(a, b), stream)
+
+
+def remainder(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """a % b, of the divisor's sign, as in Python. Integers are not divided by 0: DivisionByZeroError
+    (E_ZERO_DIVISION).
+    """
+    return on(division.remainder(a, b), stream)
+
+
+def fmod(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """What is left of a / b rounded toward zero, of the dividend's sign, as in C. Integers are not divided by 0:
+    DivisionByZeroError (E_ZERO_DIVISION).
+    """
+    return on(division.fmod(a, b), stream)
+
+
 def pow(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """a ** b. Integers refuse a negative Python exponent."""
     first, _ = as_pair(a, b)
@@ -52,6 +72,26 @@ def clamp(x: object, min: object = None, max: object = None, *, stream: Stream |
     if min is None and max is None:
         raise ArgumentError("clamp needs a bound", hints=["min=, max=, or both"])
     return on(calls.clamp(node(x), min, max), stream)
+
+
+clip = clamp
+
+
+def copysign(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+    """The size of a with the sign of b, that of -0.0 too; integers give floats."""
+    size, like = as_pair(a, b)
+    return on(
+        call("where", signbit(like), -call("div", call("abs", size), 1.0), call("div", call("abs", size), 1.0)), stream
+    )
+
+
+def logaddexp(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
+    """log(exp(a) + exp(b)) without overflow."""
+    first, second = as_pair(a, b)
+    larger, smaller = call("maximum", first, second), call("minimum", first, second)
+    # Of equal infinities the difference is NaN.
+    gap = call("where", call("eq", larger, smaller), 0.0, smaller - larger)
+    return on(larger + call("log1p", call("exp", gap)), stream)
 
 
 def where(condition: object, a: object, b: object, *, stream: Stream | None = None) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tessera.doors.nodes import binary, unary
+from tessera.doors.nodes import binary, call, on, unary
 from tessera.handle import Tensor
+from tessera.lazy.conversion import as_pair
 from tessera.runtime.streams import Stream
 
 
@@ -45,6 +46,12 @@ def logical_and(a: object, b: object, stream: Stream | None = None) -> Tensor:
 def logical_or(a: object, b: object, stream: Stream | None = None) -> Tensor:
     """Either; numbers count as true where they are not 0."""
     return binary("logical_or", a, b, stream)
+
+
+def logical_xor(a: object, b: object, stream: Stream | None = None) -> Tensor:
+    """One of both, not the other; numbers count as true where they are not 0."""
+    first, second = as_pair(a, b)
+    return on(call("ne", call("ne", first, 0), call("ne", second, 0)), stream)
 
 
 def logical_not(x: object, stream: Stream | None = None) -> Tensor:

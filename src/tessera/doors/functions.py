@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
+
 from tessera.doors.nodes import Number, call, node, on, unary
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.lazy import building
 from tessera.ops import OPERATORS
+from tessera.ops.elementwise import division
 from tessera.ops.layout.views import is_one_of, number
 from tessera.runtime.streams import Stream
 
@@ -110,10 +115,81 @@ def round(x: object, stream: Stream | None = None) -> Tensor:
     return unary("round", x, stream)
 
 
+def trunc(x: object, *, stream: Stream | None = None) -> Tensor:
+    """The integer next to x toward zero, in the dtype of x."""
+    return on(division.truncated(node(x)), stream)
+
+
+def sign(x: object, *, stream: Stream | None = None) -> Tensor:
+    """1, 0 or -1 by the sign of an element, in its dtype; 0 of NaN, as in torch; of bools themselves."""
+    value = node(x)
+    if value.dtype.kind == "bool":
+        return on(value, stream)
+    return on(call("sub", call("gt", value, 0).to(value.dtype), call("lt", value, 0).to(value.dtype)), stream)
+
+
+def square(x: object, *, stream: Stream | None = None) -> Tensor:
+    """x * x."""
+    value = node(x)
+    return on(call("mul", value, value), stream)
+
+
+def reciprocal(x: object, *, stream: Stream | None = None) -> Tensor:
+    """1 / x; integers give floats."""
+    return on(call("div", 1.0, node(x)), stream)
+
+
 def isnan(x: object, *, stream: Stream | None = None) -> Tensor:
     """Whether an element is not a number."""
     value = node(x)
     return on(call("ne", value, value), stream)
+
+
+def isinf(x: object, *, stream: Stream | None = None) -> Tensor:
+    """Whether an element is infinite."""
+    value = node(x)
+    if value.dtype.kind != "float":
+        return on(call("ne", value, value), stream)  # no integer is
+    return on(call("eq", call("abs", value), math.inf), stream)
+
+
+def isfinite(x: object, *, stream: Stream | None = None) -> Tensor:
+    """Whether an element is a number and finite."""
+    value = node(x)
+    if value.dtype.kind != "float":
+        return on(call("eq", value, value), stream)  # all integers are
+    return on(call("lt", call("abs", value), math.inf), stream)
+
+
+def signbit(x: object, *, stream: Stream | None = None) -> Tensor:
+    """Whether an element's sign is minus, that of -0.0 too; of NaN it is not."""
+    value = node(x)
+    below = call("lt", value, 0)
+    if value.dtype.kind != "float":
+        return on(below, stream)
+    return on(
+        call("logical_or", below, call("logical_and", call("eq", value, 0.0), call("div", 1.0, value) < 0)), stream
+    )
+
+
+def nan_to_num(
+    x: object,
+    nan: Number = 0.0,
+    posinf: Number | None = None,
+    neginf: Number | None = None,
+    *,
+    stream: Stream | None = None,
+) -> Tensor:
+    """x with numbers in place of NaN and infinities: by default 0 and the largest and least of the dtype."""
+    value = node(x)
+    if value.dtype.kind != "float":
+        return on(value, stream)
+    limits = torch.finfo(value.dtype.torch)
+    most = limits.max if posinf is None else number(posinf, "posinf")
+    least = limits.min if neginf is None else number(neginf, "neginf")
+    finite = call("where", call("eq", value, math.inf), float(most), value)
+    finite = call("where", call("eq", value, -math.inf), float(least), finite)
+    return on(call("where", call("ne", value, value), number(nan, "nan"), finite), stream)
 
 
 def leaky_relu(x: object, negative_slope: Number = 0.01, *, stream: Stream | None = None) -> Tensor:

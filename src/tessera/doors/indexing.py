@@ -5,6 +5,7 @@ its value and place, when the result is evaluated: nothing outside of a tensor i
 from __future__ import annotations
 
 from tessera import dtypes
+from tessera.doors.axes import along
 from tessera.doors.nodes import call, node, on
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
@@ -31,38 +32,58 @@ def embedding(
     return on(call("take", table, places, what="embedding", axis=0, held=held), stream)
 
 
-def index_select(x: object, axis: int, index: object, *, stream: Stream | None = None) -> Tensor:
+def index_select(
+    x: object, axis: int | None = None, index: object = None, *, dim: int | None = None, stream: Stream | None = None
+) -> Tensor:
     """The parts of x along an axis at the places of `index`, which has one dimension."""
     value, places = node(x), node(index)
     if len(places.shape) != 1:
         raise ShapeMismatchError(f"index_select: an index of shape {places.shape}", hints=["one dimension"])
-    return on(_taken("index_select", value, places, axis), stream)
+    return on(_taken("index_select", value, places, along(axis, dim)), stream)
 
 
-def take(x: object, indices: object, axis: int = 0, *, stream: Stream | None = None) -> Tensor:
+def take(x: object, indices: object, axis: int = 0, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:
     """The parts of x along an axis at the places of `indices`, whose dimensions stand in the axis' place (as in
     numpy).
     """
-    return on(_taken("take", node(x), node(indices), axis), stream)
+    return on(_taken("take", node(x), node(indices), along(axis, dim, 0)), stream)
 
 
-def gather(x: object, axis: int, index: object, *, stream: Stream | None = None) -> Tensor:
+def gather(
+    x: object, axis: int | None = None, index: object = None, *, dim: int | None = None, stream: Stream | None = None
+) -> Tensor:
     """For each index its element of x along an axis: result[i, j] = x[index[i, j], j] of axis 0 (as `torch.gather`)."""
     value = node(x)
-    return on(call("gather", value, node(index), axis=_axis(value, axis)), stream)
+    return on(call("gather", value, node(index), axis=_axis(value, along(axis, dim))), stream)
 
 
-def index_copy(x: object, axis: int, index: object, source: object, *, stream: Stream | None = None) -> Tensor:
+def index_copy(
+    x: object,
+    axis: int | None = None,
+    index: object = None,
+    source: object = None,
+    *,
+    dim: int | None = None,
+    stream: Stream | None = None,
+) -> Tensor:
     """x with the parts along an axis at the places of `index`, which has one dimension, replaced by those of `source`
     (as `torch.index_copy`). Of several parts at one place the last one stays.
     """
     value, places = node(x), node(index)
     if len(places.shape) != 1:
         raise ShapeMismatchError(f"index_copy: an index of shape {places.shape}", hints=["one dimension"])
-    return on(call("put", value, places, node(source), what="index_copy", axis=_axis(value, axis)), stream)
+    return on(call("put", value, places, node(source), what="index_copy", axis=_axis(value, along(axis, dim))), stream)
 
 
-def scatter_add(x: object, axis: int, index: object, source: object, *, stream: Stream | None = None) -> Tensor:
+def scatter_add(
+    x: object,
+    axis: int | None = None,
+    index: object = None,
+    source: object = None,
+    *,
+    dim: int | None = None,
+    stream: Stream | None = None,
+) -> Tensor:
     """x with elements of `source` added at the places of `index` along an axis: result[index[i, j], j] += source[i, j]
     of axis 0 (as `torch.scatter_add`).
 
@@ -70,7 +91,7 @@ def scatter_add(x: object, axis: int, index: object, source: object, *, stream: 
     floats are formed in fp32.
     """
     value, added = node(x), node(source)
-    return on(call("scatter_add", value, node(index), added, axis=_axis(value, axis)), stream)
+    return on(call("scatter_add", value, node(index), added, axis=_axis(value, along(axis, dim))), stream)
 
 
 def one_hot(indices: object, num_classes: int, dtype: object = None, *, stream: Stream | None = None) -> Tensor:
@@ -84,11 +105,13 @@ def one_hot(indices: object, num_classes: int, dtype: object = None, *, stream: 
     return on(hit.to(dtypes.int64 if dtype is None else dtypes.dtype_of(dtype)), stream)
 
 
-def _axis(value: Tensor, axis: int) -> int:
+def _axis(value: Tensor, axis: int | None) -> int:
+    if axis is None:
+        raise ArgumentError("no axis is given", hints=["axis=0, or dim=0"])
     if not value.shape:
         raise ShapeMismatchError("indices into a tensor without dimensions", hints=["reshape it to (1,)"])
     return normalized_axis(axis, len(value.shape))
 
 
-def _taken(what: str, value: Tensor, places: Tensor, axis: int) -> Tensor:
+def _taken(what: str, value: Tensor, places: Tensor, axis: int | None) -> Tensor:
     return call("take", value, places, what=what, axis=_axis(value, axis))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from tessera.doors.axes import along
 from tessera.doors.nodes import node, on
 from tessera.handle import Tensor
 from tessera.ops.rows import calls
 from tessera.runtime.streams import Stream
 
 
-def softmax(x: object, axis: int = -1, *, stream: Stream | None = None) -> Tensor:
+def softmax(x: object, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis."""
-    return on(node(x).softmax(axis), stream)
+    return on(calls.softmax("softmax", node(x), along(axis, dim, -1)), stream)
 
 
-def log_softmax(x: object, axis: int = -1, *, stream: Stream | None = None) -> Tensor:
+def log_softmax(x: object, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:
     """x - log(sum(exp(x))) along an axis."""
-    return on(calls.softmax("log_softmax", node(x), axis), stream)
+    return on(calls.softmax("log_softmax", node(x), along(axis, dim, -1)), stream)
 
 
 def layer_norm(

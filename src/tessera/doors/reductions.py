@@ -1,7 +1,11 @@
-"""Reductions along axes. One made of others is one kernel, whose passes share what they read."""
+"""Reductions along axes. One made of others is one kernel, whose passes share what they read.
+
+`axis` and `keepdims` may be written `dim` and `keepdim`.
+"""
 
 from __future__ import annotations
 
+from tessera.doors.axes import along, kept
 from tessera.doors.nodes import Number, call, node, on
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
@@ -10,68 +14,191 @@ from tessera.ops.rows.calls import Axis
 from tessera.runtime.streams import Stream
 
 
-def sum(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+def sum(
+    x: object,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
     """The sum along axes, all by default; integers and bools add up in int64."""
-    return on(node(x).sum(axis, keepdims), stream)
+    return _reduction("sum", x, axis, keepdims, dim, keepdim, stream)
 
 
-def mean(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+def mean(
+    x: object,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
     """The mean along axes, all by default, of floating-point elements."""
-    return on(node(x).mean(axis, keepdims), stream)
+    return _reduction("mean", x, axis, keepdims, dim, keepdim, stream)
 
 
-def max(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
-    """The maximum along axes, all by default; NaN if an element is."""
-    return on(node(x).max(axis, keepdims), stream)
+def max(
+    x: object,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
+    """The maximum along axes, all by default; NaN if an element is. Values alone: `argmax` has the positions."""
+    return _reduction("max", x, axis, keepdims, dim, keepdim, stream)
 
 
-def min(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
-    """The minimum along axes, all by default; NaN if an element is."""
-    return on(node(x).min(axis, keepdims), stream)
+def min(
+    x: object,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
+    """The minimum along axes, all by default; NaN if an element is. Values alone: `argmin` has the positions."""
+    return _reduction("min", x, axis, keepdims, dim, keepdim, stream)
 
 
-def prod(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+def prod(
+    x: object,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
     """The product along axes, all by default; integers and bools multiply in int64."""
-    return on(node(x).prod(axis, keepdims), stream)
+    return _reduction("prod", x, axis, keepdims, dim, keepdim, stream)
 
 
-def argmax(x: object, axis: int | None = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+def argmax(
+    x: object,
+    axis: int | None = None,
+    keepdims: bool = False,
+    *,
+    dim: int | None = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
     """The position (int64) of the first maximum along an axis, or in row-major order of the whole tensor; a NaN
     wins.
     """
-    return on(node(x).argmax(axis, keepdims), stream)
+    return _reduction("argmax", x, axis, keepdims, dim, keepdim, stream)
 
 
-def logsumexp(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+def argmin(
+    x: object,
+    axis: int | None = None,
+    keepdims: bool = False,
+    *,
+    dim: int | None = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
+    """The position (int64) of the first minimum along an axis, or in row-major order of the whole tensor; a NaN
+    wins.
+    """
+    value = node(x)
+    # What turns the order around: -1 - x has no overflow, where the negative of the least integer has.
+    turned = {"float": "neg", "int": "bitwise_not", "bool": "logical_not"}.get(value.dtype.kind, "neg")
+    return _reduction("argmax", call(turned, value), axis, keepdims, dim, keepdim, stream)
+
+
+def logsumexp(
+    x: object,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
     """log(sum(exp(x))) along axes, all by default, without overflow; -inf of no elements."""
-    return on(calls.reduction("logsumexp", node(x), axis, keepdims), stream)
+    return _reduction("logsumexp", x, axis, keepdims, dim, keepdim, stream)
 
 
 def var(
-    x: object, axis: Axis = None, correction: Number = 1, keepdims: bool = False, *, stream: Stream | None = None
+    x: object,
+    axis: Axis = None,
+    correction: Number = 1,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
 ) -> Tensor:
     """The variance along axes, all by default: the sum of squared distances from the mean over n - correction.
 
     As in torch the default is the unbiased estimate, and where n - correction is not positive the result is inf or NaN.
     """
-    return on(_variance("var", x, axis, correction, keepdims), stream)
+    return on(_variance("var", x, along(axis, dim), correction, kept(keepdims, keepdim)), stream)
 
 
 def std(
-    x: object, axis: Axis = None, correction: Number = 1, keepdims: bool = False, *, stream: Stream | None = None
+    x: object,
+    axis: Axis = None,
+    correction: Number = 1,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
 ) -> Tensor:
     """The square root of `var`."""
-    return on(call("sqrt", _variance("std", x, axis, correction, keepdims)), stream)
+    return on(call("sqrt", _variance("std", x, along(axis, dim), correction, kept(keepdims, keepdim))), stream)
 
 
-def all(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+def all(
+    x: object,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
     """Whether all elements along axes (all by default) are true: not 0. True of no elements."""
-    return on(_quantified("prod", "min", x, axis, keepdims), stream)
+    return on(_quantified("prod", "min", x, along(axis, dim), kept(keepdims, keepdim)), stream)
 
 
-def any(x: object, axis: Axis = None, keepdims: bool = False, *, stream: Stream | None = None) -> Tensor:
+def any(
+    x: object,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
     """Whether an element along axes (all by default) is true: not 0. False of no elements."""
-    return on(_quantified("sum", "max", x, axis, keepdims), stream)
+    return on(_quantified("sum", "max", x, along(axis, dim), kept(keepdims, keepdim)), stream)
+
+
+def count_nonzero(
+    x: object,
+    axis: Axis = None,
+    keepdims: bool = False,
+    *,
+    dim: Axis = None,
+    keepdim: bool = False,
+    stream: Stream | None = None,
+) -> Tensor:
+    """The number (int64) of elements along axes, all by default, that are not 0."""
+    return _reduction("sum", call("ne", node(x), 0), axis, keepdims, dim, keepdim, stream)
+
+
+def _reduction(
+    name: str, x: object, axis: Axis, keepdims: bool, dim: Axis, keepdim: bool, stream: Stream | None
+) -> Tensor:
+    return on(calls.reduction(name, node(x), along(axis, dim), kept(keepdims, keepdim)), stream)
 
 
 def _variance(name: str, x: object, axis: Axis, correction: Number, keepdims: bool) -> Tensor:
@@ -80,8 +207,8 @@ def _variance(name: str, x: object, axis: Axis, correction: Number, keepdims: bo
         raise DTypeError(f"{name} of {value.dtype}: defined on floating-point elements only", hints=["cast to fp32"])
     if isinstance(correction, bool) or not isinstance(correction, int | float):
         raise ArgumentError(f"{name}: correction={correction!r}", hints=["a number, 1 or 0 as a rule"])
-    centred = value - value.mean(axis, keepdims=True)
-    squares = (centred * centred).sum(axis, keepdims)
+    centred = value - mean(value, axis, keepdims=True)
+    squares = sum(centred * centred, axis, keepdims)
     count = value.size / squares.size if squares.size else 0
     degrees = count - correction
     return call("div", squares, float(degrees) if degrees > 0 else 0.0)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import cast as typed
 
+from tessera.doors.axes import along
 from tessera.doors.joint import joint
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.conversion import as_node
 from tessera.ops.algebra import call
-from tessera.ops.layout.views import integer, normalized_axis, reshape
+from tessera.ops.layout.views import flag, integer, normalized_axis, reshape
 from tessera.runtime.streams import Stream
 
 
-def cumsum(x: object, axis: int = -1, *, stream: Stream | None = None) -> Tensor:
+def cumsum(x: object, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:
     """Running sums along an axis: element i is the sum of elements 0 to i. Integers and bools add up in int64, 16-bit
     floats in fp32, with a rounding to the result's dtype for each element.
 
@@ -22,7 +23,7 @@ def cumsum(x: object, axis: int = -1, *, stream: Stream | None = None) -> Tensor
     8-bit floats.
     """
     node = typed(Tensor, as_node(x))
-    place = normalized_axis(axis, len(node.shape))
+    place = normalized_axis(along(axis, dim, -1), len(node.shape))
     if not node.shape:  # a tensor without dimensions is a row of one element
         return typed(Tensor, issuing.on(reshape(call("cumsum", reshape(node, (1,)), axis=0), ()), stream))
     return typed(Tensor, issuing.on(call("cumsum", node, axis=place), stream))
@@ -35,6 +36,7 @@ def topk(
     largest: bool = True,
     sorted: bool = True,
     *,
+    dim: int | None = None,
     stream: Stream | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The k largest (or smallest) elements along an axis, in order if `sorted`, and their positions (int64). NaN counts
@@ -44,15 +46,59 @@ def topk(
     axis out of range and more elements than there are, DTypeError (E_DTYPE) for 8-bit floats and bools.
     """
     node = typed(Tensor, as_node(x))
-    count, place = integer(k, "k"), normalized_axis(axis, len(node.shape))
-    for name, flag in (("largest", largest), ("sorted", sorted)):
-        if not isinstance(flag, bool):
-            raise ArgumentError(f"topk: {name}={flag!r}", hints=["True or False"])
+    count, place = integer(k, "k"), normalized_axis(along(axis, dim, -1), len(node.shape))
+    for name, given in (("largest", largest), ("sorted", sorted)):
+        if not isinstance(given, bool):
+            raise ArgumentError(f"topk: {name}={given!r}", hints=["True or False"])
     row = node if node.shape else reshape(node, (1,))
     attributes = {"k": count, "axis": place, "largest": largest, "ordered": sorted}
     values, indices = (call(name, row, **attributes) for name in ("topk_values", "topk_indices"))
     if not node.shape and count == 1:
         values, indices = reshape(values, ()), reshape(indices, ())
+    return _both(values, indices, stream)
+
+
+def sort(
+    x: object,
+    axis: int = -1,
+    descending: bool = False,
+    *,
+    dim: int | None = None,
+    stable: bool = True,
+    stream: Stream | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The elements along an axis in order, and where they stood (int64), as in torch. Equal elements keep their order,
+    whatever `stable` says; NaN counts as larger than any number.
+
+    Computed by torch's library, once: evaluating either result evaluates both. Raises ArgumentError (E_ARGUMENT) for an
+    axis out of range, DTypeError (E_DTYPE) for 8-bit floats and complex numbers.
+    """
+    node = typed(Tensor, as_node(x))
+    place = normalized_axis(along(axis, dim, -1), len(node.shape))
+    row = node if node.shape else reshape(node, (1,))
+    attributes = {"axis": place, "descending": flag(descending, "descending")}
+    values, indices = (call(name, row, **attributes) for name in ("sort_values", "sort_indices"))
+    if not node.shape:
+        values, indices = reshape(values, ()), reshape(indices, ())
+    return _both(values, indices, stream)
+
+
+def argsort(
+    x: object,
+    axis: int = -1,
+    descending: bool = False,
+    *,
+    dim: int | None = None,
+    stable: bool = True,
+    stream: Stream | None = None,
+) -> Tensor:
+    """The positions (int64) of the elements along an axis in order; see `sort`."""
+    places = sort(x, axis, descending, dim=dim, stable=stable)[1]
+    issuing.on(places, stream)
+    return places
+
+
+def _both(values: Tensor, indices: Tensor, stream: Stream | None) -> tuple[Tensor, Tensor]:
     if stream is not None:
         issuing.issue_all([values, indices], stream)
         return values, indices

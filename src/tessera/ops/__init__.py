@@ -20,6 +20,9 @@ _RECORDS: Final = (
     "rows.reductions",
     "rows.records",
     "indexing.selection",
+    "indexing.ordering",
+    "elementwise.division",
+    "flow.records",
     "spectral.records",
     "window.records",
 )

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import numpy
 import torch
 
-from tessera.dtypes import DType, accumulator, real_of
-from tessera.errors import ArgumentError, DTypeError
+from tessera.dtypes import DType, accumulator, bool_, real_of
+from tessera.errors import ArgumentError
 from tessera.lazy import interning
 from tessera.lazy.building import apply, binary, unary
 from tessera.lazy.conversion import NotATensorError, as_node, as_operands, as_pair, beside
@@ -44,16 +45,21 @@ def _binary_method(name: str, reflected: bool = False) -> Callable[[Any, object]
     return method
 
 
-def _bool_method(name: str) -> Callable[[Any, object], Any]:
-    inner = _binary_method(name)
+def _bits_method(of_bools: str, of_integers: str) -> Callable[[Any, object], Any]:
+    """`&`, `|` or `^`: of bools the logical operator, which rewrites know, else that of bits."""
+    logical, bitwise = _binary_method(of_bools), _binary_method(of_integers)
 
     def method(self: Node, other: object) -> Any:
-        if self.dtype.kind == "int" or (not isinstance(other, bool) and isinstance(other, int)):
-            raise DTypeError("& and | of integers", hints=["compare first: & and | join conditions"])
-        return inner(self, other)
+        if self.dtype is bool_ and (isinstance(other, bool) or getattr(other, "dtype", None) in _BOOLS):
+            return logical(self, other)
+        return bitwise(self, other)
 
-    method.__doc__ = inner.__doc__
+    method.__doc__ = bitwise.__doc__
     return method
+
+
+_BOOLS = (bool_, torch.bool, numpy.dtype(bool))
+"""Dtypes that mean bools; `in` compares them with whatever another library's tensors have."""
 
 
 class Algebra(Node):
@@ -77,8 +83,13 @@ class Algebra(Node):
     __ge__ = _binary_method("ge")
     __eq__ = _binary_method("eq")
     __ne__ = _binary_method("ne")
-    __and__ = __rand__ = _bool_method("logical_and")
-    __or__ = __ror__ = _bool_method("logical_or")
+    __and__ = __rand__ = _bits_method("logical_and", "bitwise_and")
+    __or__ = __ror__ = _bits_method("logical_or", "bitwise_or")
+    __xor__ = __rxor__ = _bits_method("ne", "bitwise_xor")
+    __lshift__ = _binary_method("bitwise_left_shift")
+    __rlshift__ = _binary_method("bitwise_left_shift", reflected=True)
+    __rshift__ = _binary_method("bitwise_right_shift")
+    __rrshift__ = _binary_method("bitwise_right_shift", reflected=True)
     # Comparisons give tensors, so that only identity is left to hash by, as in torch.
     __hash__ = object.__hash__
 
@@ -95,7 +106,11 @@ class Algebra(Node):
         return unary(OPERATORS["abs"], (), self)
 
     def __invert__(self) -> Any:
-        return unary(OPERATORS["logical_not"], (), self)
+        """The opposite of bools, the other bits of integers."""
+        return unary(OPERATORS["logical_not" if self.dtype is bool_ else "bitwise_not"], (), self)
+
+    def __pos__(self) -> Any:
+        return self
 
 
 use_node_class(Algebra)

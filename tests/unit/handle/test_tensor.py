@@ -134,8 +134,18 @@ def test_conditions_join_with_and_or_not() -> None:
     x = op.tensor([1.0, 2.0, 3.0])
     assert ((x > 1) & (x < 3)).tolist() == [False, True, False]
     assert ((x < 2) | ~(x < 3)).tolist() == [True, False, True]
+    assert ((x < 2) ^ (x < 3)).tolist() == [False, True, False]
+
+
+def test_of_integers_they_join_bits() -> None:
+    x, y = op.tensor([1, 2, -7]), torch.tensor([3, 4, 5])
+    for ours, theirs in ((x & y, [1, 0, 1]), (x | y, [3, 6, -3]), (x ^ y, [2, 6, -4]), (~x, [-2, -3, 6])):
+        assert ours.tolist() == theirs
+        assert ours.dtype == torch.int64
+    assert (x << 2).tolist() == [4, 8, -28]
+    assert (x >> 1).tolist() == [0, 1, -4]
     with pytest.raises(DTypeError):
-        op.tensor([1, 2]) & op.tensor([3, 4])
+        op.tensor([1.0]) & op.tensor([3, 4])
 
 
 def test_what_is_no_tensor_is_a_plain_type_error() -> None:
@@ -148,18 +158,40 @@ def test_what_is_no_tensor_is_a_plain_type_error() -> None:
         assert (x == other) is False
 
 
-def test_a_lazy_condition_has_no_truth_value() -> None:
+def test_python_numbers_of_a_pending_tensor_are_computed() -> None:
     x = op.tensor([2.0])
-    with pytest.raises(ValueControlFlowError) as caught:
-        assert x > 1
-    assert any("op.where" in hint for hint in caught.value.hints)
-    with pytest.raises(ValueControlFlowError):
-        float(x + 1)
+    assert x + 1 > 2
+    assert not x + 1 > 3
+    assert float(x + 1) == 3.0
+    assert int(x * 2) == 4
+    assert complex(x) == 2.0
+    assert f"{x * 2:.2f}" == "4.00"
+    assert "abcdef"[op.tensor(1) + 1] == "c"
     assert bool((x > 1).eval())
-    assert float(x) == 2.0
-    assert int(x) == 2
     with pytest.raises(ArgumentError):
         bool(op.tensor([1.0, 2.0]))
+    with pytest.raises(TypeError):
+        "abc"[x]
+
+
+def test_inside_a_kernel_they_say_what_to_do() -> None:
+    asked: dict[str, Callable[[Tensor], object]] = {
+        "bool()": bool,
+        "float()": lambda x: float(x + 1),
+        "int()": int,
+        "a format": lambda x: f"{x:.2f}",
+    }
+    for question, ask in asked.items():
+
+        @op.kernel
+        def asking(x: Tensor, ask: Callable[[Tensor], object] = ask) -> Tensor:
+            ask(x)
+            return x
+
+        with pytest.raises(ValueControlFlowError) as caught:
+            asking(torch.ones(1))
+        assert question in caught.value.message
+        assert any("op.where" in hint for hint in caught.value.hints)
 
 
 def test_in_place_operators_are_refused() -> None:

@@ -48,6 +48,13 @@ VALID: dict[str, Example] = {
         {"causal": False},
     ),
     **dict.fromkeys(("add", "sub", "mul", "div", "pow", "minimum", "maximum"), TWO),
+    **dict.fromkeys("tan asin acos atan sinh cosh asinh acosh atanh log2 log10 exp2".split(), MAP),
+    **dict.fromkeys(("atan2", "hypot"), TWO),
+    **dict.fromkeys(
+        "floor_divide bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift".split(),
+        ("?x8xi32, i32", "?x8xi32", {}),
+    ),
+    "bitwise_not": ("?x8xi32", "?x8xi32", {}),
     **dict.fromkeys(("neg", "abs", "relu", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "silu"), MAP),
     **dict.fromkeys(("expm1", "log1p", "sin", "cos", "floor", "ceil", "round"), MAP),
     "gelu": ("?xf16", "?xf16", {"approximate": "tanh"}),

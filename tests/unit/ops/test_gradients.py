@@ -13,6 +13,7 @@ from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS, oracle
 from tessera.ops.algebra import call
+from tessera.ops.flow.records import NAMES as FLOWS
 
 Function = Callable[..., Tensor]
 
@@ -54,8 +55,17 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
     **{name: [(getattr(op, name), (positive(3, 4),))] for name in ("log", "log1p", "sqrt", "rsqrt")},
     **{
         name: [(getattr(op, name), (normal(3, 4),))]
-        for name in "neg abs relu exp expm1 sin cos tanh erf sigmoid silu".split()
+        for name in "neg abs relu exp expm1 sin cos tanh erf sigmoid silu atan sinh cosh asinh exp2".split()
     },
+    **{name: [(getattr(op, name), (positive(3, 4),))] for name in ("log2", "log10")},
+    **{name: [(getattr(op, name), (normal(3, 4).sin() * 0.9,))] for name in ("asin", "acos", "atanh", "tan")},
+    "acosh": [(op.acosh, (positive(3, 4) + 1.0,))],
+    **{name: [(getattr(op, name), (normal(3, 4), normal(4)))] for name in ("atan2", "hypot")},
+    "fmod": [(op.fmod, (normal(3, 4), positive(4)))],
+    "sort_values": [
+        (lambda a: op.sort(a, 0)[0], (normal(4, 3),)),
+        (lambda a: op.sort(a, -1, True)[0], (normal(3, 4),)),
+    ],
     "sum": [(lambda a: a.sum((0, 2)), (normal(2, 3, 4),)), (lambda a: a.sum(1, keepdims=True), (normal(2, 3),))],
     "mean": [(lambda a: a.mean((0, 2)), (normal(2, 3, 4),)), (lambda a: a.mean(), (normal(2, 3),))],
     "max": [(lambda a: a.max(1), (normal(2, 3, 4),)), (lambda a: a.max(), (normal(2, 3),))],
@@ -202,9 +212,12 @@ CASES: dict[str, list[tuple[Function, tuple[torch.Tensor, ...]]]] = {
 }
 
 NOT_DIFFERENTIABLE = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "argmax"}
-NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index"}
-NOT_DIFFERENTIABLE |= {"topk_indices"}
-NOT_DIFFERENTIABLE |= {"floor", "ceil", "round"}
+NOT_DIFFERENTIABLE |= {"iota", "philox", "checked_index", "checked_divisor"}
+NOT_DIFFERENTIABLE |= {"topk_indices", "sort_indices"}
+NOT_DIFFERENTIABLE |= {"floor", "ceil", "round", "floor_divide"}
+NOT_DIFFERENTIABLE |= {*FLOWS}  # tests/unit/doors/test_flow.py
+NOT_DIFFERENTIABLE |= {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"}
+NOT_DIFFERENTIABLE |= {"bitwise_left_shift", "bitwise_right_shift"}
 
 
 def test_every_operator_has_a_case() -> None:

@@ -24,7 +24,7 @@ class _Undrawn(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"a kernel draws random numbers by torch ({func}) while it is traced, which happens once",
                 hints=[
                     "draw them outside, and give them to the kernel",
-                    "or use op.dropout(x, p, seed), whose seed is an operand",
+                    "or use op.rand, op.randn or op.dropout, whose seed is an operand",
                 ],
             )
         return func(*args, **(kwargs or _NOTHING))

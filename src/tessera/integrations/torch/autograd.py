@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from tessera import grad
-from tessera.doors import arithmetic, reductions, shapes
+from tessera.doors import arithmetic, creation, reductions
 from tessera.errors import DTypeError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation, sources
@@ -91,7 +91,7 @@ def cotangents_of(
             for part, cotangent in zip(function(*leaves), cotangents, strict=True)
             if part is not None and cotangent is not None
         ]
-        return sum(parts[1:], parts[0]) if parts else shapes.zeros(())
+        return sum(parts[1:], parts[0]) if parts else creation.zeros(())
 
     if wanted:
         found = grad.grad(weighted, wanted)(*[as_node(x) if isinstance(x, torch.Tensor) else x for x in arguments])

@@ -64,7 +64,8 @@ def of_scattered_sums(chance: random.Random, x: AbstractValue) -> Application | 
 
 def of_checks(chance: random.Random, x: AbstractValue) -> Application:
     """Of `checked_index`: indices that are right."""
-    return Application((WantedOperand(x.shape, int64, below=7),), {"what": "test", "extent": 7})
+    flags = {"from_end": chance.random() < 0.5}
+    return Application((WantedOperand(x.shape, int64, below=7),), {"what": "test", "extent": 7, **flags})
 
 
 def of_scattering(chance: random.Random, x: AbstractValue) -> Application | None:
@@ -110,3 +111,10 @@ def of_running_sums(chance: random.Random, x: AbstractValue) -> Application | No
 def of_counters(chance: random.Random, x: AbstractValue) -> Application:
     """Of `philox`: a counter of a value's shape, and one seed."""
     return Application((WantedOperand(x.shape, int64, below=1 << 20), WantedOperand((), int64, below=1 << 20)))
+
+
+def of_orders(chance: random.Random, x: AbstractValue) -> Application | None:
+    """Of `sort`: along any axis, in either order."""
+    if not x.shape:
+        return None
+    return Application((like(x),), {"axis": chance.randrange(len(x.shape)), "descending": chance.random() < 0.5})

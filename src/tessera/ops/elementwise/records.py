@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tessera.ops.elementwise import arithmetic, functions, logic
+from tessera.ops.elementwise import angles, arithmetic, functions, integers, logic
 from tessera.ops.record import register
 
-for _row in (*arithmetic.ROWS, *functions.ROWS, *logic.ROWS):
+for _row in (*arithmetic.ROWS, *functions.ROWS, *angles.ROWS, *integers.ROWS, *logic.ROWS):
     register(_row)

@@ -24,21 +24,26 @@ from tessera.ops.record import Named, Typed, dtype_error, elements, shape_error
 N: TypeAlias = Any
 
 
-def refuse_out_of_range(what: str, index: torch.Tensor, extent: int, ignored: int | None = None) -> None:
-    """Raises IndexRangeError for the first index outside of 0 to `extent - 1` that is not `ignored`."""
+def refuse_out_of_range(
+    what: str, index: torch.Tensor, extent: int, ignored: int | None = None, from_end: bool = False
+) -> None:
+    """Raises IndexRangeError for the first index outside of 0 to `extent - 1` that is not `ignored`; with `from_end`
+    -1 to `-extent` are places, too.
+    """
     if not index.numel():
         return
+    first = -extent if from_end else 0
     least, most = torch.aminmax(index)
-    if least >= 0 and most < extent:
+    if least >= first and most < extent:
         return
-    outside = (index < 0) | (index >= extent)
+    outside = (index < first) | (index >= extent)
     if ignored is not None:
         outside &= index != ignored
     if outside.any():
         place = tuple(outside.nonzero()[0].tolist())
         raise IndexRangeError(
             f"{what}: index {int(index[place])} at {place} of the indices, where there are {extent}",
-            hints=[f"indices are 0 to {extent - 1}" if extent else "there is nothing to index"],
+            hints=[f"indices are {first} to {extent - 1}" if extent else "there is nothing to index"],
         )
 
 
@@ -84,9 +89,11 @@ def _with_indices(*places: int) -> Any:
 # -- checked_index ----------------------------------------------------------------------------------------------------
 
 
-def _checked_reference(index: torch.Tensor, *, what: str, extent: int, ignored: int | None) -> torch.Tensor:
-    refuse_out_of_range(what, index, extent, ignored)
-    return index
+def _checked_reference(
+    index: torch.Tensor, *, what: str, extent: int, ignored: int | None, from_end: bool
+) -> torch.Tensor:
+    refuse_out_of_range(what, index, extent, ignored, from_end)
+    return torch.where(index < 0, index + extent, index) if from_end else index
 
 
 def _without_extent(attributes: Named, operands: Sequence[Typed], shape: Shape) -> Named:
@@ -94,14 +101,15 @@ def _without_extent(attributes: Named, operands: Sequence[Typed], shape: Shape) 
 
 
 def _checked(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:
-    refuse_out_of_range(attributes["what"], inputs[0], attributes["extent"], attributes["ignored"])
-    outputs[0].copy_(inputs[0])
+    (index,), extent, from_end = inputs, attributes["extent"], attributes["from_end"]
+    refuse_out_of_range(attributes["what"], index, extent, attributes["ignored"], from_end)
+    outputs[0].copy_(torch.where(index < 0, index + extent, index) if from_end else index)
 
 
 define(
     "checked_index",
     _checked,
-    {"what": "", "extent": 0, "ignored": None},
+    {"what": "", "extent": 0, "ignored": None, "from_end": False},
     operand_dtypes=_with_indices(0),
     result=same_shape_result,
     flops=_no_flops,

@@ -159,7 +159,7 @@ def indexed(node: Node, index: Any) -> Any:
 
     Raises ArgumentError (E_ARGUMENT) for other indices and for integers out of range.
     """
-    entries = _filled(index if isinstance(index, tuple) else (index,), len(node.shape))
+    entries = completed(index if isinstance(index, tuple) else (index,), len(node.shape))
     starts, sizes, steps, shape = [], [], [], []
     extents = iter(node.shape)
     for entry in entries:
@@ -176,7 +176,7 @@ def indexed(node: Node, index: Any) -> Any:
     return cut if shape == sizes else reshape(cut, shape)
 
 
-def _filled(entries: tuple[Any, ...], rank: int) -> list[Any]:
+def completed(entries: tuple[Any, ...], rank: int) -> list[Any]:
     """The index with its Ellipsis, or what is missing at the end, written out as full slices."""
     ellipses = [place for place, entry in enumerate(entries) if entry is Ellipsis]
     given = sum(entry is not None and entry is not Ellipsis for entry in entries)
@@ -196,7 +196,7 @@ def _range(entry: Any, extent: int) -> tuple[int, int, int]:
     if isinstance(entry, bool) or not isinstance(entry, Integral):
         raise ArgumentError(
             f"an index of type {type(entry).__name__}",
-            hints=["indices are integers, slices, None and ...", "op.where selects by a condition"],
+            hints=["indices are integers, slices, None, ... and tensors of integers or bools"],
         )
     place = int(entry)
     if not -extent <= place < extent:
