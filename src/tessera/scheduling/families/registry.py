@@ -40,10 +40,11 @@ def _models() -> Mapping[type[Any], GpuModel]:
 @cache
 def family_of_region(region: str) -> Family:
     """The family that computes kernels of a family of Schedule IR. CompileError for what none does."""
-    known = {each: family for family in families() for each in family.regions}
-    if region not in known:
-        raise CompileError(f"no family computes kernels of {region!r}", hints=[f"there are {', '.join(sorted(known))}"])
-    return known[region]
+    found = next((family for family in families() if region in family.regions), None)
+    if found is None:
+        known = sorted({each for family in families() for each in family.regions})
+        raise CompileError(f"no family computes kernels of {region!r}", hints=[f"there are {', '.join(known)}"])
+    return found
 
 
 @cache
