@@ -37,11 +37,14 @@ OTHER_WORDS: Mapping[str, str] = {
     "profiling/analyses/durations.py": "sum",
     "profiling/analyses/presentation/result.py": "log",
     "runtime/collectives.py": "sum min max",
+    "sharding/planner/traced.py": "add max min",
     "runtime/cuda/structures.py": "pad",
     "tuning/model/ridge.py": "spread",
     "tuning/plots.py": "log",
 }
-"""By file, words that are no operators there: axes of pictures, columns of tables, collectives, fields of records."""
+"""By file, words that are no operators there: axes of pictures, columns of tables, collectives, fields of records, and
+what anchors reduce with.
+"""
 
 
 def _docstrings(tree: ast.AST) -> set[int]:

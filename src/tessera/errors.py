@@ -135,6 +135,12 @@ class ScheduleError(TesseraError, ValueError):
     code = "E_SCHEDULE_ILLEGAL"
 
 
+class PipelineError(TesseraError, ValueError):
+    """A pipeline schedule that breaks a rule; the message names the rule, the ranks and their actions."""
+
+    code = "E_PIPELINE"
+
+
 class TuneSpaceEmptyError(TesseraError, ValueError):
     """No schedule of the requested space is legal; the hints say which rule dropped how many."""
 
