@@ -74,6 +74,15 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a sort in the middle": (lambda x: (torch.sort(x * 2)[0] + 1).sum(), (torch.randn(9),)),
     "bytes": (lambda x: x.float() / 255, (torch.arange(6, dtype=torch.uint8),)),
     "complex numbers": (lambda x: torch.view_as_real(torch.view_as_complex(x) * 1j) + 1, (torch.randn(3, 2),)),
+    "lengths of rows": (lambda x: nn.functional.normalize(x, dim=-1) * 2, (torch.randn(3, 5),)),
+    "an image enlarged": (
+        lambda x: nn.functional.interpolate(x, scale_factor=2, mode="bilinear"),
+        (torch.randn(1, 2, 3, 4),),
+    ),
+    "an image read at a grid": (
+        lambda x, grid: nn.functional.grid_sample(x, grid, align_corners=False),
+        (torch.randn(1, 2, 4, 5), torch.linspace(-1.3, 1.3, 12).view(1, 2, 3, 2)),
+    ),
     "halves": (lambda x: torch.softmax(x, -1) * 2, (torch.randn(3, 5).bfloat16(),)),
     "a softmax of one number": (lambda x: torch.softmax(x, 0) + torch.log_softmax(x, 0), (torch.zeros(()),)),
     "a softmax of no number": (lambda x: torch.softmax(x, 0), (torch.full((), torch.inf),)),

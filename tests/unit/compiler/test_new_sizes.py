@@ -220,3 +220,25 @@ def test_a_linear_layer_of_bytes_compiles_no_more_than_a_few_kernels(
         for rows in (41, 60, 110, 150, 300, 511):
             layer(normal(rows, 64)).eval()
         assert not compiled
+
+
+BATCHES = (1, 2, 3, 8, 16, 33, 64, 100, 128)
+
+
+def test_layers_of_bytes_share_kernels_as_those_of_fp32_do(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = normal(48, 64)
+    numbers, scales = op.quantize(weights, axis=-1)
+    marked, bytes_ = op.constant(weights), op.constant(numbers.torch())
+    scale = scales.torch()
+
+    def count(layer: Callable[[torch.Tensor], Tensor]) -> int:
+        with compilations(monkeypatch) as compiled:
+            for rows in BATCHES:
+                torch.testing.assert_close(
+                    layer(normal(rows, 64)).torch(), normal(rows, 64) @ weights.T, rtol=0.1, atol=0.5
+                )
+        return len(compiled)
+
+    wide = count(lambda x: op.matmul(x, op.transpose(marked, (1, 0))))
+    assert wide < len(BATCHES)
+    assert count(lambda x: op.int8_linear(x, bytes_, scale)) <= wide + 1  # and one that quantizes rows

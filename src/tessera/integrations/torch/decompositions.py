@@ -16,9 +16,13 @@ from tessera.integrations.torch.operators import max_pool2d_backward
 aten = torch.ops.aten
 
 FURTHER = (
+    aten.elu,
+    aten.elu_backward,
     aten.gelu_backward,
+    aten.grid_sampler_2d,
     aten.hardswish_backward,
     aten.index_copy,
+    aten.linalg_vector_norm,
     aten.mse_loss,
     aten.mse_loss_backward,
     aten.native_batch_norm_backward,
@@ -31,6 +35,8 @@ FURTHER = (
     aten.nll_loss_forward,
     aten.silu_backward,
     aten.smooth_l1_loss_backward,
+    aten.upsample_bicubic2d,
+    aten.upsample_bilinear2d,
 )
 """What is taken apart beside the operators that torch takes apart into its core."""
 

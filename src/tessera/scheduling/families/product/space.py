@@ -208,7 +208,7 @@ def packed_schedule(problem: ContractionProblem) -> Schedule:
     height = next((rows for rows in (1, 2, 4, 6, 8, 10) if problem.m <= rows <= most), most)
     kc = next((depth for depth in DEPTHS if depth >= problem.k), 256)
     block_bytes = PACKED_ROWS_BYTES if problem.m <= MOST_ROWS else PACKED_BLOCK_BYTES
-    mc = next((rows for rows in ROWS if problem.m <= rows // height * height), ROWS[-1])
+    mc = ROWS[-1]  # fewer rows are one block all the same, in the kernel that serves more
     while mc > ROWS[0] and mc * kc * problem.element_bytes > block_bytes:
         mc = ROWS[ROWS.index(mc) - 1]
     deep = kc < problem.k
