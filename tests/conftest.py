@@ -30,6 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Before anything reads the settings, and inherited by the processes that tests start.
     for name in [name for name in os.environ if name.startswith("TESSERA_")]:
         del os.environ[name]
+    # Threads of OpenMP that wait for others spin, on processors that those need where other processes of pytest run: a
+    # product of 32 x 64 by 64 x 32 takes a millisecond of a busy machine then, and 36 microseconds where they sleep.
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ.pop("COLUMNS", None)  # tables are printed for no terminal, also in workers of xdist, which sets this
     folder = tempfile.TemporaryDirectory(prefix="tessera-tests-")
     config.add_cleanup(folder.cleanup)

@@ -10,9 +10,7 @@ from pathlib import Path
 from tests.imports import SOURCE
 
 SHARED: Mapping[str, Set[str]] = {
-    "Operand": {"lazy/promotion.py", "scheduling/families/product/parts.py"},
     "Schedule": {"profiling/session/steps.py", "scheduling/language/schedule.py"},
-    "Step": {"runtime/plan.py", "scheduling/families/convolution/nest.py"},
     "Subject": {"compiler/bind/subjects.py", "profiling/counters/interfaces.py"},
     "Tensor": {"handle.py", "scheduling/binding/arrays.py"},
     "Timing": {"compiler/device/timing.py", "tuning/measure/trial.py"},

@@ -41,12 +41,13 @@ OTHER_WORDS: Mapping[str, str] = {
     "profiling/analyses/presentation/result.py": "log",
     "scheduling/language/expression.py": "exp2",
     "runtime/collectives.py": "sum min max",
+    "sharding/planner/traced.py": "add max min",
     "runtime/cuda/structures.py": "pad",
     "tuning/model/ridge.py": "spread",
     "tuning/plots.py": "log",
 }
 """By file, words that are no operators there: axes of pictures, columns of tables, collectives, fields of records, and
-functions of MLIR's `math`, LLVM and Triton.
+what anchors reduce with, and functions of MLIR's `math`, LLVM and Triton.
 """
 
 

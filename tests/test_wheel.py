@@ -20,12 +20,14 @@ import numpy, torch
 import tessera
 from tessera import distribution, op
 from importlib import metadata
+from tessera.sharding.published import tables
 from tessera.viewer import assets
 
 a, b = torch.randn(5, 7), torch.randn(7, 3)
 difference = op.matmul(a, b).torch() - a @ b
 assert difference.abs().max() < 1e-5, difference
 assert metadata.version("tessera-compiler") == tessera.__version__ == sys.argv[1]
+assert len(tables.all_reduces()) == 4
 assert {"index.html", "app.css", "main.js"} <= assets.files().keys()
 (backend,) = metadata.entry_points(group="torch_dynamo_backends", name="tessera")
 assert callable(backend.load())

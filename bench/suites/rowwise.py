@@ -30,10 +30,14 @@ GOALS = (
 )
 
 
-def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
-    """Runs the suite with the pool's thread count."""
+def cases(quick: bool) -> list[tuple[Case, tuple[Goal, ...]]]:
+    """The suite's cases with their goals; of few rows when `quick`."""
     dtypes: tuple[DtypeName, ...] = ("fp32", "bf16")
     side = 512 if quick else SIDE
-    cases = [(Case(operation, (side, side), dtype), GOALS) for dtype in dtypes for operation in OPERATIONS]
+    return [(Case(operation, (side, side), dtype), GOALS) for dtype in dtypes for operation in OPERATIONS]
+
+
+def run(pool: Pool, progress: Callable[[str], None], quick: bool = False) -> SuiteResult:
+    """Runs the suite with the pool's thread count."""
     budget = products.QUICK if quick else Budget(seconds=3.0, kept=9, limit_s=12.0)
-    return products.run_cases("rowwise", pool, cases, CONTENDERS, progress=progress, budget=budget)
+    return products.run_cases("rowwise", pool, cases(quick), CONTENDERS, progress=progress, budget=budget)

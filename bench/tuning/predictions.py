@@ -19,7 +19,7 @@ from bench.tuning.problems import PROBLEMS, Problem
 from bench.tuning.strategies import Case
 from bench.tuning.table import Table
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import ScheduleError
 from tessera.scheduling.families.cost import RooflineModel
@@ -78,8 +78,8 @@ def _backend(table: Table) -> CompilerBackend:
 
 
 @cache
-def _compiler(target: Target, ceilings: str | None) -> KernelCompiler:
-    compiler = KernelCompiler(target, LLVMBackend())
+def _compiler(target: Target, ceilings: str | None) -> DeviceCompiler:
+    compiler = DeviceCompiler(target, LLVMBackend())
     compiler.model = RooflineModel(None if ceilings is None else Ceilings.from_json(ceilings), target)
     return compiler
 

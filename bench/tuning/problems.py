@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 from tessera import op
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.doors.windows import Layout
-from tessera.scheduling.families.product.problem import MATRIX, VECTOR
 from tessera.scheduling.language.knobs import Space
 from tessera.scheduling.language.schedule import KnobValue
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, VECTOR
 from tessera.tuning.interfaces import TuningBackend, TuningProblem
 
 Choices: TypeAlias = dict[str, tuple[KnobValue, ...]]

@@ -141,6 +141,12 @@ class ScheduleError(TesseraError, ValueError):
     code = "E_SCHEDULE_ILLEGAL"
 
 
+class PipelineError(TesseraError, ValueError):
+    """A pipeline schedule that breaks a rule; the message names the rule, the ranks and their actions."""
+
+    code = "E_PIPELINE"
+
+
 class TuneSpaceEmptyError(TesseraError, ValueError):
     """No schedule of the requested space is legal; the hints say which rule dropped how many."""
 
@@ -213,6 +219,14 @@ class BackendFallbackError(TesseraError, NotImplementedError):
     """A graph of `torch.compile` holds what Tessera has no counterpart for, and the options allow none of that."""
 
     code = "E_BACKEND_FALLBACK"
+
+
+class ArtefactError(TesseraError, RuntimeError):
+    """An artefact cannot be made of a program, or cannot be used here: damaged, made for another machine, or asked for
+    shapes that it was not made for.
+    """
+
+    code = "E_ARTEFACT"
 
 
 class StreamError(TesseraError, RuntimeError):

@@ -23,6 +23,7 @@ from tessera.ops.extension import (
     no_gradient,
     only_float,
 )
+from tessera.ops.families import FAMILIES as OPERATOR_FAMILIES
 from tessera.ops.record import Operator, bytes_once
 from tessera.ops.window.records import GEOMETRY, window_flops, windows_of
 
@@ -43,7 +44,7 @@ __all__ = [
     "windows_of",
 ]
 
-FAMILIES: Final = ("elementwise", "row", "reduction", "window")
+FAMILIES: Final = tuple(name for name, family in OPERATOR_FAMILIES.items() if family.written_by_users)
 """The families that operators of your own may be of: what their kernels do is what their bodies say."""
 
 
@@ -51,7 +52,8 @@ def register(operator: Operator) -> Operator:
     """Enters an operator under its name, and gives it. Raises ArgumentError (E_ARGUMENT) for a name that is taken or is
     no identifier, and for a family that is none of `FAMILIES`.
     """
-    if operator.family not in FAMILIES:
+    known = OPERATOR_FAMILIES.get(operator.family)
+    if known is None or not known.written_by_users:
         raise ArgumentError(
             f"{operator.name}: an operator of family {operator.family!r}", hints=[f"families: {', '.join(FAMILIES)}"]
         )

@@ -23,7 +23,7 @@ from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler.bind.binding import bind
 from tessera.compiler.bind.launches import Launch, Memory, PlanCompiler
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.program import Program
 from tessera.compiler.graph.programs import Programs
 from tessera.handle import Tensor
@@ -124,13 +124,13 @@ def missing_tools() -> str | None:
 
 
 class _EmulatedPlan(NamedTuple):
-    """What `KernelCompiler.plan` makes here: steps as objects for the CPU, and where their tensors lie."""
+    """What `DeviceCompiler.plan` makes here: steps as objects for the CPU, and where their tensors lie."""
 
     steps: Sequence[tuple[KernelObject, Sequence[int], int]]
     memory: Memory
 
 
-class ArmCompiler(KernelCompiler):
+class ArmCompiler(DeviceCompiler):
     """A compiler whose plans hold objects for the CPU instead of loaded kernels."""
 
     def __init__(self, target: Target) -> None:

@@ -8,7 +8,7 @@ import torch
 from tessera import errors, op, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler.bind.binding import launches_of
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.handle import Tensor
 from tests.arm.emulation import new_program
 
@@ -17,7 +17,7 @@ _MACHINE_AARCH64 = 183  # e_machine in the header of an ELF file (ELF for the Ar
 
 def emitted(node: Tensor, cpu: target.Target, timed: bool = False) -> list[tuple[str, bytes]]:
     """Assembly and object code of each kernel of a node."""
-    compiler = KernelCompiler(cpu, LLVMBackend())
+    compiler = DeviceCompiler(cpu, LLVMBackend())
     structure, _ = node.state
     found = []
     for launch in launches_of(new_program(structure), structure, compiler):

@@ -101,21 +101,20 @@ def cpu_kernels(device: Target, folder: Path) -> Iterator[tuple[str, Made]]:
 def gpu_kernels(device: Target, folder: Path) -> Iterator[tuple[str, Made]]:
     """(operator, operands and schedule, its kernels with the hash of their Triton source)."""
     from tessera.backend.triton import TritonBackend
+    from tessera.compiler.device.compiler import DeviceCompiler
     from tessera.compiler.device.gpu import gpu_sites
-    from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-    from tessera.compiler.device.gpu_schedules import gpu_knobs
     from tessera.ir.parsing import print_module
     from tests.baseline.programs import OPERATORS
 
-    choose, number = GpuKernelCompiler.choose, 0
+    choose, number = DeviceCompiler.choose, 0
 
     def drawn(self: Any, call: Any, schedule: Any = None, *rest: Any) -> Any:
         if number and schedule is None:
-            space = gpu_knobs(self.subject(call).spec, call, device)
+            space = self.space(self.subject(call), self.problem(call))
             schedule = space.draw(random.Random(f"{call.item.name} {number}"))
         return choose(self, call, schedule, *rest)
 
-    patch.object(GpuKernelCompiler, "choose", drawn).start()
+    patch.object(DeviceCompiler, "choose", drawn).start()
     for name, (function, shapes, dtype) in OPERATORS.items():
         for number in range(DRAWN + 1):
             made = []
@@ -130,7 +129,7 @@ def lower_what_is_read_back() -> None:
     """Has every kernel be lowered from what Schedule IR says of it: printed, parsed and read."""
     from xdsl.dialects.builtin import ModuleOp
 
-    from tessera.compiler.device import gpu_kernels, kernels
+    from tessera.compiler.device import compiler
     from tessera.ir.parsing import parse, print_module
     from tessera.scheduling.families.registry import kernel_family, lower
     from tessera.scheduling.lowering.schedule_reader import read_kernel
@@ -142,8 +141,7 @@ def lower_what_is_read_back() -> None:
         read: Any = read_kernel(cast(Any, kernel), family.spec)
         return lower(read.spec, read.schedule, target)
 
-    for module in (kernels, gpu_kernels):
-        patch.object(module, "lower", through_text).start()
+    patch.object(compiler, "lower", through_text).start()
 
 
 def main() -> None:

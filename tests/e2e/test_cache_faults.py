@@ -15,8 +15,9 @@ import torch
 from tessera import Tensor, op, target
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.lazy import interning, symbolic
+from tests import forked
 from tests.docs.snippets import ROOT
 
 PROGRAM = """
@@ -37,26 +38,38 @@ print("tile", config.schedule["tile"], "sum", float(y.double().sum()))
 LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0}))"
 
 
+def environment(cache: Path) -> dict[str, str]:
+    """That of a process whose caches are in a folder."""
+    return os.environ | {"TESSERA_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "src")}
+
+
 def start(cache: Path, limit: int | None = None) -> subprocess.Popen[str]:
     """The program in a process of its own, whose files may not grow past `limit` bytes."""
-    environment = os.environ | {"TESSERA_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT / "src")}
     pipe = subprocess.PIPE
     program = PROGRAM if limit is None else LIMITED.format(limit) + PROGRAM
     command = [sys.executable, "-B", "-c", program]
-    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(command, env=environment(cache), stdout=pipe, stderr=pipe, text=True)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     """What a process printed, and what it complained of. Asserts that it ended well."""
     output, complaints = process.communicate(timeout=300)
-    assert process.returncode == 0, complaints
+    return well(process.returncode, output, complaints)
+
+
+def well(status: int, output: str, complaints: str) -> tuple[str, str]:
+    """The last two, of a process that ended well, which is asserted."""
+    assert status == 0, complaints
     assert "Exception ignored" not in complaints
     return output, complaints
 
 
 def run(cache: Path, limit: int | None = None) -> tuple[str, str]:
-    """`finish(start(...))`."""
-    return finish(start(cache, limit))
+    """What the program prints, and what it complains of; files of `start` may not grow past `limit` bytes."""
+    if limit is not None:
+        return finish(start(cache, limit))
+    done = forked.run(PROGRAM, environment=environment(cache), timeout=300)
+    return well(done.returncode, done.stdout, done.stderr)
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -198,7 +211,7 @@ def test_a_home_shared_by_two_kinds_of_cpu_serves_both(own_compiler: Path, monke
     torch.testing.assert_close(product().torch(), expected)
     own = contents(own_compiler)
     with monkeypatch.context() as patch:
-        compiler = KernelCompiler(older, LLVMBackend())
+        compiler = DeviceCompiler(older, LLVMBackend())
         patch.setattr(compilers, "kernel_compiler", lambda: compiler)
         interning.forget_structures(keep_plans=False)
         symbolic._forms.clear()

@@ -12,7 +12,7 @@ import torch
 
 from tessera import Tensor, TesseraError, op, stream, target
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.cpu_planner import CpuPlanner
 from tessera.errors import GradDetachedError, InputMutatedError, MemoryLimitError, UnsupportedTargetError
 from tessera.lazy import interning
 
@@ -270,7 +270,7 @@ def test_a_failure_in_the_compiler_leaves_the_expression_pending(monkeypatch: py
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(KernelCompiler, "compiled", fail)
+        patch.setattr(CpuPlanner, "kernel", fail)
         interning.forget_structures(keep_plans=False)
         pending = op.exp(op.tensor(torch.zeros(2, 3, 2))) * 7.0 - 1.0
         with pytest.raises(MemoryError):

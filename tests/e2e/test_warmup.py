@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from tessera.compiler.tune.warming import WarmingPlan
 from tessera.handle import Tensor
 from tessera.lazy.structure import Structure
 from tessera.runtime.plan import BoundPlan
+from tests import forked
 
 SECONDS = 120.0
 """Much longer than any of this takes."""
@@ -131,5 +130,5 @@ while True:
 
 
 def test_a_program_that_ends_meanwhile_ends(cache_dir: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=SECONDS, check=False)
+    ended = forked.run(SCRIPT, timeout=SECONDS)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -15,7 +15,7 @@ from tessera import target
 from tessera.backend.contract import KernelObject, LoadedKernel, Parameter
 from tessera.backend.llvm import LLVMBackend
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.dtypes import dtype_of
 from tessera.ir.interpreter import run_kernel
 from tessera.target import Target
@@ -106,7 +106,7 @@ def interpreted() -> Iterator[None]:
     Raises what the interpreter raised, at the end of the block.
     """
     failures: list[BaseException] = []
-    compiler = KernelCompiler(target.detect(), _InterpretingBackend(failures))
+    compiler = DeviceCompiler(target.detect(), _InterpretingBackend(failures))
     with patch.object(compilers, "kernel_compiler", lambda: compiler):
         yield
     if failures:

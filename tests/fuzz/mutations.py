@@ -41,12 +41,12 @@ MUTATIONS = (
     Mutation(
         "a layout: the prologue of a convolution knows an image by its rows alone",
         "scheduling/families/convolution/binding.py",
-        "if not _IMAGE.isdisjoint(alignment)]",
-        "if 4 in alignment]",
+        'return "image" if not _IMAGE.isdisjoint(alignment)',
+        'return "image" if _ROWS in alignment',
     ),
     Mutation(
         "a mask: the last vector of keys of attention is not masked",
-        "scheduling/families/attention/blocks.py",
+        "scheduling/families/attention/panel.py",
         "return softmax.hide(scores, builder.mask(row, width, self.shape, 0))",
         "return scores",
     ),

@@ -9,7 +9,7 @@ import torch
 
 from tessera.errors import DeviceFaultError
 from tessera.runtime.device import driver_of
-from tests.unit.cuda.offline_kernels import compile_source
+from tests.unit.runtime.cuda.offline_kernels import compile_source
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.checking import FullReference, check_output
 from tessera.tuning.measure.measurement import Effort, SubprocessMeasurer
 from tessera.tuning.measure.workload import Case, GpuLaunch, OperandSpec, SlotAddress, Workload, materialize
-from tests.unit.cuda.offline_kernels import compile_source
+from tests.unit.runtime.cuda.offline_kernels import compile_source
 
 ROOT = Path(__file__).parent.parent.parent
 

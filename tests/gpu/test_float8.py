@@ -9,7 +9,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch see
 
 
 def test_kernels_convert_and_multiply_as_on_the_cpu() -> None:
-    from tests.unit.triton.test_float8 import wrong_on
+    from tests.unit.backend.triton.test_float8 import wrong_on
 
     wrong = wrong_on("cuda:0")
     assert len(wrong) > 30

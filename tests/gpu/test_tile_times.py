@@ -10,8 +10,8 @@ import torch
 from tessera import graph, op
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.device import compilers
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.gpu_schedules import gpu_schedule
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
@@ -40,9 +40,8 @@ def test_tiles_of_a_product_fill_the_call_that_events_time() -> None:
     assert 20 < row.occupancy_pct <= 100
 
 
-def walking(compiler: GpuKernelCompiler, call: Call) -> Schedule:
-    subject = compiler.subject(call)
-    return gpu_schedule(subject.spec, call.shaped.extents, compiler.target, subject.pins, {}).replace(grid="persistent")
+def walking(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule:
+    return compiler.default_schedule(compiler.subject(call), problem).replace(grid="persistent")
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import ctypes
 import hashlib
 import os
 import stat
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +23,7 @@ from tessera.ir.parsing import parse
 from tessera.private import CacheRefusedWarning, PrivateFolder
 from tessera.runtime.calling import call
 from tessera.target import detect
+from tests import forked
 from tests.hostile.users import COLLEAGUE, KINDS, STRANGER, as_user, give, needs_root, put, umask
 from tests.unit.backend.test_objects import MODULE, TEXT
 
@@ -202,7 +201,8 @@ assert torch.equal(op.relu(torch.arange(-3.0, 3.0)).torch(), torch.relu(torch.ar
 @needs_root
 def test_an_evaluation_amid_hostile_objects_is_right(cache_dir: Path) -> None:
     def run() -> str:
-        done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True)
+        done = forked.run(SCRIPT)
+        assert done.returncode == 0, done.stderr
         return done.stderr
 
     assert "E_CACHE" not in run()

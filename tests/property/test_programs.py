@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
+import os
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -14,7 +18,7 @@ from tessera.lazy.conversion import as_node
 from tessera.lazy.structure import Shape
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
-from tests.fuzz.contents import contents
+from tests.fuzz.contents import contents, placed
 from tests.fuzz.drawing import NOT_DRAWN, draw, draw_smooth
 from tests.fuzz.program import Input, Memory, Program, Step
 from tests.fuzz.running import SHARE, Checker, run
@@ -22,14 +26,20 @@ from tests.fuzz.shrinking import shrink, snippet
 from tests.fuzz.ways import WAYS, WrongResultError, check
 
 PARTS = 4
-"""Processes that the share is divided among, so that the tests of one do not wait for all."""
+"""Tests that the share is divided among, so that processes of pytest can share it."""
+
+
+@pytest.fixture(scope="module")
+def checker() -> Iterator[Checker]:
+    """One process for all programs that this one of pytest checks: what one program compiles the next one finds."""
+    with Checker() as made:
+        yield made
 
 
 @pytest.mark.parametrize("gradients", [False, True], ids=["results", "gradients"])
 @pytest.mark.parametrize("part", range(PARTS))
-def test_programs_compute_what_torch_does(part: int, gradients: bool) -> None:
-    with Checker() as checker:
-        tally = run(checker, range(part, SHARE, PARTS), gradients)
+def test_programs_compute_what_torch_does(checker: Checker, part: int, gradients: bool) -> None:
+    tally = run(checker, range(part, SHARE, PARTS), gradients)
     told = [f"seed {seed}: {outcome.verdict}: {outcome.text}" for seed, outcome in tally.findings]
     assert not told, "\n".join([*told, "python -m tests.fuzz --shrink --seed SEED makes its program small"])
     assert tally.programs
@@ -120,22 +130,14 @@ def test_a_failing_program_is_made_small_and_printed() -> None:
 def test_reads_beyond_an_input_end_the_process() -> None:
     """Memories lie against pages without access: a read of one byte more is a finding of its own kind."""
     memory = Memory("fp32", 3, 0, (3,), (1,))
-    code = (
-        "import ctypes\n"
-        "from tests.fuzz.contents import placed\n"
-        "from tests.fuzz.program import Memory\n"
-        f"tensor = placed({memory!r}, at_end=AT_END)\n"
-        "ctypes.string_at(tensor.data_ptr() + OFFSET, 12)\n"
-    )
     for at_end, offset, crashes in ((True, 0, False), (True, 1, True), (False, 0, False), (False, -1, True)):
-        assert (_status(code.replace("AT_END", str(at_end)).replace("OFFSET", str(offset))) != 0) is crashes
-
-
-def _status(code: str) -> int:
-    import subprocess
-    import sys
-
-    return subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False).returncode
+        tensor = placed(memory, at_end)
+        child = os.fork()
+        if not child:
+            faulthandler.disable()  # pytest's would tell of the crash
+            ctypes.string_at(tensor.data_ptr() + offset, 12)
+            os._exit(0)
+        assert (os.waitpid(child, 0)[1] != 0) is crashes
 
 
 def test_contents_of_a_seed_are_the_same() -> None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -25,21 +24,16 @@ from tessera import analyze, autotune, profile, profiler
 from tessera.analyze import Roofline, RooflinePoint
 from tessera.cli.quickstart_kernels import TOLERANCE, QuickstartKernel, kernels
 from tessera.cli.quickstart_machine import MeasuredMachine, describe, look, print_ceilings
+from tessera.cli.quickstart_model import run_model
+from tessera.cli.quickstart_timing import compare
 from tessera.errors import ArgumentError
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import Progress as TuningProgress
-from tessera.tuning.measure.clock import ContentionMeter, time_batch
 
 TUNING_S = 5.0
 """Seconds to tune one kernel: eight of them leave the whole run below 90 s on two cores."""
 
-COMPARISON_S = 1.0
-BATCH_S = 2e-3
-SETTLE_S = 0.01
-"""Pause before a batch: torch's idle threads spin for some milliseconds and would slow the next call."""
-
 TRACED_CALLS = 5
-FEWEST_QUIET = 3
 
 _EXAMPLE = Path(tessera.__file__).resolve().parents[2] / "examples" / "digits.py"
 
@@ -66,7 +60,7 @@ def quickstart(
     folder: Annotated[Path, typer.Option(help="Where to write trace.json, summary.csv and roofline.png.")] = Path(),
     budget: Annotated[float, typer.Option(help="Seconds to tune one kernel.", min=0.1)] = TUNING_S,
 ) -> None:
-    """Tune and check four real kernels on this machine, run a real program, write a trace and a picture.
+    """Tune and check four real kernels on this machine, run a PyTorch model and a program, write a trace and a picture.
 
     The exit status is 1 when a result differs from its float64 reference.
     """
@@ -87,6 +81,7 @@ def quickstart(
         print_ceilings(machine, console)
         model = roofline(results, machine)
     console.print(table(results, model, machine.in_doubt))
+    is_right = run_model(console)
     run_example(console)
     picture = model.plot(folder / "roofline.png")
     for path, meaning in (
@@ -96,7 +91,7 @@ def quickstart(
     ):
         console.print(f"wrote {path}: {meaning}", highlight=False)
     console.print(f"took {time.perf_counter() - begin:.0f} s", highlight=False)
-    if not all(result.right for result in results):
+    if not is_right or not all(result.right for result in results):
         raise typer.Exit(1)
 
 
@@ -165,33 +160,6 @@ def trace(work: Sequence[QuickstartKernel], folder: Path) -> dict[str, RooflineP
     profile.summary(folder / "summary.csv").export(session.trace())
     points = ((record.region, analyze.point_of(record)) for record in session.records())
     return {region: point for region, point in points if point is not None}
-
-
-def compare(calls: Mapping[str, Callable[[], object]], seconds: float = COMPARISON_S) -> dict[str, tuple[float, bool]]:
-    """The median seconds of each call, taking turns, and whether it rests on undisturbed samples.
-
-    Samples taken while other programs wanted the CPU are dropped, unless fewer than three others are left.
-    """
-    meter = ContentionMeter()
-    quiet: dict[str, list[float]] = {name: [] for name in calls}
-    every: dict[str, list[float]] = {name: [] for name in calls}
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds or len(next(iter(every.values()))) < FEWEST_QUIET:
-        for name, call in calls.items():
-            time.sleep(SETTLE_S)
-            sample = time_batch(_without_result(call), BATCH_S, meter)
-            every[name].append(sample.seconds)
-            if not sample.contended:
-                quiet[name].append(sample.seconds)
-    enough = {name: len(quiet[name]) >= FEWEST_QUIET for name in calls}
-    return {name: (statistics.median((quiet if enough[name] else every)[name]), enough[name]) for name in calls}
-
-
-def _without_result(call: Callable[[], object]) -> Callable[[], None]:
-    def run() -> None:
-        call()
-
-    return run
 
 
 def roofline(results: Sequence[QuickstartRow], machine: MeasuredMachine) -> Roofline:

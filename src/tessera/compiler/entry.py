@@ -19,7 +19,7 @@ from tessera.lazy.node import Node
 from tessera.lazy.structure import Plan, Structure
 from tessera.tuning.interfaces import TuningBackend
 
-__all__ = ["autotune", "evaluate", "evaluate_together", "inspect", "issue", "issue_into", "plan_over"]
+__all__ = ["autotune", "evaluate", "evaluate_together", "inspect", "issue", "issue_into", "plan_over", "prepared"]
 
 N = TypeVar("N", bound=Node)
 
@@ -53,6 +53,14 @@ def evaluate(nodes: Sequence[Node]) -> None:
     from tessera.compiler import pipeline
 
     pipeline.evaluate(nodes)
+
+
+def prepared(structure: Structure) -> Plan:
+    """The plan of a structure, made if there is none, and not run."""
+    _load()
+    from tessera.compiler import pipeline
+
+    return pipeline.plan(structure)
 
 
 def plan_over(structure: Structure, targets: Mapping[int, tuple[int, Structure]]) -> Plan:

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, Protocol
 
 from tessera import settings
 from tessera.compiler.bind.binding import bind, placed
-from tessera.compiler.bind.launches import Choice, PlanCompiler
+from tessera.compiler.bind.launches import Choice
 from tessera.compiler.bind.overwriting import Target, overwriting
 from tessera.compiler.device.compilers import ask_for_schedules, compiler_of, forget_schedules
 from tessera.compiler.graph.expressions import expression_of
 from tessera.compiler.planning import as_planned, lock, program_of
 from tessera.compiler.process.collection import collecting_later
 from tessera.compiler.tune.tuner import autotune
-from tessera.compiler.tune.tuning import tuned_gpu_schedule, tuned_schedule
+from tessera.compiler.tune.tuning import tuned_schedule
 from tessera.compiler.tune.warming import WarmingPlan, running
 from tessera.errors import ProfileError
 from tessera.lazy.devices import CPU
@@ -54,12 +54,11 @@ def _bind(asked: Structure) -> tuple[Plan, list[Choice]]:
     structure = as_planned(asked).structure
     order = structure.post_order()
     program = program_of(structure, order)
-    chooser = compiler_of(structure.device)
-    compiler: PlanCompiler[Plan] = chooser
+    compiler = compiler_of(structure.device)
     warmup = autotune.warmup
     if warmup is None:
         return bind(program, order, compiler)
-    chooser.forget_schedules()  # so that every kernel asks the tuner, and the tuner sees whose calls launch it
+    compiler.forget_schedules()  # so that every kernel asks the tuner, and the tuner sees whose calls launch it
     with warmup.collecting() as tickets:
         plan, choices = bind(program, order, compiler)
     return (WarmingPlan(plan, tickets, warmup) if tickets else plan), choices
@@ -127,7 +126,7 @@ def plan_over(asked: Structure, targets: Mapping[int, Target]) -> Plan:
     with lock:
         structure = as_planned(asked).structure
         order = structure.post_order()
-        compiler: PlanCompiler[Plan] = compiler_of(structure.device)
+        compiler = compiler_of(structure.device)
         launches, memory = placed(program_of(structure, order), order, compiler, targets)
         return compiler.plan(launches, overwriting(launches, memory, targets))
 
@@ -181,5 +180,5 @@ def _expression(key: PlanKey) -> dict[str, Any]:
 
 
 facts.told_by(_expressions)
-ask_for_schedules(tuned_schedule, tuned_gpu_schedule)
+ask_for_schedules(tuned_schedule)
 autotune.when_changed(forget_plans)

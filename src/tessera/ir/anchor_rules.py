@@ -370,15 +370,3 @@ def pairs(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     axes = _axes(ranks[0] - 1)
     last = Index(("part",), refusal="the last dimension holds two parts, not {extent}")
     return Anchor(((*_read(axes), last),), _read(axes), given={"part": 2})
-
-
-FAMILIES: Mapping[str, AnchorRule] = {
-    "elementwise": broadcast,
-    "row": rows,
-    "reduction": reduction(),
-    "contraction": matrices,
-    "attention": attention,
-    "convolution": convolution,
-    "window": window(),
-}
-"""By family: the anchors of operators whose records name none."""

@@ -42,8 +42,6 @@ from tessera.ir.attributes import to_value
 from tessera.ir.graph_checks import expect_anchor
 from tessera.ir.schedule_region import REGION_OPERATIONS
 
-KERNEL_FAMILIES = ("contraction", "row", "column", "attention", "convolution", "window")
-
 
 @irdl_op_definition
 class ScheduleYieldOp(IRDLOperation):
@@ -59,7 +57,8 @@ class ScheduleKernelOp(IRDLOperation):
     """One kernel: over tensors a region of graph operations over its operands, which are the region's arguments and
     whose results it yields; over buffers, which no operand stands for, a region of operations on elements.
 
-    Over buffers a kernel has more attributes, which its family reads: what else there is to know of what is computed.
+    `family` says what kind of kernel it is; the folders of `scheduling/families` say which kinds there are. Over
+    buffers a kernel has more attributes, which its family reads: what else there is to know of what is computed.
     """
 
     name = "tessera.schedule.kernel"
@@ -85,8 +84,6 @@ class ScheduleKernelOp(IRDLOperation):
             self._verify_fused()
 
     def _verify_fused(self) -> None:
-        if self.family.data not in KERNEL_FAMILIES:
-            raise VerifyException(f"kernel family {self.family.data!r} is none of {KERNEL_FAMILIES}")
         arguments = [argument.type for argument in self.body.block.args]
         if arguments != [value.type for value in self.inputs]:
             raise VerifyException("the region's arguments differ in type from the kernel's operands")

@@ -29,13 +29,7 @@ def why_not_pinned(structure: Structure) -> str:
     if structure.operator is None:
         return "a tensor that exists has no kernel to pin"
     name = structure.operator.name
-    return _WITHOUT_KERNEL.get(OPERATORS[name].family, "").format(name)
-
-
-_WITHOUT_KERNEL: Final = {
-    "layout": "the result of {}, which moves data, has no kernel to pin",
-    "library": "the result of {}, which a library computes, has no kernel to pin",
-}
+    return OPERATORS[name].kind.without_kernel.format(name)
 
 
 def _operand_dtype(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:

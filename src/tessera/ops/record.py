@@ -14,17 +14,12 @@ import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
-from tessera.ir import anchor_rules
 from tessera.ir.anchor import Anchor, AnchorError, AnchorRule
 from tessera.lazy import interning
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
-from tessera.ops.applications.families import family_rule
 from tessera.ops.applications.rule import AbstractValue, Application, Rule
-
-Family: TypeAlias = Literal[
-    "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library", "window"
-]
+from tessera.ops.families import CONSTANT, FAMILIES, FamilyName, OperatorFamily
 
 Movement: TypeAlias = Literal[
     "permuted", "repeated", "cut", "regrouped", "parted", "paired", "joined", "padded", "counted"
@@ -134,7 +129,7 @@ class Operator:
     """
 
     name: str
-    family: Family
+    family: FamilyName
     arity: tuple[int, int]
     operand_dtypes: OperandDTypes
     flops: CostRule
@@ -145,7 +140,7 @@ class Operator:
     attributes: Mapping[str, Any]
     """Names of the attributes, in order, with their defaults."""
     anchor: AnchorRule | None = None
-    """How operands and result are indexed; None where the family says it (`ir/anchor_rules.py`) or no map can."""
+    """How operands and result are indexed; None where the family says it (`families.py`) or no map can."""
     element: ElementRule = as_first
     advice: Advice = _no_advice
     result: ResultRule | None = None
@@ -161,11 +156,16 @@ class Operator:
     summary: str = ""
     in_place: bool = False
     application: Rule | None = None
-    """What the operator may be applied to; None where its family says it (`applications/families.py`)."""
+    """What the operator may be applied to; None where its family says it (`families.py`)."""
     terms: Callable[..., torch.Tensor | float] = _nothing
     """(operands, attributes as keywords) -> the size of what cancels inside the operator, whose rounding a result may
     show: |x| of gelu(x), which is x times what is left of 1 - erf. Nothing where operands alone cancel.
     """
+
+    @property
+    def kind(self) -> OperatorFamily:
+        """The operator's family."""
+        return FAMILIES[self.family]
 
     @property
     def attribute_names(self) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ class Operator:
 
         Raises DTypeError where it means nothing on them.
         """
-        if self.family in ("layout", "library"):
+        if self.kind.has_run_time_geometry:
             return None
         wanted = [value.dtype if isinstance(value, Structure) else value for value in (*operands, *attributes)]
         if not any(isinstance(dtype, DType) and dtype.kind == "complex" for dtype in wanted):
@@ -234,11 +234,11 @@ class Operator:
     @cached_property
     def anchor_rule(self) -> AnchorRule | None:
         """The record's rule of anchors, or its family's."""
-        return self.anchor or anchor_rules.FAMILIES.get(self.family)
+        return self.anchor or self.kind.anchors
 
     def apply_to(self, value: AbstractValue, chance: random.Random) -> Application | None:
         """Operands and attributes of a drawn application to a value; None where the operator takes no such value."""
-        rule = self.application or family_rule(self.family, self.arity)
+        rule = self.application or self.kind.rule(self.arity[1])
         return rule(chance, value)
 
     def symbolic_attributes(self, attributes: Attributes, operands: tuple[Structure, ...], shape: Shape) -> Attributes:
@@ -265,14 +265,14 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(_registry)
 """All operators by name; the modules of `ops` put them here."""
 
 
-def family_of(name: str) -> Family | Literal["constant"]:
-    """The family of the operator of this name, a user's too; literals, which have no record, are "constant", and calls
-    of libraries, which Graph IR has one operation for, "library".
+def family_of(name: str) -> OperatorFamily:
+    """The family of the operator of this name, a user's too; of calls of libraries, which Graph IR has one operation
+    for; and of literals.
     """
     record = _registry.get(name)
     if record is None:
-        return "library" if name == "library" else "constant"
-    return record.family
+        return FAMILIES.get(name, CONSTANT)
+    return record.kind
 
 
 def register(operator: Operator) -> Operator:

@@ -204,13 +204,13 @@ def forms_above(value: SSAValue, through: Callable[[GraphOperation], SSAValue | 
 
 
 def _computing(operation: GraphOperation) -> int:
-    if operation.operator in ("constant", "cast") or family_of(operation.operator) == "layout":
+    if operation.operator in ("constant", "cast") or family_of(operation.operator).is_move:
         return 0
     return 2 if operation.operator == "pow" else 1
 
 
 def _broadcasts_read(operation: GraphOperation) -> int:
-    if family_of(operation.operator) != "elementwise":
+    if not family_of(operation.operator).is_map:
         return 0
     return sum(forms_above(operand).count("broadcast_to") for operand in operation.inputs)
 

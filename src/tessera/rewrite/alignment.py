@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, SSAValue
@@ -14,6 +14,7 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.anchor import Anchor
 from tessera.ir.attributes import names_of
 from tessera.ir.graph import GraphOperation
+from tessera.ops.families import FAMILIES
 from tessera.ops.record import family_of
 from tessera.rewrite.engine import dims_of
 
@@ -24,8 +25,8 @@ Alignment = tuple[int | None, ...]
 def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
     """The range `[first, last)` of dimensions that an operation reduces; None when it reduces none."""
     rank = len(dims_of(operation.inputs[0]))
-    family = family_of(operation.operator)
-    if family == "reduction":
+    reduces = family_of(operation.operator).reduces
+    if reduces == "axes":
         axes = sorted(operation.integers("axes"))
         if axes[-1] - axes[0] >= len(axes):
             raise CompileError(
@@ -33,22 +34,19 @@ def reduced_range(operation: GraphOperation) -> tuple[int, int] | None:
                 hints=["reduce one range of dimensions after the other", "or transpose, so that they are neighbours"],
             )
         return axes[0], axes[-1] + 1
-    if family == "row":  # along the attribute `axis`, or the last dimension
+    if reduces == "axis":  # along the attribute `axis`, or the last dimension
         axis = operation.attribute("axis", -1)
         assert isinstance(axis, int)
         return axis % rank, axis % rank + 1
     return None
 
 
-BEYOND: Final[Mapping[str, tuple[tuple[int, str], ...]]] = {
-    "contraction": ((0, "k"),),
-    "convolution": ((0, "y"), (0, "x"), (0, "c"), (1, "ky"), (1, "kx"), (1, "c")),
-    "attention": ((1, "j"), (1, "d"), (1, "h")),
-    "window": ((0, "y"), (0, "x"), (1, "ky"), (1, "kx"), (0, "c")),
-}
-"""By family: what the domain of a kernel has behind the result's dimensions, those that operands alone have: (operand,
-axis of the anchor that the dimension holds).
-"""
+@cache
+def beyond(family: str, rank: int) -> Mapping[tuple[int, str], int]:
+    """The dimension of a kernel's domain for each axis that operands alone have, behind the `rank` dimensions of the
+    result.
+    """
+    return {each: rank + place for place, each in enumerate(FAMILIES[family].beyond)}
 
 
 def dimension_of(anchor: Anchor, operand: int, axis: str) -> int | None:
@@ -58,12 +56,12 @@ def dimension_of(anchor: Anchor, operand: int, axis: str) -> int | None:
 
 
 def operand_alignment(operation: GraphOperation, index: int, result: Alignment, rank: int) -> Alignment:
-    """How an operation reads an operand, over a domain of `rank` dimensions and those of `BEYOND` behind them: as its
-    anchor says. `result` is how its result lies there.
+    """How an operation reads an operand, over a domain of `rank` dimensions and those `beyond` that its
+    family has: as its anchor says. `result` is how its result lies there.
     """
     anchor = operation.anchor()
     assert anchor is not None, f"a kernel has no {operation.operator}"
-    beyond = BEYOND.get(family_of(operation.operator), ())
+    beyond = family_of(operation.operator).beyond
     own = {dimension_of(anchor, index, axis): rank + place for place, (at, axis) in enumerate(beyond) if at == index}
     placed = {each.axes: place for each, place in zip(anchor.result, result, strict=True)}
     elsewhere: dict[tuple[str, ...], int] = {(axis,): rank + place for place, (_, axis) in enumerate(beyond)}
@@ -79,7 +77,7 @@ def operand_alignment(operation: GraphOperation, index: int, result: Alignment, 
 
 def reduced_mapping(operation: GraphOperation, rank: int, reduced: tuple[int, int]) -> Alignment:
     """How the result of a reduction or of a row operator lies over a domain of `rank` dimensions."""
-    if family_of(operation.operator) == "row":
+    if family_of(operation.operator).reduces == "axis":
         return tuple(range(rank))
     first, last = reduced
     if operation.attribute("keepdims", False):

@@ -24,12 +24,10 @@ SHARES: Final[Mapping[str, float]] = MappingProxyType(
 )
 """The share of that for each kind of group: an epilogue is compiled once for every height of a register tile."""
 
-COUNTED: Final = ("elementwise", "reduction", "row")
-
 
 def instructions_of(operation: GraphOperation) -> int:
     """Vector instructions that an operation adds to a kernel; a matrix product is counted as none."""
-    if family_of(operation.operator) not in COUNTED:
+    if not family_of(operation.operator).is_counted:
         return 0
     return vector_instructions(operation.operator, len(operation.inputs))
 

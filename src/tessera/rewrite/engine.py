@@ -97,7 +97,7 @@ class NamedRule:
 
     def concerns(self, operator: str) -> bool:
         """Whether the rule looks at operations of this operator."""
-        return operator in self.operators or (self.family is not None and family_of(operator) == self.family)
+        return operator in self.operators or (self.family is not None and family_of(operator).name == self.family)
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,7 @@ from tessera.rewrite.depth import DEPTH, instructions_of, room_in
 from tessera.rewrite.engine import dims_of
 from tessera.rewrite.siblings import TOGETHER, are_joined
 
-SCALE = 3
-"""The operand of attention that is one number, which may stand in its kernel."""
-
-PRODUCTS = ("contraction", "convolution")
-"""Families whose kernels take maps of their operands as prologues, and of their result as epilogues."""
-IN_REGISTERS = (*PRODUCTS, "window")
+IN_REGISTERS = ("contraction", "convolution", "window")
 """Kinds of groups that take maps of their result as epilogues, as long as nothing else needs it."""
 
 
@@ -90,33 +85,25 @@ class Grouping:
 
     def _place(self, operation: GraphOperation) -> None:
         family = family_of(operation.operator)
-        if family == "constant" and not self._is_stored(operation):
+        if operation.operator == "constant" and not self._is_stored(operation):
             return  # copied into each kernel that uses it
-        if family in PRODUCTS:
-            group = self._new(family, dims_of(operation.result))
-            group.mapping[operation.result] = tuple(range(len(group.domain)))
-            self._absorb_prologues(group, operation)
-        elif family == "window":
-            group = self._new("window", dims_of(operation.result))
-            group.mapping[operation.result] = tuple(range(len(group.domain)))
-        elif family == "attention":
-            # On its own: neither its operands nor its result are computed on the way yet.
-            group = self._new("attention", dims_of(operation.result))
-            group.mapping[operation.result] = tuple(range(len(group.domain)))
-        elif family in ("elementwise", "constant"):
+        if family.group == "map":
             group = self._place_map(operation)
-        elif family in ("reduction", "row"):
+        elif family.group == "reduction":
             group = self._place_reduction(operation)
         else:
-            group = self._new("layout", dims_of(operation.result))
+            group = self._new(family.group, dims_of(operation.result))
+            if not family.has_run_time_geometry:
+                group.mapping[operation.result] = tuple(range(len(group.domain)))
+            self._absorb_prologues(group, operation, family.prologues)
         self._finish(operation, group)
 
     def _is_stored(self, constant: GraphOperation) -> bool:
         """Whether a constant must lie in memory: as a result, or for an operator that does not compute."""
         return constant.result in self.outputs or any(
             isinstance(use.operation, GraphOperation)
-            and family_of(use.operation.operator) in ("layout", "library", "attention", *IN_REGISTERS)
-            and not (family_of(use.operation.operator) == "attention" and use.index == SCALE)
+            and not family_of(use.operation.operator).is_counted
+            and use.index not in family_of(use.operation.operator).numbers
             for use in constant.result.uses
         )
 
@@ -313,10 +300,11 @@ class Grouping:
 
     # -- matrix products ----------------------------------------------------------------------------------------------
 
-    def _absorb_prologues(self, group: Group, operation: GraphOperation) -> None:
-        """Cheap maps over an operand, used by nothing else, run while it is packed, and norms of the first one's."""
-        # A convolution's weights are packed before, by what knows no expressions.
-        for place, operand in enumerate(operation.inputs[: 2 if group.kind == "contraction" else 1]):
+    def _absorb_prologues(self, group: Group, operation: GraphOperation, count: int) -> None:
+        """Cheap maps over one of the first operands, used by nothing else, run while it is packed, and norms of the
+        first one's.
+        """
+        for place, operand in enumerate(operation.inputs[:count]):
             producer = self.group_of.get(operand)
             if (
                 producer is None

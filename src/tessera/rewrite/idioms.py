@@ -240,7 +240,7 @@ def scale_before_layout(operation: GraphOperation, rewriter: Rewriter) -> SSAVal
     maker = value.owner
     if not orders or not only_use(value) or not isinstance(maker, GraphOperation):
         return None
-    if family_of(maker.operator) not in _COMPUTED:
+    if not (family_of(maker.operator).is_counted or family_of(maker.operator).is_product):
         return None
     moved = rewriter.make(scaling, [value, factor], dims_of(value), dtype(value))
     for order in reversed(orders):
@@ -250,7 +250,6 @@ def scale_before_layout(operation: GraphOperation, rewriter: Rewriter) -> SSAVal
 
 
 _ORDERS = ("reshape", "transpose")
-_COMPUTED = ("elementwise", "reduction", "row", "contraction")
 
 
 def _repeated(value: SSAValue) -> SSAValue | None:
@@ -312,7 +311,7 @@ def _apart_above_keys(operation: GraphOperation) -> int:
 
 
 DIVISIONS = Measure("divisions", lambda operation: operation.operator == "div")
-PRODUCTS = Measure("matrix products", lambda operation: family_of(operation.operator) == "contraction")
+PRODUCTS = Measure("matrix products", lambda operation: family_of(operation.operator).is_product)
 OPERANDS = Measure("operands of attention", _attention_operands)
 ABOVE_KEYS = Measure("merged heads of keys and values", _apart_above_keys)
 ABOVE_SCALINGS = Measure("changes of order above scalings", _above_scaling)

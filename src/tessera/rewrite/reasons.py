@@ -14,9 +14,10 @@ from xdsl.ir import SSAValue
 from tessera.ir.attributes import names_of
 from tessera.ir.graph import GraphOperation
 from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ops.families import FAMILIES
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.depth import DEPTH, instructions_of, room_in
-from tessera.rewrite.groups import IN_REGISTERS, PRODUCTS
+from tessera.rewrite.groups import IN_REGISTERS
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _rule(producer: ScheduleKernelOp, consumer: ScheduleKernelOp, value: SSAValu
     if second in IN_REGISTERS:
         if first in IN_REGISTERS:
             return "two-products"
-        return _before_product(producer, value) if second in PRODUCTS else "windows-overlap"
+        return _before_product(producer, value) if FAMILIES[second].multiplies else "windows-overlap"
     if first in IN_REGISTERS:
         if second == "column" or "reduced" in consumer.attributes:
             return "rows-of-a-product"
@@ -102,4 +103,4 @@ def kept_inside(kernel: ScheduleKernelOp) -> list[GraphOperation]:
     last = kernel.body.block.last_op
     assert last is not None
     stored = set(last.operands)
-    return [op for op in operations_in(kernel) if op.result not in stored and family_of(op.operator) != "layout"]
+    return [op for op in operations_in(kernel) if op.result not in stored and not family_of(op.operator).is_move]

@@ -107,11 +107,11 @@ def drop_empty_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAVa
 
 
 def _is_empty(operation: GraphOperation) -> bool:
-    return family_of(operation.operator) == "reduction" and operation.attribute("axes") == ()
+    return family_of(operation.operator).reduces == "axes" and operation.attribute("axes") == ()
 
 
 def _gaps(operation: GraphOperation) -> int:
-    if family_of(operation.operator) != "reduction":
+    if family_of(operation.operator).reduces != "axes":
         return 0
     ordered = _ordered_axes(operation)
     return sum(after - before > 1 for before, after in pairwise(ordered))

@@ -24,7 +24,7 @@ TOGETHER: Final = 2
 
 def products_of(operations: Sequence[GraphOperation]) -> list[GraphOperation]:
     """The matrix products among the operations of a kernel."""
-    return [operation for operation in operations if family_of(operation.operator) == "contraction"]
+    return [operation for operation in operations if family_of(operation.operator).is_product]
 
 
 def are_joined(first: Sequence[GraphOperation], second: Sequence[GraphOperation], most: int) -> bool:

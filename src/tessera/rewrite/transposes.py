@@ -92,11 +92,11 @@ def lacks_image(operation: GraphOperation) -> bool:
     """Whether an operation is a map that reads no image as it lies. A transpose that sinks makes one less of them: the
     map then reads the image, and those that read the map read a transpose, which is no more an image than the map was.
     """
-    return family_of(operation.operator) == "elementwise" and not any(map(_is_image, operation.inputs))
+    return family_of(operation.operator).is_map and not any(map(_is_image, operation.inputs))
 
 
 def _is_channels_first(operation: GraphOperation) -> bool:
-    return family_of(operation.operator) == "window" and operation.attribute("layout") == "NCHW"
+    return family_of(operation.operator).has_images and operation.attribute("layout") == "NCHW"
 
 
 def _is_image(value: SSAValue) -> bool:
@@ -107,9 +107,9 @@ def _is_image(value: SSAValue) -> bool:
         if not isinstance(owner, GraphOperation):
             continue
         family = family_of(owner.operator)
-        if family in ("convolution", "window"):
+        if family.has_images:
             return True
-        if family == "elementwise":
+        if family.is_map:
             waiting += owner.inputs
     return False
 

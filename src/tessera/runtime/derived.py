@@ -37,6 +37,13 @@ class Form(Hashable, Protocol):
         """Writes the copy of `source` into the bytes of `target` (uint8, one dimension), every one of them."""
 
 
+class ReadInstead(Protocol):
+    """What a plan reads instead of a leaf."""
+
+    def of(self, leaf: Leaf) -> Buffer:
+        """The memory that is read."""
+
+
 class Derivation:
     """The form of one view of a leaf: `offset_bytes` from the leaf's first element, `strides` in elements.
 

@@ -43,7 +43,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
 from tessera.runtime.buffers import Allocator, Buffer
-from tessera.runtime.derived import Derivation
+from tessera.runtime.derived import ReadInstead
 
 FRAME_TABLE_OFFSET: Final = 40
 """Byte offset of the address table within a frame: it follows the five words of the header (`runtime/native.py`)."""
@@ -79,7 +79,7 @@ def make_entry(
     frames: Frames,
     allocator: Allocator,
     call: Callable[[int], None],
-    derived: tuple[tuple[int, Derivation], ...] = (),
+    derived: tuple[tuple[int, ReadInstead], ...] = (),
 ) -> Entry:
     """The run function of one plan. `slots` are (kind, index) as in `plan.Slot`; an output without a structure is a
     leaf. `derived` are (leaf, what is read instead of it).

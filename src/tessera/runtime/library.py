@@ -49,7 +49,7 @@ class LibraryOperand(NamedTuple):
 class LibraryKernel:
     """A call of a library as a kernel of the driver; `address` is valid as long as the object lives."""
 
-    __slots__ = ("_callback", "address", "name")
+    __slots__ = ("_callback", "address", "attributes", "function", "inputs", "name", "outputs")
 
     def __init__(
         self,
@@ -60,8 +60,9 @@ class LibraryKernel:
         attributes: Mapping[str, Any],
     ) -> None:
         """`name` is what errors call it."""
-        self.name = name
-        self._callback = _CALLBACK(partial(_serve, name, function, tuple(inputs), tuple(outputs), attributes))
+        self.name, self.function, self.attributes = name, function, attributes
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self._callback = _CALLBACK(partial(_serve, name, function, self.inputs, self.outputs, attributes))
         self.address: int = ctypes.cast(self._callback, _POINTER).value or 0
 
 

@@ -39,8 +39,8 @@ from functools import cache
 
 from tessera import forks, settings
 from tessera.backend.llvm import openmp
-from tessera.backend.llvm.driver_ir import driver_text
-from tessera.backend.llvm.library import NativeLibrary, cached_library
+from tessera.backend.llvm.library import cached_library, compile_text
+from tessera.backend.llvm.loading import MachineCode, load_object
 from tessera.profiling.ring import recorder
 
 FRAME_WORDS = 5
@@ -56,7 +56,7 @@ class PlanDriver:
 
     __slots__ = ("_library", "_sequential", "run", "ticks", "uses_openmp")
 
-    def __init__(self, library: NativeLibrary, uses_openmp: bool) -> None:
+    def __init__(self, library: MachineCode, uses_openmp: bool) -> None:
         self._library = library
         self.uses_openmp = uses_openmp
         # CFUNCTYPE releases the GIL around the call, which is wanted for run; for two instructions of clock it is not.
@@ -74,10 +74,32 @@ class PlanDriver:
         self._sequential.value = int(value)
 
 
+_driver_lock = forks.lock()
+_given: list[tuple[bytes, bool]] = []
+"""An object of the driver that came with machine code made elsewhere, and whether it starts threads by OpenMP."""
+
+
+def driver_object() -> tuple[bytes, bool]:
+    """The driver as an object, for processes that have no compiler, and whether it starts threads by OpenMP."""
+    found = openmp.find().available
+    return compile_text(_text(found)), found
+
+
+def provide_driver(code: bytes, uses_openmp: bool) -> None:
+    """Has this process take a driver that was made before, unless it has one or starts threads in another way."""
+    with _driver_lock:
+        _given[:] = [(code, uses_openmp)]
+
+
 def build_driver(*, use_openmp: bool) -> PlanDriver:
     """A driver with or without OpenMP, from the object cache or compiled (about 20 ms)."""
-    text = driver_text(openmp=use_openmp)
-    return PlanDriver(cached_library("driver", text, settings.current().objects_dir), use_openmp)
+    return PlanDriver(cached_library("driver", _text(use_openmp), settings.current().objects_dir), use_openmp)
+
+
+def _text(use_openmp: bool) -> str:
+    from tessera.backend.llvm.driver_ir import driver_text  # imports the generator of kernels, which some do without
+
+    return driver_text(openmp=use_openmp)
 
 
 def cancel(table: int) -> None:
@@ -90,12 +112,11 @@ def cancel(table: int) -> None:
         ctypes.c_int64.from_address(first + (step * STEP_WORDS + _WORKERS) * _WORD).value = 0
 
 
-_driver_lock = forks.lock()
-
-
 @cache
 def _shared_driver() -> PlanDriver:
-    made = build_driver(use_openmp=settings.current().openmp and openmp.find().available)
+    wanted = settings.current().openmp and openmp.find().available
+    code = next((code for code, uses_openmp in _given if uses_openmp == wanted), None)
+    made = build_driver(use_openmp=wanted) if code is None else PlanDriver(load_object(code), wanted)
     recorder.provide_clock(made.ticks)
     # libgomp's pool does not survive a fork: a child that asks for its threads waits for ever. It runs shares in turn
     # instead.

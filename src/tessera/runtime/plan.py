@@ -28,7 +28,7 @@ from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.ring import recorder
 from tessera.runtime import buffers, native, workspace
 from tessera.runtime.buffers import Buffer
-from tessera.runtime.derived import Derivation
+from tessera.runtime.derived import ReadInstead
 from tessera.runtime.entry import FRAME_TABLE_OFFSET, make_entry
 from tessera.runtime.liveness import round_up
 
@@ -189,11 +189,11 @@ class BoundPlan:
     __slots__ = (
         "__weakref__",
         "_call",
-        "_derived",
         "_outputs",
         "_results",
         "_slots",
         "arena_bytes",
+        "derived",
         "frames",
         "number",
         "run",
@@ -210,7 +210,7 @@ class BoundPlan:
         outputs: Sequence[PlanOutput],
         arena_bytes: int = 0,
         facts: FactsSource = (),
-        derived: Sequence[tuple[int, Derivation]] = (),
+        derived: Sequence[tuple[int, ReadInstead]] = (),
         call: Callable[[int], None] | None = None,
     ) -> None:
         """`results`: size in bytes of each result buffer. `arena_bytes`: temporaries, taken for each call and given
@@ -223,7 +223,7 @@ class BoundPlan:
         self.steps = tuple(steps)
         self.arena_bytes = arena_bytes
         self._slots, self._results, self._outputs = tuple(slots), tuple(results), tuple(outputs)
-        self._derived = tuple(derived)
+        self.derived = tuple(derived)
         self.frames = FramePool(self.number, self.steps, len(slots))
         self._call = ranges.around(call or native.driver().run, self.number)
         step_facts.register_plan(self.number, facts)
@@ -236,7 +236,7 @@ class BoundPlan:
             frames=self.frames,
             allocator=buffers.shared(),
             call=self._call,
-            derived=self._derived,
+            derived=self.derived,
         )
         watch = _alive[self.number] = _Watch(self, _retire)
         watch.number = self.number
@@ -256,6 +256,11 @@ class BoundPlan:
             return False
         self.fill(leaves, targets)
         return True
+
+    @property
+    def layout(self) -> tuple[tuple[Slot, ...], tuple[int, ...], tuple[PlanOutput, ...]]:
+        """The slots, the size in bytes of each result buffer, and the outputs."""
+        return self._slots, self._results, self._outputs
 
     @property
     def workers(self) -> int:
@@ -281,7 +286,7 @@ class BoundPlan:
             for output, target in zip(self._outputs, targets, strict=True)
             if output.structure is not None
         }
-        copies = [derivation.of(leaves[leaf]) for leaf, derivation in self._derived]
+        copies = [derivation.of(leaves[leaf]) for leaf, derivation in self.derived]
         frame = self.frames.take()
         arena = buffers.allocate(self.arena_bytes)
         words = []

@@ -7,7 +7,8 @@ from functools import cache
 from typing import NamedTuple
 
 from tessera import settings
-from tessera.backend.llvm.library import NativeLibrary, cached_library
+from tessera.backend.llvm.library import cached_library
+from tessera.backend.llvm.loading import MachineCode
 from tessera.backend.llvm.spectral_ir import NAME, WORDS, spectral_text
 from tessera.runtime import fourier
 from tessera.runtime.fourier import TransformLibrary, Transforms
@@ -47,7 +48,7 @@ class SpectralKernel:
 
 
 @cache
-def _native() -> NativeLibrary:
+def _native() -> MachineCode:
     return cached_library("spectral", spectral_text(), settings.current().objects_dir)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tessera.target.arm import ARM_CPUS, arm_cpu
 from tessera.target.ceilings import Ceilings, ComputeCeiling, MemoryCeiling
-from tessera.target.cpu import amx_refusal, detect
+from tessera.target.cpu import amx_refusal, detect, lacking
 from tessera.target.datasheet import DataSheet, Interconnect, Link, MemoryFacts, Peak
 from tessera.target.facts import GpuLimits, MemoryLevel, Target
 from tessera.target.gpu import GPUS, gpu
@@ -35,4 +35,5 @@ __all__ = [
     "detect",
     "detect_gpu",
     "gpu",
+    "lacking",
 ]

@@ -43,6 +43,48 @@ def detect() -> Target:
     )
 
 
+_OTHER_NAMES = {
+    "64bit": "lm",
+    "bmi": "bmi1",
+    "crc32": "sse4_2",
+    "lzcnt": "abm",
+    "pclmul": "pclmulqdq",
+    "prfchw": "3dnowprefetch",
+    "rdrnd": "rdrand",
+    "sahf": "lahf_lm",
+    "sha": "sha_ni",
+    "sse3": "pni",
+}
+"""Features of x86-64 by LLVM's names, where Linux's are others (arch/x86/include/asm/cpufeatures.h)."""
+_NO_INSTRUCTIONS = frozenset(("shstk",))
+"""Features by LLVM's names that no kernel has an instruction of."""
+
+
+def lacking(features: Iterable[str]) -> list[str]:
+    """Which of these features, by LLVM's names, this CPU has not. LLVM is asked only for what Linux does not list."""
+    flags = _flags()
+    doubtful = [
+        name
+        for name in sorted(set(features) - _NO_INSTRUCTIONS)
+        if _OTHER_NAMES.get(name) not in flags and _plain(name) not in flags
+    ]
+    return [name for name in doubtful if name not in detect().features] if doubtful else []
+
+
+@cache
+def _flags() -> frozenset[str]:
+    """What Linux lists for the first processor of an x86-64, as it is written and without marks."""
+    line = re.search(r"^flags\s*:(.*)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
+    if line is None or platform.machine() != "x86_64":
+        return frozenset()
+    return frozenset(form for flag in line[1].split() for form in (flag, _plain(flag)))
+
+
+def _plain(name: str) -> str:
+    """A name without the marks in which LLVM's names ("sse4.1", "amx-tile") and Linux's ("sse4_1") differ."""
+    return re.sub("[._-]", "", name)
+
+
 @cache
 def amx_refusal() -> str | None:
     """Why this process may not use a matrix unit that the CPU has, in a few words; None once it may.

@@ -74,6 +74,11 @@ class Target:
     ceilings: Ceilings | None = None
 
     @property
+    def has_several_maths(self) -> bool:
+        """Whether products are multiplied as a numerics policy says: matrix units of GPUs may round fp32 to tf32."""
+        return self.kind == "gpu"
+
+    @property
     def has_avx512(self) -> bool:
         """Whether 512-bit vectors of every element width, and masks for narrower ones, can be used."""
         return self.features >= _AVX512

@@ -129,9 +129,9 @@ class Residual(nn.Module):
 
 
 class Resnet(nn.Module):
-    """ResNet-18 with narrow layers."""
+    """A ResNet of two stages, as many as differ: the first keeps the image's size, the second halves it."""
 
-    def __init__(self, widths: tuple[int, ...] = (8, 16, 24, 32)) -> None:
+    def __init__(self, widths: tuple[int, ...] = (8, 16)) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, widths[0], 7, 2, 3, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
@@ -228,7 +228,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]
     "gpt2": (Gpt2, lambda: (_tokens(2, 19),)),
     "bert": (Bert, lambda: (_tokens(2, 13), torch.arange(13) < torch.tensor([[13], [7]]))),
     "vit": (Vit, lambda: (_images(2, 32),)),
-    "resnet": (Resnet, lambda: (_images(2, 64),)),
+    "resnet": (Resnet, lambda: (_images(2, 32),)),
     "unet": (Unet, lambda: (_images(2, 16),)),
     "gated": (Gated, lambda: (_images(2, 14, 6),)),
     "llama": (Llama, lambda: (_tokens(2, 11),)),

@@ -168,7 +168,7 @@ def test_decoding_with_a_cache_is_one_partition_that_copies_no_cache() -> None:
     (graph,) = graphs
     assert graph.partition_count == 1
     assert graph.fallbacks == []
-    assert len(graph._schedule) == 1
+    assert len(graph.execution.steps) == 1
     assert in_place(graph) == [True] * 4
 
 
@@ -185,4 +185,7 @@ def test_statistics_of_a_norm_in_training_are_written_by_partitions() -> None:
     (partition,) = graphs[0].partitions
     assert partition is not None
     assert len(partition._work.targets) == 3
-    assert all(each.function is not torch.ops.aten.copy_.default for each in graphs[0]._schedule)
+    assert all(
+        getattr(each.function, "function", None) is not torch.ops.aten.copy_.default
+        for each in graphs[0].execution.steps
+    )

@@ -46,7 +46,7 @@ def test_twenty_steps_are_those_of_eager(name: str) -> None:
             update()
     torch.testing.assert_close(list(model.parameters()), list(eager.parameters()))
     assert [graph.partition_count for graph in graphs] == [1] * len(graphs)
-    assert all(len(graph._schedule) == 1 for graph in graphs)
+    assert all(len(graph.execution.steps) == 1 for graph in graphs)
     assert len(graphs) <= 2  # momentum begins with the first gradient
 
 

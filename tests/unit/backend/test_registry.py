@@ -14,7 +14,7 @@ from tessera.backend import registry
 from tessera.backend.contract import CpuBackend, KernelObject
 from tessera.backend.registry import backend_of, backends, cpu_backend, gpu_backend
 from tessera.compiler.bind.binding import bind
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.planning import program_of
 from tessera.errors import CompileError, DeviceError
 from tessera.handle import Tensor
@@ -89,7 +89,7 @@ def test_programs_run_on_it_as_on_any_other(toy: CpuBackend, expression: object)
     assert callable(expression)
     result = expression()
     structure, leaves = result.state
-    compiler = KernelCompiler(target.detect(), toy)
+    compiler = DeviceCompiler(target.detect(), toy)
     plan, _ = bind(program_of(structure), structure.post_order(), compiler)
     (found,) = plan.run(leaves)
     torch.testing.assert_close(Tensor((found.structure, (found,))).torch(), result.torch())

@@ -1,4 +1,4 @@
-"""Code calls only what the process has: LLVM would have the rest lie at no address."""
+"""MachineCode calls only what the process has: LLVM would have the rest lie at no address."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from tessera import op
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import engine
-from tessera.backend.llvm.engine import LoadedObject
+from tessera.backend.llvm.loading import LoadedObject
 from tessera.errors import CompileError
 from tessera.target import detect
 

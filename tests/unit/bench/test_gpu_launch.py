@@ -7,7 +7,7 @@ import pytest
 from bench.gpu import launch
 from bench.gpu.launch import GOAL_US, LENGTHS, UNCHANGED, Row
 from tessera.backend.contract import GpuParameter
-from tests.unit.cuda.fake import FakeCuda, driver, kernel
+from tests.unit.runtime.cuda.fake import FakeCuda, driver, kernel
 
 
 def test_every_way_is_measured_at_every_length(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from bench.tuning.predictions import problem_of
 from bench.tuning.table import TABLES, read
 from tessera import op
 from tessera.backend.llvm import LLVMBackend
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import CacheFormatError
 from tessera.scheduling.language.knobs import Space
@@ -56,7 +56,7 @@ def test_a_problem_is_posed_for_the_machine_of_its_table() -> None:
 def test_kernels_of_two_machines_are_told_apart() -> None:
     target = machines.load(ZEN4)
     assert target is not None
-    there, here = CompilerBackend(KernelCompiler(target, LLVMBackend())), CompilerBackend()
+    there, here = CompilerBackend(DeviceCompiler(target, LLVMBackend())), CompilerBackend()
     targets = [_target(backend.subject(op.matmul, (144, 160, 112), None)) for backend in (there, here, there)]
     assert targets == [target, detect(), target]
 

@@ -13,7 +13,8 @@ import tessera
 from tessera import autotune, numerics, op, profile
 from tessera.compiler.device import compilers
 from tessera.compiler.explain.inspection import choices_of, schedules_of
-from tessera.compiler.tune.tuning import launches_of_operator, tuning_problem
+from tessera.compiler.tune.problems import tuning_problem
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.ops import oracle
 from tessera.ops.attention.records import visible_pairs
@@ -118,7 +119,7 @@ def test_no_scale_and_no_length_has_code_of_its_own() -> None:
     first = op.flash_attention(q, k, v)
     others = [op.flash_attention(q[:, :33], k[:, :69], v[:, :69], scale=scale) for scale in (0.3, 1.0, 0.5)]
     compiler = compilers.kernel_compiler()
-    codes = {compiler.kernel(choices_of(x.structure)[0]).code for x in (first, *others)}
+    codes = {compiler.planner.kernel(choices_of(x.structure)[0]).code for x in (first, *others)}
     assert len(codes) == 1
 
 

@@ -14,7 +14,7 @@ from tessera import op
 from tessera.backend.contract import KernelObject
 from tessera.compiler.device import compilers
 from tessera.compiler.process.pool import CompileJob, CompilePool
-from tessera.compiler.tune.cpu_tuning import CpuCandidates
+from tessera.compiler.tune.candidates import Candidates
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError
 from tessera.lazy.threads import worker_count
@@ -112,7 +112,7 @@ def test_candidates_are_compiled_together_and_once(monkeypatch: pytest.MonkeyPat
         return objects(pool, jobs)
 
     monkeypatch.setattr(CompilePool, "objects", counted)
-    candidates = CpuCandidates(launch.call, compiler, launch.subject, problem)
+    candidates = Candidates(launch.call, compiler)
     schedules = list(compiler.space(launch.subject, problem).candidates())[:3]
     candidates.prepare(schedules)
     cases = [candidates.build(schedule) for schedule in schedules]

@@ -21,6 +21,7 @@ from tessera.lazy.policy import policy
 from tessera.runtime import buffers
 from tessera.runtime.derived import derivation
 from tessera.scheduling.families.product.decompositions.few_columns import FEW
+from tessera.target import detect
 
 RELATIVE = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10, torch.float64: 1e-13}
 
@@ -77,7 +78,7 @@ def test_narrow_weights_are_packed_whatever_they_meet(narrow: torch.dtype, wide:
     x, w = torch.randn(rows, 70).to(wide), torch.randn(90, 70).to(narrow)
     result = op.matmul(x, op.constant(w).T)
     is_rounded = {wide, narrow} == {torch.float16, torch.bfloat16}  # by neither: both are cast to fp32
-    assert ("panels of 32 columns" in result.inspect("schedule")) or is_rounded
+    assert (f"panels of {2 * detect().vector_bits // 32} columns" in result.inspect("schedule")) or is_rounded
     value, exact = result.torch().double(), x.double() @ w.double().T
     eps = {4: 1e-5, 2: 2.0**-7, 1: 2.0**-2}[result.torch().element_size()]
     assert bool(((value - exact).abs() <= eps * (x.double().abs() @ w.double().abs().T)).all())
@@ -210,7 +211,7 @@ def test_results_arrays_and_parts_are_constants_too() -> None:
 def test_what_goes_around_a_product_stays_in_its_kernel() -> None:
     w, x, bias = torch.randn(48, 90), torch.randn(5, 48), torch.randn(90)
     result = op.gelu(op.matmul(op.relu(op.tensor(x)), op.constant(w)) + bias)
-    assert "panels of 32 columns" in result.inspect("schedule")
+    assert f"panels of {2 * detect().vector_bits // 32} columns" in result.inspect("schedule")
     expected = torch.nn.functional.gelu(x.double().relu() @ w.double() + bias.double())
     torch.testing.assert_close(result.torch().double(), expected, rtol=1e-4, atol=1e-4)
     scaled = op.matmul(x, op.constant(w) * 2.0)

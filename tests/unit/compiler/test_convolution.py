@@ -325,7 +325,7 @@ def test_other_sizes_of_image_take_the_same_code() -> None:
     w = normal(8, 6, 1, 1)
     results = [op.conv2d(normal(1, 6, size, size), w) for size in (20, 21)]
     compiler = compilers.kernel_compiler()
-    codes = {compiler.kernel(choices_of(result.structure)[0]).code for result in results}
+    codes = {compiler.planner.kernel(choices_of(result.structure)[0]).code for result in results}
     assert len(codes) == 1
 
 

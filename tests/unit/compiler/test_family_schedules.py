@@ -14,7 +14,7 @@ from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.launches import Launch
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import AnySpace
+from tessera.compiler.device.compiler import AnySpace
 from tessera.compiler.tune.tuning import heaviest_problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.options import options

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tessera import op, target
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.device.gpu import gpu_kernels, gpu_sites
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.gpu_refinement import Refined, refined
+from tessera.compiler.device.refinement import Refined, refined
 from tessera.errors import CompileError
 from tessera.target import Target
 
@@ -53,7 +53,7 @@ class Answering(TritonBackend):
 def refine(answers: Callable[[int], Answer], count: int = 3) -> Refined:
     """The refinement of one product, of whose candidates number `i` the compiler says `answers(i)`."""
     sites = gpu_sites(op.matmul, (4096, 4096, 4096), "bf16", GPU)
-    (found,) = refined(sites, GpuKernelCompiler(GPU, backend=Answering(answers)), count)
+    (found,) = refined(sites, DeviceCompiler(GPU, backend=Answering(answers)), count)
     return found
 
 

@@ -15,8 +15,8 @@ from tessera import autotune, op, settings, target
 from tessera.backend.contract import GpuKernelObject
 from tessera.backend.interpreter import InterpreterBackend
 from tessera.compiler import pipeline
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.tune.gpu_tuning import gpu_tuning_problem
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.tune.problems import tuning_problem
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError
 from tessera.ir.tile import find_kernel
@@ -58,10 +58,10 @@ class FakeTriton(InterpreterBackend):
 def posed(
     compile: FakeTriton, function: object = op.matmul, shapes: object = SIZE, dtype: str = "bf16"
 ) -> TuningProblem:
-    compiler = GpuKernelCompiler(H200, backend=compile)
+    compiler = DeviceCompiler(H200, backend=compile)
     compiler.device = INTERPRETER
     (launch,) = launches_of_operator(function, shapes, dtype, compiler)
-    return gpu_tuning_problem(launch.call, compiler)
+    return tuning_problem(launch.call, compiler)
 
 
 def test_the_identity_names_gpu_problem_and_triton() -> None:

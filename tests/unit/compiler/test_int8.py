@@ -145,7 +145,7 @@ def test_the_scales_are_applied_in_the_kernel_of_the_product() -> None:
     weight = op.constant(torch.ones(64, 48, dtype=torch.int8))
     text = op.int8_linear(torch.randn(4, 48), weight, torch.ones(64), torch.zeros(64)).inspect("schedule")
     assert text.count("tessera.schedule.kernel") == 2
-    assert "panels of 32 columns" in text
+    assert f"panels of {2 * target.detect().vector_bits // 32} columns" in text
 
 
 def test_wrong_operands_are_refused() -> None:

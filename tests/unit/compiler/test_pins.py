@@ -12,7 +12,8 @@ from tessera import op
 from tessera.compiler import pipeline
 from tessera.compiler.device import compilers
 from tessera.compiler.explain.inspection import schedules_of
-from tessera.compiler.tune.tuning import launches_of_operator, tuning_problem
+from tessera.compiler.tune.problems import tuning_problem
+from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import ArgumentError, ScheduleError, TuneSpaceEmptyError
 from tessera.grad import grad
 from tessera.scheduling.language.schedule import KnobValue, Schedule

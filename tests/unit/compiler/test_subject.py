@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests import forked
 
 _WITHOUT_KERNELS = """
 from tessera import op, schedule
@@ -18,5 +17,5 @@ except NoSubjectError as error:
 
 
 def test_kernels_of_tessera_are_no_subject() -> None:
-    done = subprocess.run([sys.executable, "-c", _WITHOUT_KERNELS], capture_output=True, text=True, check=True)
+    done = forked.run(_WITHOUT_KERNELS)
     assert done.stdout.strip() == "E_NO_SUBJECT"

@@ -15,7 +15,7 @@ from tessera import Tensor, autotune, numerics, op, settings
 from tessera.compiler import pipeline
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import ArgumentError
 from tessera.scheduling.families.cost import RooflineModel
@@ -77,7 +77,7 @@ def drawn_schedules(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Schedule]]
     """Every kernel that is bound takes a random schedule of its space; the list collects them."""
     compiler, generator, drawn = compilers.kernel_compiler(), random.Random(1), list[Schedule]()
 
-    def draw(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule:
+    def draw(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule:
         space = compiler.space(compiler.subject(call), problem)
         drawn.append(space.draw(generator))
         return drawn[-1]
@@ -123,9 +123,9 @@ def test_a_winner_with_another_order_is_not_used_under_a_fixed_one() -> None:
     compiler = compilers.kernel_compiler()
     asked: list[bool] = []
 
-    def remembered(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:
+    def remembered(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule | None:
         subject = compiler.subject(call)
-        start = compiler.start(problem)
+        start = subject.kernels.start(problem)
         mc, nc, kc = start.integers("tile")
         other = start.replace(tile=(mc, nc, kc // 2))
         asked.append(compiler.permits(subject, problem, other))

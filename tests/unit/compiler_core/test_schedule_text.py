@@ -12,8 +12,8 @@ from tessera.backend.registry import cpu_backend
 from tessera.compiler import planning
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.device.gpu import gpu_sites
-from tessera.compiler.device.kernels import KernelCompiler
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.schedule import ScheduleKernelOp
 from tessera.scheduling.families.registry import kernel_family, lower
@@ -36,7 +36,7 @@ def expect_same(launch: Launch, device: Target) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_kernels_of_cpus(program: str) -> None:
-    compiler = KernelCompiler(AMX, cpu_backend())
+    compiler = DeviceCompiler(AMX, cpu_backend())
     for drawn in (False, True):
         if drawn:
             compiler.forget_schedules()

@@ -11,7 +11,7 @@ from tessera import op
 from tessera.compiler import pipeline
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.handle import Tensor
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
@@ -23,7 +23,7 @@ def unfused() -> Iterator[None]:
     compiler = compilers.kernel_compiler()
     before = compiler.source
 
-    def source(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule:
+    def source(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule:
         return compiler.default_schedule(compiler.subject(call), problem).replace(fusion=False)
 
     compiler.source = source

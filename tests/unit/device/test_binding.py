@@ -12,10 +12,11 @@ from tessera import op, settings, target
 from tessera.backend.interpreter import InterpreterBackend
 from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import bind
-from tessera.compiler.device import compilers, gpu_kernels, gpu_schedules
+from tessera.compiler.bind.subjects import Subject
+from tessera.compiler.device import compilers
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.device.gpu import gpu_sites
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.gpu_launches import LARGEST
+from tessera.compiler.device.sites import LARGEST
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.dtypes import fp32
 from tessera.errors import CompileError, DeviceError, ScheduleError, TuneSpaceEmptyError, UnsupportedTargetError
@@ -29,6 +30,7 @@ from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import leaf_node
 from tessera.runtime.device import driver_of, use_driver
 from tessera.runtime.gpu_plan import DevicePlan
+from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tests.unit.device.fake import FakeDriver, kernel
 from tests.unit.device.test_interpreter import check, launched, normal, put
@@ -61,7 +63,7 @@ def test_a_view_that_starts_off_a_boundary_is_not_relied_on() -> None:
     result = op.relu(op.exp(put(normal(8, 12)))[:, 1:])
     check(result)
     for choice in pipeline.launched(result.structure):
-        assert compiler.lowered(choice).kernels
+        assert compiler.planner.kernel(choice).kernels
 
 
 @pytest.mark.parametrize(
@@ -118,13 +120,13 @@ def test_a_grid_of_anything_else_is_refused() -> None:
 @pytest.fixture
 def split_in_four(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Products are split four ways."""
-    choose = gpu_schedules.gpu_schedule
+    choose = DeviceCompiler.default_schedule
 
-    def split(*arguments: object) -> Schedule:
-        chosen = choose(*arguments)  # type: ignore[arg-type]
+    def split(compiler: DeviceCompiler, subject: Subject, problem: Problem) -> Schedule:
+        chosen = choose(compiler, subject, problem)
         return chosen.replace(split_k=4) if "pipeline_depth" in chosen else chosen
 
-    monkeypatch.setattr(gpu_kernels, "gpu_schedule", split)
+    monkeypatch.setattr(DeviceCompiler, "default_schedule", split)
     pipeline.forget_plans()
     yield
     pipeline.forget_plans()
@@ -220,14 +222,14 @@ def test_a_compiler_without_a_device_makes_no_plans() -> None:
     x = op.exp(op.tensor(torch.ones(4)))
     program = planning.program_of(x.structure)
     with pytest.raises(UnsupportedTargetError, match="launched nowhere"):
-        bind(program, x.structure.post_order(), GpuKernelCompiler(H100))
+        bind(program, x.structure.post_order(), DeviceCompiler(H100))
 
 
 def test_plans_of_a_cuda_device_are_device_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way for "cuda:0" on a device that records; machine code is not compiled here."""
     driver = FakeDriver()
     before = use_driver("cuda:0", driver)
-    monkeypatch.setattr(compilers, "gpu_backend", lambda device: InterpreterBackend())
+    monkeypatch.setattr(compilers, "backend_of", lambda device: InterpreterBackend())
     try:
         x = leaf_node(Leaf(interning.buffer((48, 64), (64, 1), fp32, "cuda:0"), 1 << 20, object()))
         result = op.softmax(x) * 2.5

@@ -20,7 +20,7 @@ from tessera.lazy.structure import contiguous_strides
 from tessera.runtime.cuda.driver import CudaDriver
 from tessera.runtime.device import use_driver
 from tessera.runtime.gpu_plan import DevicePlan
-from tests.unit.cuda.fake import FakeCuda, driver
+from tests.unit.runtime.cuda.fake import FakeCuda, driver
 
 SIZES = {"i32": 4, "i64": 8, "fp32": 4}
 FORMATS = {"i32": "<i", "i64": "<q", "fp32": "<f"}

@@ -226,7 +226,7 @@ def test_other_extents_of_a_known_program_lower_nothing_new() -> None:
     check(first, 1e-5)
     check(second, 1e-5)
     (a,), (b,) = (pipeline.launched(x) for x in (op.softmax(put(normal(rows, 40))).structure for rows in (30, 31)))
-    assert compiler.lowered(a) is compiler.lowered(b)
+    assert compiler.planner.kernel(a) is compiler.planner.kernel(b)
 
 
 def test_the_text_of_every_level_is_the_devices_own() -> None:

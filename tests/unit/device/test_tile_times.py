@@ -15,8 +15,7 @@ from tessera.backend.contract import GpuKernelObject
 from tessera.backend.interpreter import InterpreterBackend, interpreted_functions
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.device import compilers
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.gpu_schedules import gpu_schedule
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.errors import CompileError
 from tessera.handle import Tensor
 from tessera.ir.tile import find_kernel
@@ -24,6 +23,7 @@ from tessera.lazy.leaf import scalar_leaf
 from tessera.profiling.tiles.device_tiles import CLOCK_COST, DeviceTiles
 from tessera.runtime.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
 from tessera.runtime.plan import PlanOutput
+from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 from tests.unit.device.fake import FakeDriver
@@ -66,9 +66,8 @@ def test_each_program_is_a_tile_between_two_readings() -> None:
     assert row.label.startswith("MatMul[")
 
 
-def persistent(compiler: GpuKernelCompiler, call: Call) -> Schedule:
-    subject = compiler.subject(call)
-    chosen = gpu_schedule(subject.spec, call.shaped.extents, compiler.target, subject.pins, {})
+def persistent(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule:
+    chosen = compiler.default_schedule(compiler.subject(call), problem)
     return chosen.replace(tile=(16, 16, 16), grid="persistent")
 
 
@@ -121,7 +120,7 @@ class Clockless(InterpreterBackend):
 
 def test_kernels_that_do_not_compile_with_a_clock_run_without(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = compilers.gpu_compiler("interpreter")
-    monkeypatch.setattr(compiler, "backend", Clockless())
+    monkeypatch.setattr(compiler.planner, "backend", Clockless())
     a, b = put(17, 9), put(9, 21)
     found: list[torch.Tensor] = []
     result = graph.profile(lambda: found.append(op.matmul(a, b).torch().clone()), warmup=0)

@@ -17,7 +17,7 @@ from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tessera.ir.verification import verify
 from tests.unit.backend.harness import compile_module, run, targets
-from tests.unit.triton.promises import aligned
+from tests.unit.backend.triton.promises import aligned
 
 SNIPPET = Path(__file__).parents[2] / "ir" / "spec_002_6_4.mlir"
 

@@ -23,7 +23,6 @@ func.func @f(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('"row"', '"tree"', "kernel family 'tree' is none of"),
         ("^bb0(%a: tensor<?x8xf32>)", "^bb0(%a: tensor<?x8xf32>, %b: f32)", "arguments differ in type"),
         (
             '"tessera.schedule.yield"(%t) : (tensor<?x8xf32>)',

@@ -16,7 +16,8 @@ from tessera.backend.llvm.objects import ObjectCache
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.device import recipes
-from tessera.compiler.device.kernels import Code, KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.device.cpu_planner import Code
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import Program, read_program
 from tessera.handle import Tensor
@@ -35,7 +36,7 @@ def product() -> Tensor:
     return op.relu(op.matmul(op.tensor(torch.ones(6, 40)), op.tensor(torch.ones(40, 9))))
 
 
-class SpiedCompiler(KernelCompiler):
+class SpiedCompiler(DeviceCompiler):
     """A compiler whose code lies in a folder of the test's, and that counts the Tile IR it builds."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,10 +56,10 @@ def fresh_program(tensor: Tensor) -> Program:
     return read_program(graph.module, graph.leaves, graph.extents)
 
 
-def codes(expression: Expression, compiler: KernelCompiler) -> list[Code]:
+def codes(expression: Expression, compiler: DeviceCompiler) -> list[Code]:
     tensor = expression()
     found = launches_of(fresh_program(tensor), tensor.structure, compiler)
-    return [compiler.kernel(launch.choice).code for launch in found]
+    return [compiler.planner.kernel(launch.choice).code for launch in found]
 
 
 @pytest.mark.parametrize("expression", [softmax, product])

@@ -14,9 +14,9 @@ from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.launches import Launch
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.tune import tuning
-from tessera.compiler.tune.tuning import identity_of, tuning_problem
+from tessera.compiler.tune.problems import identity_of, tuning_problem
 from tessera.lazy.threads import worker_count
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import TuningProblem
@@ -70,7 +70,7 @@ def test_the_very_shape_and_near_ones_use_it(winner: Schedule) -> None:
 def test_shapes_of_a_bucket_share_one_decision(winner: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
     posed: list[tuple[int, ...]] = []
 
-    def counting(call: Call, compiler: KernelCompiler) -> TuningProblem:
+    def counting(call: Call, compiler: DeviceCompiler) -> TuningProblem:
         posed.append(tuple(call.shaped.extents.values()))
         return tuning_problem(call, compiler)
 

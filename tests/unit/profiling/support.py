@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.ring.layout import RECORD_WORDS, RING_HEADER_WORDS
 from tessera.profiling.ring.recorder import Ring
 from tessera.runtime.plan import BoundPlan, PlanOutput, Slot, Step
+from tests import forked
 from tests.unit.runtime.kernels import ELEMENTS, FLOATS, float_leaf, kernel
 
 FACTS = (
@@ -55,6 +54,4 @@ def write(ring: Ring, count: int, *, start: int = 100, finished: bool = True) ->
 
 def script(text: str, cache: Path) -> subprocess.CompletedProcess[str]:
     """Runs a program with caches of its own."""
-    environment = {**os.environ, "TESSERA_CACHE_DIR": str(cache)}
-    program = [sys.executable, "-c", textwrap.dedent(text)]
-    return subprocess.run(program, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    return forked.run(text, environment={**os.environ, "TESSERA_CACHE_DIR": str(cache)})

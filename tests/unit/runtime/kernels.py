@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from tessera import dtypes
-from tessera.backend.llvm.library import NativeLibrary, compile_text, load_object
+from tessera.backend.llvm.library import compile_text
+from tessera.backend.llvm.loading import MachineCode, load_object
 from tessera.lazy.leaf import Leaf, result_structure
 from tessera.runtime import buffers
 
@@ -62,12 +63,12 @@ define void @witness(ptr %table, ptr %descriptors, i64 %worker, i64 %workers, pt
 class Kernel:
     """A loaded kernel."""
 
-    library: NativeLibrary
+    library: MachineCode
     address: int
 
 
 @cache
-def _library() -> NativeLibrary:
+def _library() -> MachineCode:
     texts = [
         _ELEMENTWISE.format(name="add_one", operation="fadd", constant="1.0"),
         _ELEMENTWISE.format(name="double", operation="fmul", constant="2.0"),

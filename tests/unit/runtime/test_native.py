@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera import settings
-from tessera.backend.llvm import library, openmp
+from tessera.backend.llvm import engine, library, openmp
 from tessera.backend.llvm.driver_ir import driver_text
 from tessera.backend.llvm.engine import assembly
 from tessera.backend.llvm.library import cached_library, compile_text
@@ -47,7 +47,7 @@ def test_folder_that_cannot_be_written_costs_only_the_compilation(tmp_path: Path
 
 def test_another_cpu_has_another_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = library.identity(ANSWER)
-    monkeypatch.setattr(library, "_host", lambda: ("some-other-cpu", ""))
+    monkeypatch.setattr(engine, "host", lambda: ("some-other-cpu", ""))
     assert library.identity(ANSWER) != mine
 
 

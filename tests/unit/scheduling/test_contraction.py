@@ -16,10 +16,10 @@ from tessera.ir.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.scheduling.families.product.lowering import lower_contraction
-from tessera.scheduling.families.product.parts import m_tails
 from tessera.scheduling.families.product.space import space
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.spec import ContractionSpec
+from tessera.scheduling.lowering.tails import block_tails
 from tessera.target import Target
 from tests.unit.scheduling import specs
 from tests.unit.scheduling.problems import AVX2, AVX512, contraction_problem
@@ -179,6 +179,6 @@ def test_the_same_schedule_gives_the_same_kernel(m: int, n: int, k: int, seed: i
 
 @pytest.mark.parametrize("rows", range(1, 29))
 def test_tails_are_smaller_and_reach_one_row(rows: int) -> None:
-    tails = m_tails(rows)
+    tails = block_tails(rows)
     assert all(tail < rows for tail in tails)
     assert list(tails) == sorted(tails, reverse=True)

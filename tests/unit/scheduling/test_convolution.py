@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from tessera.dtypes import bf16, fp32
-from tessera.scheduling.families.convolution.blocks import row_tiles, tails
 from tessera.scheduling.families.convolution.problem import ConvolutionProblem, block_of, scratch_bytes
 from tessera.scheduling.families.convolution.space import default_schedule, space
 from tessera.scheduling.families.convolution.weights import WeightPanels
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.lowering.spec import Window
+from tessera.scheduling.lowering.tails import row_tails, row_tiles
 from tests.unit.scheduling.problems import AVX2, AVX512
 
 THREE = Window((1, 1), (1, 1), (1, 1))
@@ -108,7 +108,7 @@ def test_small_images_are_one_block_and_blocks_of_large_ones_are_even_and_fit() 
 
 @pytest.mark.parametrize(("pixels", "heights"), [(14, (7, 4, 2)), (12, (6, 3, 2)), (7, (4, 2)), (2, (1,)), (1, ())])
 def test_tails_are_smaller_tiles(pixels: int, heights: tuple[int, ...]) -> None:
-    assert tails(pixels) == heights
+    assert row_tails(pixels) == heights
     for columns in range(100):
         tiles = row_tiles(columns, (pixels, *heights))
         assert 0 <= sum(height * count for height, count in tiles.items()) - columns <= 1

@@ -10,9 +10,12 @@ import pytest
 import torch
 
 import tessera.scheduling.families
-from tessera import target
+from tessera import op, target
 from tessera.backend.registry import cpu_backend
-from tessera.errors import ScheduleError, UnsupportedTargetError
+from tessera.compiler.bind.launches import Choice
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.tune.tuning import launches_of_operator
+from tessera.errors import CompileError, ScheduleError, UnsupportedTargetError
 from tessera.ir.parsing import parse
 from tessera.ir.schedule import ScheduleKernelOp
 from tessera.runtime.calling import call
@@ -20,7 +23,7 @@ from tessera.scheduling.families import registry
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.family import Family
 from tessera.scheduling.families.ordering import keeping_order
-from tessera.scheduling.families.registry import families, gpu_kernels, gpu_model, kernel_family
+from tessera.scheduling.families.registry import families, family_of_region, gpu_model, kernel_family, kernels_on
 from tessera.scheduling.lowering.schedule_writer import kernel_of
 from tessera.scheduling.passes import lowered_kernel
 
@@ -90,8 +93,29 @@ def test_its_knobs_are_checked_estimated_and_kept_in_order_by_their_declaration_
     assert keeping_order(space).size == space.size
 
 
+def test_the_compiler_runs_its_kernels_under_every_value_of_its_knob(toy: Family) -> None:
+    compiler, shape = DeviceCompiler(target.detect(), cpu_backend()), (13, 37)
+    (launch,) = launches_of_operator(op.exp, shape, "fp32")
+    subject = launch.subject.step(launch.call.item, toy.spec())
+    posed = subject.problem({"m": 13, "n": 37}, 1)
+    space, x = compiler.space(subject, posed), torch.randn(shape)
+    assert compiler.default_schedule(subject, posed) in list(space.candidates())
+    for schedule in space.candidates():
+        assert compiler.permits(subject, posed, schedule)
+        found = torch.full(shape, torch.nan)
+        call(compiler.planner.kernel(Choice(subject, schedule, 1)).code.loaded, [x, found])
+        torch.testing.assert_close(found, x.cumsum(0))
+    assert not compiler.permits(subject, posed, space.default.replace(ahead=16))
+
+
+def test_kernels_that_no_family_computes_are_refused_by_name() -> None:
+    with pytest.raises(CompileError, match="no family computes kernels of 'tree'") as caught:
+        family_of_region("tree")
+    assert "there are attention, column, contraction, convolution, row, window" in str(caught.value)
+
+
 def test_a_family_without_kernels_for_gpus_says_so(toy: Family) -> None:
     with pytest.raises(UnsupportedTargetError, match="running sums have no kernel for GPUs yet"):
-        gpu_kernels(toy.spec())
+        kernels_on(toy.spec(), target.gpu("sm90"))
     with pytest.raises(KeyError):
         gpu_model(problem(toy, 3, 5))

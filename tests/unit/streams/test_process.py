@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 
@@ -13,6 +11,7 @@ import torch
 
 from tessera import memcpy, op, stream
 from tessera.runtime.cores import Cores
+from tests import forked
 from tests.unit.streams.support import held
 
 AT_EXIT = """
@@ -38,7 +37,7 @@ atexit.unregister(queues.finish_all); atexit.register(late); atexit.register(que
 
 
 def run(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = forked.run(program)
     assert done.stderr == ""
     assert done.returncode == 0
     return done.stdout

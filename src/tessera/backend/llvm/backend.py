@@ -37,8 +37,8 @@ class LLVMBackend:
         return llvm_version()
 
     def preload(self, compiles: bool = True) -> None:
-        """Imports llvmlite, and the generator unless kernels are loaded only."""
-        from tessera.backend.llvm import engine  # noqa: F401
+        """Imports what loads kernels, and llvmlite with the generator unless kernels are loaded only."""
+        from tessera.backend.llvm import loading  # noqa: F401
 
         if compiles:
             from tessera.backend.llvm import kernel  # noqa: F401
@@ -96,7 +96,7 @@ class LLVMBackend:
 
     def load(self, kernel: KernelObject) -> LoadedKernel:
         """The kernel in this process. Raises UnsupportedTargetError when this CPU lacks a feature it relies on."""
-        from tessera.backend.llvm.engine import LoadedObject
+        from tessera.backend.llvm.loading import LoadedObject
 
         return LoadedObject(kernel)
 

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from tessera import settings, target
 from tessera.backend.llvm import openmp, probe_ir
 from tessera.backend.llvm.driver_ir import driver_text
-from tessera.backend.llvm.library import NativeLibrary, cached_library
+from tessera.backend.llvm.library import cached_library
+from tessera.backend.llvm.loading import MachineCode
 from tessera.dtypes import dtype_of
 from tessera.errors import CacheIOError
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
@@ -281,7 +282,7 @@ class _Bench:
         directory = settings.current().objects_dir
         use_openmp = most_workers > 1
         self._driver = cached_library("driver", driver_text(openmp=use_openmp), directory)
-        self._probes: NativeLibrary = cached_library("probes", probe_text(described), directory)
+        self._probes: MachineCode = cached_library("probes", probe_text(described), directory)
         self._run: Callable[[int], None] = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._driver.address("tessera_run"))
         most = max(probe.nbytes * probe.workers for probe in _probes(described, most_workers))
         most = max(most, *(probe.nbytes for probe in _probes(described, 1)))

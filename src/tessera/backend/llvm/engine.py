@@ -1,4 +1,4 @@
-"""llvmlite: from LLVM IR text to assembly, objects and loaded code.
+"""llvmlite: from LLVM IR text to assembly and objects.
 
 LLVM's mid-level passes are not run: the emitter has done already what they would do to index arithmetic. On matrix
 products and row kernels O3's passes were measured to double the time of compilation and to change no kernel by 1 %.
@@ -7,25 +7,20 @@ products and row kernels O3's passes were measured to double the time of compila
 from __future__ import annotations
 
 import platform
-import struct
 from functools import lru_cache
 from typing import Any
 
 import llvmlite.binding as llvm
 
 from tessera import forks
-from tessera.backend.contract import KernelObject
-from tessera.errors import CompileError, UnsupportedTargetError
-from tessera.target import Target, amx_refusal
+from tessera.errors import CompileError
+from tessera.target import Target
 
 _LEVEL = 1
 """How much code generation reorders, of 0 to 3. The emitter has put instructions where they belong; LLVM moves them
 from level 2 on. Level 3 takes a tenth more time to compile; its code took, side by side on Zen 4, 1.6 times as long for
 a product of one row and for sums of rows, 1.2 times for sums of two bf16 tensors, 0.95 times for gelu.
 """
-
-_SYMBOL_TABLE = 2
-"""The type of the section that holds an object's names."""
 
 lock = forks.awaited_lock()
 """Held around all work of LLVM: a fork in the middle of that, by another thread, would have LLVM locked for ever."""
@@ -108,51 +103,50 @@ def compile_object(text: str, target: Target) -> bytes:
         return bytes(machine.emit_object(module))
 
 
-class LoadedObject:
-    """A kernel in memory: `address` stays valid as long as this object lives."""
+@lru_cache(maxsize=1)
+def host() -> tuple[str, str]:
+    """Name and features of this CPU, in LLVM's words."""
+    with lock:
+        return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
-    __slots__ = ("_engine", "address", "kernel")
 
-    def __init__(self, kernel: KernelObject) -> None:
-        missing = sorted(set(kernel.features) - host_features())
-        if missing:
-            raise UnsupportedTargetError(
-                f"kernel {kernel.entry} was compiled for {kernel.arch}; this CPU lacks {', '.join(missing[:5])}",
-                hints=["compile it again on this machine"],
-            )
-        if "amx-tile" in kernel.features and (reason := amx_refusal()) is not None:
-            raise UnsupportedTargetError(f"kernel {kernel.entry} was compiled for a CPU with a matrix unit: {reason}")
+def compile_helper(text: str) -> bytes:
+    """The relocatable object of LLVM IR text that a person wrote, for this CPU.
+
+    Raises RuntimeError (from LLVM) when the text does not parse or verify.
+    """
+    name, features = host()
+    with lock:
+        initialize()
+        machine = llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features, opt=2, jit=True)
+        module = llvm.parse_assembly(text)
+        module.triple = llvm.get_process_triple()
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        return bytes(machine.emit_object(module))
+
+
+class LoadedCode:
+    """An object linked by LLVM, for machines that `backend/elf.py` does not link for. Addresses stay valid as long as
+    this object lives.
+    """
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, code: bytes) -> None:
         with lock:
             initialize()
-            engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _load_machine())
-            # Known from the first engine on. LLVM would have the kernel call what lies at no address.
-            absent = [name for name in _undefined(kernel.code) if not llvm.address_of_symbol(name)]
-            if absent:
-                raise CompileError(f"kernel {kernel.entry} calls {', '.join(absent)}, which this process does not have")
-            engine.add_object_file(llvm.ObjectFileRef.from_data(kernel.code))
-            engine.finalize_object()
-            self.address = int(engine.get_function_address(kernel.entry))
-        if not self.address:
-            raise CompileError(f"the object holds no function {kernel.entry}")
-        self.kernel = kernel
-        self._engine = engine
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _load_machine())
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
 
-
-def _undefined(code: bytes) -> list[str]:
-    """The names that an object asks for (ELF-64: System V ABI, chapter 4)."""
-    if not code.startswith(b"\x7fELF"):
-        return []
-    (sections,), (size, count) = struct.unpack_from("<Q", code, 0x28), struct.unpack_from("<HH", code, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", code, sections + place * size) for place in range(count)]
-    names = []
-    for _, kind, _, _, offset, length, link, *_ in headers:
-        if kind != _SYMBOL_TABLE:
-            continue
-        texts = headers[link][4]
-        for name, _, _, section, _, _ in struct.iter_unpack("<IBBHQQ", code[offset : offset + length]):
-            if name and not section:
-                names.append(code[texts + name : code.index(b"\0", texts + name)].decode())
-    return names
+    def address(self, name: str) -> int:
+        """The address of a function or variable of the code. Raises KeyError where it has none of that name."""
+        with lock:
+            found = int(self._engine.get_function_address(name)) or int(self._engine.get_global_value_address(name))
+        if not found:
+            raise KeyError(name)
+        return found
 
 
 def _load_machine() -> Any:

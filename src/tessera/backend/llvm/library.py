@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-import llvmlite.binding as llvm
-
-from tessera.backend.llvm import engine
+from tessera.backend.llvm.loading import MachineCode, load_object
 from tessera.errors import CacheFormatError
 from tessera.private import PrivateFolder
 
@@ -23,68 +19,25 @@ _OBJECT_BYTES = 1 << 26
 """Most bytes of one object."""
 
 
-class NativeLibrary:
-    """Loaded machine code. Function addresses stay valid as long as this object lives."""
-
-    __slots__ = ("_engine", "_machine")
-
-    def __init__(self, engine: Any, machine: Any) -> None:
-        self._engine = engine
-        self._machine = machine
-
-    def address(self, name: str) -> int:
-        """The address of function or global `name`, never 0. Raises KeyError when the code has no such symbol."""
-        address = int(self._engine.get_function_address(name)) or int(self._engine.get_global_value_address(name))
-        if not address:
-            raise KeyError(name)
-        return address
-
-
-@cache
-def _host() -> tuple[str, str]:
-    """Name and features of this CPU, in LLVM's words."""
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-
-
-def _target_machine() -> Any:
-    engine.initialize()
-    name, features = _host()
-    return llvm.Target.from_default_triple().create_target_machine(cpu=name, features=features, opt=2, jit=True)
-
-
 def compile_text(text: str) -> bytes:
     """The relocatable object of `text` for this CPU. The text is compiled as it stands: no mid-level passes run.
 
     Raises RuntimeError (from LLVM) when the text does not parse or verify.
     """
-    with engine.lock:
-        machine = _target_machine()
-        module = llvm.parse_assembly(text)
-        module.triple = llvm.get_process_triple()
-        module.data_layout = str(machine.target_data)
-        module.verify()
-        return bytes(machine.emit_object(module))
+    from tessera.backend.llvm import engine
 
-
-def load_object(data: bytes) -> NativeLibrary:
-    """Links an object made by `compile_text` into this process."""
-    with engine.lock:
-        machine = _target_machine()
-        linked = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        linked.add_object_file(llvm.ObjectFileRef.from_data(data))
-        linked.finalize_object()
-        return NativeLibrary(linked, machine)
+    return engine.compile_helper(text)
 
 
 def identity(text: str) -> str:
     """A hash over everything that the object of `text` depends on."""
-    with engine.lock:
-        host = _host()
-    parts = (text, *host, repr(llvm.llvm_version_info))
+    from tessera.backend.llvm import engine
+
+    parts = (text, *engine.host(), repr(engine.llvm_version()))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def cached_library(name: str, text: str, directory: Path) -> NativeLibrary:
+def cached_library(name: str, text: str, directory: Path) -> MachineCode:
     """`text` loaded, its object taken from `directory` when there is a sound one, else compiled and put there.
 
     A file that is cut short or altered (its digest does not match), or that somebody else can have written, is refused

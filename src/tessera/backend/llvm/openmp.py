@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
-
 GOMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMP:
-    """`path` of the library, or None with the `reason`. A library named here is loaded and visible to LLVM's linker."""
+    """`path` of the library, or None with the `reason`. A library named here is loaded, and linked code finds its
+    names.
+    """
 
     path: str | None
     reason: str
@@ -40,7 +40,7 @@ def find() -> OpenMP:
     failures = []
     for path in candidates:
         try:
-            library = ctypes.CDLL(path)
+            library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             failures.append(f"{path}: {error}")
             continue
@@ -48,7 +48,6 @@ def find() -> OpenMP:
         if missing:
             failures.append(f"{path} lacks {', '.join(missing)}")
             continue
-        llvm.load_library_permanently(path)
         return OpenMP(path, f"GOMP_parallel of {path}")
     return OpenMP(None, "; ".join(failures))
 

@@ -1,9 +1,8 @@
 """Launches: what binding collects, and what it asks of the compiler of a device.
 
 Binding turns a program and extents into launches over views, and decides where results and temporaries lie. Which
-schedule a launch has, and what kernel and plan come of it, is the business of the device's compiler: `KernelCompiler`
-for CPUs, `GpuKernelCompiler` for GPUs. A launch holds a choice, not a kernel: launches can be looked at without
-compiling.
+schedule a launch has, and what kernel and plan come of it, is the business of the device's compiler (`DeviceCompiler`).
+A launch holds a choice, not a kernel: launches can be looked at without compiling.
 """
 
 from __future__ import annotations

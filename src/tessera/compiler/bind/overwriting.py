@@ -13,8 +13,7 @@ from tessera.compiler.bind.arrays import View
 from tessera.compiler.bind.launches import AnyLaunch, Launch, LibraryLaunch, Memory, views_of
 from tessera.lazy.structure import Structure
 from tessera.runtime.plan import PlanOutput, Slot, layout_of
-from tessera.scheduling.language.expression import post_order
-from tessera.scheduling.lowering.spec import MapReduceSpec
+from tessera.scheduling.families.registry import kernel_family
 
 Target: TypeAlias = tuple[int, Structure]
 """Memory that an output may be written to: the number of a leaf of the call, one past the structure's own where nothing
@@ -85,11 +84,11 @@ def _is_in_place(launch: AnyLaunch, slots: Sequence[Slot], written: Slot, read: 
     views = [view for view, _ in launch.call.arguments]
     targets = [number for number, view in enumerate(views) if lies(view, written)]
     sources = [number for number, view in enumerate(views) if lies(view, read)]
-    spec = launch.subject.spec
-    if len(targets) != 1 or not isinstance(spec, MapReduceSpec) or spec.reduced is not None:
+    if len(targets) != 1:
         return False
-    (place,) = targets
-    return all(_walk(launch, each) == _walk(launch, place) for each in sources) and _is_read_before(
+    (place,), spec = targets, launch.subject.spec
+    is_read_before = kernel_family(spec).reads_before
+    return all(_walk(launch, each) == _walk(launch, place) for each in sources) and is_read_before(
         spec, set(sources), place
     )
 
@@ -105,16 +104,3 @@ def _walk(launch: Launch, argument: int) -> object:
     view, shaped = launch.call.arguments[argument][0], launch.call.shaped
     offset = view.storage.offset + view.offset_bytes
     return view.dtype, offset, view.is_counted, shaped.axes[argument], shaped.strides[argument]
-
-
-def _is_read_before(spec: MapReduceSpec, sources: set[int], target: int) -> bool:
-    """Whether what a block of the map reads of `sources` is read for this output or one before: outputs of a block are
-    stored one after the other, and what several need is read once.
-    """
-    for output in spec.outputs:
-        if any(value.operation == "load" and value.argument in sources for value in post_order([output.value])):
-            return True
-        if output.argument == target:
-            break
-    read = {value.argument for value in post_order([each.value for each in spec.outputs]) if value.operation == "load"}
-    return not read & sources

@@ -16,10 +16,10 @@ from tessera.ir.graph import GraphOperation
 from tessera.lazy.policy import FAST, Policy
 from tessera.ops.pins import KNOBS
 from tessera.scheduling.binding.arrays import Pattern
-from tessera.scheduling.families.family import Poser, Problem
-from tessera.scheduling.families.registry import family_of_region, kernel_family
+from tessera.scheduling.families.family import Kernels, Layouts, Poser, Problem
+from tessera.scheduling.families.registry import family_of_region, kernels_on
 from tessera.scheduling.language.schedule import KnobValue, Schedule
-from tessera.scheduling.lowering.spec import Argument, Spec, under_math
+from tessera.scheduling.lowering.spec import Argument, Spec
 from tessera.target import Target
 
 
@@ -49,10 +49,11 @@ class Subject:
     @cached_property
     def spec(self) -> Spec:
         """The specification that lowerings take. Whether tf32 is permitted says the operator, or the policy for all."""
-        read = family_of_region(self.item.family).read
-        assert read is not None
-        spec = read(self.item, self.pattern)
-        return under_math(spec, self._policy.tf32, self._policy.rewrites_arithmetic)
+        family = family_of_region(self.item.family)
+        assert family.read is not None
+        spec: Spec = family.read(self.item, self.pattern)
+        permitted: Spec = family.under_math(spec, self._policy.tf32, self._policy.rewrites_arithmetic)
+        return permitted
 
     @cached_property
     def pins(self) -> Schedule:
@@ -71,13 +72,21 @@ class Subject:
                     )
         return Schedule(found)
 
-    def problem(self, extents: Mapping[str, int], workers: int) -> Problem:
-        """What legality rules and cost models need to know, for these extents. On the path of binding."""
-        return self._pose(extents, workers)
+    @cached_property
+    def kernels(self) -> Kernels:
+        """What its family has on the device. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
+        return kernels_on(self.spec, self._target)
+
+    def problem(self, extents: Mapping[str, int], workers: int, layouts: Layouts | None = None) -> Problem:
+        """What legality rules and cost models need to know, for these extents and, of kernels that read them, these
+        layouts of operands. On the path of binding.
+        """
+        found: Problem = self._pose(extents, workers) if layouts is None else self._pose(extents, workers, layouts)
+        return found
 
     @cached_property
     def _pose(self) -> Poser:
-        return kernel_family(self.spec).pose(self.spec, self._target)
+        return self.kernels.pose(self.spec, self._target)
 
 
 class StepSubject(Subject):

@@ -10,10 +10,10 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backend.contract import StaticFacts
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.launches import Choice
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.gpu_launches import Site
-from tessera.compiler.device.gpu_refinement import Pruned, refined
-from tessera.compiler.device.gpu_schedules import gpu_knobs
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.device.gpu_planner import ALIGNED
+from tessera.compiler.device.refinement import Pruned, refined
+from tessera.compiler.device.sites import Site
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError, ScheduleError
 from tessera.scheduling.language.schedule import Schedule
@@ -46,7 +46,7 @@ def gpu_kernels(
     Triton is not installed.
     """
     sites = gpu_sites(op, shapes, dtype, target, pins)
-    found = refined(sites, GpuKernelCompiler(target), 0 if pins else candidates)
+    found = refined(sites, DeviceCompiler(target), 0 if pins else candidates)
     return [
         GpuKernel(
             name=each.site.name,
@@ -67,20 +67,20 @@ def gpu_sites(
     compiler = _PinningCompiler(target, pins or Schedule())
     launches = launches_of_operator(op, shapes, dtype, compiler)
     compiler.require_taken()
-    return [Site(launch, compiler.lowered(launch.choice), frozenset()) for launch in launches]
+    return [Site(launch, compiler.planner.kernel(launch.choice), ALIGNED) for launch in launches]
 
 
-class _PinningCompiler(GpuKernelCompiler):
+class _PinningCompiler(DeviceCompiler):
     """Changes pinned knobs of the default schedules, and no others, of the kernels that have all of these knobs."""
 
     def __init__(self, target: Target, pins: Schedule) -> None:
         super().__init__(target)
         self.pins, self._known, self._taken = pins, set[str](), not pins
 
-    def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = frozenset()) -> Choice:
+    def choose(self, call: Call, schedule: Schedule | None = None, unaligned: frozenset[int] = ALIGNED) -> Choice:
         """Raises ScheduleError, whose hints are the rules that the pins break."""
         choice = super().choose(call, schedule, unaligned)
-        space = gpu_knobs(choice.subject.spec, call, self.target)
+        space = choice.subject.kernels.space(self.problem(call))
         self._known |= space.by_name.keys()
         if schedule is not None or not self.pins or self.pins.keys() - space.by_name.keys():
             return choice

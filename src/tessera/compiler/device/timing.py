@@ -7,27 +7,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
 import numpy
 
+from tessera.backend.registry import cpu_backend
 from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import placed
-from tessera.compiler.bind.launches import Launch
 from tessera.compiler.device import compilers
-from tessera.compiler.device.gpu_timing import DeviceTiming
+from tessera.compiler.device.planner import AnyTiles, TimedPlan
 from tessera.ir.parsing import parse
-from tessera.lazy.devices import CPU
 from tessera.lazy.structure import Plan, Structure
 from tessera.profiling.ring import recorder
 from tessera.profiling.tiles.device_tiles import DeviceTiles
-from tessera.profiling.tiles.tiles import ClockCost, Tiles, TileTimes, collecting
+from tessera.profiling.tiles.tiles import ClockCost
 from tessera.rewrite.engine import Firing
 from tessera.runtime import native
 from tessera.runtime.calling import call, last_durations
-from tessera.runtime.gpu_timed_plan import TimedDevicePlan
-from tessera.runtime.plan import BoundPlan, Step
 
 _EMPTY_TILES = """
 "tessera.tile.kernel"() ({
@@ -50,7 +46,7 @@ class Timing:
     """
 
     def __init__(self) -> None:
-        self.tiles: dict[int, Sequence[Tiles | None]] = {}
+        self.tiles: dict[int, AnyTiles] = {}
         self.rewritten: list[Firing] = []
         """The rewrites that put other operators in the place of those that were written, before there were kernels."""
         self.notes: list[str] = []
@@ -64,8 +60,7 @@ class Timing:
         with planning.lock:
             plan = self._plans.get(key)
             if plan is None:
-                bind = self._bind if structure.device in (None, CPU) else self._bind_device
-                plan = self._plans[key] = bind(structure)
+                plan = self._plans[key] = self._bind(structure)
             return plan
 
     def forget(self) -> None:
@@ -75,37 +70,17 @@ class Timing:
                 if each is not None:
                     each.forget()
 
-    def _bind(self, asked: Structure) -> BoundPlan:
+    def _bind(self, asked: Structure) -> Plan:
         structure, log = planning.as_planned(asked)
         self.rewritten += log
         order = structure.post_order()
-        compiler = compilers.kernel_compiler()
+        compiler = compilers.compiler_of(structure.device)
         launches, memory = placed(planning.program_of(structure, order), order, compiler)
-        steps: list[Step] = []
-        tiles: list[TileTimes | None] = []
-        for launch in launches:
-            step = compiler.step(launch, compiler.timed)
-            times = TileTimes(step.workers) if isinstance(launch, Launch) else None
-            if times is not None:
-                step = step._replace(descriptors=(*step.descriptors, times.address))
-            steps.append(step)
-            tiles.append(times)
-        written = [times for times in tiles if times is not None]
-        plan = compiler.plan_of(steps, launches, memory, lambda run: collecting(run, written))
+        return compiler.planner.timed_plan(launches, memory, partial(self._keep, compiler.device), self.notes.append)
+
+    def _keep(self, device: str, plan: TimedPlan, tiles: AnyTiles) -> None:
         self.tiles[plan.number] = tiles
-        return plan
-
-    def _bind_device(self, asked: Structure) -> TimedDevicePlan:
-        structure, log = planning.as_planned(asked)
-        self.rewritten += log
-        order = structure.post_order()
-        compiler = compilers.gpu_compiler(str(structure.device))
-        launches, memory = placed(planning.program_of(structure, order), order, compiler)
-        return DeviceTiming(compiler, self._keep, self.notes.append).plan(launches, memory)
-
-    def _keep(self, plan: TimedDevicePlan) -> None:
-        self.tiles[plan.number] = plan.tiles
-        self._clocks.setdefault(plan.driver.name, []).extend(filter(None, plan.tiles))
+        self._clocks.setdefault(device, []).extend(each for each in tiles if isinstance(each, DeviceTiles))
 
     def clocks(self) -> dict[str, int]:
         """In steps of how many nanoseconds the clock of each GPU was seen to advance."""
@@ -116,9 +91,9 @@ class Timing:
 @cache
 def clock_cost() -> ClockCost:
     """What timing a tile costs on this machine, measured with tiles that do nothing."""
-    compiler = compilers.kernel_compiler()
     native.driver()  # which provides the clock
-    loaded = compiler.backend.load(compiler.backend.compile(parse(_EMPTY_TILES), compiler.target))
+    backend = cpu_backend()
+    loaded = backend.load(backend.compile(parse(_EMPTY_TILES), compilers.kernel_compiler().target))
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()

@@ -16,7 +16,7 @@ from tessera.compiler import planning
 from tessera.compiler.bind.binding import steps_of
 from tessera.compiler.bind.launches import Launch
 from tessera.compiler.device import compilers
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.explain.inspection import inspect_structure
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.expressions import structure_of
@@ -73,9 +73,9 @@ def _told(make: Callable[[], str]) -> str:
     return text if left <= 0 else f"{text[:MOST_CHARACTERS]}\n... {left:,} more characters"
 
 
-def _estimate(launch: Launch, compiler: object) -> dict[str, Any] | None:
+def _estimate(launch: Launch, compiler: DeviceCompiler) -> dict[str, Any] | None:
     """What the cost model says of a call on a CPU: seconds, what binds it, and where its ceilings come from."""
-    if not isinstance(compiler, KernelCompiler):
+    if compiler.model is None:
         return None
     found = compiler.estimate(launch)
     return {"us": 1e6 * found.seconds, "binding": found.binding, "ceilings": found.source}

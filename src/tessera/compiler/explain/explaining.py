@@ -6,22 +6,18 @@ from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.binding import steps_of
 from tessera.compiler.bind.launches import AnyLaunch, Launch
 from tessera.compiler.device import compilers
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.explain.fusion_report import through_memory
 from tessera.compiler.explain.graph_explanation import KernelExplanation, PlanExplanation, ScheduleSource
 from tessera.compiler.explain.inspection import rewrites_of
 from tessera.compiler.explain.reports import facts_of
-from tessera.compiler.tune.gpu_tuning import gpu_tuning_problem, is_tuned
+from tessera.compiler.tune.problems import is_tuned
 from tessera.compiler.tune.tuning import looked_at
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import Policy, current_policy
 from tessera.lazy.structure import Plan, Structure
-from tessera.lazy.threads import worker_count
 from tessera.profiling.report.labels import kernel_label
 from tessera.scheduling.model.estimate import Estimate
-
-AnyCompiler = KernelCompiler | GpuKernelCompiler
 
 
 class Explainer:
@@ -55,9 +51,9 @@ def explain_structure(asked: Structure) -> PlanExplanation:
     return PlanExplanation(asked.device or CPU, kernels, tuple(map(str, rewrites)), tuple(between))
 
 
-def _explained(launch: AnyLaunch, compiler: AnyCompiler) -> KernelExplanation:
-    is_cpu = isinstance(compiler, KernelCompiler)
-    (facts,) = facts_of([launch], compiler.traffic if isinstance(compiler, KernelCompiler) else None)()
+def _explained(launch: AnyLaunch, compiler: DeviceCompiler) -> KernelExplanation:
+    is_cpu = compiler.target.kind == "cpu"
+    (facts,) = facts_of([launch], compiler.traffic)()
     estimate = _estimate(launch, compiler) if isinstance(launch, Launch) else None
     return KernelExplanation(
         name=facts.kernel_name,
@@ -78,28 +74,20 @@ def _explained(launch: AnyLaunch, compiler: AnyCompiler) -> KernelExplanation:
     )
 
 
-def _estimate(launch: Launch, compiler: AnyCompiler) -> Estimate | None:
-    if isinstance(compiler, KernelCompiler):
-        return compiler.estimate(launch)
-    if not is_tuned(launch.subject):
-        return None
-    estimated = gpu_tuning_problem(launch.call, compiler).estimated
-    return None if estimated is None else estimated([launch.schedule])[0]
+def _estimate(launch: Launch, compiler: DeviceCompiler) -> Estimate | None:
+    """What the cost model expects of a launch; None where none knows its family."""
+    is_known = compiler.model is not None or is_tuned(launch.subject)
+    return compiler.estimate(launch) if is_known else None
 
 
-def schedule_source(launch: Launch, compiler: AnyCompiler) -> ScheduleSource:
+def schedule_source(launch: Launch, compiler: DeviceCompiler) -> ScheduleSource:
     """Who chose the schedule of a launch, or that of the call that it is a step of."""
     call = launch.call if launch.whole is None else launch.whole
-    subject, schedule = compiler.subject(call), compiler.choose(call).schedule
-    if isinstance(compiler, GpuKernelCompiler):
-        tuned = compiler.source(compiler, call) if compiler.source is not None else None
-        if tuned is not None and tuned == schedule:
-            return "tuned"
-        return "pinned" if subject.pins else "model"
-    problem = subject.problem(call.shaped.extents, 1 if current_policy().fixed_order else worker_count())
+    subject, schedule, problem = compiler.subject(call), compiler.choose(call).schedule, compiler.problem(call)
     tuned = compiler.source(compiler, call, problem) if compiler.source is not None else None
     if tuned is not None and tuned == schedule:
         return "tuned"
     if subject.pins:
         return "pinned"
-    return "default" if schedule == compiler.start(problem) else "model"
+    is_start = compiler.model is not None and schedule == subject.kernels.start(problem)
+    return "default" if is_start else "model"

@@ -11,8 +11,8 @@ from tessera.compiler.bind.binding import steps_of
 from tessera.compiler.bind.constants import packed_note
 from tessera.compiler.bind.launches import AnyLaunch, Choice, LibraryLaunch, kernel_launches
 from tessera.compiler.device import compilers
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.kernels import KERNELS, Code, Kernel, KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.device.cpu_planner import KERNELS, Code, Kernel
 from tessera.compiler.explain.fusion_report import fusion_text
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import KernelItem
@@ -103,12 +103,12 @@ def _schedule_text(asked: Structure) -> str:
     return "\n".join([*[_expected(step, compiler) for step in steps], print_module(ModuleOp(kernels))])
 
 
-def _expected(step: AnyLaunch, compiler: KernelCompiler | GpuKernelCompiler) -> str:
+def _expected(step: AnyLaunch, compiler: DeviceCompiler) -> str:
     """A comment on a step: of a kernel on a CPU what the cost model expects, and the resource that binds it."""
     if isinstance(step, LibraryLaunch):
         return f"// {step.operator.name}: a call of a library"
     name = step.call.item.name
-    if not isinstance(compiler, KernelCompiler):
+    if compiler.model is None:
         return f"// {name}: for {compiler.target.name}"
     estimate = compiler.estimate(step)
     workers = "1 worker" if step.choice.workers == 1 else f"{step.choice.workers} workers"

@@ -16,7 +16,7 @@ from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType, fp32
 from tessera.ir.graph import GraphOperation
 from tessera.ops import OPERATORS
-from tessera.ops.record import Shaped, family_of
+from tessera.ops.record import Shaped
 from tessera.profiling.recording.facts import StepFacts, Traffic
 from tessera.rewrite.alignment import Alignment, align_region
 from tessera.rewrite.provenance import rules_of_kernel
@@ -56,7 +56,7 @@ def _kernel_facts(choice: Choice, shapes: Shapes, extents: Mapping[str, int], tr
 def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) -> StepFacts:
     """FLOPs by the operators' own cost rules, bytes as operands plus results."""
     item = choice.subject.item
-    operations = [op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and not _moves_only(op)]
+    operations = _computing(item)
     # A number in every element, as padding is, or what is read, elsewhere: nothing is computed.
     names = tuple(op.operator for op in operations) or (("copy",) if item.loads else ("fill",))
     outputs = arrays[len(item.loads) :]
@@ -66,7 +66,7 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
         for (shape, dtype), is_scalar in zip(arrays, scalars, strict=True)
         if not is_scalar
     )
-    flops = _flops(item, operations, [shape for shape, _ in arrays])
+    flops = flops_of(item, [shape for shape, _ in arrays])
     dtype = _worked_in(operations, outputs[0][1])
     label = "+".join(names) if len(names) <= 4 else "+".join((*names[:3], f"{len(names) - 3} more"))
     return StepFacts(
@@ -82,14 +82,20 @@ def step_facts(choice: Choice, arrays: Sequence[tuple[tuple[int, ...], DType]]) 
     )
 
 
+def _computing(item: KernelItem) -> list[GraphOperation]:
+    """The operations of a kernel that compute something."""
+    return [op for op in item.operation.body.block.ops if isinstance(op, GraphOperation) and not _moves_only(op)]
+
+
 def _moves_only(operation: GraphOperation) -> bool:
     """Whether an operation computes nothing: a number, or the cast of a kernel that copies."""
-    if not operation.inputs:
-        return family_of(operation.operator) == "constant"
+    record = OPERATORS.get(operation.operator)
+    if record is None or not operation.inputs:
+        return record is None  # a literal
     source, result = (Shaped((1,), dtype_of_value(value)) for value in (operation.inputs[0], operation.result))
-    if len(operation.inputs) > 1 or source.dtype is not result.dtype or family_of(operation.operator) != "elementwise":
+    if not record.kind.is_map or len(operation.inputs) > 1 or source.dtype is not result.dtype:
         return False
-    return OPERATORS[operation.operator].flops([source], result, attributes_of(operation)) == 0
+    return record.flops([source], result, attributes_of(operation)) == 0
 
 
 def _worked_in(operations: Sequence[GraphOperation], stored: DType) -> DType:
@@ -99,8 +105,11 @@ def _worked_in(operations: Sequence[GraphOperation], stored: DType) -> DType:
     return dtype_of_value(operations[0].inputs[0]) if operations[0].inputs else fp32
 
 
-def _flops(item: KernelItem, operations: Sequence[GraphOperation], shapes: Sequence[tuple[int, ...]]) -> float:
-    """What the records of a kernel's operators count, each over the extents that its operands have in the kernel."""
+def flops_of(item: KernelItem, shapes: Sequence[tuple[int, ...]]) -> float:
+    """What the records of a kernel's operators count for arguments of these shapes, each over the extents that its
+    operands have in the kernel.
+    """
+    operations = _computing(item)
     extents: dict[int, int] = {}
     loads = list(zip([alignment for _, alignment in item.loads], shapes, strict=False))
     stores = list(zip(item.stores, shapes[len(loads) :], strict=False))

@@ -21,6 +21,7 @@ from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type, t
 from tessera.lazy.symbolic import SymbolicForm, SymbolicNode
 from tessera.ops import OPERATORS
 from tessera.ops.pins import KNOBS, PIN, SEEN_OTHERWISE
+from tessera.ops.record import family_of
 from tessera.scheduling.language.schedule import Schedule
 
 
@@ -121,8 +122,8 @@ def _operation(index: int, node: SymbolicNode, values: Mapping[int, SSAValue]) -
         for name, value in node.named_attributes.items()
         if value is not None
     }
-    name, family = node.operator.name, OPERATORS[node.operator.name].family
-    if family == "library":
+    name, family = node.operator.name, family_of(node.operator.name)
+    if family.is_call:
         name, attributes = "library", {"callee": name, **attributes}
     else:
         record = OPERATORS[name]
@@ -131,7 +132,7 @@ def _operation(index: int, node: SymbolicNode, values: Mapping[int, SSAValue]) -
             attributes["axis"] = axis + len(node.shape)
         graph.declare(name, record.arity, record.anchor_rule if record.result is None else None)
     operation = graph.create(name, [values[i] for i in node.operands], _type(node), attributes)
-    if family in ("layout", "library"):
-        # Its extents and offsets are run-time values: they are read from this node of the structure.
+    if family.has_run_time_geometry:
+        # They are read from this node of the structure.
         operation.attributes["node"] = IntegerAttr(index, i64)
     return operation

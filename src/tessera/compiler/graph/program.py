@@ -17,8 +17,9 @@ from tessera.ir import schedule as schedule_ir
 from tessera.ir.anchor import Place
 from tessera.ir.attributes import DTYPE_NAMES, integers_of, names_of
 from tessera.ir.graph import GraphOperation
+from tessera.ops.families import FAMILIES, OperatorFamily
 from tessera.ops.record import OPERATORS, Movement, family_of
-from tessera.rewrite.alignment import BEYOND, Alignment, align_region, dimension_of
+from tessera.rewrite.alignment import Alignment, align_region, dimension_of
 from tessera.rewrite.engine import Firing, dims_of
 from tessera.rewrite.guards import Guard, guards_of
 from tessera.rewrite.idioms import IDIOMS
@@ -191,8 +192,8 @@ def _kernel_item(
     last = body.last_op
     assert last is not None
     argument_dims = named_dims(operation, "argument_dims")
-    for family in BEYOND:
-        if (op := _first(operation, family)) is not None:
+    for family in FAMILIES.values():
+        if family.beyond and (op := _first(operation, family)) is not None:
             domain = (*domain, *_dims_beyond(op, argument_dims))
     return KernelItem(
         operation,
@@ -231,10 +232,10 @@ def _operand_dims(value: SSAValue, argument_dims: list[tuple[str, ...]]) -> tupl
     return dims_of(value)
 
 
-def _first(operation: schedule_ir.ScheduleKernelOp, family: str) -> GraphOperation | None:
+def _first(operation: schedule_ir.ScheduleKernelOp, family: OperatorFamily) -> GraphOperation | None:
     """The first operation of a kernel's region whose operator is of a family."""
     for op in operation.body.block.ops:
-        if isinstance(op, GraphOperation) and family_of(op.operator) == family:
+        if isinstance(op, GraphOperation) and family_of(op.operator) is family:
             return op
     return None
 
@@ -244,7 +245,7 @@ def _dims_beyond(op: GraphOperation, argument_dims: list[tuple[str, ...]]) -> It
     has such a dimension.
     """
     anchor = op.anchor()
-    for operand, axis in BEYOND.get(family_of(op.operator), ()):
+    for operand, axis in family_of(op.operator).beyond:
         assert anchor is not None
         dimension = dimension_of(anchor, operand, axis)
         yield "1" if dimension is None else _operand_dims(op.inputs[operand], argument_dims)[dimension]

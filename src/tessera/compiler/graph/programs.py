@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tessera.compiler.bind.binding import extents_of, launches_of
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import Item, KernelItem, Program, read_program
 from tessera.lazy.policy import Policy
@@ -61,7 +61,7 @@ class Programs:
         return self._by_idioms[most]
 
     def choose(
-        self, structure: Structure, order: Sequence[Occurrence], policy: Policy, compiler: KernelCompiler | None
+        self, structure: Structure, order: Sequence[Occurrence], policy: Policy, compiler: DeviceCompiler | None
     ) -> Program:
         """The program for a structure of this form; `compiler` None: nobody estimates what programs cost."""
         most = ALL_IDIOMS if policy.rewrites_arithmetic else 0
@@ -99,12 +99,12 @@ def _has_much_to_do(item: Item, extents: Mapping[str, int]) -> bool:
     return between([extents[name] for name in item.domain]) >= MANY_SCORES
 
 
-def cheaper(program: Program, plain: Program, structure: Structure, compiler: KernelCompiler) -> Program:
+def cheaper(program: Program, plain: Program, structure: Structure, compiler: DeviceCompiler) -> Program:
     """`program`, but where the model promises much of `plain`: it errs, and idioms also save memory."""
     seconds, rival = (predicted_seconds(each, structure, compiler) for each in (program, plain))
     return plain if rival * MUCH < seconds else program
 
 
-def predicted_seconds(program: Program, structure: Structure, compiler: KernelCompiler) -> float:
+def predicted_seconds(program: Program, structure: Structure, compiler: DeviceCompiler) -> float:
     """What the cost model expects of all launches of a program."""
     return sum(compiler.estimate(launch).seconds for launch in launches_of(program, structure, compiler))

@@ -116,9 +116,9 @@ def _is_of_product(structure: Structure) -> bool:
     if operator is None:
         return False
     family = family_of(operator.name)
-    if family in ("contraction", "convolution"):
+    if family.multiplies:
         return True
-    return family in ("elementwise", "layout") and any(map(_is_of_product, structure.operands))
+    return (family.is_map or family.is_move) and any(map(_is_of_product, structure.operands))
 
 
 class Parameters:

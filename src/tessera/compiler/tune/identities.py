@@ -7,7 +7,7 @@ from functools import lru_cache
 from tessera.compiler.bind.subjects import Subject
 from tessera.lazy.policy import current_policy
 from tessera.scheduling.families.registry import kernel_family
-from tessera.scheduling.lowering.spec import multiplies_tf32
+from tessera.target import Target
 from tessera.tuning.store.identity import Identity
 
 
@@ -15,18 +15,22 @@ def identify(subject: Subject, shape: tuple[int, ...], accumulation: str, arch: 
     """The identity of a subject under the numerics policy in force; the rest as `Identity` has it."""
     policy = current_policy()
     operator, dtypes, layouts = _signature(subject)
-    rounded = multiplies_tf32(subject.spec)
     return Identity(
         operator=operator,
         shape=shape,
         dtypes=dtypes,
         layouts=layouts,
-        math="tf32" if policy.tf32 or rounded else "ieee",
+        math="tf32" if policy.tf32 else kernel_family(subject.spec).math(subject.spec),
         accumulation=accumulation,
         determinism=policy.mode,
         arch=arch,
         threads=threads,
     )
+
+
+def arch_of(target: Target) -> str:
+    """The name that identities have for a processor: GPUs of one architecture differ in what is fastest."""
+    return target.arch if target.kind == "cpu" else f"{target.arch} {target.name}"
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,21 +14,13 @@ import torch
 from tessera.compiler import planning
 from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.binding import launches_of
-from tessera.compiler.bind.constants import is_packed
 from tessera.compiler.bind.launches import Launch, PlanCompiler
-from tessera.compiler.bind.subjects import Subject
-from tessera.compiler.decompose.refusion import parts_of
 from tessera.compiler.device import compilers
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.explain.reports import facts_of
-from tessera.compiler.graph.program import KernelItem
-from tessera.compiler.process.revision import generator_revision
-from tessera.compiler.tune.candidates import extents_of_call
-from tessera.compiler.tune.cpu_tuning import CpuCandidates, work_of
-from tessera.compiler.tune.gpu_tuning import gpu_arch, gpu_tuning_problem, is_tuned
-from tessera.compiler.tune.identities import identify
+from tessera.compiler.tune.identities import arch_of
 from tessera.compiler.tune.objections import objection
+from tessera.compiler.tune.problems import identity_of, is_tuned, tuning_problem
 from tessera.compiler.tune.tuner import autotune
 from tessera.dtypes import SUPPORTED, DType, dtype_of, fp32, tf32
 from tessera.errors import ArgumentError, DeviceError, UnsupportedTargetError
@@ -38,20 +29,14 @@ from tessera.lazy import node as nodes
 from tessera.lazy.devices import device_named
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import Node
-from tessera.lazy.policy import current_policy
 from tessera.lazy.structure import Structure, contiguous_strides
-from tessera.lazy.threads import worker_count
 from tessera.ops.record import family_of
 from tessera.scheduling.families.family import Problem
-from tessera.scheduling.families.registry import kernel_family
-from tessera.scheduling.language.columns import Columns
 from tessera.scheduling.language.schedule import Schedule
-from tessera.scheduling.model.estimate import Estimates
 from tessera.target import detect, detect_gpu, gpu
-from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
+from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.online.mode import looking
 from tessera.tuning.store.entry import Entry
-from tessera.tuning.store.identity import Identity
 
 
 class CompilerBackend:
@@ -59,14 +44,14 @@ class CompilerBackend:
     posed that nobody can measure here.
     """
 
-    def __init__(self, cpu: KernelCompiler | None = None) -> None:
+    def __init__(self, cpu: DeviceCompiler | None = None) -> None:
         self._cpu = cpu
 
     @property
     def archs(self) -> tuple[str, ...]:
         """The CPU, as LLVM names it, and the GPUs."""
         gpus = [detect_gpu(number) for number in range(torch.cuda.device_count())]
-        return (compilers.kernel_compiler().target.arch, *(gpu_arch(gpu) for gpu in gpus))
+        return (compilers.kernel_compiler().target.arch, *(arch_of(gpu) for gpu in gpus))
 
     def subject(self, op: object, shapes: object, dtype: object, device: object = None) -> TuningProblem:
         """The heaviest kernel of `op` applied to operands of these shapes, on torch's default device unless one is
@@ -80,8 +65,6 @@ class CompilerBackend:
         compiler, absent = _compiler_for(device) if self._cpu is None else (self._cpu, _absence(self._cpu))
         with looked_at(compiler):
             call = _heaviest(launches_of_operator(op, shapes, dtype, compiler))
-        if isinstance(compiler, GpuKernelCompiler):
-            return replace(gpu_tuning_problem(call, compiler), absent=absent)
         return replace(tuning_problem(call, compiler), absent=absent)
 
     def objection(self, entry: Entry) -> str | None:
@@ -89,12 +72,12 @@ class CompilerBackend:
         return objection(entry, self.subject)
 
 
-def _absence(compiler: KernelCompiler) -> str:
+def _absence(compiler: DeviceCompiler) -> str:
     """Why what a CPU's compiler makes cannot run here; empty where it can."""
     return "" if compiler.target == detect() else f"this machine is no {compiler.target.name}"
 
 
-def _compiler_for(named: object) -> tuple[KernelCompiler | GpuKernelCompiler, str]:
+def _compiler_for(named: object) -> tuple[DeviceCompiler, str]:
     """The compiler for a device or a processor of this name, and why nothing can run there; empty where it can."""
     named = torch.get_default_device() if named is None else named
     try:
@@ -116,18 +99,18 @@ def _compiler_for(named: object) -> tuple[KernelCompiler | GpuKernelCompiler, st
             hints=[*(f"devices: {hint}" for hint in devices), *error.hints],
         ) from error
     for number in range(torch.cuda.device_count()):
-        if gpu_arch(detect_gpu(number)) == gpu_arch(wanted):
+        if arch_of(detect_gpu(number)) == arch_of(wanted):
             return compilers.gpu_compiler(f"cuda:{number}"), ""
     return _compiler_without_device(wanted.name), f"this machine has no {wanted.name}"
 
 
 @cache
-def _compiler_without_device(name: str) -> GpuKernelCompiler:
-    return GpuKernelCompiler(gpu(name))
+def _compiler_without_device(name: str) -> DeviceCompiler:
+    return DeviceCompiler(gpu(name))
 
 
 @contextmanager
-def looked_at(compiler: KernelCompiler | GpuKernelCompiler) -> Iterator[None]:
+def looked_at(compiler: DeviceCompiler) -> Iterator[None]:
     """Kernels whose launches are made inside are looked at, and not tuned for that where first calls are: a call that
     binds them asks for their schedules itself.
     """
@@ -147,8 +130,6 @@ def heaviest_problem(structure: Structure) -> TuningProblem | None:
     if not launches:
         return None
     call = _heaviest(launches)
-    if isinstance(compiler, GpuKernelCompiler):
-        return gpu_tuning_problem(call, compiler)
     return tuning_problem(call, compiler)
 
 
@@ -186,15 +167,7 @@ def operand_shapes(op: object, shapes: object) -> list[tuple[int, ...]]:
     """The operand shapes that `autotune(op, shapes=...)` speaks of. Raises ArgumentError for what is none."""
     if isinstance(shapes, list):
         return [_extents(shape, shapes) for shape in shapes]
-    size = _extents(shapes, shapes)
-    if family_of(_name(op)) == "attention":
-        return [size] * 3  # Q, K and V alike
-    if family_of(_name(op)) != "contraction":
-        return [size]
-    if len(size) != 3:
-        raise ArgumentError(f"shapes={shapes!r}: a matrix product has the problem size (M, N, K)")
-    m, n, k = size
-    return [(m, k), (k, n)]
+    return family_of(_name(op)).operands_of(_extents(shapes, shapes))
 
 
 def _extents(shape: object, shapes: object) -> tuple[int, ...]:
@@ -231,30 +204,21 @@ def _placeholder(shape: tuple[int, ...], dtype: DType) -> Any:
     return nodes.leaf_node(Placeholder(structure))
 
 
-def tuned_schedule(compiler: KernelCompiler, call: Call, problem: Problem) -> Schedule | None:
-    """What the tuner remembers for a call (and, while tuning is on, measures now); None where that is nothing."""
+def tuned_schedule(compiler: DeviceCompiler, call: Call, problem: Problem) -> Schedule | None:
+    """What the tuner remembers for a call (and, while tuning is on, measures now); None where that is nothing, and for
+    kernels that are not tuned.
+    """
+    if not (autotune.enabled or autotune.remembers_anything):
+        return None
+    subject = compiler.subject(call)
+    if not is_tuned(subject):
+        return None
     if autotune.enabled:
         config = autotune.schedule_for(tuning_problem(call, compiler))
         return None if config.source == "default" else config.schedule
-    if not autotune.remembers_anything:
-        return None
-    subject = compiler.subject(call)
     identity = identity_of(subject, problem, call, compiler)
     permits = partial(compiler.permits, subject, problem)
     return autotune.remembered(identity, permits, partial(tuning_problem, call, compiler))
-
-
-def tuned_gpu_schedule(compiler: GpuKernelCompiler, call: Call) -> Schedule | None:
-    """What the tuner remembers for a call on a GPU (and, while tuning is on, measures now); None where that is nothing,
-    and for kernels that have no space.
-    """
-    if not (autotune.enabled or autotune.remembers_anything) or not is_tuned(compiler.subject(call)):
-        return None
-    problem = gpu_tuning_problem(call, compiler)
-    if autotune.enabled:
-        config = autotune.schedule_for(problem)
-        return None if config.source == "default" else config.schedule
-    return autotune.remembered(problem.identity, lambda found: not problem.space.objections(found), lambda: problem)
 
 
 def _heaviest(launches: Sequence[Launch]) -> Call:
@@ -266,57 +230,3 @@ def _heaviest(launches: Sequence[Launch]) -> Call:
 def _work(launch: Launch) -> float:
     facts = facts_of([launch])()[0]
     return facts.flops + facts.bytes
-
-
-def tuning_problem(call: Call, compiler: KernelCompiler) -> TuningProblem:
-    """The problem of one call, ready to tune."""
-    subject = compiler.subject(call)
-    workers = 1 if current_policy().fixed_order else worker_count()
-    problem = subject.problem(call.shaped.extents, workers)
-    parts = parts_of(call.item)
-    whole = compiler.space(subject, problem)
-    # The operations of a kernel over panels, one by one, would read the operand that these were made of.
-    apart = parts is not None and not is_packed(call)
-    space = whole if apart else whole.restricted({"fusion": [True]})
-    model = compiler.model
-    candidates = CpuCandidates(call, compiler, subject, problem)
-
-    def estimates(schedules: Sequence[Schedule]) -> Estimates:
-        columns = Columns.of(schedules)
-        found = model.estimates(problem, columns)
-        return found.taken_apart(~columns.flag("fusion"), between_s, launches) if launches else found
-
-    between_s = _between_parts(call) / (model.machine(workers).byte_per_s["DRAM"] * workers)
-    launches = 0 if parts is None else sum(isinstance(item, KernelItem) for item in parts.items) - 1
-    identity = identity_of(subject, problem, call, compiler)
-    return TuningProblem(
-        identity,
-        space,
-        candidates.build,
-        EstimatedSeconds(estimates),
-        generator_revision(),
-        candidates.prepare,
-        estimated=estimates,
-        family=kernel_family(problem).name,
-        adopt=candidates.adopt,
-        abort=candidates.abort,
-        work=work_of(call, compiler, problem, space.default),
-    )
-
-
-def identity_of(subject: Subject, problem: Problem, call: Call, compiler: KernelCompiler) -> Identity:
-    """What a tuned schedule of this call is remembered under."""
-    family = kernel_family(problem)
-    shape = family.shape(problem, call.shaped.extents)
-    return identify(subject, shape, family.accumulation(problem), compiler.target.arch, problem.workers)
-
-
-def _between_parts(call: Call) -> float:
-    """Bytes that unfused parts write for each other and read again."""
-    parts = parts_of(call.item)
-    if parts is None:
-        return 0.0
-    extents = extents_of_call(call)
-    inner = [v for item in parts.items if isinstance(item, KernelItem) for v in item.outputs if v not in parts.roots]
-    sizes = (math.prod(extents[name] for name in parts.values[v].dims) * parts.values[v].dtype.itemsize for v in inner)
-    return 2.0 * sum(sizes)

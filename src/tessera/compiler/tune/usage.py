@@ -19,11 +19,10 @@ from tessera.compiler import planning
 from tessera.compiler.bind.binding import steps_of
 from tessera.compiler.bind.launches import AnyLaunch, Launch
 from tessera.compiler.device import compilers
-from tessera.compiler.device.gpu_kernels import GpuKernelCompiler
-from tessera.compiler.device.kernels import KernelCompiler
+from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.expressions import structure_of
-from tessera.compiler.tune.tuning import tuning_problem
+from tessera.compiler.tune.problems import tuning_problem
 from tessera.errors import ProfileError, TesseraError
 from tessera.lazy.policy import Policy, current_policy, policy
 from tessera.profiling.session.sessions import Session
@@ -136,7 +135,7 @@ def _steps(expression: Any) -> list[_Step | str] | str:
         with policy(numerics.mode, tf32=numerics.tf32):
             structure = planning.as_planned(asked).structure
             compiler = compilers.compiler_of(structure.device)
-            if isinstance(compiler, GpuKernelCompiler):
+            if compiler.target.kind == "gpu":
                 return "kernels of GPUs are not timed by profiles"
             launches = steps_of(planning.program_of(structure), structure, compiler)
             labels = [facts.operator for facts in facts_of(launches)()]
@@ -147,7 +146,7 @@ def _steps(expression: Any) -> list[_Step | str] | str:
 
 
 def _posed(
-    launch: AnyLaunch, label: str, compiler: KernelCompiler, posed: dict[int, TuningProblem | str]
+    launch: AnyLaunch, label: str, compiler: DeviceCompiler, posed: dict[int, TuningProblem | str]
 ) -> _Step | str:
     """A launch as a step that can be tuned, or why it cannot; `posed` holds the problems of the calls so far."""
     if not isinstance(launch, Launch):

@@ -6,21 +6,20 @@ import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import fx
 
 from tessera.errors import BackendFallbackError
+from tessera.integrations.torch.calls import call_of
 from tessera.integrations.torch.examination import BrokenRow, why_not
+from tessera.integrations.torch.execution import CallStep, Execution, ResultSlot, Slots
 from tessera.integrations.torch.levels import is_view, stages
 from tessera.integrations.torch.nodes import described, is_writing, line_of, tensors_of
 from tessera.integrations.torch.options import CompileOptions
-from tessera.integrations.torch.partition import BackendWarning, Partition, torch_call
+from tessera.integrations.torch.partition import BackendWarning, Partition
 from tessera.integrations.torch.reinplace import replaced_in, writes
-
-Slots: TypeAlias = list[Any]
-"""The values of a call, by number: inputs, results of steps, None where nobody needs one any more."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,6 @@ class Fallback:
 
     def __str__(self) -> str:
         return f"{self.call}: {self.reason}{f'; at {self.where}' if self.where else ''}"
-
-
-@dataclass(frozen=True)
-class CallStep:
-    """One thing that happens in a call: `function` of these slots, its results into those; then `dead` are emptied."""
-
-    function: Callable[..., Any]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    several: bool
-    """Whether the function gives a sequence with a value for each of `outputs`."""
-    dead: tuple[int, ...]
 
 
 class CompiledGraph:
@@ -93,17 +80,17 @@ class CompiledGraph:
         self._boxed_call = True  # what torch looks for to hand over a list; it looks at the object itself
         self._module = module
         self._number: dict[fx.Node, int] = {node: number for number, node in enumerate(self._placeholders)}
-        self._constants: list[tuple[int, Any]] = []
+        constants: list[tuple[int, Any]] = []
         steps = self._steps(
-            [(stage.eager, partition, stage.views) for stage, partition in zip(found, self.partitions, strict=True)]
+            [(stage.eager, partition, stage.views) for stage, partition in zip(found, self.partitions, strict=True)],
+            constants,
         )
         for node, write in targets.items():
             self._number[node] = self._number[write.value]
         returned: Any = result.args[0]
-        self._results = [_Slot(self._number[each]) if isinstance(each, fx.Node) else each for each in returned]
-        kept = {each.number for each in self._results if isinstance(each, _Slot)}
-        self._schedule = _with_ends(steps, kept)
-        self._direct = self._whole()
+        results = [ResultSlot(self._number[each]) if isinstance(each, fx.Node) else each for each in returned]
+        self.execution = Execution(steps, results, len(self._placeholders), len(self._number), constants)
+        self._run: Callable[[Slots], Any] = self._whole() or self.execution
 
     def _ours(self, order: Sequence[fx.Node], options: CompileOptions) -> set[fx.Node]:
         """The nodes that Tessera computes; the others are noted in `fallbacks`."""
@@ -133,83 +120,50 @@ class CompiledGraph:
             )
         self.fallbacks.append(fallback)
 
-    def _steps(self, found: Sequence[tuple[Sequence[fx.Node], Partition | None, Sequence[fx.Node]]]) -> list[CallStep]:
+    def _steps(
+        self,
+        found: Sequence[tuple[Sequence[fx.Node], Partition | None, Sequence[fx.Node]]],
+        constants: list[tuple[int, Any]],
+    ) -> list[CallStep]:
         steps: list[CallStep] = []
         for eager, partition, views in found:
-            steps += [step for node in eager for step in self._torch_step(node)]
+            steps += [step for node in eager for step in self._torch_step(node, constants)]
             if partition is not None:
                 inputs = tuple(self._number[node] for node in partition.inputs)
                 outputs = tuple(self._slot(node) for node in partition.outputs)
                 steps.append(CallStep(partition, inputs, outputs, True, ()))
-            steps += [step for node in views for step in self._torch_step(node)]
+            steps += [step for node in views for step in self._torch_step(node, constants)]
         return steps
 
     def _slot(self, node: fx.Node) -> int:
         return self._number.setdefault(node, len(self._number))
 
-    def _torch_step(self, node: fx.Node) -> list[CallStep]:
+    def _torch_step(self, node: fx.Node, constants: list[tuple[int, Any]]) -> list[CallStep]:
         if node.op == "get_attr":
             value: Any = self._module
             for name in str(node.target).split("."):
                 value = getattr(value, name)
-            self._constants.append((self._slot(node), value))
+            constants.append((self._slot(node), value))
             return []
         inputs = tuple(self._number[operand] for operand in node.all_input_nodes)
-        return [CallStep(_called(node), inputs, (self._slot(node),), False, ())]
+        return [CallStep(call_of(node), inputs, (self._slot(node),), False, ())]
 
     def __call__(self, arguments: list[Any]) -> Any:
         """The results, of the inputs in a list, which is emptied: so that inputs end when they are not needed."""
-        if self._direct is not None:
-            values = list(arguments)
-            arguments.clear()
-            return self._direct(values)
-        slots: Slots = [None] * len(self._number)
-        slots[: len(arguments)] = arguments
+        values = list(arguments)
         arguments.clear()
-        for number, value in self._constants:
-            slots[number] = value
-        for step in self._schedule:
-            found = step.function(*[slots[number] for number in step.inputs])
-            if step.several:
-                for number, value in zip(step.outputs, found, strict=True):
-                    slots[number] = value
-            else:
-                slots[step.outputs[0]] = found
-            for number in step.dead:
-                slots[number] = None
-        return [slots[each.number] if isinstance(each, _Slot) else each for each in self._results]
+        return self._run(values)
 
-    def _whole(self) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+    def _whole(self) -> Callable[[Slots], Any] | None:
         """The one partition that the graph is, where inputs and results are its own, in their order; else None."""
-        if len(self._schedule) != 1 or self._constants:
+        execution = self.execution
+        if len(execution.steps) != 1 or execution.constants:
             return None
-        (step,) = self._schedule
+        (step,) = execution.steps
         if not isinstance(step.function, Partition) or step.inputs != tuple(range(len(self._placeholders))):
             return None
-        results = [each.number if isinstance(each, _Slot) else None for each in self._results]
+        results = [each.number if isinstance(each, ResultSlot) else None for each in execution.results]
         return step.function.run if results == list(step.outputs) else None
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """The place of a value in the graph's result."""
-
-    number: int
-
-
-def _with_ends(steps: Sequence[CallStep], kept: set[int]) -> list[CallStep]:
-    """Steps that let go of what no later one reads."""
-    last: dict[int, int] = {}
-    for place, step in enumerate(steps):
-        last.update(dict.fromkeys((*step.inputs, *step.outputs), place))
-    dead: list[list[int]] = [[] for _ in steps]
-    for number, place in last.items():
-        if number not in kept:
-            dead[place].append(number)
-    return [
-        CallStep(step.function, step.inputs, step.outputs, step.several, tuple(ends))
-        for step, ends in zip(steps, dead, strict=True)
-    ]
 
 
 def _exact(result: fx.Node, count: int | None) -> frozenset[fx.Node]:
@@ -234,16 +188,3 @@ def _is_fallback(node: fx.Node, reason: str | None) -> bool:
     if is_view(node) and node.target is not torch.ops.aten.as_strided.default:
         return reason == "no counterpart"
     return bool(tensors_of(node)) or is_writing(node)
-
-
-def _called(node: fx.Node) -> Callable[..., Any]:
-    """The call of a node as a function of its operands' values, in the order of `all_input_nodes`."""
-    function, operands = torch_call(node), node.all_input_nodes
-    if node.args == tuple(operands) and not node.kwargs:
-        return function
-
-    def call(*values: Any) -> Any:
-        known = dict(zip(operands, values, strict=True))
-        return function(*fx.map_arg(node.args, known.__getitem__), **fx.map_arg(node.kwargs, known.__getitem__))
-
-    return call

@@ -10,6 +10,7 @@ from tessera.errors import ArgumentError
 
 Fallback = Literal["eager", "error"]
 Numerics = Literal["default", "deterministic", "strict"]
+Cold = Literal["compile", "eager"]
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,14 @@ class CompileOptions:
     """Whether partitions write to the memory of inputs what the program writes there; else torch copies it."""
     most_partitions: int | None = None
     """An error where a graph needs more partitions."""
+    cold: Cold = "compile"
+    """What happens in calls with shapes that are new: they wait until a partition is compiled, or torch computes it
+    meanwhile.
+    """
 
     def __post_init__(self) -> None:
-        for name, choices in (("fallback", get_args(Fallback)), ("numerics", get_args(Numerics))):
+        for name, kind in (("fallback", Fallback), ("numerics", Numerics), ("cold", Cold)):
+            choices = get_args(kind)
             if getattr(self, name) not in choices:
                 raise ArgumentError(
                     f"options: {name}={getattr(self, name)!r}", hints=[f"one of {', '.join(map(repr, choices))}"]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import torch
 from torch import fx
 
 from tessera.errors import CompileError, IRError, TesseraError, UnsupportedTargetError
+from tessera.integrations.torch import background
 from tessera.integrations.torch.binding import BoundPartition, PartitionWork
+from tessera.integrations.torch.calls import torch_function
 from tessera.integrations.torch.extents import Extents, UnknownSize
 from tessera.integrations.torch.leaves import FrozenInput
 from tessera.integrations.torch.mapping import Unsupported
 from tessera.integrations.torch.nodes import tensors_of
 from tessera.integrations.torch.options import CompileOptions
+from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.sources import from_torch
 
 MOST_LAYOUTS = 1 << 10
@@ -55,14 +57,43 @@ class Partition:
             for node in self.inputs
         ]
         self._reads_tensors = None not in self._readers
+        self.frozen = tuple(node in frozen for node in self.inputs)
         self._bound: dict[Any, BoundPartition | None] = {}
+        self._failure: TesseraError | None = None
 
     def __call__(self, *values: Any) -> Sequence[Any]:
         """The outputs, of the inputs' values."""
         return self.run(values)
 
+    def leaf(self, place: int, value: Any) -> Any:
+        """What the plan reads of an input; a number is what it is."""
+        read = self._readers[place]
+        return value if read is None else read(value)
+
+    def bound(self, values: Values) -> BoundPartition | None:
+        """What computes the outputs for inputs that lie as these; None where torch has to."""
+        return self._found(values)[2]
+
     def run(self, values: Values) -> Sequence[Any]:
         """As a call, of values in a sequence. On the path of every call of a compiled model."""
+        key, leaves, bound = self._found(values)
+        if bound is not None:
+            try:
+                return bound(values, leaves)
+            except (CompileError, IRError, UnsupportedTargetError) as error:
+                self._tell(error)
+                self._bound[key] = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self._tell(failure)
+        results = in_torch(self.nodes, self.inputs, self.outputs, values)
+        for place, node in enumerate(self.outputs):
+            target = self._work.targets.get(node)
+            if target is not None:
+                results[place] = values[target].copy_(results[place])
+        return results
+
+    def _found(self, values: Values) -> tuple[Any, list[Any], BoundPartition | None]:
         leaves: list[Any]
         if self._reads_tensors:
             leaves = [read(value) for read, value in zip(self._readers, values)]  # type: ignore[misc]  # noqa: B905
@@ -73,21 +104,9 @@ class Partition:
                 [leaf if read is None else leaf.structure for read, leaf in zip(self._readers, leaves, strict=True)]
             )
         try:
-            bound = self._bound[key]
+            return key, leaves, self._bound[key]
         except KeyError:
-            bound = self._bind(key, values, leaves)
-        if bound is not None:
-            try:
-                return bound(values, leaves)
-            except (CompileError, IRError, UnsupportedTargetError) as error:
-                self._tell(error)
-                self._bound[key] = None
-        results = in_torch(self.nodes, self.inputs, self.outputs, values)
-        for place, node in enumerate(self.outputs):
-            target = self._work.targets.get(node)
-            if target is not None:
-                results[place] = values[target].copy_(results[place])
-        return results
+            return key, leaves, self._bind(key, values, leaves)
 
     def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> BoundPartition | None:
         """What computes this layout of inputs; None where a row does not take these extents, and torch computes
@@ -98,6 +117,12 @@ class Partition:
         extents = Extents()
         for node, value in zip(self.inputs, values, strict=True):
             extents.bind(node.meta.get("val"), value)
+        if self._options.cold == "eager":
+            self._bound[key] = None
+            # Of the inputs only how they lie: their memory is not to be kept.
+            shapes = [Placeholder(leaf.structure) if isinstance(leaf, Leaf) else leaf for leaf in leaves]
+            background.start(lambda: self._compile(key, shapes, extents))
+            return None
         bound: BoundPartition | None
         try:
             bound = BoundPartition(self._work, leaves, extents, self._options.numerics)
@@ -108,6 +133,18 @@ class Partition:
             bound = None
         self._bound[key] = bound
         return bound
+
+    def _compile(self, key: Any, leaves: Sequence[Any], extents: Extents) -> None:
+        """Compiles what computes a layout of inputs, beside the program. What is wrong is told in a later call."""
+        try:
+            bound = BoundPartition(self._work, leaves, extents, self._options.numerics)
+            bound.prepare()
+        except (Unsupported, UnknownSize):
+            return
+        except TesseraError as error:
+            self._failure = error
+            return
+        self._bound[key] = bound
 
     def _tell(self, error: TesseraError) -> None:
         """Warns that torch computes in the place of what is broken; raises the error where no fallback is allowed."""
@@ -129,21 +166,7 @@ def in_torch(
     """The outputs of nodes by torch's operators."""
     known = dict(zip(inputs, values, strict=True))
     for node in nodes:
-        known[node] = torch_call(node)(
+        known[node] = torch_function(node)(
             *fx.map_arg(node.args, known.__getitem__), **fx.map_arg(node.kwargs, known.__getitem__)
         )
     return [known[node] for node in outputs]
-
-
-def torch_call(node: fx.Node) -> Callable[..., Any]:
-    """torch's function for a node. Where strides differ from those that the graph was traced with, no view may exist
-    of which one was.
-    """
-    target: Callable[..., Any] = _RESHAPED.get(node.target, node.target)
-    return target
-
-
-_RESHAPED: dict[Any, Any] = {
-    torch.ops.aten.view.default: torch.ops.aten.reshape.default,
-    torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
-}

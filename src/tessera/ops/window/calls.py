@@ -16,7 +16,7 @@ from tessera.lazy.structure import Structure
 from tessera.ops.algebra import call
 from tessera.ops.layout import views
 from tessera.ops.layout.views import flag, normalized_axis, number
-from tessera.ops.record import OPERATORS, shape_error
+from tessera.ops.record import family_of, shape_error
 from tessera.ops.window.geometry import TO_FIRST, TO_LAST, checked_layout, pair, single_image
 from tessera.ops.window.records import image_dimensions
 
@@ -58,7 +58,7 @@ def _channels_lie_together(structure: Structure) -> bool:
             continue
         if each.operator.name == "transpose" and each.named_attributes["permutation"] == TO_FIRST:
             return True
-        if OPERATORS[each.operator.name].family == "elementwise":
+        if family_of(each.operator.name).is_map:
             waiting += each.operands
     return False
 

@@ -107,6 +107,63 @@ class ArrayLayout(NamedTuple):
     """For each of those axes, the column that holds the stride; past the last column, 0 and 1."""
 
 
+LayoutFacts: TypeAlias = tuple[Names, tuple[bool, ...], tuple[Column, ...], Kinds]
+"""What code may depend on of a kernel's arrays over its axes: names, which extents are 1, of strides the class (2 for
+those that are not told apart), and of arrays dtype and kind. A plain tuple: made, and looked up, at every binding.
+"""
+
+
+def layout_facts(names: Names, axes: Axes, arrays: Arrays[Tensor], told: tuple[int, ...] = (0, 1)) -> LayoutFacts:
+    """The facts of arrays over axes of these names; `told` are the strides that are told apart."""
+    ones = tuple([extent == 1 for extent in axes.extents])
+    classes = tuple([tuple([stride if stride in told else 2 for stride in column]) for column in axes.columns])
+    kinds = tuple([(tensor.dtype, tensor.is_scalar, tensor.is_counted) for tensor, _ in arrays])
+    return names, ones, classes, kinds
+
+
+class ArrayRole(NamedTuple):
+    """What a kernel asks of the layout of one array, beside that its buffer walks the axes along which it has a stride.
+
+    It walks `required` axes even where the array repeats itself along them. Axes of extent 1 along which it has a
+    stride it walks where they are `kept`; those that are `single` it walks, too, as if they were contiguous. Of those
+    `contiguous` the first one that is, if any, is promised to be so.
+    """
+
+    required: frozenset[str] = frozenset()
+    kept: frozenset[str] = frozenset()
+    single: frozenset[str] = frozenset()
+    contiguous: Names = ()
+
+
+def array_layout(
+    pattern: Callable[[tuple[Argument, ...]], Pattern],
+    facts: LayoutFacts,
+    roles: Sequence[ArrayRole],
+    backwards: str = "",
+) -> ArrayLayout:
+    """The layout of a kernel's arrays over its axes. Along the axis `backwards` a stride of -1 is promised, too."""
+    names, ones, classes, kinds = facts
+    arguments: list[Argument] = []
+    axes: list[Names] = []
+    picks: list[tuple[int, ...]] = []
+    for index, ((dtype, is_scalar, is_counted), role) in enumerate(zip(kinds, roles, strict=True)):
+        walked: dict[str, int] = {}
+        for place, name in enumerate(() if is_scalar else names):
+            is_single = ones[place] and name in role.single
+            if classes[place][index] and (not ones[place] or name in role.kept):
+                walked[name] = place
+            elif is_single or name in role.required:
+                walked[name] = len(names) + is_single
+        known = {name: class_of(classes, pick, index) for name, pick in walked.items()}
+        unit = next((name for name in role.contiguous if known.get(name) == 1), None)
+        static = tuple(1 if name == unit else -1 if (name, known[name]) == (backwards, -1) else None for name in walked)
+        counted = counted_axes(walked, len(names)) if is_counted else None
+        arguments.append(Argument(dtype, tuple(walked), static, is_scalar, counted=counted))
+        axes.append(tuple(walked))
+        picks.append(tuple(walked.values()))
+    return ArrayLayout(pattern(tuple(arguments)), tuple(axes), tuple(picks))
+
+
 def in_memory(arrays: Arrays[V], copied: Copy[V]) -> list[tuple[V, Alignment]]:
     """The arrays, with copies in memory of numbers of elements."""
     return [(copied(tensor, None) if tensor.is_counted else tensor, place) for tensor, place in arrays]
@@ -126,17 +183,6 @@ def line_of(arrays: Arrays[Tensor], dimensions: range) -> Axes:
 def numbered(prefix: str, count: int, *last: str) -> Names:
     """The names prefix0, prefix1, ... of `count` axes, and those of the axes after them."""
     return (*[f"{prefix}{axis}" for axis in range(count)], *last)
-
-
-def kinds_of(arrays: Arrays[Tensor]) -> Kinds:
-    """The dtype of each array, whether it is a scalar, and whether it is counted."""
-    return tuple([(tensor.dtype, tensor.is_scalar, tensor.is_counted) for tensor, _ in arrays])
-
-
-def axes_classes(axes: Axes, told: tuple[int, ...] = (0, 1)) -> tuple[tuple[bool, ...], tuple[Column, ...]]:
-    """What code may depend on: which extents are 1, and which strides are among those `told` (2 stands for others)."""
-    ones = tuple([extent == 1 for extent in axes.extents])
-    return ones, tuple([tuple([s if s in told else 2 for s in column]) for column in axes.columns])
 
 
 def shaped_arrays(layout: ArrayLayout, names: Names, axes: Axes) -> ShapedArrays:

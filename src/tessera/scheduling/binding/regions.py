@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, SSAValue
@@ -19,10 +19,15 @@ from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Output
 
-NARROW = ("contraction", "convolution")
-"""Families of operators whose first two operands are multiplied in the dtypes that they are stored in: machines
-multiply narrow elements faster than those of the accumulator.
-"""
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+class KernelMemo(Protocol):
+    """What has been made of a kernel."""
+
+    def once(self, make: Callable[[A], T], argument: A) -> T:
+        """What a function makes of the kernel, made once."""
 
 
 class Region(Protocol):
@@ -41,6 +46,10 @@ class Region(Protocol):
         """The arrays that it reads: the number of the input, and how it lies over the domain."""
 
     @property
+    def memo(self) -> KernelMemo:
+        """What has been made of the kernel: binding reads its operations once."""
+
+    @property
     def reduced(self) -> tuple[int, int] | None:
         """The range of dimensions that maps and reductions reduce."""
 
@@ -48,7 +57,7 @@ class Region(Protocol):
 def operation_of(region: Region, family: str) -> GraphOperation:
     """The first operation of a kernel whose operator is of a family."""
     inside = (op for op in region.operation.body.block.ops if isinstance(op, GraphOperation))
-    return next(op for op in inside if family_of(op.operator) == family)
+    return next(op for op in inside if family_of(op.operator).name == family)
 
 
 def read_region(region: Region, pattern: Pattern, recorder: Recorder) -> tuple[Output, ...]:
@@ -82,7 +91,7 @@ class _RegionReader:
             raw = self._load(value, alignment)
         else:
             raw = self.values[value]
-            if index < 2 and family_of(operation.operator) in NARROW:
+            if index < 2 and family_of(operation.operator).multiplies:
                 raw = self.recorder.cast(raw, dtype_of_value(value))
         return self.recorder.cast(raw, accumulator(raw.dtype))
 

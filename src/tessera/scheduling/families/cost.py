@@ -14,12 +14,13 @@ from typing import Final
 
 import numpy as np
 
+from tessera.errors import UnsupportedTargetError
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.columns import Columns, Knobs, Number, larger
 from tessera.scheduling.language.schedule import KnobValue, Schedule
-from tessera.scheduling.model.estimate import LEVELS, PARTS, Binding, Estimate, Estimates, Seconds
-from tessera.scheduling.model.machine import Machine, Work, machine
+from tessera.scheduling.model.estimate import LEVELS, PARTS, Bandwidth, Binding, Estimate, Estimates, Seconds
+from tessera.scheduling.model.machine import DRAM, Machine, Work, machine
 from tessera.target import Ceilings, Target
 
 __all__ = ["BINDINGS", "Binding", "Estimate", "Estimates", "RooflineModel"]
@@ -84,6 +85,21 @@ class RooflineModel:
             {name: column(value) for name, value in charged.items()},
             rates.source,
         )
+
+    def bandwidths(self, nbytes: float, workers: int) -> tuple[Bandwidth, Bandwidth]:
+        """That of the nearest memory that holds a worker's share of so many bytes, of all workers together; and that of
+        main memory, where caches are cold. Raises UnsupportedTargetError where ceilings have not been measured.
+        """
+        if self.ceilings is None:
+            raise UnsupportedTargetError(
+                "this CPU's ceilings have not been measured: `tessera quickstart` measures them"
+            )
+        rates = self.machine(workers)
+        warm, cold = (
+            Bandwidth(LEVELS[place], rates.bandwidth(place) * workers, rates.source)
+            for place in (int(rates.home(nbytes / workers)), DRAM)
+        )
+        return warm, cold
 
 
 def _work(problem: Problem, schedules: Knobs, rates: Machine) -> Work:

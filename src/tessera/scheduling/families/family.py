@@ -6,9 +6,9 @@ them). What compiles, tunes and judges kernels looks a family up by the class of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -32,9 +32,12 @@ PARALLEL_FLOPS = 2_000_000
 """Work below which starting a second worker (1.1 us on this project's machines) costs more than it saves."""
 PARALLEL_BYTES = 1 << 18
 
+WIDEST_ACCESS_BYTES = 16
+"""The widest access of one thread of a GPU."""
+
 Layouts: TypeAlias = Mapping[int, tuple[int, int]]
-"""For arguments of a kernel: the bytes, at most 16, that divide address and strides, and those that divide the extent
-along stride 1 as well.
+"""For arguments of a kernel: the bytes, at most `WIDEST_ACCESS_BYTES`, that divide address and strides, and those that
+divide the extent along stride 1 as well.
 """
 
 
@@ -50,8 +53,10 @@ class Problem(Protocol):
         """The workers that share the kernel's work."""
 
 
-Poser: TypeAlias = Callable[[Mapping[str, int], int], Problem]
-"""(extents, workers) -> the problem. On the path of binding."""
+Poser: TypeAlias = Callable[..., Any]
+"""(extents, workers) -> the problem; of kernels that read layouts (extents, workers, layouts), without which operands
+are packed. On the path of binding.
+"""
 
 
 @dataclass(frozen=True)
@@ -80,41 +85,141 @@ they lie) -> the tensors, and their arrays. On the path of binding.
 """
 
 
+class Kernels(Protocol):
+    """A family's kernels on one kind of device, as compilers see them: those of CPUs are the `Family` itself, those of
+    GPUs its `gpu`.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the tuner calls their cost model."""
+
+    @property
+    def pose(self) -> Callable[[Any, Target], Poser]:
+        """Gives what makes problems of a specification on a target."""
+
+    @property
+    def space(self) -> Callable[[Any], Space[Any]]:
+        """All schedules of a problem."""
+
+    @property
+    def rules(self) -> tuple[Rule[Any], ...]:
+        """The rules of these, whatever the problem."""
+
+    @property
+    def start(self) -> Callable[[Any], Schedule]:
+        """The proven schedule of a problem."""
+
+    @property
+    def lower(self) -> Callable[[Any, Schedule, Target], ModuleOp]:
+        """Gives the Tile IR of a specification under a schedule."""
+
+    @property
+    def accumulation(self) -> Callable[[Any], str]:
+        """The name of the dtype of a problem's sums."""
+
+    @property
+    def shape(self) -> Callable[[Any, Mapping[str, int]], tuple[int, ...]]:
+        """The size that a tuned schedule is remembered for."""
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether a cost model knows them; without one they run under the start, and are not tuned."""
+
+    @property
+    def searched(self) -> Callable[[Space[Any], Any], Mapping[str, Sequence[KnobValue]]]:
+        """The choices of knobs that a search looks at, but for pinned ones; of a knob that it does not name, all."""
+
+    @property
+    def sum_order(self) -> Callable[[Schedule, Any], tuple[KnobValue, ...]] | None:
+        """What of a schedule decides the bits of a result, where a fixed order of sums limits schedules."""
+
+    @property
+    def is_shared(self) -> Callable[[Any], bool]:
+        """Whether a problem is worth a second worker."""
+
+    @property
+    def in_blocks(self) -> Callable[[Schedule, Any], bool]:
+        """Whether a problem takes several blocks of its reduced axis under a schedule, which is other code."""
+
+    @property
+    def packed(self) -> PackedBy | None:
+        """Gives the constants that kernels read packed, and how."""
+
+    @property
+    def promises(self) -> Callable[[Any, Schedule, Mapping[str, int]], str | None]:
+        """What a specification promises of extents that do not keep it under a schedule; None where all is well."""
+
+    @property
+    def reads_layouts(self) -> bool:
+        """Whether schedules depend on how a call's operands lie."""
+
+    @property
+    def code_axes(self) -> frozenset[str]:
+        """Axes whose extents decide what code is made, so that shapes of a bucket differ there."""
+
+    @property
+    def tunes_steps(self) -> bool:
+        """Whether steps of decompositions are tuned like kernels that are alone; else they have one schedule."""
+
+    @property
+    def step_knobs(self) -> frozenset[str]:
+        """Knobs of kernels that are one of several steps, which no space has."""
+
+
+def _nothing_more(space: Space[Any], problem: Any) -> Mapping[str, Sequence[KnobValue]]:
+    return {}
+
+
+def _all_extents(problem: Any, extents: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(extents.values())
+
+
+def _all_kept(spec: Any, schedule: Schedule, extents: Mapping[str, int]) -> str | None:
+    return None
+
+
 @dataclass(frozen=True)
 class GpuModel:
     """What is known of a family's schedules on GPUs, so that they can be estimated and tuned.
 
     `problem` is the class of its problems. `estimate` says what a schedule costs, with what the compiler reported of a
-    block where that is known; `best` gives the schedules that cost least of those that are worth a look. `shape` is
-    the size that a tuned schedule is remembered for, `accumulation` the dtype of sums, and `searched` the choices of
-    knobs that a search looks at, but for pinned ones (of a knob that it does not name, all).
+    block where that is known; `best` gives the schedules that cost least of those that are worth a look.
     """
 
-    name: str
     problem: type[Any]
     estimate: Callable[[Any, Schedule, GpuMachine, BlockResources | None], GpuEstimate]
     best: Callable[[Any, int, GpuMachine], Sequence[GpuEstimate]]
-    shape: Callable[[Any, Mapping[str, int]], tuple[int, ...]]
-    accumulation: Callable[[Any], str]
-    searched: Callable[[Space[Any], Any], Mapping[str, Sequence[KnobValue]]] = lambda space, problem: {}
 
 
 @dataclass(frozen=True)
 class GpuKernels:
-    """A family's kernels on GPUs: the problem that a specification poses for extents, a target and the layouts of a
-    call, its `space` and the proven schedule to `start` from, and the lowering. Without a `model` kernels run under
-    that start, and are not tuned.
-    """
+    """A family's kernels on GPUs: `Kernels` says what each field is. One worker, the device, runs them all."""
 
-    problem: Callable[[Any, Mapping[str, int], Target, Layouts | None], Any]
+    name: str
+    pose: Callable[[Any, Target], Poser]
     space: Callable[[Any], Space[Any]]
+    rules: tuple[Rule[Any], ...]
     start: Callable[[Any], Schedule]
-    lower: Callable[[Any, Schedule], ModuleOp]
+    lower: Callable[[Any, Schedule, Target], ModuleOp]
+    accumulation: Callable[[Any], str]
     model: GpuModel | None = None
+    shape: Callable[[Any, Mapping[str, int]], tuple[int, ...]] = _all_extents
+    searched: Callable[[Space[Any], Any], Mapping[str, Sequence[KnobValue]]] = _nothing_more
+    sum_order: Callable[[Schedule, Any], tuple[KnobValue, ...]] | None = None
+    is_shared: Callable[[Any], bool] = lambda problem: False
+    in_blocks: Callable[[Schedule, Any], bool] = lambda schedule, problem: False
+    packed: PackedBy | None = None
+    promises: Callable[[Any, Schedule, Mapping[str, int]], str | None] = _all_kept
     reads_layouts: bool = False
-    """Whether schedules depend on how a call's operands lie."""
+    code_axes: frozenset[str] = frozenset()
     step_knobs: frozenset[str] = frozenset()
-    """Knobs of kernels that are one of several steps, which no space has."""
+    tunes_steps: Literal[False] = False
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether a cost model knows them; without one they run under the start, and are not tuned."""
+        return self.model is not None
 
 
 @dataclass(frozen=True)
@@ -143,11 +248,11 @@ class Family:
     accumulation: Callable[[Any], str]
     counted: tuple[str, ...] = LEVELS
     """The memory levels of which `work` has all traffic; of others it has what can hold a kernel up."""
-    shape: Callable[[Any, Mapping[str, int]], tuple[int, ...]] = lambda problem, extents: tuple(extents.values())
+    shape: Callable[[Any, Mapping[str, int]], tuple[int, ...]] = _all_extents
     """The size that a tuned schedule is remembered for."""
     identity: Callable[[Any], str] = lambda spec: ""
     """What tells specifications of one operator and one layout apart."""
-    promises: Callable[[Any, Schedule, Mapping[str, int]], str | None] = lambda spec, schedule, extents: None
+    promises: Callable[[Any, Schedule, Mapping[str, int]], str | None] = _all_kept
     """What a specification promises of extents that do not keep it under a schedule; None where all is well."""
     gpu: GpuKernels | None = None
     regions: tuple[str, ...] = ()
@@ -164,6 +269,16 @@ class Family:
     """Whether kernels are as fast whichever dimension of what they read is contiguous."""
     in_blocks: Callable[[Schedule, Any], bool] = lambda schedule, problem: False
     """Whether a problem takes several blocks of its reduced axis under a schedule, which is other code."""
+    under_math: Callable[[Any, bool, bool], Any] = lambda spec, tf32, rewrites: spec
+    """Gives a specification the math that a policy permits: `tf32` for all, or, where arithmetic may be rewritten, what
+    its operators permit.
+    """
+    math: Callable[[Any], Literal["ieee", "tf32"]] = lambda spec: "ieee"
+    """The math of a specification's products."""
+    reads_before: Callable[[Any, Set[int], int], bool] = lambda spec, sources, target: False
+    """Whether a kernel reads each element of the arguments `sources` before it writes the element of the argument
+    `target` that lies at the same place of its domain, so that these may be the same memory.
+    """
     between: Callable[[Sequence[int]], int] | None = None
     """The elements that algebra in the place of a kernel would have in memory, by the extents of the kernel's domain;
     None where kernels stand for no algebra.
@@ -172,6 +287,16 @@ class Family:
     """Whether its kernels are made around one operation; the kernel that holds it keeps the schedule of the whole."""
     decompositions: tuple[Decomposition, ...] = ()
     """The ways in which a call becomes several, in the order in which they are tried."""
+    searched: Callable[[Space[Any], Any], Mapping[str, Sequence[KnobValue]]] = _nothing_more
+    is_modelled: Literal[True] = True
+    reads_layouts: Literal[False] = False
+    code_axes: frozenset[str] = frozenset()
+    step_knobs: frozenset[str] = frozenset()
+    tunes_steps: Literal[True] = True
+
+    def on(self, target: Target) -> Kernels | None:
+        """What the family has on a device; None where it has nothing."""
+        return self if target.kind == "cpu" else self.gpu
 
 
 def like(problem: P, **changes: int) -> P:

@@ -6,11 +6,12 @@ published, and what must be true whatever the figures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.scheduling.families.registry import gpu_model
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.model.estimate import Bandwidth, Estimates
 from tessera.scheduling.model.gpu_estimate import GpuEstimate
 from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.scheduling.model.gpu_resources import BlockResources
@@ -39,3 +40,14 @@ class GpuRooflineModel:
         """
         chosen = schedule if isinstance(schedule, Schedule) else Schedule(schedule)
         return gpu_model(problem).estimate(problem, chosen, self.machine, resources)
+
+    def estimates(self, problem: Any, schedules: Sequence[Schedule]) -> Estimates:
+        """What legal schedules cost, in their order."""
+        return Estimates.of([self.estimate(problem, schedule) for schedule in schedules])
+
+    def bandwidths(self, nbytes: float, workers: int) -> tuple[Bandwidth, Bandwidth]:
+        """That of L2, or of memory where so many bytes do not stay in it; and that of memory, where caches are cold."""
+        rates = self.machine
+        hbm = Bandwidth("HBM", rates.hbm_byte_per_s, rates.sources["HBM"])
+        l2 = Bandwidth("L2", rates.l2_byte_per_s, rates.sources["L2"])
+        return (l2 if nbytes <= rates.l2_bytes else hbm), hbm

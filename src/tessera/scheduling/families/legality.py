@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tessera.errors import ScheduleError
-from tessera.scheduling.families.registry import gpu_kernels, kernel_family
+from tessera.scheduling.families.registry import kernels_on
 from tessera.scheduling.language.knobs import Space
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
@@ -21,11 +21,8 @@ SOME = 1 << 10
 def schedule_space(spec: Any, extents: Mapping[str, int] | None, target: Target) -> Space[Any]:
     """The schedules of a specification, for its extents or for some."""
     sizes = defaultdict(lambda: SOME) if extents is None else extents
-    if target.kind == "gpu":
-        kernels = gpu_kernels(spec)
-        return kernels.space(kernels.problem(spec, sizes, target, None))
-    family = kernel_family(spec)
-    return family.space(family.pose(spec, target)(sizes, max(2, target.processors)))
+    kernels = kernels_on(spec, target)
+    return kernels.space(kernels.pose(spec, target)(sizes, max(2, target.processors)))
 
 
 def check_schedule(
@@ -35,7 +32,8 @@ def check_schedule(
     None where nothing does. Rules are asked where there are extents.
     """
     space = schedule_space(spec, extents, target)
-    steps = gpu_kernels(spec).step_knobs & schedule.keys() if target.kind == "gpu" else frozenset()
+    kernels = kernels_on(spec, target)
+    steps = kernels.step_knobs & schedule.keys()
     beside = {FUSION, *steps} - space.by_name.keys()
     judged = Schedule({knob: value for knob, value in schedule.items() if knob not in beside})
     for name in space.unlike(judged):
@@ -45,9 +43,8 @@ def check_schedule(
         return None
     reasons = {rule.name: rule.reason for rule in space.rules}
     hints = [f"rule {name}: {reasons[name]}" for name in space.violations(judged)]
-    if target.kind == "cpu":
-        promise = kernel_family(spec).promises(spec, schedule, extents)
-        hints += [promise] if promise is not None else []
+    promise = kernels.promises(spec, schedule, extents)
+    hints += [promise] if promise is not None else []
     sizes = ", ".join(f"{axis} = {extent}" for axis, extent in extents.items())
     return ("", ScheduleError(f"{schedule} is not legal for {sizes}", hints=hints, where="")) if hints else None
 

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.errors import CompileError, UnsupportedTargetError
 from tessera.scheduling import families as here
 from tessera.scheduling.families.decomposition import Decomposition, When
-from tessera.scheduling.families.family import Family, GpuKernels, GpuModel
+from tessera.scheduling.families.family import Family, GpuModel, Kernels
 from tessera.scheduling.families.unfused import UNFUSED
 from tessera.scheduling.language.schedule import Schedule
 from tessera.sources import members
@@ -40,10 +40,10 @@ def _models() -> Mapping[type[Any], GpuModel]:
 @cache
 def family_of_region(region: str) -> Family:
     """The family that computes kernels of a family of Schedule IR. CompileError for what none does."""
-    found = next((family for family in families() if region in family.regions), None)
-    if found is None:
-        raise CompileError(f"no family computes kernels of {region}")
-    return found
+    known = {each: family for family in families() for each in family.regions}
+    if region not in known:
+        raise CompileError(f"no family computes kernels of {region!r}", hints=[f"there are {', '.join(sorted(known))}"])
+    return known[region]
 
 
 @cache
@@ -65,19 +65,18 @@ def family_called(name: str) -> Family | None:
 
 def lower(spec: Any, schedule: Schedule, target: Target) -> ModuleOp:
     """The Tile IR of a specification under a schedule. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
-    if target.kind == "gpu":
-        return gpu_kernels(spec).lower(spec, schedule)
-    return kernel_family(spec).lower(spec, schedule, target)
+    return kernels_on(spec, target).lower(spec, schedule, target)
 
 
-def gpu_kernels(spec: Any) -> GpuKernels:
-    """What a specification's family has on GPUs. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
+def kernels_on(spec: Any, target: Target) -> Kernels:
+    """What a specification's family has on a device. Raises UnsupportedTargetError (E_UNSUPPORTED_TARGET)."""
     family = kernel_family(spec)
-    if family.gpu is None:
+    kernels = family.on(target)
+    if kernels is None:
         raise UnsupportedTargetError(
             f"{spec.name}: {family.kernels} have no kernel for GPUs yet", hints=["compute them on the CPU: x.to('cpu')"]
         )
-    return family.gpu
+    return kernels
 
 
 def gpu_model(problem: object) -> GpuModel:

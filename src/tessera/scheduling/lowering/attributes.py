@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -80,3 +81,8 @@ def buffer_type(
     extents = [DYNAMIC_INDEX] * len(strides) if shape is None else list(shape)
     layout = StridedLayoutAttr([NoneAttr() if stride is None else stride for stride in strides])
     return MemRefType(element_type(dtype), extents, layout)
+
+
+def row_major(shape: Sequence[int]) -> list[int | None]:
+    """The strides of a static shape whose last dimension is contiguous."""
+    return [math.prod(shape[place + 1 :]) for place in range(len(shape))]

@@ -92,7 +92,7 @@ class TileBuilder:
         return a if b is zero else self.append(arith.AddiOp(a, b))
 
     def sub(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        return self.append(arith.SubiOp(a, b))
+        return a if b is self._indices.get(0) else self.append(arith.SubiOp(a, b))
 
     def mul(self, a: SSAValue, b: SSAValue) -> SSAValue:
         return self.append(arith.MuliOp(a, b))

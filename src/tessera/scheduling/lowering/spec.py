@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -247,20 +247,6 @@ class WindowSpec:
 
 Spec: TypeAlias = ContractionSpec | MapReduceSpec | AttentionSpec | ConvolutionSpec | WindowSpec | PackingSpec
 """What a lowering is given, of any family."""
-
-
-def under_math(spec: Spec, tf32: bool, rewrites: bool) -> Spec:
-    """The specification, of a product with the math that a policy permits: `tf32` for all, or, where arithmetic may be
-    rewritten, what its operator permits.
-    """
-    if not isinstance(spec, ContractionSpec):
-        return spec
-    return replace(spec, math=("tf32" if tf32 else spec.math) if rewrites else None)
-
-
-def multiplies_tf32(spec: Spec) -> bool:
-    """Whether a specification is of a product whose operands may be rounded to tf32."""
-    return isinstance(spec, ContractionSpec) and spec.math == "tf32"
 
 
 def kernel_module(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, overload
+from typing import Final, Literal, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,15 @@ RESOURCES: Final[Mapping[str, Resource]] = {
     "launch": "launch",
 }
 """The resource of each binding where the estimate knows no better."""
+
+
+class Bandwidth(NamedTuple):
+    """What a memory level can deliver to all workers together, in byte/s; `source` says how it is known."""
+
+    level: str
+    byte_per_s: float
+    source: str
+
 
 Seconds: TypeAlias = NDArray[np.float64]
 

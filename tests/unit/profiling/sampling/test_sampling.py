@@ -24,6 +24,7 @@ from tessera.profiling.sampling.sampling import Sampling
 from tessera.profiling.sampling.series import Series
 from tessera.profiling.sampling.stacks import folded
 from tessera.profiling.trace.table import COLUMNS, frame
+from tests import forked
 
 
 class Scripted:
@@ -181,7 +182,7 @@ def test_long_intervals_are_left_to_python(tmp_path: Path) -> None:
 
 def test_a_program_may_end_while_it_is_sampled() -> None:
     program = "from tessera.profiling.sampling.sampling import start; sampled = start(1)\nwhile sampled.ticks < 3: pass"
-    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+    assert forked.run(program).returncode == 0
 
 
 def test_deadlines_that_pass_are_counted_not_made_up_for() -> None:

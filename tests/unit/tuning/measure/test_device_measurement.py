@@ -13,7 +13,7 @@ from tessera.tuning.measure.checking import FullReference, check_output
 from tessera.tuning.measure.measurement import Effort, SubprocessMeasurer
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.measure.workload import Case, GpuLaunch, OperandSpec, SlotAddress, Workload, materialize
-from tests.unit.cuda.fake import kernel
+from tests.unit.runtime.cuda.fake import kernel
 from tests.unit.tuning.measure import kernels
 from tests.unit.tuning.measure.device_worker import FLUSH_S, SECONDS
 
@@ -22,11 +22,13 @@ BRIEF = Effort(rounds=3, sample_s=2e-4, lag=100.0, limit_s=1.0)
 ELEMENTS = 37
 
 
-@pytest.fixture
-def measurer(monkeypatch: pytest.MonkeyPatch) -> Iterator[SubprocessMeasurer]:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+@pytest.fixture(scope="module")
+def measurer() -> Iterator[SubprocessMeasurer]:
+    """One server for all tests, whose workers are forks: what ends one of them leaves the others as they are."""
     made = SubprocessMeasurer(worker="tests.unit.tuning.measure.device_worker")
-    yield made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        yield made
     made.close()
 
 

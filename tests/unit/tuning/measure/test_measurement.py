@@ -98,8 +98,7 @@ def test_crash_while_being_timed_costs_only_the_candidate(measurer: SubprocessMe
     assert outcomes(trials) == ["ok", "crashed", "ok"]
 
 
-def test_hang_is_ended_after_the_limit() -> None:
-    measurer = SubprocessMeasurer()
+def test_hang_is_ended_after_the_limit(measurer: SubprocessMeasurer) -> None:
     workload = kernels.doubling(limit_s=1.5)
     begin = time.monotonic()
     hung = measure(measurer, kernels.case(workload, kernels.hanging()))
@@ -107,7 +106,6 @@ def test_hang_is_ended_after_the_limit() -> None:
     assert "1.5 s" in hung[0].detail
     assert time.monotonic() - begin >= 1.5
     assert outcomes(measure(measurer, kernels.case(kernels.doubling(), kernels.scale()))) == ["ok"]
-    measurer.close()
 
 
 def test_memory_that_cannot_be_had_is_labelled(measurer: SubprocessMeasurer) -> None:

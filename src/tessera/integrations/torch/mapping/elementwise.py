@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
+import torch._inductor.inductor_prims
 
 from tessera import op
 from tessera.handle import Tensor

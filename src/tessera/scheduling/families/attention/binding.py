@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tessera.rewrite.alignment import Alignment
+from tessera.rewrite.alignment import Alignment, beyond
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
+    ArrayRole,
     Arrays,
     Copy,
-    Kinds,
+    LayoutFacts,
     Limits,
-    Names,
     Pattern,
     ShapedArrays,
     Tensor,
     V,
-    axes_classes,
-    class_of,
+    array_layout,
     columns_of,
     in_memory,
-    kinds_of,
+    layout_facts,
     numbered,
     shaped_arrays,
 )
-from tessera.scheduling.binding.axes import Axes, Column, merge_axes
+from tessera.scheduling.binding.axes import Axes, merge_axes
 from tessera.scheduling.binding.regions import Region, read_region
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Argument, AttentionSpec
@@ -63,48 +62,35 @@ def attention_arrays(domain: Sequence[int], arrays: Arrays[Tensor], loads: int) 
     merged = merge_axes(extents, batch)
     axes = Axes(merged.extents + inner, merged.columns + inner_columns)
     names = numbered("b", len(merged.extents), "q", "v", "k", "d")
-    ones, classes = axes_classes(axes)
+    facts = layout_facts(names, axes, arrays)
     roles = tuple([_role(alignment, rank, place >= loads) for place, (_, alignment) in enumerate(arrays)])
-    return shaped_arrays(_attention_layout(names, ones, classes, kinds_of(arrays), roles, joined), names, axes)
+    return shaped_arrays(_attention_layout(facts, roles, joined), names, axes)
 
 
-def _role(alignment: Alignment, rank: int, is_output: bool) -> str:
-    """The axes that an array of attention is a matrix over, the usual contiguous one first; "" of mask and scale."""
-    if is_output:
-        return "vq"
-    if rank + 1 in alignment:
-        return "dq" if rank - 2 in alignment else "dk"
-    return "vk" if rank - 1 in alignment else ""
+@lru_cache(maxsize=1 << 10)
+def _role(alignment: Alignment, rank: int, is_output: bool) -> ArrayRole:
+    """Q, K, V and the result are matrices, which have a size of keys or values, and walk both their axes; mask and
+    scale are none. The last dimension is the usual contiguous one.
+    """
+    places = beyond("attention", rank)
+    names = {rank - 2: "q", rank - 1: "v", places[1, "j"]: "k", places[1, "d"]: "d"}
+    own = tuple([names[place] for place in reversed(alignment) if place in names])
+    walked = frozenset(own if is_output or "d" in own or "v" in own else ())
+    return ArrayRole(walked, single=walked, contiguous=own)
 
 
 @lru_cache(maxsize=1 << 12)
 def _attention_layout(
-    names: Names,
-    ones: tuple[bool, ...],
-    classes: tuple[Column, ...],
-    kinds: Kinds,
-    roles: tuple[str, ...],
+    facts: LayoutFacts,
+    roles: tuple[ArrayRole, ...],
     joined: bool,
 ) -> ArrayLayout:
-    arguments: list[Argument] = []
-    axes: list[Names] = []
-    picks: list[tuple[int, ...]] = []
-    for index, ((dtype, is_scalar, _), role) in enumerate(zip(kinds, roles, strict=True)):
-        walked: dict[str, int] = {}
-        for place, name in enumerate(() if is_scalar else names):
-            if classes[place][index] and not ones[place]:
-                walked[name] = place
-            elif name in role:
-                walked[name] = len(names) + ones[place]
-        units = [name for name, pick in walked.items() if class_of(classes, pick, index) == 1]
-        unit = next((name for name in role or "kq" if name in units), None)
-        arguments.append(
-            Argument(dtype, tuple(walked), tuple(1 if name == unit else None for name in walked), is_scalar)
-        )
-        axes.append(tuple(walked))
-        picks.append(tuple(walked.values()))
-    pattern = Pattern(tuple(arguments), names[:-4], None, "v", True, joined)
-    return ArrayLayout(pattern, tuple(axes), tuple(picks))
+    names, _, _, _ = facts
+
+    def pattern(arguments: tuple[Argument, ...]) -> Pattern:
+        return Pattern(arguments, names[:-4], None, "v", True, joined)
+
+    return array_layout(pattern, facts, roles)
 
 
 def attention_spec(region: Region, pattern: Pattern) -> AttentionSpec:

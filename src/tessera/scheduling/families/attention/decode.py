@@ -26,8 +26,13 @@ from tessera.scheduling.families.attention.nest import AttentionNest
 from tessera.scheduling.families.attention.online_softmax import KeyRange, OnlineSoftmax, State, additive
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
-from tessera.scheduling.lowering.attributes import buffer_type
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.loop_nest import AxisTile
+from tessera.scheduling.lowering.microkernel.dot_product import DotProductKernel
+from tessera.scheduling.lowering.microkernel.protocol import Sums
+from tessera.scheduling.lowering.microkernel.summation import summed
+from tessera.scheduling.lowering.microkernel.vector import VectorKernel
+from tessera.scheduling.lowering.ranges import rounded_down
 from tessera.scheduling.lowering.spec import AttentionSpec, loaded_arguments
 from tessera.scheduling.lowering.writer import ArgumentTile
 
@@ -62,13 +67,9 @@ class DecodingAttention(AttentionNest):
         vectors = max(1, min(WIDEST, SUMS_VECTORS // self.bm, value_head // lanes))
         self.columns = vectors * lanes
         self.softmax = OnlineSoftmax(builder, self.dtype, self.bm, axis=1)
-        self.queries = self._scratch(-(-head // lanes) * lanes)
-        self.scores = self._scratch(self.bn)
-        self.sums = self._scratch(-(-value_head // self.columns) * self.columns)
-
-    def _scratch(self, columns: int) -> SSAValue:
-        """A row for each query of a block."""
-        return self.builder.alloc(buffer_type(self.dtype, [columns, 1], [self.bm, columns]), "L1")
+        columns = -(-head // lanes) * lanes, self.bn, -(-value_head // self.columns) * self.columns
+        # A row for each query of a block.
+        self.queries, self.scores, self.sums = (self.scratch(self.dtype, [self.bm, each], "L1") for each in columns)
 
     def _get(self, memory: SSAValue, column: SSAValue, columns: int, row: int | None = None) -> SSAValue:
         """Columns of all rows, or of one."""
@@ -127,10 +128,8 @@ class DecodingAttention(AttentionNest):
         builder, softmax = self.builder, self.softmax
         m, total = state
         width = builder.minimum(builder.index(self.bn), builder.sub(end, key))
-        whole = self.rounded_down(width, self.kt)
-        for lower, upper, count in ((builder.index(0), whole, self.kt), (whole, width, 1)):
-            with builder.loop(lower, upper, count) as row:
-                self._products(key, row.index, count)
+        for row in self.tiles((builder.index(0), width), (self.kt, 1)):
+            self._products(key, row)
         m_next = softmax.raised(m, self._masked(key, width, keys))
         base = softmax.base(m_next)
         decay = softmax.decay(m, base)
@@ -139,27 +138,25 @@ class DecodingAttention(AttentionNest):
             self._values(key, width, v.index, decay)
         return m_next, softmax.total(total, decay, added)
 
-    def _products(self, key: SSAValue, row: SSAValue, count: int) -> None:
-        """The scores of `count` keys, each a sum across lanes."""
-        builder, shape, at = self.builder, (count, self.lanes), self.builder.add(key, row)
-        size = self.extents["d"]
-        totals = [builder.splat(0.0, self.dtype, shape)] * self.bm
-        middle = self.rounded_down(size, self.lanes)
-        for lower, upper, whole in ((builder.index(0), middle, True), (middle, size, False)):
-            with builder.loop(lower, upper, self.lanes, totals, UNROLL if whole else 1) as d:
-                position = {"k": at, "d": d.index}
-                keys = self.write(self.spec.k, {"k": count, "d": self.lanes}, position, {"k": True, "d": whole})
-                for number in range(count):
-                    self._fetch_ahead(self.spec.k, {**position, "k": builder.add(at, builder.index(number))}, "d", 1)
-                queries = [self._get(self.queries, d.index, self.lanes, query) for query in range(self.bm)]
-                d.yielded = tuple(
-                    builder.append(math_dialect.FmaOp(keys, self.softmax.spread(query, keys), total))
-                    for query, total in zip(queries, d.carried, strict=True)
-                )
-            totals = list(d.results)
-        for query, total in enumerate(totals):
-            place = [builder.index(query), row]
-            builder.store(builder.reduce(total, "add", 1), self.scores, place, [1, 0], [True, True])
+    def _products(self, key: SSAValue, row: AxisTile) -> None:
+        """The scores of a few keys, each a sum across lanes."""
+        builder, zero, size = self.builder, self.builder.index(0), self.extents["d"]
+        kernel = DotProductKernel(builder, self.bm, row.size, self.lanes, self.dtype, fused=True)
+        at = builder.add(key, row.start)
+
+        def step(d: SSAValue, sums: Sums, whole: bool) -> Sums:
+            position = {"k": at, "d": d}
+            keys = self.write(self.spec.k, {"k": row.size, "d": self.lanes}, position, {"k": True, "d": whole})
+            for number in range(row.size):
+                self._fetch_ahead(self.spec.k, {**position, "k": builder.add(at, builder.index(number))}, "d", 1)
+            queries = [self._get(self.queries, d, self.lanes, query) for query in range(self.bm)]
+            return kernel.step(queries.__getitem__, lambda _: keys, sums)
+
+        middle = rounded_down(builder, size, self.lanes)
+        sums = summed(builder, (zero, middle), self.lanes, kernel.zeros(), step, UNROLL)
+        sums = summed(builder, (middle, size), self.lanes, sums, lambda d, sums, _: step(d, sums, False))
+        for query, total in enumerate(kernel.finish(sums)):
+            builder.store(total, self.scores, [builder.index(query), row.start], [1, 0], [True, True])
 
     def _masked(self, key: SSAValue, width: SSAValue, keys: KeyRange) -> SSAValue:
         """Hides scores; gives the largest of each query."""
@@ -193,15 +190,17 @@ class DecodingAttention(AttentionNest):
 
     def _values(self, key: SSAValue, width: SSAValue, v: SSAValue, decay: SSAValue) -> None:
         """A register tile of the weighted sums of values."""
-        builder = self.builder
-        sums = self.softmax.shrunk(self._get(self.sums, v, self.columns), decay)
-        with builder.loop(builder.index(0), width, 1, [sums], UNROLL) as loop:
-            at = {"k": builder.add(key, loop.index), "v": v}
+        kernel = VectorKernel(self.builder, self.bm, self.columns, 1, self.dtype, self.dtype)
+
+        def step(row: SSAValue, sums: Sums, whole: bool) -> Sums:
+            at = {"k": self.builder.add(key, row), "v": v}
             values = self.write(self.spec.v, {"k": 1, "v": self.columns}, at, {"k": True})
             self._fetch_ahead(self.spec.v, at, "v", self.columns)
-            weights = self._get(self.scores, loop.index, 1)
-            loop.yielded = (builder.mma(weights, values, loop.carried[0], self.bm, self.columns, 1, self.dtype),)
-        self._put(loop.results[0], self.sums, v)
+            return kernel.step(lambda _: self._get(self.scores, row, 1), lambda _: values, sums)
+
+        sums = [self.softmax.shrunk(self._get(self.sums, v, self.columns), decay)]
+        (total,) = kernel.finish(summed(self.builder, (self.builder.index(0), width), 1, sums, step, UNROLL))
+        self._put(total, self.sums, v)
 
     def _fetch_ahead(self, value: Value, at: Mapping[str, SSAValue], axis: str, count: int) -> None:
         """Asks for `count` elements along `axis` of a later key: no two rows need lie side by side, and hardware does

@@ -11,8 +11,8 @@ from tessera.scheduling.families.attention.gpu.lowering import lower_attention_g
 from tessera.scheduling.families.attention.lowering import lower_attention
 from tessera.scheduling.families.attention.parts import PARTS_OF_KEYS
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, dtype_of_sums
-from tessera.scheduling.families.product.problem import MATRIX
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import AttentionSpec
 
 
@@ -47,9 +47,13 @@ FAMILY = Family(
     is_anchored=True,
     decompositions=(PARTS_OF_KEYS,),
     gpu=GpuKernels(
-        problem=lambda spec, extents, target, layouts: space.attention_problem(spec, target, extents),
+        name="gpu-attention",
+        pose=lambda spec, target: lambda extents, workers: space.attention_problem(spec, target, extents),
         space=gpu_space.space,
+        rules=gpu_space.RULES,
         start=gpu_space.default_schedule,
-        lower=lower_attention_gpu,
+        lower=lambda spec, schedule, target: lower_attention_gpu(spec, schedule),
+        accumulation=dtype_of_sums,
+        code_axes=space.HEADS,
     ),
 )

@@ -7,9 +7,9 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.scheduling.families.attention.blocks import BlockedAttention
 from tessera.scheduling.families.attention.decode import DecodingAttention
 from tessera.scheduling.families.attention.matrix import MatrixAttention
-from tessera.scheduling.families.product.problem import MATRIX
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import AttentionSpec, kernel_module
 
 

@@ -11,17 +11,22 @@ memory:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import bf16, bool_
-from tessera.scheduling.families.attention.blocks import SQUARE, BlockedAttention, Panel, round_up
-from tessera.scheduling.families.product.problem import UNIT_GROUPS
-from tessera.scheduling.lowering.attributes import buffer_type
+from tessera.scheduling.families.attention.blocks import BlockedAttention
+from tessera.scheduling.families.attention.packing import SQUARE, round_up
+from tessera.scheduling.families.attention.panel import QueryPanel
+from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS, MatrixUnitKernel
+from tessera.scheduling.lowering.microkernel.panels import PanelReader, packed_rows
+from tessera.scheduling.lowering.microkernel.protocol import Place, Sums
+from tessera.scheduling.lowering.microkernel.summation import summed
+from tessera.scheduling.lowering.ranges import Range, rounded_up
 
 PAIR = 2
-DEPTH = PAIR * UNIT_GROUPS
+DEPTH = PAIR * UNIT_ROWS
 """Elements of a head, or keys, that the unit multiplies at once."""
 ROWS = 8
 """Rows of scores or sums that vectors take at once."""
@@ -37,26 +42,24 @@ class MatrixAttention(BlockedAttention):
         mask = self.spec.mask
         self.scales_scores = mask is not None and mask.dtype is not bool_
 
-    def panel(self, first: SSAValue, key: SSAValue, width: SSAValue, k: SSAValue, v: SSAValue) -> Panel:
+    def panel(self, first: SSAValue, key: SSAValue, width: SSAValue, k: SSAValue, v: SSAValue) -> QueryPanel:
         return MatrixPanel(self, first, key, width, k, v)
 
     def staged_head(self) -> SSAValue:
-        return self.rounded(self.extents["d"], DEPTH)
+        return rounded_up(self.builder, self.extents["d"], DEPTH)
 
-    def _stage_values(self, key: SSAValue, width: SSAValue) -> SSAValue:
+    def pack_values(self, key: SSAValue, width: SSAValue) -> SSAValue:
         """V^T, row after row, zeros up to whole tiles."""
         builder = self.builder
-        shape = [round_up(self.value_head, self.mr), round_up(self.bn, DEPTH)]
-        stride = shape[1] + PADDING
-        kind = buffer_type(bf16, [stride, 1], [shape[0], stride])
-        extents = self.rounded(self.extents["v"], self.mr), self.rounded(width, DEPTH)
-        with builder.stage(extents, "rows", "L2", (shape[0], shape[1]), kind) as stage:
+        most = round_up(self.value_head, self.mr), round_up(self.bn, DEPTH)
+        extents = rounded_up(builder, self.extents["v"], self.mr), rounded_up(builder, width, DEPTH)
+        with packed_rows(builder, extents, most, PADDING, bf16) as stage:
             at = {"v": stage.row, "k": builder.add(key, stage.column)}
             stage.tile = self.write(self._element(self.spec.v), {"v": SQUARE, "k": DEPTH}, at)
         return stage.buffer
 
 
-class MatrixPanel(Panel):
+class MatrixPanel(QueryPanel):
     """One panel of queries against one block of keys."""
 
     def __init__(
@@ -64,7 +67,8 @@ class MatrixPanel(Panel):
     ) -> None:
         super().__init__(nest, first, key, width, k, v)
         self.shape = ROWS, nest.nr
-        self.corners = [(i, j) for i in range(0, nest.mr, UNIT_GROUPS) for j in range(0, nest.nr, UNIT_GROUPS)]
+        rows, columns = range(0, nest.mr, UNIT_ROWS), range(0, nest.nr, UNIT_ROWS)
+        self.unit = MatrixUnitKernel(nest.builder, rows, columns, UNIT_ROWS, DEPTH, bf16, nest.dtype)
 
     def _scores(self, width: SSAValue, whole: SSAValue) -> SSAValue:
         """Computes the scores of the block, up to whole tiles; gives the largest of each query."""
@@ -86,20 +90,14 @@ class MatrixPanel(Panel):
 
     def _multiply_keys(self, row: SSAValue) -> None:
         """K Q^T for a register tile's keys from `row` on."""
-        builder, nest, zero = self.builder, self.nest, self.builder.index(0)
-        sums = [builder.splat(0.0, nest.dtype, (UNIT_GROUPS, UNIT_GROUPS)) for _ in self.corners]
-        with builder.loop(zero, nest.staged_head(), DEPTH, sums) as loop:
-            pair = builder.floor_div(loop.index, builder.index(PAIR))
-            loop.yielded = self._summed(
-                loop.carried,
-                lambda i: self._rows(self.k, builder.add(row, builder.index(i)), loop.index),
-                lambda j: self._pairs(nest.queries, [self.number, pair, builder.index(j), zero]),
-            )
-        self._store(loop.results, nest.scores, [], row)
+        nest, unit, zero = self.nest, self.unit, self.builder.index(0)
+        span = zero, nest.staged_head()
+        sums = self._summed(span, unit.zeros(), self.k, row, nest.queries, [self.number])
+        unit.store(sums, Place(nest.scores, (row, zero), (0, 1), (True, True)))
 
     def _weights(self, width: SSAValue, base: SSAValue) -> SSAValue:
         """Weights of keys past the last are 0, up to whole tiles."""
-        return super()._weights(self.nest.rounded(width, DEPTH), base)
+        return super()._weights(rounded_up(self.builder, width, DEPTH), base)
 
     def _values(self, v: SSAValue, width: SSAValue, decay: SSAValue) -> None:
         """A register tile's rows of the weighted sums of values."""
@@ -107,49 +105,29 @@ class MatrixPanel(Panel):
         with builder.loop(v, builder.add(v, builder.index(nest.mr)), ROWS) as rows:
             at = [self.number, rows.index]
             nest.put_rows(self.softmax.shrunk(nest.get_rows(nest.sums, at, ROWS), decay), nest.sums, at)
-        before = [
-            builder.load(nest.sums, at, [1, 2], (UNIT_GROUPS, UNIT_GROUPS), [True, True])
-            for at in self._places([self.number], v)
-        ]
-        with builder.loop(zero, nest.rounded(width, DEPTH), DEPTH, before) as loop:
-            pair = builder.floor_div(loop.index, builder.index(PAIR))
-            loop.yielded = self._summed(
-                loop.carried,
-                lambda i: self._rows(self.v, builder.add(v, builder.index(i)), loop.index),
-                lambda j: self._pairs(nest.weights, [pair, builder.index(j), zero]),
-            )
-        self._store(loop.results, nest.sums, [self.number], v)
-
-    # -- tiles of the unit ----------------------------------------------------------------------------------------
+        place = Place(nest.sums, (self.number, v, zero), (1, 2), (True, True))
+        span = zero, rounded_up(builder, width, DEPTH)
+        self.unit.store(self._summed(span, self.unit.load(place), self.v, v, nest.weight_rows, []), place)
 
     def _summed(
-        self, sums: Sequence[SSAValue], left: Callable[[int], SSAValue], right: Callable[[int], SSAValue]
-    ) -> tuple[SSAValue, ...]:
-        """The sums after a step; `left` and `right` read the operands for a tile's first row and column."""
-        rows: dict[int, SSAValue] = {}
-        columns: dict[int, SSAValue] = {}
-        results = []
-        for (i, j), before in zip(self.corners, sums, strict=True):  # operands are read when they are first multiplied
-            if i not in rows:
-                rows[i] = left(i)
-            if j not in columns:
-                columns[j] = right(j)
-            sizes = UNIT_GROUPS, UNIT_GROUPS, DEPTH
-            results.append(self.builder.mma(rows[i], columns[j], before, *sizes, bf16, matrix_unit=True))
-        return tuple(results)
-
-    def _rows(self, memory: SSAValue, row: SSAValue, column: SSAValue) -> SSAValue:
-        return self.builder.load(memory, [row, column], [0, 1], (UNIT_GROUPS, DEPTH), [True, True])
-
-    def _pairs(self, memory: SSAValue, at: Sequence[SSAValue]) -> SSAValue:
-        rank, shape = len(at), (UNIT_GROUPS, UNIT_GROUPS, PAIR)
-        return self.builder.load(memory, at, [rank - 3, rank - 2, rank - 1], shape, [True] * 3)
-
-    def _places(self, at: Sequence[SSAValue], row: SSAValue) -> list[list[SSAValue]]:
-        """The positions of the tiles whose first row is given."""
+        self,
+        span: Range,
+        before: Sums,
+        memory: SSAValue,
+        row: SSAValue,
+        right: PanelReader,
+        panel: Sequence[SSAValue],
+    ) -> Sums:
+        """Sums with the products of packed rows, from a row of `memory` on, and of a panel of groups."""
         builder = self.builder
-        return [[*at, builder.add(row, builder.index(i)), builder.index(j)] for i, j in self.corners]
 
-    def _store(self, sums: Sequence[SSAValue], memory: SSAValue, at: Sequence[SSAValue], row: SSAValue) -> None:
-        for value, place in zip(sums, self._places(at, row), strict=True):
-            self.builder.store(value, memory, place, [len(at), len(at) + 1], [True, True])
+        def step(k: SSAValue, sums: Sums, whole: bool) -> Sums:
+            group, shape = right.group_of(k), (UNIT_ROWS, UNIT_ROWS, PAIR)
+
+            def rows(first: int) -> SSAValue:
+                at = [builder.add(row, builder.index(first)), k]
+                return builder.load(memory, at, [0, 1], (UNIT_ROWS, DEPTH), [True, True])
+
+            return self.unit.step(rows, lambda column: right.groups(panel, group, builder.index(column), shape), sums)
+
+        return summed(builder, span, DEPTH, before, step)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from tessera.dtypes import DType, bf16
 from tessera.scheduling.families.attention.parts import PARTS
-from tessera.scheduling.families.product.problem import MATRIX, VECTOR
 from tessera.scheduling.language.columns import Knobs, Number, divided, larger, no, where
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, VECTOR
 from tessera.scheduling.lowering.spec import AttentionSpec
 from tessera.scheduling.model.machine import fma_per_cycle, largest_share
 from tessera.target import Target

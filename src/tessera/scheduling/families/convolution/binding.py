@@ -10,21 +10,50 @@ other in memory are then one row of pixels, and the convolution is a plain matri
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import add, mul
 from typing import NamedTuple, cast
 
-from tessera.ir.graph import GraphOperation
-from tessera.scheduling.binding.arrays import Arrays, Copy, Limits, Pattern, ShapedArrays, Tensor, V, in_memory
-from tessera.scheduling.binding.axes import Column, domain_strides, merge_axes
+from tessera.rewrite.alignment import Alignment, beyond
+from tessera.scheduling.binding.arrays import (
+    ArrayLayout,
+    ArrayRole,
+    Arrays,
+    Copy,
+    LayoutFacts,
+    Limits,
+    Pattern,
+    ShapedArrays,
+    Tensor,
+    V,
+    array_layout,
+    columns_of,
+    in_memory,
+    layout_facts,
+    shaped_arrays,
+)
+from tessera.scheduling.binding.axes import Axes, Column, merge_axes
 from tessera.scheduling.binding.regions import Region, operation_of, read_region
 from tessera.scheduling.families.convolution.weights import GROUPS
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Argument, ConvolutionSpec, Window, under_cast
 
-_KERNEL_ROWS = 7
-"""The place of the window's rows in the domain: see `program.KernelItem`."""
-_IMAGE = {4, 5, 6}
-"""The places of the image's rows, columns and channels: an operand of a prologue may have but one of them."""
+_PLACES = beyond("convolution", 4)
+_ROWS, _COLUMNS, _CHANNELS = _PLACES[0, "y"], _PLACES[0, "x"], _PLACES[0, "c"]
+_KERNEL_ROWS, _KERNEL_COLUMNS, _DEPTH = _PLACES[1, "ky"], _PLACES[1, "kx"], _PLACES[1, "c"]
+"""Places in the domain, behind the four of the result: of the image, and of the weights."""
+_IMAGE = frozenset((_ROWS, _COLUMNS, _CHANNELS))
+"""What the image walks: an operand of a prologue may walk but one of them."""
+
+
+class _Steps(NamedTuple):
+    """What the operator says of its window."""
+
+    groups: int
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[int, ...]
 
 
 class _Walk(NamedTuple):
@@ -47,41 +76,68 @@ def convolution_arrays(region: Region, domain: Sequence[int], arrays: Arrays[Ten
     """The arrays of a convolution. The domain is that of the result, N, OH, OW, O, and then H, W, C, KH, KW and the
     channels of a group.
     """
-    anchor = operation_of(region, "convolution")
-    groups = cast(int, anchor.attribute("groups"))
-    window, pointwise = _window(anchor, domain)
-    columns = tuple(zip(*[domain_strides(tensor.strides, a, len(domain)) for tensor, a in arrays], strict=True))
-    images = [index for index, (_, alignment) in enumerate(arrays) if not _IMAGE.isdisjoint(alignment)]
-    stride = cast(tuple[int, int], anchor.integers("stride"))
+    steps = region.memo.once(_steps, region)
+    window, pointwise = _window(steps, domain)
+    columns = columns_of(arrays, len(domain))
+    roles = tuple([_role(alignment, index >= len(region.loads)) for index, (_, alignment) in enumerate(arrays)])
+    images = [index for index, role in enumerate(roles) if role == "image"]
     # A number for each image may belong to the prologue or to what follows, which have only the images' axis in common.
     by_image = any({*alignment} - {None} == {0} for _, alignment in arrays)
-    walk = _walked(domain, columns, groups, images, stride, pointwise, by_image)
-    extents = dict(zip(walk.names, walk.extents, strict=True))
-    outputs, depth = domain[3] // groups, domain[-1]
-    extents |= {"n": outputs, "c": depth, "kh": domain[7], "kw": domain[8]}
-    extents |= {"h": extents["y"], "w": extents["x"]} if pointwise else {"h": domain[4], "w": domain[5]}
-    made = []
-    for index, (tensor, alignment) in enumerate(arrays):
-        strides = {name: column[index] for name, column in zip(walk.names, walk.columns, strict=True)}
-        if index in images:
-            made.append(_image(tensor, strides, extents, [columns[place][index] for place in (4, 5, 6)], pointwise))
-        elif _KERNEL_ROWS in alignment:
-            made.append(_weights(tensor, strides, [columns[place][index] for place in (3, 7, 8, 9)]))
-        else:
-            strides["n"] = columns[3][index]
-            made.append(_result(tensor, strides, extents, index >= len(region.loads)))
-    batch = tuple(name for name in walk.names if name not in ("y", "x"))
-    pattern = Pattern(tuple(argument for argument, _ in made), batch, None, "n", True, window=window)
-    axes = tuple(argument.axes for argument, _ in made)
-    return ShapedArrays(pattern, extents, axes, tuple(strides for _, strides in made))
+    walk = _walked(domain, columns, steps, images, pointwise, by_image)
+    batch = walk.names[:-2]
+    *outer, y, x = zip(walk.extents, walk.columns, strict=True)
+    h, w = (y, x) if pointwise else ((domain[place], columns[place]) for place in (_ROWS, _COLUMNS))
+    # The image walks its own rows, and columns beside those of the result.
+    is_image = tuple([role == "image" for role in roles])
+    y = y[0], tuple([0 if image else stride for image, stride in zip(is_image, y[1], strict=True)])
+    h, w = ((extent, tuple(map(mul, column, is_image))) for extent, column in (h, w))
+    depth = domain[_DEPTH], tuple(map(add, columns[_CHANNELS], columns[_DEPTH]))
+    inner = (domain[3] // steps.groups, columns[3]), *[(domain[p], columns[p]) for p in (_KERNEL_ROWS, _KERNEL_COLUMNS)]
+    axes = Axes(*zip(*outer, y, h, x, w, *inner, depth, strict=True))
+    names = (*batch, "y", "h", "x", "w", "n", "kh", "kw", "c")
+    facts = layout_facts(names, axes, arrays)
+    return shaped_arrays(_convolution_layout(facts, roles, window), names, axes)
 
 
-def _window(anchor: GraphOperation, domain: Sequence[int]) -> tuple[Window, bool]:
+def _role(alignment: Alignment, is_output: bool) -> str:
+    if is_output:
+        return "result"
+    return "image" if not _IMAGE.isdisjoint(alignment) else "weights" if _KERNEL_ROWS in alignment else ""
+
+
+@lru_cache(maxsize=1 << 12)
+def _convolution_layout(
+    facts: LayoutFacts,
+    roles: tuple[str, ...],
+    window: Window,
+) -> ArrayLayout:
+    names, _, _, _ = facts
+    batch = names[: names.index("y")]
+    image, weights, result = {*batch, "h", "x", "w"}, {GROUPS, "n", "kh", "kw", "c"}, {*batch, "y", "x", "n"}
+    known = {
+        "image": ArrayRole(frozenset(image | {"c"}), frozenset(image), frozenset("c"), ("c", "w")),
+        "weights": ArrayRole(frozenset(weights), frozenset(weights)),  # which are packed
+        "result": ArrayRole(frozenset(result), frozenset(result), contiguous=("n", "x")),
+        "": ArrayRole(contiguous=("n", "x")),
+    }
+
+    def pattern(arguments: tuple[Argument, ...]) -> Pattern:
+        return Pattern(arguments, batch, None, "n", True, window=window)
+
+    return array_layout(pattern, facts, [known[role] for role in roles])
+
+
+def _steps(region: Region) -> _Steps:
+    anchor = operation_of(region, "convolution")
+    groups = cast(int, anchor.attribute("groups"))
+    return _Steps(groups, *[anchor.integers(name) for name in ("stride", "dilation", "padding")])
+
+
+def _window(steps: _Steps, domain: Sequence[int]) -> tuple[Window, bool]:
     """How the window walks, and whether it is a pixel without padding, which walks as the result does."""
-    stride, dilation = anchor.integers("stride"), anchor.integers("dilation")
-    top, left, bottom, right = anchor.integers("padding")
+    stride, dilation, (top, left, bottom, right) = steps.stride, steps.dilation, steps.padding
     before, after = any((top, left)), any((bottom, right))
-    if tuple(domain[7:9]) == (1, 1) and not before and not after:
+    if (domain[_KERNEL_ROWS], domain[_KERNEL_COLUMNS]) == (1, 1) and not before and not after:
         return Window(), True
     return Window((stride[0], stride[1]), (top, left), (dilation[0], dilation[1]), after and not before), False
 
@@ -89,18 +145,18 @@ def _window(anchor: GraphOperation, domain: Sequence[int]) -> tuple[Window, bool
 def _walked(
     domain: Sequence[int],
     columns: Sequence[Column],
-    groups: int,
+    steps: _Steps,
     images: Sequence[int],
-    stride: tuple[int, int],
     pointwise: bool,
     by_image: bool,
 ) -> _Walk:
     """Images and groups, then rows and columns of results, merged where all arrays permit; images stay an axis of their
     own `by_image`.
     """
+    groups, stride = steps.groups, steps.stride
     down, across = [list(columns[place]) for place in (1, 2)]
     for index in images:
-        down[index], across[index] = stride[0] * columns[4][index], stride[1] * columns[5][index]
+        down[index], across[index] = stride[0] * columns[_ROWS][index], stride[1] * columns[_COLUMNS][index]
     extents = (domain[0], domain[1], domain[2])
     walk = _Walk(("y", "x"), extents[1:], (tuple(down), tuple(across)))
     if groups == 1 and pointwise:
@@ -116,49 +172,13 @@ def _walked(
     if groups > 1:
         share = domain[-1], domain[3] // groups
         apart = [
-            columns[6][index] * share[0] if index in images else columns[3][index] * share[1]
+            columns[_CHANNELS][index] * share[0] if index in images else columns[3][index] * share[1]
             for index in range(len(columns[0]))
         ]
         walk = _Walk((GROUPS, *walk.names), (groups, *walk.extents), (tuple(apart), *walk.columns))
     if extents[0] != 1:
         walk = _Walk(("b0", *walk.names), (extents[0], *walk.extents), (columns[0], *walk.columns))
     return walk
-
-
-def _image(
-    tensor: Tensor, strides: Mapping[str, int], extents: Mapping[str, int], own: Sequence[int], pointwise: bool
-) -> tuple[Argument, tuple[int, ...]]:
-    """The image; `own` are its strides along rows, columns and channels."""
-    rows, columns, channels = own
-    walked = {name: stride for name, stride in strides.items() if name not in ("y", "x")}
-    walked["h"] = strides["y"] if pointwise else rows
-    walked["x"] = strides["x"]
-    walked["w"] = strides["x"] if pointwise else columns
-    walked["c"] = 1 if extents["c"] == 1 else channels
-    unit = "c" if walked["c"] == 1 else "w" if walked["w"] == 1 else None
-    return _argument(tensor, walked, unit)
-
-
-def _weights(tensor: Tensor, strides: Mapping[str, int], own: Sequence[int]) -> tuple[Argument, tuple[int, ...]]:
-    """The weights as they lie; `own` are their strides along channels of the result, rows, columns, channels."""
-    walked = {GROUPS: strides[GROUPS]} if GROUPS in strides else {}
-    return _argument(tensor, {**walked, **dict(zip(("n", "kh", "kw", "c"), own, strict=True))}, None)
-
-
-def _result(
-    tensor: Tensor, strides: Mapping[str, int], extents: Mapping[str, int], is_output: bool
-) -> tuple[Argument, tuple[int, ...]]:
-    """A result, which walks all axes, or an operand of an epilogue, which walks those along which it varies."""
-    if tensor.is_scalar:
-        return Argument(tensor.dtype, is_scalar=True), ()
-    walked = {name: stride for name, stride in strides.items() if is_output or (stride and extents[name] != 1)}
-    unit = next((name for name in ("n", "x") if walked.get(name) == 1), None)
-    return _argument(tensor, walked, unit)
-
-
-def _argument(tensor: Tensor, walked: Mapping[str, int], unit: str | None) -> tuple[Argument, tuple[int, ...]]:
-    static = tuple(1 if name == unit else None for name in walked)
-    return Argument(tensor.dtype, tuple(walked), static), tuple(walked.values())
 
 
 def convolution_spec(region: Region, pattern: Pattern) -> ConvolutionSpec:
@@ -174,7 +194,7 @@ def convolution_spec(region: Region, pattern: Pattern) -> ConvolutionSpec:
         image,
         under_cast(weights).argument,
         pattern.window,
-        "g" if "g" in pattern.outer else None,
+        GROUPS if GROUPS in pattern.outer else None,
         accumulator,
         outputs,
     )

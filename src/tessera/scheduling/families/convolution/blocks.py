@@ -1,4 +1,4 @@
-"""Blocks of a convolution's results, and register tiles along their rows.
+"""How large blocks of a convolution's results are.
 
 Sizes are found while a kernel runs, from those of the image: a schedule's tile says how much scratch memory a block
 takes, and how wide it may be. So one kernel serves images of all sizes, small ones in a single block.
@@ -6,20 +6,20 @@ takes, and how wide it may be. So one kernel serves images of all sizes, small o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from xdsl.ir import SSAValue
 
-from tessera.scheduling.families.product.problem import UNIT_GROUPS
 from tessera.scheduling.language.columns import Knobs, Number, where
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS
+from tessera.scheduling.lowering.ranges import ceil_div, rounded_down
 from tessera.scheduling.lowering.spec import Window
 
 LINE_PADDING = 64
 """Elements between rows of pixels in scratch memory, so that few of them fall into the same cache set."""
 
-UNIT_DEPTH = 2 * UNIT_GROUPS
+UNIT_DEPTH = 2 * UNIT_ROWS
 """Channels that a matrix unit multiplies at once, at most."""
 
 
@@ -30,7 +30,7 @@ def unit_step(run: int) -> int:
 
 def unit_height(pixels: int) -> int:
     """Pixels of one of the matrix unit's tiles in a row of so many: the row itself, or half of it."""
-    return pixels if pixels <= UNIT_GROUPS else pixels // 2
+    return pixels if pixels <= UNIT_ROWS else pixels // 2
 
 
 def packed_depth(channels: int, group: int, has_unit: bool) -> int:
@@ -99,11 +99,6 @@ def block_size(schedule: Knobs, window: Window, pixel: Number, rows: int, column
     return _even(max(rows, 1), most, ry), width
 
 
-def ceil_div(builder: TileBuilder, a: SSAValue, b: SSAValue) -> SSAValue:
-    """`a / b`, rounded up; neither is negative."""
-    return builder.floor_div(builder.add(a, builder.sub(b, builder.index(1))), b)
-
-
 def _even(extent: int, most: Number, unit: Number) -> Number:
     """The size of the fewest blocks of `most` at most, a multiple of `unit`, that are about equal."""
     return -(-extent // (-(-extent // most) * unit)) * unit
@@ -129,71 +124,10 @@ class BlockSizes:
         held = builder.floor_div(builder.index(self.memory.rows * self.memory.line), line)
         spare = builder.sub(held, builder.index(1 + self.down.span))
         fitting = builder.add(builder.floor_div(spare, builder.index(self.down.stride)), one)
-        most = self._whole(fitting, self.ry)
+        most = rounded_down(builder, fitting, self.ry)
         return self._even(builder.maximum(rows, one), most, self.ry), bx, line
 
     def _even(self, extent: SSAValue, most: SSAValue, unit: int) -> SSAValue:
         builder = self.builder
         blocks = ceil_div(builder, extent, most)
         return builder.mul(ceil_div(builder, extent, builder.mul(blocks, builder.index(unit))), builder.index(unit))
-
-    def _whole(self, extent: SSAValue, unit: int) -> SSAValue:
-        builder = self.builder
-        return builder.mul(builder.floor_div(extent, builder.index(unit)), builder.index(unit))
-
-
-# -- register tiles along a row ---------------------------------------------------------------------------------------
-
-
-def tails(pixels: int) -> tuple[int, ...]:
-    """Heights of the smaller register tiles that finish a row of results, largest first: halves of halves."""
-    heights = []
-    while pixels > 2:
-        pixels = -(-pixels // 2)
-        heights.append(pixels)
-    return tuple(heights) if heights or pixels < 2 else (1,)
-
-
-def row_tiles(columns: int, heights: tuple[int, ...]) -> dict[int, int]:
-    """How many register tiles of each height make a row of so many results; see `over_row`."""
-    counts = {}
-    for place, height in enumerate(heights):
-        after = sum(heights[place + 1 :])
-        counts[height] = max(0, -(-(columns - after) // height)) if place == 0 else int(columns > after)
-        columns -= counts[height] * height
-    return counts
-
-
-class RowTile(NamedTuple):
-    """A register tile along a row: its first pixel, its height, and whether all of it lies inside the row."""
-
-    x: SSAValue
-    height: int
-    inside: bool
-
-
-def over_row(
-    builder: TileBuilder, columns: SSAValue, heights: tuple[int, ...], body: Callable[[RowTile], None]
-) -> None:
-    """Register tiles along a row of a block: as many full ones as there is work for, and then at most one of each of
-    the smaller ones, which together have at most a pixel or so too many. What those compute is not stored.
-    """
-    full, *smaller = heights
-    zero, height, after = builder.index(0), builder.index(full), sum(smaller)
-    rest = builder.maximum(builder.sub(columns, builder.index(after)), zero)
-    start = builder.mul(ceil_div(builder, rest, height), height)
-    with builder.loop(zero, start, full) as loop:
-        body(RowTile(loop.index, full, after >= full - 1))
-    for pixels in smaller:
-        after -= pixels
-        tile = RowTile(start, pixels, after >= pixels - 1)
-
-        def then(tile: RowTile = tile) -> tuple[SSAValue, ...]:
-            body(tile)
-            return (builder.add(tile.x, builder.index(tile.height)),)
-
-        def otherwise(tile: RowTile = tile) -> tuple[SSAValue, ...]:
-            return (tile.x,)
-
-        more = builder.compare(builder.sub(columns, start), builder.index(after), "sgt")
-        (start,) = builder.branch(more, then, otherwise)

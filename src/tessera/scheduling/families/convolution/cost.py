@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from tessera.scheduling.families.convolution.blocks import UNIT_DEPTH, row_tiles, tails, unit_step
+from tessera.scheduling.families.convolution.blocks import UNIT_DEPTH, unit_step
 from tessera.scheduling.families.convolution.problem import (
     ConvolutionProblem,
     block_of,
@@ -16,8 +16,9 @@ from tessera.scheduling.families.convolution.problem import (
     scratch_bytes,
 )
 from tessera.scheduling.families.product.matrix.cost import ROWS_PER_CYCLE, TILE_CYCLES
-from tessera.scheduling.families.product.problem import UNIT_GROUPS
 from tessera.scheduling.language.columns import Knobs, Number, divided, larger, where
+from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS
+from tessera.scheduling.lowering.tails import row_tails, row_tiles
 from tessera.scheduling.model.machine import DRAM, FMA_LATENCY, L2, Machine, Work, largest_share
 
 LINE: Final = 64
@@ -94,7 +95,7 @@ def _unit_arithmetic(problem: ConvolutionProblem, schedule: Knobs, rates: Machin
     taps = where(schedule.flag("merge"), kw * depth // unit_step(kw * depth), kw * (depth // unit_step(depth)))
     multiplying = ry * mr * nr * 2 * UNIT_DEPTH / rates.unit_flop_per_s["bf16"]
     reading = (ry * mr + nr) / ROWS_PER_CYCLE * rates.cycle_s
-    edges = (TILE_CYCLES + EPILOGUE_CYCLES * ry * mr * nr / UNIT_GROUPS) * rates.cycle_s
+    edges = (TILE_CYCLES + EPILOGUE_CYCLES * ry * mr * nr / UNIT_ROWS) * rates.cycle_s
     tiles = problem.images * divided(problem.rows, ry) * divided(problem.columns, mr) * divided(problem.outputs, nr)
     tiles = _share(problem, schedule) * tiles
     work = Work(tiles * (kh * taps * larger(multiplying, reading) + edges))
@@ -124,7 +125,7 @@ def _row(columns: int, mr: Number, smaller_tiles: Number) -> Number:
     """Pixels that the register tiles along a row of results compute: all, and what the last has too many."""
 
     def computed(height: int, has_tails: bool) -> int:
-        heights = (height, *tails(height)) if has_tails else (height,)
+        heights = (height, *row_tails(height)) if has_tails else (height,)
         return max(1, sum(height * count for height, count in row_tiles(columns, heights).items()))
 
     if not isinstance(mr, np.ndarray):

@@ -10,8 +10,8 @@ from tessera.scheduling.families.convolution.lowering import lower_convolution
 from tessera.scheduling.families.convolution.problem import ConvolutionProblem, convolution_problem
 from tessera.scheduling.families.convolution.weights import PACKED_WEIGHTS, constant_weights
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, dtype_of_sums
-from tessera.scheduling.families.product.problem import MATRIX
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import ConvolutionSpec
 
 

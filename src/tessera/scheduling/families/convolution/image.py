@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from xdsl.ir import SSAValue
 
@@ -15,9 +14,8 @@ from tessera.scheduling.families.convolution.blocks import scratch_rows
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.attributes import buffer_type
-from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.loop_nest import AxisTile, LoopNest
 from tessera.scheduling.lowering.spec import ConvolutionSpec, unit_axis
-from tessera.scheduling.lowering.writer import TileWriter
 
 TURNED = 16
 """Pixels, and channels, of a tile that is transposed in registers on its way into scratch memory."""
@@ -49,14 +47,6 @@ class PackedPixels:
     stride: int
 
 
-class Writers(Protocol):
-    """What gives a writer of tiles of these sizes at a position, and says whether they lie inside along each axis."""
-
-    def __call__(
-        self, sizes: dict[str, int], at: Mapping[str, SSAValue], bounded: Mapping[str, bool]
-    ) -> TileWriter: ...
-
-
 class StagedImage:
     """Scratch memory for a block of the image, and the code that fills it.
 
@@ -69,21 +59,20 @@ class StagedImage:
         self,
         spec: ConvolutionSpec,
         schedule: Schedule,
-        builder: TileBuilder,
+        nest: LoopNest,
         image: Value,
         packed: PackedPixels,
-        writers: Writers,
     ) -> None:
         """`image` is what is copied."""
-        self.spec, self.builder, self.image = spec, builder, image
-        self.element, self.depth, self.pixel, self.writers = packed.element, packed.depth, packed.stride, writers
+        self.spec, self.nest, self.builder, self.image = spec, nest, nest.builder, image
+        self.element, self.depth, self.pixel = packed.element, packed.depth, packed.stride
         self.kh, self.kw, self.channels = schedule.integers("window")
         memory = scratch_rows(schedule, spec.window, self.pixel)
         run = self.kw * self.depth if schedule["merge"] else self.depth
         strides = [1, spec.window.stride[1] * self.pixel, self.pixel, 1]
         _, most, _ = schedule.integers("micro")
         kind = buffer_type(self.element, strides, [memory.rows * memory.line, most, TURNED, run])
-        self.scratch = builder.alloc(kind, "L2")
+        self.scratch = self.builder.alloc(kind, "L2")
 
     def read(
         self, block: ImageBlock, row: SSAValue, column: SSAValue, channel: SSAValue, shape: tuple[int, int]
@@ -150,43 +139,28 @@ class StagedImage:
     ) -> None:
         """Columns [lower, upper) of a row of the block, all of which lie inside the image."""
         turned = unit_axis(self.image, self.spec.arguments, "c") == "w"
-        if not turned:
-            self._copy_columns(block, row, h, first, (lower, upper), 1, COPIED)
-            return
-        builder = self.builder
-        several = builder.index(TURNED)
-        whole = builder.mul(builder.floor_div(builder.sub(upper, lower), several), several)
-        middle = builder.add(lower, whole)
-        self._copy_columns(block, row, h, first, (lower, middle), TURNED, TURNED)
-        self._copy_columns(block, row, h, first, (middle, upper), 1, TURNED)
+        for tile in self.nest.tiles((lower, upper), (TURNED, 1) if turned else (1,)):
+            at = {"h": h, "x": self.builder.index(0), "w": self.builder.add(first, tile.start)}
+            self._copy_pixels(block, row, tile, at, TURNED if turned else COPIED)
 
-    def _copy_columns(
-        self,
-        block: ImageBlock,
-        row: SSAValue,
-        h: SSAValue,
-        first: SSAValue,
-        columns: tuple[SSAValue, SSAValue],
-        pixels: int,
-        channels: int,
+    def _copy_pixels(
+        self, block: ImageBlock, row: SSAValue, pixels: AxisTile, at: Mapping[str, SSAValue], channels: int
     ) -> None:
-        """Tiles of so many pixels and channels; channels that scratch memory has too many are zero."""
+        """Some pixels, so many channels at a time; channels that scratch memory has too many are zero."""
         builder = self.builder
         whole = self.channels // channels * channels
-        with builder.loop(*columns, pixels) as column:
-            at = {"h": h, "x": builder.index(0), "w": builder.add(first, column.index)}
-            with builder.loop(builder.index(0), builder.index(whole), channels) as channel:
-                self._put(block, self._pixels(at, channel.index, pixels, channels), row, column.index, channel.index)
-            for start, lanes in _pieces(whole, self.channels, channels):
-                place = builder.index(start)
-                self._put(block, self._pixels(at, place, pixels, lanes), row, column.index, place)
-            for start, lanes in _pieces(self.channels, self.depth, channels):
-                zeros = builder.splat(0.0, self.element, (pixels, lanes))
-                self._put(block, zeros, row, column.index, builder.index(start))
+        with builder.loop(builder.index(0), builder.index(whole), channels) as channel:
+            self._put(block, self._pixels(at, channel.index, pixels, channels), row, pixels.start, channel.index)
+        for start, lanes in _pieces(whole, self.channels, channels):
+            place = builder.index(start)
+            self._put(block, self._pixels(at, place, pixels, lanes), row, pixels.start, place)
+        for start, lanes in _pieces(self.channels, self.depth, channels):
+            zeros = builder.splat(0.0, self.element, (pixels.size, lanes))
+            self._put(block, zeros, row, pixels.start, builder.index(start))
 
-    def _pixels(self, at: Mapping[str, SSAValue], channel: SSAValue, pixels: int, channels: int) -> SSAValue:
-        writer = self.writers({"w": pixels, "c": channels}, {**at, "c": channel}, {"w": True, "c": True})
-        return writer.write(self.image, (pixels, channels))
+    def _pixels(self, at: Mapping[str, SSAValue], channel: SSAValue, pixels: AxisTile, channels: int) -> SSAValue:
+        sizes = {"w": pixels.size, "c": channels}
+        return self.nest.write(self.image, sizes, {**at, "c": channel}, {"w": True, "c": True})
 
 
 def _pieces(first: int, end: int, largest: int) -> Iterator[tuple[int, int]]:

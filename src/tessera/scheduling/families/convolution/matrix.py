@@ -7,17 +7,16 @@ by 32 channels. Its sums pass through scratch memory, where epilogues read them 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xdsl.ir import SSAValue
 
-from tessera.scheduling.families.convolution.blocks import RowTile, unit_height, unit_step
+from tessera.scheduling.families.convolution.blocks import unit_height, unit_step
 from tessera.scheduling.families.convolution.image import ImageBlock
-from tessera.scheduling.families.convolution.nest import ConvolutionLowering, Step
-from tessera.scheduling.families.product.problem import UNIT_GROUPS
+from tessera.scheduling.families.convolution.nest import BlockedConvolution, WindowStep
 from tessera.scheduling.language.schedule import Schedule
-from tessera.scheduling.lowering.attributes import buffer_type
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.loop_nest import AxisTile
+from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS, MatrixUnitKernel
+from tessera.scheduling.lowering.microkernel.protocol import MicroKernel, Place, Read, Sums
 from tessera.scheduling.lowering.spec import ConvolutionSpec
 from tessera.scheduling.lowering.writer import ArgumentTile
 
@@ -25,8 +24,10 @@ MOST_PIXELS = 8
 """Pixels whose sums an epilogue takes at once, at most: sixteen vectors (4 take 1.02 of the time)."""
 
 
-class MatrixConvolution(ConvolutionLowering):
-    """The nest, with register tiles of the matrix unit. The rule `matrix-unit` says which schedules it takes."""
+class MatrixConvolution(BlockedConvolution):
+    """The nest, with register tiles of the matrix unit, whose rows are the pixels of several rows of results, one row
+    behind the other. The rule `matrix-unit` says which schedules it takes.
+    """
 
     def __init__(
         self,
@@ -41,62 +42,39 @@ class MatrixConvolution(ConvolutionLowering):
         self.height = unit_height(self.mr)
         # Whole parts of a register tile: what lies past it is another worker's.
         self.part = next(pixels for pixels in range(MOST_PIXELS, 0, -1) if self.mr % pixels == 0)
-        shape, strides = [self.ry, self.mr, self.nr], [self.mr * self.nr, self.nr, 1]
-        self.sums = builder.alloc(buffer_type(spec.accumulator.dtype, strides, shape), "L1")
+        self.sums = self.scratch(spec.accumulator.dtype, [self.ry * self.mr, self.nr], "L1")
 
-    def _tiles(self, rows: int) -> list[tuple[int, int, int]]:
-        """Row, first pixel and first channel of the unit's tiles in a register tile."""
-        return [
-            (row, pixel, channel)
-            for row in range(rows)
-            for pixel in range(0, self.mr, self.height)
-            for channel in range(0, self.nr, UNIT_GROUPS)
-        ]
+    def _kernel(self, rows: int, tile: AxisTile) -> MatrixUnitKernel:
+        pixels, channels = range(0, rows * self.mr, self.height), range(0, self.nr, UNIT_ROWS)
+        sums = self.spec.accumulator.dtype
+        return MatrixUnitKernel(self.builder, pixels, channels, self.height, self.k_step, self.element, sums)
 
-    def _zeros(self, rows: int, tile: RowTile) -> Sequence[SSAValue]:
-        # One for each, as registers are copied by way of memory.
-        shape = (self.height, UNIT_GROUPS)
-        return [self.builder.splat(0, self.spec.accumulator.dtype, shape) for _ in self._tiles(rows)]
+    def _pixels(self, at: WindowStep, number: int) -> SSAValue:
+        return self._read(at, *divmod(number, self.mr), self.height)
 
-    def _products(self, at: Step, sums: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        # Operands are read just before they are first multiplied, as in products (`product/matrix/lowering.py`).
-        pixels: dict[tuple[int, int], SSAValue] = {}
-        weights: dict[int, SSAValue] = {}
-        sizes, results = (self.height, UNIT_GROUPS, self.k_step), []
-        for (row, pixel, channel), total in zip(self._tiles(len(sums) // self._across), sums, strict=True):
-            if (row, pixel) not in pixels:
-                pixels[row, pixel] = self._read(at, row, pixel, self.height)
-            if channel not in weights:
-                weights[channel] = self._groups(at.weights, channel)
-            operands = pixels[row, pixel], weights[channel], total
-            results.append(self.builder.mma(*operands, *sizes, self.element, matrix_unit=True))
-        return results
-
-    @property
-    def _across(self) -> int:
-        """The unit's tiles in one row of a register tile."""
-        return len(self._tiles(1))
-
-    def _groups(self, row: SSAValue, channel: int) -> SSAValue:
+    def _weights_at(self, at: WindowStep) -> Read:
         """The pairs of `k_step` channels that are summed over, for 16 channels of results."""
-        builder, buffer = self.builder, self.arguments[self.spec.weights].value
-        shape = (self.k_step // self.step, UNIT_GROUPS, self.step)
-        place = [row, builder.index(channel), builder.index(0)]
-        return builder.load(buffer, place, [0, 1, 2], shape, [True] * 3)
+        shape = (self.k_step // self.step, UNIT_ROWS, self.step)
+        return lambda channel: self.weights.groups([], at.weights, self.builder.index(channel), shape)
 
     def _finish(
-        self, sums: Sequence[SSAValue], block: ImageBlock, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile
+        self,
+        kernel: MicroKernel,
+        sums: Sums,
+        block: ImageBlock,
+        channel: SSAValue,
+        rows: int,
+        row: SSAValue,
+        tile: AxisTile,
     ) -> None:
         builder, zero = self.builder, self.builder.index(0)
-        for (number, pixel, at), total in zip(self._tiles(rows), sums, strict=True):
-            place = [builder.index(number), builder.index(pixel), builder.index(at)]
-            builder.store(total, self.sums, place, [1, 2], [True, True])
-        pixels = builder.minimum(builder.index(self.mr), builder.sub(block.columns, tile.x))
+        self._kernel(rows, tile).store(sums, Place(self.sums, (zero, zero), (0, 1), (True, True)))
+        pixels = builder.minimum(builder.index(self.mr), builder.sub(block.columns, tile.start))
         shape = (self.part, self.nr)
         for number in range(rows):
             y = self._row_of(block, row, number)
             with builder.loop(zero, pixels, self.part) as loop:
-                some = builder.load(self.sums, [builder.index(number), loop.index, zero], [1, 2], shape, [True, True])
-                first = builder.add(tile.x, loop.index)
-                part = RowTile(first, self.part, tile.inside)
-                self._epilogue(some, y, builder.add(block.x, first), channel, part)
+                at = builder.add(loop.index, builder.index(number * self.mr))
+                some = builder.load(self.sums, [at, zero], [0, 1], shape, [True, True])
+                first = builder.add(tile.start, loop.index)
+                self._epilogue(some, y, builder.add(block.x, first), channel, AxisTile(first, self.part, tile.inside))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tessera.dtypes import DType
 from tessera.scheduling.families.convolution.blocks import block_size, packed_depth, pixel_stride, scratch_rows
 from tessera.scheduling.families.convolution.nest import multiplies_pairs
-from tessera.scheduling.families.product.problem import MATRIX
 from tessera.scheduling.language.columns import Knobs, Number
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import ConvolutionSpec, Window, under_cast, unit_axis
 from tessera.target import Target
 

@@ -13,10 +13,10 @@ from tessera.scheduling.families.convolution.problem import (
     padded_depth,
     scratch_bytes,
 )
-from tessera.scheduling.families.product.problem import MATRIX, UNIT_GROUPS, VECTOR
 from tessera.scheduling.language.columns import Knobs, Number, divided, no
 from tessera.scheduling.language.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, UNIT_ROWS, VECTOR
 
 SCRATCH_BYTES = 256 << 10
 """A block of the image that leaves most of a second cache of 1 MiB to the weights, which stream past it."""
@@ -62,8 +62,8 @@ def _registers(schedule: Knobs, problem: ConvolutionProblem) -> Number:
 
 def _matrix_unit(schedule: Knobs, problem: ConvolutionProblem) -> Number:
     rows, pixels, channels = schedule.integers("micro")
-    tiles = rows * divided(pixels, UNIT_GROUPS) * divided(channels, UNIT_GROUPS)
-    alike = (pixels <= UNIT_GROUPS) | (pixels % 2 == 0)
+    tiles = rows * divided(pixels, UNIT_ROWS) * divided(channels, UNIT_ROWS)
+    alike = (pixels <= UNIT_ROWS) | (pixels % 2 == 0)
     return no(in_unit(schedule, problem)) | ((tiles <= MOST_TILES) & alike & no(schedule.flag("tails")))
 
 
@@ -222,7 +222,7 @@ def _unit_tile(problem: ConvolutionProblem) -> tuple[int, int]:
 
     if problem.rows > 1 and problem.columns <= MOST_APART:
         return 2, min(UNIT_HEIGHTS, key=computed)
-    return 1, UNIT_GROUPS if problem.columns <= UNIT_GROUPS else 2 * UNIT_GROUPS
+    return 1, UNIT_ROWS if problem.columns <= UNIT_ROWS else 2 * UNIT_ROWS
 
 
 def _merges(problem: ConvolutionProblem) -> bool:

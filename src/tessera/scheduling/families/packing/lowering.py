@@ -7,7 +7,6 @@ The panels are those of constants (`product/panels.py`), made anew for each call
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
@@ -19,8 +18,10 @@ from tessera.scheduling.language.columns import Knobs, no, where
 from tessera.scheduling.language.knobs import Knob, Rule, Space, batched
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.loop_nest import LoopNest
+from tessera.scheduling.lowering.ranges import Range, rounded_up
 from tessera.scheduling.lowering.spec import PackingSpec, kernel_module, unit_axis
-from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter, extent_of
+from tessera.scheduling.lowering.writer import ArgumentTile
 from tessera.scheduling.model.machine import Machine, Work, largest_share
 from tessera.target import Target
 
@@ -95,11 +96,12 @@ def lower_packing(spec: PackingSpec, schedule: Schedule) -> ModuleOp:
     return module
 
 
-class _PackingLowering:
+class _PackingLowering(LoopNest):
     def __init__(
         self, spec: PackingSpec, schedule: Schedule, builder: TileBuilder, arguments: dict[int, ArgumentTile]
     ) -> None:
-        self.spec, self.builder, self.arguments = spec, builder, arguments
+        super().__init__(builder, arguments, (arguments[0],))
+        self.spec = spec
         (output,) = spec.outputs
         self.value, self.panels = output.value, arguments[output.argument].value
         packed = spec.arguments[output.argument].panels
@@ -111,51 +113,40 @@ class _PackingLowering:
         self.split = 0 if schedule["parallel"] == "batch" else len(spec.batch)
 
     def lower(self) -> None:
-        builder, batch = self.builder, self.spec.batch
-        source = [self.arguments[0]]
-        extents = [extent_of(builder, source, axis) for axis in (*batch, "n")]
-        depth, multiple = extent_of(builder, source, "k"), builder.index(self.multiple)
-        rounded = builder.floor_div(builder.add(depth, builder.index(self.multiple - 1)), multiple)
-        self.depth = builder.mul(rounded, multiple) if self.multiple > self.group else depth
-        with builder.parallel(extents, [1] * len(batch) + [self.width], self.split) as bounds:
-            self._batch(0, bounds, {})
+        batch = self.spec.batch
+        extents = {axis: self.extent(axis) for axis in (*batch, "n")}
+        depth = self.extent("k")
+        self.depth = rounded_up(self.builder, depth, self.multiple) if self.multiple > self.group else depth
+        with self.shares(extents, {"n": self.width}, self.split) as share, self.over(batch, share):
+            if self.rows > self.group:
+                self._panel_by_panel(share["n"])
+            else:
+                self._strip_by_strip(share["n"])
 
-    def _batch(self, level: int, bounds: Sequence[tuple[SSAValue, SSAValue]], at: dict[str, SSAValue]) -> None:
-        if level < len(self.spec.batch):
-            with self.builder.loop(*bounds[level], 1) as loop:
-                self._batch(level + 1, bounds, {**at, self.spec.batch[level]: loop.index})
-        elif self.rows > self.group:
-            self._panel_by_panel(bounds[-1], at)
-        else:
-            self._strip_by_strip(bounds[-1], at)
-
-    def _panel_by_panel(self, columns: tuple[SSAValue, SSAValue], at: dict[str, SSAValue]) -> None:
+    def _panel_by_panel(self, columns: Range) -> None:
         """Rows that lie along K: tiles that are transposed in registers follow each other in a panel."""
         builder = self.builder
         with (
             builder.loop(*columns, self.width, macro_tile=True) as n,
             builder.loop(builder.index(0), self.depth, self.rows) as k,
         ):
-            self._pack(n.index, k.index, at)
+            self._pack(n.index, k.index)
 
-    def _strip_by_strip(self, columns: tuple[SSAValue, SSAValue], at: dict[str, SSAValue]) -> None:
+    def _strip_by_strip(self, columns: Range) -> None:
         """A few rows at a time, side by side into all panels: reading and writing are sequential then."""
-        builder, step = self.builder, self.strip * self.group
-        with builder.loop(builder.index(0), self.depth, step, macro_tile=True) as strips:
-            end = builder.minimum(builder.add(strips.index, builder.index(step)), self.depth)
-            with builder.loop(*columns, self.width) as n, builder.loop(strips.index, end, self.group) as k:
-                self._pack(n.index, k.index, at)
+        builder, whole = self.builder, (self.builder.index(0), self.depth)
+        for strip in self.parts(whole, self.strip * self.group, macro_tile=True):
+            with builder.loop(*columns, self.width) as n, builder.loop(*strip, self.group) as k:
+                self._pack(n.index, k.index)
 
-    def _pack(self, n: SSAValue, k: SSAValue, at: dict[str, SSAValue]) -> None:
+    def _pack(self, n: SSAValue, k: SSAValue) -> None:
         """One tile: zero where there is no more of the operand."""
         builder, zero = self.builder, self.builder.index(0)
-        writer = TileWriter(builder, self.arguments, {"k": self.rows, "n": self.width}, Scope(frozenset(), 0))
         inside = self.rows == 1 and self.multiple == 1
-        writer.enter({**at, "k": k, "n": n}, {"k": inside, "n": False})
-        tile = writer.write(self.value, (self.rows, self.width))
+        tile = self.write(self.value, {"k": self.rows, "n": self.width}, {"k": k, "n": n}, {"k": inside})
         group = builder.floor_div(k, builder.index(self.group)) if self.group > 1 else k
         inner = [zero, zero] if self.group > 1 else [zero]
-        place = [*[at[axis] for axis in self.spec.batch], builder.floor_div(n, builder.index(self.width)), group]
+        place = [*[self.at[axis] for axis in self.spec.batch], builder.floor_div(n, builder.index(self.width)), group]
         lanes = len(place)
         dims = [lanes + 1, lanes] if self.group > 1 else [lanes - 1, lanes]
         builder.store(tile, self.panels, [*place, *inner], dims, [self.rows == self.group, True])

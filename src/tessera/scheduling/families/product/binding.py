@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 
 from tessera.rewrite.alignment import Alignment
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
+    ArrayRole,
     Arrays,
     Copy,
-    Kinds,
+    LayoutFacts,
     Limits,
-    Names,
     Pattern,
     ShapedArrays,
     Tensor,
     V,
-    axes_classes,
-    class_of,
+    array_layout,
     columns_of,
-    counted_axes,
-    kinds_of,
+    layout_facts,
     numbered,
     shaped_arrays,
 )
-from tessera.scheduling.binding.axes import Axes, Column, merge_axes
+from tessera.scheduling.binding.axes import Axes, merge_axes
 from tessera.scheduling.binding.regions import Region, operation_of, read_region
 from tessera.scheduling.families.product.decompositions.few_columns import is_turned, with_columns_along_k
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Argument, ContractionSpec, Sibling
+
+CONTIGUOUS: Final = ("n", "k", "m")
+"""The axes along which code may treat an operand as contiguous, best first: each operand's inner axis comes last."""
 
 
 def lay_out(
@@ -62,8 +64,8 @@ def contraction_arrays(domain: Sequence[int], arrays: Arrays[Tensor], loads: int
     axes = Axes(merged.extents + tuple(domain[batch:]), merged.columns + columns[batch:])
     names = numbered("b", len(merged.extents), "m", "n", "k")
     alignments = tuple([alignment for _, alignment in arrays])
-    ones, classes = axes_classes(axes)
-    layout = _contraction_layout(names, ones, classes, kinds_of(arrays), loads, alignments, batch, turned)
+    facts = layout_facts(names, axes, arrays)
+    layout = _contraction_layout(facts, loads, alignments, batch, turned)
     return shaped_arrays(layout, names, axes)
 
 
@@ -74,46 +76,30 @@ def _exchanged(alignment: Alignment, one: int, other: int) -> Alignment:
 
 @lru_cache(maxsize=1 << 12)
 def _contraction_layout(
-    names: Names,
-    ones: tuple[bool, ...],
-    classes: tuple[Column, ...],
-    kinds: Kinds,
+    facts: LayoutFacts,
     loads: int,
     alignments: tuple[Alignment, ...],
     batch: int,
     turned: bool,
 ) -> ArrayLayout:
     """`batch`: the number of batch dimensions before they were merged, after which m, n and k stand."""
-    arguments: list[Argument] = []
-    axes: list[Names] = []
-    picks: list[tuple[int, ...]] = []
+    names, _, classes, kinds = facts
+    everything, matrix = frozenset(names), dict(enumerate(names[-3:], batch))
     carried_k = any(classes[-1])
     # A first operand that an epilogue reads, too, is two arrays, of which the product's alone has a k.
     first_operand = next((index for index in range(loads) if batch + 2 in alignments[index]), 0)
-    for index, (dtype, is_scalar, is_counted) in enumerate(kinds):
-        walked: dict[str, int] = {}
-        forced = {"m", "n"} if index >= loads else {"k"} if index == first_operand and not carried_k else set()
-        single = {name for place, name in enumerate("mnk", batch) if place in alignments[index]}
-        for place, name in enumerate(() if is_scalar else names):
-            if classes[place][index]:
-                walked[name] = place
-            elif name in forced or (name in single and ones[place]):
-                walked[name] = len(names) + ones[place]
-        unit = _unit_label(tuple(walked), tuple(class_of(classes, pick, index) for pick in walked.values()))
-        static = tuple(1 if name == unit else None for name in walked)
-        counted = counted_axes(walked, len(names)) if is_counted else None
-        arguments.append(Argument(dtype, tuple(walked), static, is_scalar, counted=counted))
-        axes.append(tuple(walked))
-        picks.append(tuple(walked.values()))
-    pattern = Pattern(tuple(arguments), names[:-3], None, "n", True, turned=turned)
-    return ArrayLayout(pattern, tuple(axes), tuple(picks))
 
+    def role(index: int) -> ArrayRole:
+        own = frozenset([name for place, name in matrix.items() if place in alignments[index]])
+        if index >= loads:
+            return ArrayRole(frozenset("mn"), everything, own, CONTIGUOUS)
+        lends_k = index == first_operand and not carried_k
+        return ArrayRole(frozenset("k") if lends_k else frozenset(), everything, own, CONTIGUOUS)
 
-def _unit_label(labels: Names, strides: tuple[int, ...]) -> str | None:
-    """The axis that code may treat as contiguous: k before n before m, as each operand's inner axis comes last."""
-    contiguous = [label for label, stride in zip(labels, strides, strict=True) if stride == 1]
-    order = ("n", "k", "m") if "n" in labels else ("k", "m")
-    return next((label for label in order if label in contiguous), None)
+    def pattern(arguments: tuple[Argument, ...]) -> Pattern:
+        return Pattern(arguments, names[:-3], None, "n", True, turned=turned)
+
+    return array_layout(pattern, facts, [role(index) for index in range(len(kinds))])
 
 
 def contraction_spec(region: Region, pattern: Pattern) -> ContractionSpec:

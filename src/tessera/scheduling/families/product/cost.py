@@ -10,9 +10,10 @@ import numpy as np
 from tessera.scheduling.families.product.matrix.cost import unit_arithmetic, unit_nest
 from tessera.scheduling.families.product.matrix.turned import stays_in_place, turned_problem, turned_schedule
 from tessera.scheduling.families.product.nest import Nest, nest_of
-from tessera.scheduling.families.product.problem import MATRIX, SHARED, UNIT_GROUPS, ContractionProblem
+from tessera.scheduling.families.product.problem import SHARED, ContractionProblem
 from tessera.scheduling.language.columns import Columns, Knobs, Number, divided, larger, no, smaller, where
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, UNIT_ROWS
 from tessera.scheduling.model.estimate import PARTS
 from tessera.scheduling.model.machine import (
     FMA_LATENCY,
@@ -118,8 +119,8 @@ def _unit_work(problem: ContractionProblem, schedule: Knobs, rates: Machine) -> 
     unit_arithmetic(problem, nest, rates, work)
     operands = _Operands(problem, schedule, nest, rates, work)
     # Each step reads tiles of 64 bytes a row; a row of B holds a group of each column.
-    groups = problem.unit_depth / UNIT_GROUPS
-    operands.inner_traffic((nest.mr / groups + nest.nr * problem.products / groups) / UNIT_GROUPS * LINE)
+    groups = problem.unit_depth / UNIT_ROWS
+    operands.inner_traffic((nest.mr / groups + nest.nr * problem.products / groups) / UNIT_ROWS * LINE)
     operands.output_traffic()
     operands.outer_traffic()
     return work

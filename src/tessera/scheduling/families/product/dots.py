@@ -8,25 +8,26 @@ it lies: packing it would read it twice. Chosen by the knob `order="dots"`; `mic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 
-from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.loop_nest import AxisTile, LoopNest
+from tessera.scheduling.lowering.microkernel.dot_product import DotProductKernel
+from tessera.scheduling.lowering.microkernel.protocol import Sums
+from tessera.scheduling.lowering.microkernel.summation import summed
 from tessera.scheduling.lowering.spec import ContractionSpec
-from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter, extent_of
+from tessera.scheduling.lowering.writer import ArgumentTile
 
 LANES = 16
 """Elements of K in one step."""
 BLOCK = 4096
-"""Elements of K after which sums are added to the sum of the blocks before: a sum of sums has smaller rounding errors
-than one long sum.
-"""
+"""Elements of K after which sums are added to the sum of the blocks before."""
 
 
-class DotsLowering:
+class DotProducts(LoopNest):
     """The nest of one product; batch axes are loops around it."""
 
     def __init__(
@@ -36,97 +37,42 @@ class DotsLowering:
         builder: TileBuilder,
         arguments: dict[int, ArgumentTile],
     ) -> None:
-        self.spec, self.builder, self.arguments = spec, builder, arguments
-        self.mr, self.nr = schedule.integers("micro")
+        super().__init__(builder, arguments)
+        self.spec = spec
+        mr, nr = schedule.integers("micro")
+        self.heights, self.widths = ((size, 1) if size > 1 else (1,) for size in (mr, nr))
         self.unroll = schedule.integer("unroll")
         self.split = 0 if schedule["parallel"] == "batch" else len(spec.batch)
-        self.at: dict[str, SSAValue] = {}
 
     def lower(self) -> None:
         """Writes the kernel."""
-        builder, batch = self.builder, self.spec.batch
-        extents = [self._extent(axis) for axis in (*batch, "n")]
-        self.rows, self.depth = self._extent("m"), self._extent("k")
-        with builder.parallel(extents, [1] * len(batch) + [self.nr], self.split) as bounds:
-            self._batch(0, bounds)
+        zero, batch = self.builder.index(0), self.spec.batch
+        extents = {axis: self.extent(axis) for axis in (*batch, "n")}
+        rows, self.depth = self.extent("m"), self.extent("k")
+        with self.shares(extents, {"n": self.widths[0]}, self.split) as share, self.over(batch, share):
+            for n in self.tiles(share["n"], self.widths, macro_tile=True):
+                for m in self.tiles((zero, rows), self.heights):
+                    self._dots(m, n)
 
-    def _extent(self, axis: str) -> SSAValue:
-        return extent_of(self.builder, self.arguments.values(), axis)
+    def _dots(self, m: AxisTile, n: AxisTile) -> None:
+        """The sums of a few rows and columns."""
+        builder, zero = self.builder, self.builder.index(0)
+        kernel = DotProductKernel(builder, m.size, n.size, LANES, self.spec.accumulator.dtype, fused=False)
 
-    def _batch(self, level: int, bounds: Sequence[tuple[SSAValue, SSAValue]]) -> None:
-        if level == len(self.spec.batch):
-            self._tiled(*bounds[-1], self.nr, self._columns, macro_tile=True)
-            return
-        with self.builder.loop(*bounds[level], 1) as loop:
-            self.at[self.spec.batch[level]] = loop.index
-            self._batch(level + 1, bounds)
+        def step(k: SSAValue, sums: Sums, whole: bool) -> Sums:
+            inside = {"m": True, "n": True, "k": whole}
 
-    def _tiled(
-        self,
-        lower: SSAValue,
-        upper: SSAValue,
-        size: int,
-        body: Callable[[SSAValue, int], None],
-        macro_tile: bool = False,
-    ) -> None:
-        """`body(position, size)` for whole tiles, and then for single elements."""
-        builder, step = self.builder, self.builder.index(size)
-        count = builder.floor_div(builder.sub(upper, lower), step)
-        whole = builder.add(lower, builder.mul(count, step))
-        with builder.loop(lower, whole, size, macro_tile=macro_tile) as loop:
-            body(loop.index, size)
-        if size > 1:
-            with builder.loop(whole, upper, 1, macro_tile=macro_tile) as loop:
-                body(loop.index, 1)
+            def row(number: int) -> SSAValue:
+                at = {"m": builder.add(m.start, builder.index(number)), "k": k}
+                return self.write(self.spec.a, {"m": 1, "k": LANES}, at, inside)
 
-    def _columns(self, n: SSAValue, nr: int) -> None:
-        self._tiled(self.builder.index(0), self.rows, self.mr, lambda m, mr: self._dots(m, mr, n, nr))
+            def columns(number: int) -> SSAValue:
+                return self.write(self.spec.b, {"n": n.size, "k": LANES}, {"n": n.start, "k": k}, inside)
 
-    def _dots(self, m: SSAValue, mr: int, n: SSAValue, nr: int) -> None:
-        """The sums of `mr` rows and `nr` columns."""
-        builder = self.builder
-        zero = builder.splat(0, self.spec.accumulator.dtype, (nr, LANES))
-        lanes = builder.index(LANES)
-        whole = builder.mul(builder.floor_div(self.depth, lanes), lanes)
-        with builder.loop(builder.index(0), whole, BLOCK, [zero] * mr) as blocks:
-            end = builder.minimum(builder.add(blocks.index, builder.index(BLOCK)), whole)
-            with builder.loop(blocks.index, end, LANES, [zero] * mr, self.unroll) as loop:
-                loop.yielded = tuple(self._step(loop.carried, m, n, nr, loop.index, True))
-            parts = zip(blocks.carried, loop.results, strict=True)
-            blocks.yielded = tuple([builder.append(arith.AddfOp(total, part)) for total, part in parts])
-        sums = tuple(blocks.results)
-        rest = builder.compare(whole, self.depth, "slt")
-        sums = builder.branch(rest, lambda: self._step(sums, m, n, nr, whole, False), lambda: sums)
-        for row, total in enumerate(sums):
-            self._store(builder.reduce(total, "add", 1), builder.add(m, builder.index(row)), n, nr)
+            return kernel.step(row, columns, sums)
 
-    def _step(
-        self, sums: Sequence[SSAValue], m: SSAValue, n: SSAValue, nr: int, k: SSAValue, whole: bool
-    ) -> list[SSAValue]:
-        """The sums with one more vector of K; `whole` says that all of it lies inside."""
-        builder = self.builder
-        b = self._writer({"n": nr, "k": LANES}, {"n": n, "k": k}, whole).write(self.spec.b, (nr, LANES))
-        result = []
-        for row, total in enumerate(sums):
-            at = {"m": builder.add(m, builder.index(row)), "k": k}
-            a = self._writer({"m": 1, "k": LANES}, at, whole).write(self.spec.a, (1, LANES))
-            product = builder.append(arith.MulfOp(b, builder.spread(a, (nr, LANES)) if nr > 1 else a))
-            result.append(builder.append(arith.AddfOp(total, product)))
-        return result
-
-    def _writer(self, sizes: dict[str, int], at: dict[str, SSAValue], whole: bool) -> TileWriter:
-        writer = TileWriter(self.builder, self.arguments, sizes, Scope(frozenset(), 0))
-        writer.enter({**self.at, **at}, {axis: whole or axis != "k" for axis in at})
-        return writer
-
-    def _store(self, sums: SSAValue, m: SSAValue, n: SSAValue, nr: int) -> None:
-        """The epilogue of one row's sums, which lie down a tile of one column."""
-        writer = self._writer({"n": nr, "m": 1}, {"n": n, "m": m}, True)
-        writer.define(self.spec.accumulator, sums)
-        for output in self.spec.outputs:
-            argument = self.spec.arguments[output.argument]
-            where = {**self.at, "m": m, "n": n}
-            indices = [where[axis] for axis in argument.axes]
-            dims = [argument.axes.index("n"), argument.axes.index("m")]
-            buffer = self.arguments[output.argument].value
-            self.builder.store(writer.write(output.value, (nr, 1)), buffer, indices, dims, (True, True))
+        sums = summed(builder, (zero, self.depth), LANES, kernel.zeros(), step, self.unroll, BLOCK, has_rest=True)
+        for number, total in enumerate(kernel.finish(sums)):
+            at: Mapping[str, SSAValue] = {"m": builder.add(m.start, builder.index(number)), "n": n.start}
+            known = {self.spec.accumulator: total}
+            self.store(self.spec.outputs, known, {"n": n.size, "m": 1}, at, {"m": True, "n": True})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tessera.scheduling.families.family import PARALLEL_FLOPS, Family, GpuKernels, GpuModel, dtype_of_sums
 from tessera.scheduling.families.product import binding, space
@@ -19,8 +20,9 @@ from tessera.scheduling.families.product.gpu.problem import GpuContractionProble
 from tessera.scheduling.families.product.lowering import lower_contraction
 from tessera.scheduling.families.product.parts import REGISTER_BLOCK
 from tessera.scheduling.families.product.posing import product_poser
-from tessera.scheduling.families.product.problem import MATRIX, product_shape
+from tessera.scheduling.families.product.problem import product_shape
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import ContractionSpec
 
 
@@ -36,6 +38,10 @@ def _promises(spec: ContractionSpec, schedule: Schedule, extents: Mapping[str, i
     if not spec.one_block or deep >= extents["k"]:
         return None
     return f"one_block = true: the {deep} of a tile along k do not hold k = {extents['k']}"
+
+
+def _under_math(spec: ContractionSpec, tf32: bool, rewrites: bool) -> ContractionSpec:
+    return replace(spec, math=("tf32" if tf32 else spec.math) if rewrites else None)
 
 
 FAMILY = Family(
@@ -56,6 +62,8 @@ FAMILY = Family(
     accumulation=dtype_of_sums,
     shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
     promises=_promises,
+    under_math=_under_math,
+    math=lambda spec: "tf32" if spec.math == "tf32" else "ieee",
     regions=("contraction",),
     lay_out=binding.lay_out,
     read=binding.contraction_spec,
@@ -64,19 +72,22 @@ FAMILY = Family(
     is_anchored=True,
     decompositions=(*APART, SPLIT_K, SHARED_PACKING),
     gpu=GpuKernels(
-        problem=contraction_gpu_problem,
+        name="gpu-contraction",
+        pose=lambda spec, target: (
+            lambda extents, workers, layouts=None: contraction_gpu_problem(spec, extents, target, layouts)
+        ),
         space=gpu_space.space,
+        rules=gpu_space.RULES,
         start=gpu_space.default_schedule,
-        lower=lower_contraction_gpu,
+        lower=lambda spec, schedule, target: lower_contraction_gpu(spec, schedule),
+        accumulation=dtype_of_sums,
+        shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
+        searched=gpu_space.searched,
         reads_layouts=True,
         model=GpuModel(
-            name="gpu-contraction",
             problem=GpuContractionProblem,
             estimate=estimate_product,
             best=lambda problem, count, rates: best_starts(problem, count, rates=rates),
-            shape=lambda problem, extents: product_shape(problem.batch, problem.m, problem.n, problem.k),
-            accumulation=dtype_of_sums,
-            searched=gpu_space.searched,
         ),
     ),
 )

@@ -13,8 +13,8 @@ import torch
 
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp8_e5m2, fp16, fp32, int8, int32
 from tessera.scheduling.families.family import Packed
-from tessera.scheduling.families.product.problem import UNIT_GROUPS
 from tessera.scheduling.language.expression import Value
+from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS
 from tessera.scheduling.lowering.spec import (
     Argument,
     ContractionSpec,
@@ -127,7 +127,7 @@ def form_of(spec: ContractionSpec, b: Value, n: int, target: Target) -> PackedPa
     lanes = max(target.vector_bits // (8 * sums.itemsize), target.vector_bits // 32)
     width = lanes if n <= lanes or spec.sibling is not None else 2 * lanes
     in_unit = (pairs and target.has_amx_bf16) or (quads and target.has_amx_int8)
-    return PackedPanels(Panels(width, 4 if quads else 2 if pairs else 1, UNIT_GROUPS if in_unit else 1), stored)
+    return PackedPanels(Panels(width, 4 if quads else 2 if pairs else 1, UNIT_ROWS if in_unit else 1), stored)
 
 
 def constant_panels(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.scheduling.families.product.blocks import BlocksLowering
-from tessera.scheduling.families.product.dots import DotsLowering
-from tessera.scheduling.families.product.matrix.lowering import MatrixLowering
+from tessera.scheduling.families.product.blocks import BlockedProduct
+from tessera.scheduling.families.product.dots import DotProducts
+from tessera.scheduling.families.product.matrix.lowering import MatrixProduct
 from tessera.scheduling.families.product.matrix.turned import turned_schedule, turned_spec
-from tessera.scheduling.families.product.panels import packed_operands
-from tessera.scheduling.families.product.problem import MATRIX
+from tessera.scheduling.families.product.panels import are_packed
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import ContractionSpec, kernel_module
 from tessera.scheduling.lowering.writer import ArgumentTile
 
@@ -22,11 +22,11 @@ def lower_contraction(
     """The Tile IR of `spec` under `schedule`, for a target that multiplies bf16 pairs, and bytes, or not."""
     module, block, arguments = kernel_module(spec.name, spec.arguments, spec.outputs)
     if schedule["order"] == "dots":
-        DotsLowering(spec, schedule, TileBuilder(block), arguments).lower()
+        DotProducts(spec, schedule, TileBuilder(block), arguments).lower()
         return module
-    if schedule.get("unit") == MATRIX and not schedule["pack_b"] and not packed_operands(spec, arguments, 0):
+    if schedule.get("unit") == MATRIX and not schedule["pack_b"] and not are_packed(spec):
         spec, schedule = turned_spec(spec), turned_schedule(schedule)
         arguments = {index: ArgumentTile(each.value, spec.arguments[index].axes) for index, each in arguments.items()}
-    lowering = MatrixLowering if schedule.get("unit") == MATRIX else BlocksLowering
+    lowering = MatrixProduct if schedule.get("unit") == MATRIX else BlockedProduct
     lowering(spec, schedule, (native_bf16, native_int8), TileBuilder(block), arguments).lower()
     return module

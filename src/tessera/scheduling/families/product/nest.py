@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tessera.scheduling.families.product.parts import m_tails
 from tessera.scheduling.families.product.problem import ContractionProblem
 from tessera.scheduling.language.columns import Knobs, Number, divided, larger, smaller, where
+from tessera.scheduling.lowering.tails import block_tails
 from tessera.scheduling.model.machine import Machine, largest_share
 
 
@@ -75,7 +75,7 @@ def nest_of(problem: ContractionProblem, schedule: Knobs, rates: Machine) -> Nes
 
 def _row_tiles(m: Number, mc: Number, mr: Number) -> tuple[tuple[tuple[Number, Number], ...], Number]:
     """How many register tiles of each height a worker's rows take: full ones, then one smaller tile per block, of one
-    of the two heights of `m_tails`; and the height of the last one.
+    of the two heights of `block_tails`; and the height of the last one.
     """
     tall, short = _tails(mr)
     full, overhanging = 0, mr
@@ -94,11 +94,11 @@ def _row_tiles(m: Number, mc: Number, mr: Number) -> tuple[tuple[tuple[Number, N
 
 
 def _tails(mr: Number) -> tuple[Number, Number]:
-    """The two heights of `m_tails`, 0 for one that there is not."""
+    """The two heights of `block_tails`, 0 for one that there is not."""
     if not isinstance(mr, np.ndarray):
-        first, second, *_ = (*m_tails(mr), 0, 0)
+        first, second, *_ = (*block_tails(mr), 0, 0)
         return first, second
-    known = {height: (*m_tails(height), 0, 0)[:2] for height in np.unique(mr).tolist()}
+    known = {height: (*block_tails(height), 0, 0)[:2] for height in np.unique(mr).tolist()}
     table = np.zeros((max(known) + 1, 2), np.int64)
     for height, tails in known.items():
         table[height] = tails

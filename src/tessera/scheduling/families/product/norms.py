@@ -18,6 +18,7 @@ from tessera.scheduling.families.rows.lowering import PART, combine, identity
 from tessera.scheduling.language.expression import WALK, Value, post_order
 from tessera.scheduling.lowering.attributes import buffer_type
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.ranges import rounded_down, summed_in_parts
 from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter
 
 WIDE: Final = 64
@@ -75,14 +76,14 @@ class RowStatistics:
     def _walk(self, writer: TileWriter, reductions: Sequence[Value]) -> None:
         """One walk along a row, which defines these reductions: whole steps, then the masked rest."""
         builder = self.builder
-        whole = builder.mul(builder.floor_div(self.extent, builder.index(WIDE)), builder.index(WIDE))
+        whole = rounded_down(builder, self.extent, WIDE)
         zeros = [self._neutral(value, WIDE) for value in reductions]
-        # Sums of parts of a row: with one sum after another the error grows with the length of the walk.
-        with builder.loop(builder.index(0), whole, WIDE * PART, zeros) as parts:
-            end = builder.minimum(builder.add(parts.index, builder.index(WIDE * PART)), whole)
-            with builder.loop(parts.index, end, WIDE, zeros) as loop:
-                loop.yielded = self._step(writer, reductions, loop.index, loop.carried, WIDE)
-            parts.yielded = tuple(map(self._combine, reductions, parts.carried, loop.results))
+
+        def join(totals: Sequence[SSAValue], sums: Sequence[SSAValue]) -> list[SSAValue]:
+            return list(map(self._combine, reductions, totals, sums))
+
+        with summed_in_parts(builder, (builder.index(0), whole), WIDE, WIDE * PART, zeros, join) as parts:
+            parts.yielded = self._step(writer, reductions, parts.index, parts.carried, WIDE)
         with builder.loop(whole, self.extent, NARROW, [self._neutral(value, NARROW) for value in reductions]) as loop:
             loop.yielded = self._step(writer, reductions, loop.index, loop.carried, NARROW)
         writer.sizes["k"] = 1

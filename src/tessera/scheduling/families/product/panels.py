@@ -16,45 +16,37 @@ from tessera.dtypes import DType
 from tessera.ir import tile
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.lowering.builder import TileBuilder
-from tessera.scheduling.lowering.spec import Argument, ContractionSpec, Panels, exact_load
+from tessera.scheduling.lowering.microkernel.panels import PanelReader
+from tessera.scheduling.lowering.spec import ContractionSpec, Panels, exact_load
 from tessera.scheduling.lowering.writer import ArgumentTile
 
 
 @dataclass(frozen=True)
 class PackedOperand:
-    """Panels in a kernel's argument. `ahead`: how many groups of rows are fetched before they are used."""
+    """Panels in a kernel's argument, which its `reader` reads. `ahead`: how many groups of rows are fetched before they
+    are used.
+    """
 
-    buffer: SSAValue
-    argument: Argument
+    reader: PanelReader
+    batch: tuple[str, ...]
     panels: Panels
     ahead: int
 
-    def load(
-        self,
-        builder: TileBuilder,
-        batch: Mapping[str, SSAValue],
-        n: SSAValue,
-        k: SSAValue,
-        shape: tuple[int, int],
-        element: DType,
+    def rows(
+        self, at: Mapping[str, SSAValue], n: SSAValue, k: SSAValue, shape: tuple[int, int], element: DType
     ) -> SSAValue:
         """The rows from `k` on of the panel that starts at column `n`, a multiple of its width, as `element`."""
-        zero, width, depth = builder.index(0), self.panels.width, self.panels.group
-        group = builder.floor_div(k, builder.index(depth)) if depth > 1 else k
-        inner = [zero, zero] if depth > 1 else [zero]
-        panel = [*[batch[axis] for axis in self.argument.axes[:-2]], builder.floor_div(n, builder.index(width))]
+        builder, reader = self.reader.builder, self.reader
+        group, panel = reader.group_of(k), self._panel(at, n)
         if self.ahead:
             # Panels lie one behind the other: past the end of one begins the next.
-            place = [*panel, builder.add(group, builder.index(self.ahead)), *inner]
-            builder.prefetch(self.buffer, place, 1, width * depth, write=False)
-        columns = len(panel) + 1
-        dims = [columns + 1, columns] if depth > 1 else [columns - 1, columns]
-        return builder.cast(builder.load(self.buffer, [*panel, group, *inner], dims, shape, [True, True]), element)
+            later = builder.add(group, builder.index(self.ahead))
+            reader.fetch(panel, later, self.panels.width * self.panels.group)
+        return builder.cast(reader.rows(panel, group, shape), element)
 
-    def load_groups(
+    def groups(
         self,
-        builder: TileBuilder,
-        batch: Mapping[str, SSAValue],
+        at: Mapping[str, SSAValue],
         n: SSAValue,
         k: SSAValue,
         column: int,
@@ -64,31 +56,32 @@ class PackedOperand:
         """Groups as they lie, [k / group, n, group]: from row `k` on, a multiple of `group`, and some columns into the
         panel that starts at column `n`.
         """
-        width, depth = builder.index(self.panels.width), builder.index(self.panels.group)
-        place = [*[batch[axis] for axis in self.argument.axes[:-2]], builder.floor_div(n, width)]
-        place += [builder.floor_div(k, depth), builder.index(column), builder.index(0)]
-        rank = len(place)
-        dims = [rank - 3, rank - 2, rank - 1]
-        return builder.cast(builder.load(self.buffer, place, dims, shape, [True] * 3), element)
+        builder, panel, group = self.reader.builder, self._panel(at, n), self.reader.group_of(k)
+        return builder.cast(self.reader.groups(panel, group, builder.index(column), shape), element)
 
-    def fetch(
-        self, builder: TileBuilder, batch: Mapping[str, SSAValue], n: SSAValue, k: SSAValue, elements: int
-    ) -> None:
+    def fetch(self, at: Mapping[str, SSAValue], n: SSAValue, k: SSAValue, elements: int) -> None:
         """Fetches so many neighbouring elements of the panel that starts at column `n`, from row `k` on."""
-        zero, group = builder.index(0), builder.floor_div(k, builder.index(self.panels.group))
-        panel = builder.floor_div(n, builder.index(self.panels.width))
-        inner = [zero, zero] if self.panels.group > 1 else [zero]
-        place = [*[batch[axis] for axis in self.argument.axes[:-2]], panel, group, *inner]
-        builder.prefetch(self.buffer, place, 1, elements, write=False)
+        group = self.reader.group_of(k)
+        self.reader.fetch(self._panel(at, n), group, elements)
+
+    def _panel(self, at: Mapping[str, SSAValue], n: SSAValue) -> list[SSAValue]:
+        builder = self.reader.builder
+        return [*[at[axis] for axis in self.batch], builder.floor_div(n, builder.index(self.panels.width))]
+
+
+def are_packed(spec: ContractionSpec) -> bool:
+    """Whether the second operands of all products come in panels."""
+    return all(_packed_argument(spec, product.b) is not None for product in spec.products)
 
 
 def packed_operands(
-    spec: ContractionSpec, arguments: Mapping[int, ArgumentTile], ahead: int
+    spec: ContractionSpec, builder: TileBuilder, arguments: Mapping[int, ArgumentTile], ahead: int
 ) -> tuple[PackedOperand, ...]:
     """The second operand of each product, where all are packed; else none."""
-    found = [_packed(spec, product.b, arguments, ahead) for product in spec.products]
-    packed = tuple([operand for operand in found if operand is not None])
-    return packed if len(packed) == len(found) else ()
+    if not are_packed(spec):
+        return ()
+    found = [_packed_argument(spec, product.b) for product in spec.products]
+    return tuple([_packed(spec, each, builder, arguments, ahead) for each in found if each is not None])
 
 
 def side_by_side(builder: TileBuilder, tiles: Sequence[SSAValue]) -> SSAValue:
@@ -104,11 +97,16 @@ def side_by_side(builder: TileBuilder, tiles: Sequence[SSAValue]) -> SSAValue:
     )
 
 
-def _packed(spec: ContractionSpec, b: Value, arguments: Mapping[int, ArgumentTile], ahead: int) -> PackedOperand | None:
+def _packed_argument(spec: ContractionSpec, b: Value) -> int | None:
+    """The argument that holds an operand in panels."""
     constant = exact_load(b)
-    if constant is None:
-        return None
-    argument = spec.arguments[constant.argument]
-    if argument.panels is None:
-        return None
-    return PackedOperand(arguments[constant.argument].value, argument, argument.panels, ahead)
+    return None if constant is None or spec.arguments[constant.argument].panels is None else constant.argument
+
+
+def _packed(
+    spec: ContractionSpec, number: int, builder: TileBuilder, arguments: Mapping[int, ArgumentTile], ahead: int
+) -> PackedOperand:
+    argument = spec.arguments[number]
+    assert argument.panels is not None
+    reader = PanelReader(builder, arguments[number].value, argument.panels.group)
+    return PackedOperand(reader, argument.axes[:-2], argument.panels, ahead)

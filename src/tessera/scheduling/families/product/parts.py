@@ -1,14 +1,13 @@
-"""What the lowering of a matrix product hands around: operands, places in memory, the current block."""
+"""What the lowering of a matrix product hands around: operands, and the current block."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
-from tessera.dtypes import DType
 from tessera.scheduling.language.expression import Value
+from tessera.scheduling.lowering.microkernel.panels import PanelReader
 
 A_PADDING = 16
 """Elements added to a packed row of A, so that rows do not fall into the same cache set."""
@@ -23,27 +22,21 @@ TRANSPOSED_ROWS = 16
 
 
 @dataclass(frozen=True)
-class Operand:
-    """One operand as the micro-kernel sees it: staged, or read in place."""
+class ProductOperand:
+    """One operand as the micro-kernel reads it: packed in rows, or in panels, or where it lies."""
 
     value: Value
-    element: DType
-    staged: SSAValue | None
-    panel: int
+    rows: SSAValue | None = None
+    panels: PanelReader | None = None
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether it lies in scratch memory."""
+        return self.rows is not None or self.panels is not None
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a register tile lies in memory."""
-
-    buffer: SSAValue
-    indices: tuple[SSAValue, ...]
-    dims: tuple[int, int]
-    in_bounds: tuple[bool, bool]
-
-
-@dataclass(frozen=True)
-class Corner:
+class ProductBlock:
     """Where the current block begins, and its extents."""
 
     ic: SSAValue
@@ -52,18 +45,3 @@ class Corner:
     width: SSAValue
     pc: SSAValue
     depth: SSAValue
-
-
-def contiguous(shape: Sequence[int]) -> list[int | None]:
-    """Row-major strides of a static shape."""
-    strides: list[int | None] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return strides[::-1]
-
-
-def m_tails(rows: int) -> tuple[int, ...]:
-    """Heights of the smaller register tiles that finish a block whose height `rows` does not divide, largest first."""
-    return tuple(height for height in (8, 4, 1) if height <= rows * 3 // 4)[:2]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.dtypes import DType, bf16, fp32, fp64
+from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS
 from tessera.target import Target
 
 DEPTHS: Final = (256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 11264, 12288, 14336, 16384)
@@ -75,7 +76,7 @@ class ContractionProblem:
     @property
     def unit_depth(self) -> int:
         """Steps of K that a matrix unit takes at once."""
-        return UNIT_GROUPS * (2 if self.pairs else 4)
+        return UNIT_ROWS * (2 if self.pairs else 4)
 
     @property
     def turns(self) -> bool:
@@ -103,12 +104,6 @@ class ContractionProblem:
         return 1 if self.quads else 2 if self.pairs else self.accumulator.itemsize
 
 
-VECTOR: Final = "vector"
-MATRIX: Final = "matrix"
-"""The choices of `unit`: which instructions multiply."""
-UNIT_GROUPS: Final = 16
-"""Rows of groups (two of bf16, four bytes) of B in a tile of a matrix unit; its registers are as high."""
-UNIT_REGISTERS: Final = 8
 SHARED: Final = "shared"
 """The choice of `pack_b` that has all workers pack B together, before any of them multiplies."""
 

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tessera.scheduling.families.product.matrix.turned import stays_in_place, turned_problem, turned_schedule
-from tessera.scheduling.families.product.problem import (
-    MATRIX,
-    SHARED,
-    UNIT_GROUPS,
-    UNIT_REGISTERS,
-    ContractionProblem,
-    dot_vectors,
-    dots_fit,
-)
+from tessera.scheduling.families.product.problem import SHARED, ContractionProblem, dot_vectors, dots_fit
 from tessera.scheduling.language.columns import Knobs, Number, divided, no, piecewise
 from tessera.scheduling.language.knobs import Rule, batched
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, UNIT_REGISTERS, UNIT_ROWS
 
 
 def _rule(name: str, reason: str, holds: Callable[[Knobs, ContractionProblem], Number]) -> Rule[ContractionProblem]:
@@ -62,8 +55,8 @@ def _turned_sums(schedule: Knobs, problem: ContractionProblem) -> Number:
 def _matrix_unit(schedule: Knobs, problem: ContractionProblem) -> Number:
     mr, nr = schedule.integers("micro")
     kc = schedule.integers("tile")[2]
-    rows, columns = divided(mr, UNIT_GROUPS), divided(nr * problem.products, UNIT_GROUPS)
-    fits = (rows * columns + rows + columns <= UNIT_REGISTERS) & ((mr <= UNIT_GROUPS) | (mr % UNIT_GROUPS == 0))
+    rows, columns = divided(mr, UNIT_ROWS), divided(nr * problem.products, UNIT_ROWS)
+    fits = (rows * columns + rows + columns <= UNIT_REGISTERS) & ((mr <= UNIT_ROWS) | (mr % UNIT_ROWS == 0))
     grouped = (schedule.flag("pack_b") & problem.pairs) | bool(problem.b_panels)  # bytes are grouped in panels only
     legal = fits & grouped & (kc % problem.unit_depth == 0) & no(schedule.equals("order", "dots"))
     return no(_in_unit(schedule, problem)) | legal

@@ -5,11 +5,9 @@ from __future__ import annotations
 from tessera.scheduling.families.product.matrix.space import matrix_schedule, suits_unit
 from tessera.scheduling.families.product.problem import (
     DEPTHS,
-    MATRIX,
     MOST_DOTS,
     MOST_ROWS,
     SHARED,
-    VECTOR,
     ContractionProblem,
     columns_of,
     dot_vectors,
@@ -18,6 +16,7 @@ from tessera.scheduling.families.product.problem import (
 from tessera.scheduling.families.product.rules import RULES, sums_have_a_place
 from tessera.scheduling.language.knobs import Knob, Space
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, VECTOR
 from tessera.scheduling.model.machine import fma_per_cycle
 
 __all__ = ["RULES", "SHARED", "ContractionProblem", "default_schedule", "knobs", "packed_schedule", "space"]

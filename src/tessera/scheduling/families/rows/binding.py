@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
+    ArrayRole,
     Arrays,
     Copy,
-    Kinds,
+    LayoutFacts,
     Limits,
     Names,
     Pattern,
     ShapedArrays,
     Tensor,
     V,
-    axes_classes,
-    class_of,
+    array_layout,
     columns_of,
-    counted_axes,
-    kinds_of,
+    layout_facts,
     line_of,
     numbered,
     shaped_arrays,
 )
-from tessera.scheduling.binding.axes import UNLIMITED, Axes, Column, merge_axes
+from tessera.scheduling.binding.axes import UNLIMITED, Axes, merge_axes
 from tessera.scheduling.binding.lane_order import map_order, reduction_order
 from tessera.scheduling.binding.regions import Region, read_region
 from tessera.scheduling.language.expression import Recorder
@@ -102,41 +101,30 @@ def _map_reduce(
     largest: int,
 ) -> ShapedArrays:
     # CPUs turn around vectors of what is walked backwards.
-    ones, classes = axes_classes(axes, (-1, 0, 1) if largest == UNLIMITED else (0, 1))
-    return shaped_arrays(_map_reduce_layout(names, ones, classes, kinds_of(arrays), loads, reduced), names, axes)
+    facts = layout_facts(names, axes, arrays, (-1, 0, 1) if largest == UNLIMITED else (0, 1))
+    return shaped_arrays(_map_reduce_layout(facts, loads, reduced), names, axes)
 
 
 @lru_cache(maxsize=1 << 12)
-def _map_reduce_layout(
-    names: Names, ones: tuple[bool, ...], classes: tuple[Column, ...], kinds: Kinds, loads: int, reduced: str | None
-) -> ArrayLayout:
-    arguments: list[Argument] = []
-    axes: list[Names] = []
-    picks: list[tuple[int, ...]] = []
-    for index, (dtype, is_scalar, is_counted) in enumerate(kinds):
-        walked: dict[str, int] = {}
-        if not is_scalar:
-            walked = {name: place for place, name in enumerate(names) if classes[place][index]}
-            # Lowerings read an axis' extent from an argument that walks it; an extent of 1 may be walked by none.
-            # Nor is one along which every operand repeats itself.
-            for place, name in enumerate(names):
-                if index == (0 if name == reduced else loads) and not any(classes[place]):
-                    walked[name] = len(names) + ones[place]
-        unit = _unit_axis(walked, classes, index, reduced)
-        backwards = "c" in walked and class_of(classes, walked["c"], index) == -1
-        static = tuple(1 if name == unit else -1 if name == "c" and backwards else None for name in walked)
-        counted = counted_axes(walked, len(names)) if is_counted else None
-        arguments.append(Argument(dtype, tuple(walked), static, is_scalar, counted=counted))
-        axes.append(tuple(walked))
-        picks.append(tuple(walked.values()))
-    outer = names[: -2 if reduced == "r" else -1]
-    return ArrayLayout(Pattern(tuple(arguments), outer, reduced, "c", True), tuple(axes), tuple(picks))
+def _map_reduce_layout(facts: LayoutFacts, loads: int, reduced: str | None) -> ArrayLayout:
+    names, _, classes, kinds = facts
+    # Lowerings read an axis' extent from an argument that walks it; an extent of 1 may be walked by none. Nor is one
+    # along which every operand repeats itself. The first load lends the reduced axis, the first result the others.
+    lent = frozenset([name for place, name in enumerate(names) if not any(classes[place])])
+    everything = frozenset(names)
+    reduced_axis = frozenset[str]() if reduced is None else frozenset([reduced])
+    # Promised is the axis along lanes, or in a map any other, the innermost first.
+    contiguous = ("c", *reversed(names)) if reduced is None else ("c",)
 
+    def role(index: int) -> ArrayRole:
+        required = lent & reduced_axis if index == 0 else frozenset[str]()
+        required |= lent - reduced_axis if index == loads else frozenset[str]()
+        return ArrayRole(required, everything, required, contiguous)
 
-def _unit_axis(walked: Mapping[str, int], classes: tuple[Column, ...], array: int, reduced: str | None) -> str | None:
-    """The axis whose stride is promised to be 1: the one along lanes, or in a map any other."""
-    units = [name for name, pick in walked.items() if class_of(classes, pick, array) == 1]
-    return "c" if "c" in units else units[-1] if units and reduced is None else None
+    def pattern(arguments: tuple[Argument, ...]) -> Pattern:
+        return Pattern(arguments, names[: -2 if reduced == "r" else -1], reduced, "c", True)
+
+    return array_layout(pattern, facts, [role(index) for index in range(len(kinds))], "c")
 
 
 def map_reduce_spec(region: Region, pattern: Pattern) -> MapReduceSpec:

@@ -15,11 +15,13 @@ from tessera.scheduling.families.rows.gpu.chunks import CHUNK, CHUNKS, lower_par
 from tessera.scheduling.families.rows.gpu.estimate import estimate_rows
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu
 from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
+from tessera.scheduling.families.rows.in_place import reads_before
 from tessera.scheduling.families.rows.lowering import lower_map_reduce
 from tessera.scheduling.families.rows.posing import rows_poser
 from tessera.scheduling.families.rows.stages import STAGES
 from tessera.scheduling.language.schedule import KnobValue, Schedule
 from tessera.scheduling.lowering.spec import MapReduceSpec
+from tessera.target import Target
 
 _Problem: TypeAlias = space.MapReduceProblem
 
@@ -28,7 +30,7 @@ def _order(schedule: Schedule, problem: _Problem) -> tuple[KnobValue, ...]:
     return schedule["fusion"], schedule.integers("tile")[1] if problem.by_rows else 0
 
 
-def _lower_gpu(spec: MapReduceSpec, schedule: Schedule) -> ModuleOp:
+def _lower_gpu(spec: MapReduceSpec, schedule: Schedule, target: Target) -> ModuleOp:
     lower = lower_partial_gpu if CHUNK in schedule else lower_map_reduce_gpu
     return lower(spec, schedule)
 
@@ -50,20 +52,21 @@ FAMILY = Family(
     regions=("row", "column"),
     lay_out=binding.lay_out,
     read=binding.map_reduce_spec,
+    reads_before=reads_before,
     decompositions=(NOT_MERGED, ON_COPIES, STAGES, CHUNKS),
     gpu=GpuKernels(
-        problem=lambda spec, extents, target, layouts: map_reduce_gpu_problem(spec, extents, target),
+        name="gpu-rows",
+        pose=lambda spec, target: lambda extents, workers: map_reduce_gpu_problem(spec, extents, target),
         space=gpu_space.space,
+        rules=gpu_space.RULES,
         start=gpu_space.default_schedule,
         lower=_lower_gpu,
+        accumulation=lambda problem: "fp32",
         step_knobs=frozenset({CHUNK}),
         model=GpuModel(
-            name="gpu-rows",
             problem=GpuRowsProblem,
             estimate=estimate_rows,
             best=gpu_space.best_starts,
-            shape=lambda problem, extents: tuple(extents.values()),
-            accumulation=lambda problem: "fp32",
         ),
     ),
 )

@@ -22,6 +22,7 @@ from tessera.scheduling.language.expression import WALK, Value, post_order
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.attributes import buffer_type
 from tessera.scheduling.lowering.builder import Loop, TileBuilder
+from tessera.scheduling.lowering.ranges import summed_in_parts
 from tessera.scheduling.lowering.spec import MapReduceSpec, Output, kernel_module
 from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter, extent_of
 
@@ -157,23 +158,18 @@ class _MapReduceLowering:
     def _walk(
         self, lower: SSAValue, upper: SSAValue, step: int, reductions: Sequence[Value], neutral: Sequence[SSAValue]
     ) -> Iterator[Loop]:
-        """A loop that carries the reductions. Sums of floats are formed in parts of `PART` steps, which are then added
-        up: with one sum after another the error grows with the length of the walk, so with its root, about.
-        """
+        """A loop that carries the reductions. Sums of floats are formed in parts of `PART` steps."""
         builder = self.builder
         if not any(value.kind == "add" and value.dtype.kind == "float" for value in reductions):
             with builder.loop(lower, upper, step, neutral) as loop:
                 yield loop
             return
-        with builder.loop(lower, upper, step * PART, neutral) as parts:
-            end = builder.minimum(builder.add(parts.index, builder.index(step * PART)), upper)
-            with builder.loop(parts.index, end, step, neutral) as loop:
-                yield loop
-            parts.yielded = tuple(
-                self._combine(value, total, part)
-                for value, total, part in zip(reductions, parts.carried, loop.results, strict=True)
-            )
-        loop.results = parts.results
+
+        def join(totals: Sequence[SSAValue], parts: Sequence[SSAValue]) -> list[SSAValue]:
+            return [self._combine(*each) for each in zip(reductions, totals, parts, strict=True)]
+
+        with summed_in_parts(builder, (lower, upper), step, step * PART, neutral, join) as loop:
+            yield loop
 
     # -- rows: the reduced axis is the lane axis ------------------------------------------------------------------
 

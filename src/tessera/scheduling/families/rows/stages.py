@@ -31,7 +31,7 @@ STAGED: Final = Bounds(staged=True)
 
 def has_dear_maps(kernel: ScheduleKernelOp) -> bool:
     """Whether a kernel holds maps that together are dear."""
-    maps = (op for op in operations_in(kernel) if family_of(op.operator) == "elementwise")
+    maps = (op for op in operations_in(kernel) if family_of(op.operator).is_map)
     return sum(instructions_of(op) for op in maps) >= DEAR
 
 

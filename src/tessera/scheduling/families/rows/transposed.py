@@ -8,18 +8,17 @@ in registers (`backend/llvm/transposition.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
 
 from tessera.scheduling.language.expression import Value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.loop_nest import LoopNest
+from tessera.scheduling.lowering.ranges import Range
 from tessera.scheduling.lowering.spec import MapReduceSpec, kernel_module
-from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter, extent_of
-
-Bounds = tuple[SSAValue, SSAValue]
+from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter
 
 
 def transposed_axis(spec: MapReduceSpec) -> str | None:
@@ -45,38 +44,30 @@ def lower_transposed_map(spec: MapReduceSpec, schedule: Schedule) -> ModuleOp:
     return module
 
 
-class _TransposedMap:
+class _TransposedMap(LoopNest):
     def __init__(
         self, spec: MapReduceSpec, schedule: Schedule, builder: TileBuilder, arguments: Mapping[int, ArgumentTile]
     ) -> None:
         rows = transposed_axis(spec)
         assert rows is not None, "rule transposed-rows"
-        self.spec, self.builder, self.arguments = spec, builder, arguments
+        super().__init__(builder, arguments)
+        self.spec = spec
         self.rows, self.columns = rows, spec.lanes
         self.tile = dict(zip((rows, spec.lanes), schedule.integers("tile"), strict=True))
         self.outer = [axis for axis in spec.outer if axis != rows]
         self.split_lanes = schedule["parallel"] == "lanes"
         self.nontemporal = bool(schedule["nontemporal"])
-        self.writer = TileWriter(builder, arguments, self.tile, Scope(frozenset(), 0))
+        self.scopes = TileWriter(builder, arguments, self.tile, Scope(frozenset(), 0))
 
     def lower(self) -> None:
         """Fills the kernel."""
-        builder, grid = self.builder, [*self.outer, self.rows, self.columns]
-        extents = [extent_of(builder, self.arguments.values(), axis) for axis in grid]
-        split = len(grid) - 1 if self.split_lanes else 0
-        with builder.parallel(extents, [self.tile.get(axis, 1) for axis in grid], split) as bounds:
-            self.writer.enter({}, {})
-            self._walk(self.outer, dict(zip(grid, bounds, strict=True)))
+        extents = {axis: self.extent(axis) for axis in (*self.outer, self.rows, self.columns)}
+        with self.shares(extents, self.tile, len(extents) - 1 if self.split_lanes else 0) as share:
+            self.scopes.enter({}, {})
+            with self.over(self.outer, share, self.scopes):
+                self._blocks(share[self.rows], share[self.columns])
 
-    def _walk(self, outer: Sequence[str], bounds: Mapping[str, Bounds]) -> None:
-        if not outer:
-            self._blocks(bounds[self.rows], bounds[self.columns])
-            return
-        axis, *rest = outer
-        with self.builder.loop(*bounds[axis], 1) as loop, self.writer.inside({axis: loop.index}, {}):
-            self._walk(rest, bounds)
-
-    def _blocks(self, rows: Bounds, columns: Bounds) -> None:
+    def _blocks(self, rows: Range, columns: Range) -> None:
         """Blocks of rows; of each the whole blocks of columns, of which a block that lacks rows has none, then those at
         the edge.
         """
@@ -90,12 +81,12 @@ class _TransposedMap:
             for start, end, inside in ((lower, middle, True), (middle, upper, False)):
                 with builder.loop(start, end, width, macro_tile=True) as loop:
                     position = {self.rows: block.index, self.columns: loop.index}
-                    with self.writer.inside(position, dict.fromkeys(position, inside)):
+                    with self.scopes.inside(position, dict.fromkeys(position, inside)):
                         for output in self.spec.outputs:
-                            self._store(output.argument, output.value, inside)
+                            self._store_result(output.argument, output.value, inside)
 
-    def _store(self, index: int, value: Value, inside: bool) -> None:
-        argument, writer = self.spec.arguments[index], self.writer
+    def _store_result(self, index: int, value: Value, inside: bool) -> None:
+        argument, writer = self.spec.arguments[index], self.scopes
         shape = tuple(size if axis in argument.axes else 1 for axis, size in self.tile.items())
         self.builder.store(
             writer.write(value, shape),

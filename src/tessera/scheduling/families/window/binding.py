@@ -11,32 +11,34 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from tessera.dtypes import DType
-from tessera.rewrite.alignment import Alignment
+from tessera.rewrite.alignment import Alignment, beyond
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
+    ArrayRole,
     Arrays,
     Copy,
-    Kinds,
+    LayoutFacts,
     Limits,
-    Names,
     Pattern,
     ShapedArrays,
     Tensor,
     V,
-    axes_classes,
+    array_layout,
     columns_of,
     in_memory,
-    kinds_of,
+    layout_facts,
     numbered,
     shaped_arrays,
 )
-from tessera.scheduling.binding.axes import Axes, Column, merge_axes
+from tessera.scheduling.binding.axes import Axes, merge_axes
 from tessera.scheduling.binding.regions import Region, operation_of, read_region
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Argument, Geometry, WindowSpec
 
-ROWS, COLUMNS, KERNEL_ROWS, KERNEL_COLUMNS, CHANNELS = range(4, 9)
-"""Places in the domain, after the four of the result."""
+_PLACES = beyond("window", 4)
+ROWS, COLUMNS, CHANNELS = _PLACES[0, "y"], _PLACES[0, "x"], _PLACES[0, "c"]
+KERNEL_ROWS, KERNEL_COLUMNS = _PLACES[1, "ky"], _PLACES[1, "kx"]
+"""Places in the domain, after the four of the result: of the image, and of the window."""
 
 LINE = 16
 """Elements between the channels of one tap and those of the next, beside the channels: taps whose channels lie a power
@@ -78,9 +80,9 @@ def window_arrays(domain: Sequence[int], arrays: Arrays[Tensor], loads: int) -> 
         ),
     )
     names = numbered("o", len(merged.extents), "y", "x", *("c" if by_channel else ""), "h", "w", "ky", "kx")
-    ones, classes = axes_classes(axes)
+    facts = layout_facts(names, axes, arrays)
     roles = tuple(["image" if place == image else "result" if place >= loads else "" for place in range(len(arrays))])
-    return shaped_arrays(_window_layout(names, ones, classes, kinds_of(arrays), roles), names, axes)
+    return shaped_arrays(_window_layout(facts, roles), names, axes)
 
 
 def _image(arrays: Arrays[Tensor]) -> int:
@@ -115,33 +117,20 @@ def with_taps_along_lanes(arrays: Arrays[V], copied: Copy[V]) -> list[tuple[V, A
 
 
 @lru_cache(maxsize=1 << 12)
-def _window_layout(
-    names: Names, ones: tuple[bool, ...], classes: tuple[Column, ...], kinds: Kinds, roles: tuple[str, ...]
-) -> ArrayLayout:
+def _window_layout(facts: LayoutFacts, roles: tuple[str, ...]) -> ArrayLayout:
+    names, _, _, _ = facts
     lanes = "c" if "c" in names else "x"
     forced = {"image": {"h", "w", *lanes.strip("x")}, "result": {"y", "x", lanes}, "": set[str]()}
-    arguments: list[Argument] = []
-    axes: list[Names] = []
-    picks: list[tuple[int, ...]] = []
-    for index, ((dtype, is_scalar, _), role) in enumerate(zip(kinds, roles, strict=True)):
-        walked: dict[str, int] = {}
-        for place, name in enumerate(() if is_scalar else names):
-            if classes[place][index] and (not ones[place] or name in forced[role]):
-                walked[name] = place
-            elif name in forced[role]:
-                walked[name] = len(names) + ones[place]
-        unit = "w" if role == "image" and lanes == "x" else lanes
-        static = tuple(
-            1 if name == unit and (classes[pick][index] if pick < len(classes) else pick - len(names)) == 1 else None
-            for name, pick in walked.items()
-        )
-        arguments.append(Argument(dtype, tuple(walked), static, is_scalar))
-        axes.append(tuple(walked))
-        picks.append(tuple(walked.values()))
-    outer = tuple(name for name in names if name.startswith("o"))
-    if lanes == "c":
-        outer = (*outer, "y")
-    return ArrayLayout(Pattern(tuple(arguments), outer, None, lanes, True), tuple(axes), tuple(picks))
+
+    def role(part: str) -> ArrayRole:
+        walked = frozenset(forced[part])
+        return ArrayRole(walked, walked, walked, ("w",) if part == "image" and lanes == "x" else (lanes,))
+
+    def pattern(arguments: tuple[Argument, ...]) -> Pattern:
+        outer = tuple(name for name in names if name.startswith("o"))
+        return Pattern(arguments, (*outer, "y") if lanes == "c" else outer, None, lanes, True)
+
+    return array_layout(pattern, facts, [role(part) for part in roles])
 
 
 def window_spec(region: Region, pattern: Pattern) -> WindowSpec:

@@ -13,11 +13,12 @@ from typing import Protocol
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import DType
-from tessera.scheduling.families.window.ranges import Range, Ranges
+from tessera.scheduling.families.window.ranges import Ranges
 from tessera.scheduling.language.columns import Knobs, Number, divided
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.attributes import buffer_type
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.ranges import Range, rounded_up
 from tessera.scheduling.lowering.spec import Geometry
 
 LINE = 16
@@ -77,7 +78,7 @@ class RowBuffer:
         self.first_column, self.first_lane, self.lanes_inside = columns[0], first_lane, lanes_inside
         start = builder.mul(columns[0], builder.index(right))
         start = builder.add(start, builder.index(-self.geometry.padding[1]))
-        steps = self.ranges.rounded_up(builder.sub(columns[1], columns[0]), self.columns)
+        steps = rounded_up(builder, builder.sub(columns[1], columns[0]), self.columns)
         count = builder.add(builder.mul(steps, builder.index(right)), builder.index(reach(1) + 1 - right))
         with builder.loop(*share, self.rows) as loop:
             # Rows of the image are counted from the padding on here. All but the first strip have seen most already.

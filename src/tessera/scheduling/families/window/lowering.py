@@ -16,19 +16,21 @@ sake of its padding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.scheduling.families.window.buffer import RowBuffer
-from tessera.scheduling.families.window.ranges import Range, Ranges
+from tessera.scheduling.families.window.ranges import Ranges
 from tessera.scheduling.families.window.tiles import RegisterTiles
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
+from tessera.scheduling.lowering.loop_nest import LoopNest
+from tessera.scheduling.lowering.ranges import Range
 from tessera.scheduling.lowering.spec import WindowSpec, kernel_module
-from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter, extent_of
+from tessera.scheduling.lowering.writer import ArgumentTile, Scope, TileWriter
 
 
 def lower_window(spec: WindowSpec, schedule: Schedule, lanes: int) -> ModuleOp:
@@ -38,7 +40,7 @@ def lower_window(spec: WindowSpec, schedule: Schedule, lanes: int) -> ModuleOp:
     return module
 
 
-class _WindowLowering:
+class _WindowLowering(LoopNest):
     def __init__(
         self,
         spec: WindowSpec,
@@ -47,7 +49,8 @@ class _WindowLowering:
         builder: TileBuilder,
         arguments: dict[int, ArgumentTile],
     ) -> None:
-        self.spec, self.schedule, self.builder, self.arguments = spec, schedule, builder, arguments
+        super().__init__(builder, arguments)
+        self.spec, self.schedule = spec, schedule
         self.geometry = spec.geometry
         self.block_rows, self.block_lanes = schedule.integers("tile")
         self.rows, self.columns = schedule.integer("rows"), schedule.integer("columns")
@@ -62,39 +65,34 @@ class _WindowLowering:
         spec, builder = self.spec, self.builder
         grid = [*spec.outer, *(["y"] if self.lane_is_column else [])]
         heights = {"y": self.block_rows if self.lane_is_column else self.rows}
-        steps = [heights.get(axis, 1) for axis in grid]
         axes = (*grid, "x", spec.lanes, "h", "w")
-        self.extents = {axis: extent_of(builder, self.arguments.values(), axis) for axis in axes}
+        self.extents = {axis: self.extent(axis) for axis in axes}
         split = grid.index("y") if self.schedule["parallel"] == "rows" else 0
-        with builder.parallel([self.extents[axis] for axis in grid], steps, split) as bounds:
+        with self.shares({axis: self.extents[axis] for axis in grid}, heights, split) as share:
             sizes = {spec.rows: 1, spec.lanes: self.width}
-            writer = TileWriter(builder, self.arguments, sizes, Scope(frozenset(), 0))
-            self.tiles = RegisterTiles(spec, self.schedule, self.width, builder, self.arguments, self.extents, writer)
-            self._outer([axis for axis in grid if axis != "y"], dict(zip(grid, bounds, strict=True)))
+            scopes = TileWriter(builder, self.arguments, sizes, Scope(frozenset(), 0))
+            self.registers = RegisterTiles(
+                spec, self.schedule, self.width, builder, self.arguments, self.extents, scopes
+            )
+            with self.over([axis for axis in grid if axis != "y"], share, scopes):
+                self._rows(share["y"])
 
-    def _outer(self, axes: list[str], bounds: Mapping[str, Range]) -> None:
-        if axes:
-            axis, *rest = axes
-            with self.builder.loop(*bounds[axis], 1) as loop, self.tiles.writer.inside({axis: loop.index}, {}):
-                self._outer(rest, bounds)
-        elif self.lane_is_column:
-            with self.tiles.hoisted(self.spec.rows, self.spec.lanes):
-                for rows, lanes in self._blocks(bounds["y"]):
+    def _rows(self, share: Range) -> None:
+        if self.lane_is_column:
+            with self.registers.hoisted(self.spec.rows, self.spec.lanes):
+                for rows, lanes in self._blocks(share):
                     self._columns_along_lanes(rows, lanes)
-        elif self.tiles.buffer is not None:
-            self._buffered(self.tiles.buffer, bounds["y"])
+        elif self.registers.buffer is not None:
+            self._buffered(self.registers.buffer, share)
         else:
-            self._channels_along_lanes(bounds["y"])
+            self._channels_along_lanes(share)
 
     def _blocks(self, share: Range) -> Iterator[tuple[Range, Range]]:
         """Blocks of rows and lanes, one after the other."""
-        builder = self.builder
-        with builder.loop(*share, self.block_rows) as rows:
-            last_row = builder.minimum(builder.add(rows.index, builder.index(self.block_rows)), share[1])
-            last_lane = self.extents[self.spec.lanes]
-            with builder.loop(builder.index(0), last_lane, self.block_lanes, macro_tile=True) as lanes:
-                end = builder.minimum(builder.add(lanes.index, builder.index(self.block_lanes)), last_lane)
-                yield (rows.index, last_row), (lanes.index, end)
+        whole = self.builder.index(0), self.extents[self.spec.lanes]
+        for rows in self.parts(share, self.block_rows):
+            for lanes in self.parts(whole, self.block_lanes, macro_tile=True):
+                yield rows, lanes
 
     def _inside(self, dimension: int, share: Range, step: int, less: SSAValue | None = None) -> Range:
         """The whole steps of a share of output rows (dimension 0) or columns (1) that read nothing outside; `less` of
@@ -112,10 +110,10 @@ class _WindowLowering:
     def _columns_along_lanes(self, rows: Range, lanes: Range) -> None:
         """The register tiles of a block: down rows, whose vectors lie far apart, from lanes to lanes."""
         for x, lanes_inside in self._steps(self._inside(1, lanes, self.width), lanes, self.width):
-            with self.tiles.writer.inside({"x": x}, {"x": lanes_inside}):
+            with self.registers.writer.inside({"x": x}, {"x": lanes_inside}):
                 for y, whole in self._steps(self._inside(0, rows, self.rows), rows, self.rows):
-                    with self.tiles.at(y=y):
-                        self.tiles.write((self.rows, 1), whole, True, whole, lanes_inside)
+                    with self.registers.at(y=y):
+                        self.registers.write((self.rows, 1), whole, True, whole, lanes_inside)
 
     def _steps(self, inner: Range, share: Range, step: int) -> Iterator[tuple[SSAValue, bool]]:
         """A loop over the whole steps of a share, then one over the others: index, and whether the step is whole."""
@@ -129,15 +127,15 @@ class _WindowLowering:
     def _channels_along_lanes(self, share: Range) -> None:
         """Strips of output rows, and blocks of columns and channels in each."""
         builder = self.builder
-        with builder.loop(*share, self.rows) as strip, self.tiles.at(y=strip.index):
-            end = builder.minimum(builder.add(strip.index, builder.index(self.rows)), share[1])
-            # A strip that is no whole one inside the image has no whole tiles: all its columns are left out.
-            none = builder.mul(self._missing(strip.index, share[1]), self.extents["x"])
-            for columns, lanes in self._blocks((builder.index(0), self.extents["x"])):
-                inner = self._inside(1, columns, self.columns, none)
-                whole = self.ranges.whole_steps(lanes, self.width)
-                for lanes_inside, steps in ((True, whole), (False, (whole[1], lanes[1]))):
-                    self._block(columns, inner, steps, lanes_inside, (strip.index, end))
+        for strip in self.parts(share, self.rows):
+            with self.registers.at(y=strip[0]):
+                # A strip that is no whole one inside the image has no whole tiles: all its columns are left out.
+                none = builder.mul(self._missing(strip[0], share[1]), self.extents["x"])
+                for columns, lanes in self._blocks((builder.index(0), self.extents["x"])):
+                    inner = self._inside(1, columns, self.columns, none)
+                    whole = self.ranges.whole_steps(lanes, self.width)
+                    for lanes_inside, steps in ((True, whole), (False, (whole[1], lanes[1]))):
+                        self._block(columns, inner, steps, lanes_inside, strip)
 
     def _missing(self, y: SSAValue, end: SSAValue) -> SSAValue:
         """How many rows of a strip, and of the image below its windows, do not exist."""
@@ -157,21 +155,21 @@ class _WindowLowering:
         image they are of one row.
         """
         with self.builder.loop(*inner, self.columns) as x, self._lanes(x.index, lanes, lanes_inside):
-            self.tiles.write((self.rows, self.columns), True, True, True, lanes_inside)
+            self.registers.write((self.rows, self.columns), True, True, True, lanes_inside)
         with (
             self.ranges.around(columns, inner, self.columns) as column,
             self._lanes(column, lanes, lanes_inside),
             self.builder.loop(*strip, 1) as row,
-            self.tiles.at(y=row.index),
+            self.registers.at(y=row.index),
         ):
-            self.tiles.write((1, self.columns), False, False, False, lanes_inside)
+            self.registers.write((1, self.columns), False, False, False, lanes_inside)
 
     @contextmanager
     def _lanes(self, x: SSAValue, lanes: Range, inside: bool) -> Iterator[None]:
         with (
             self.builder.loop(*lanes, self.width) as loop,
-            self.tiles.writer.inside({self.spec.lanes: loop.index}, {self.spec.lanes: inside}),
-            self.tiles.at(x=x),
+            self.registers.writer.inside({self.spec.lanes: loop.index}, {self.spec.lanes: inside}),
+            self.registers.at(x=x),
         ):
             yield
 
@@ -182,34 +180,31 @@ class _WindowLowering:
         builder, zero = self.builder, self.builder.index(0)
         whole = self.ranges.whole_steps((zero, self.extents[self.spec.lanes]), self.block_lanes)
         for inside, lanes in ((True, whole), (False, (whole[1], self.extents[self.spec.lanes]))):
-            with (
-                builder.loop(*lanes, self.block_lanes) as channels,
-                builder.loop(zero, self.extents["x"], self.block_rows, macro_tile=True) as columns,
-            ):
-                end = builder.minimum(builder.add(columns.index, builder.index(self.block_rows)), self.extents["x"])
-                with buffer.strips(share, (columns.index, end), channels.index, inside) as y:
-                    last = builder.add(channels.index, builder.index(self.block_lanes))
-                    with self.tiles.at(y=y):
-                        self._strip((columns.index, end), (channels.index, last), inside, share[1])
+            with builder.loop(*lanes, self.block_lanes) as channels:
+                for columns in self.parts((zero, self.extents["x"]), self.block_rows, macro_tile=True):
+                    with buffer.strips(share, columns, channels.index, inside) as y:
+                        last = builder.add(channels.index, builder.index(self.block_lanes))
+                        with self.registers.at(y=y):
+                            self._strip(columns, (channels.index, last), inside, share[1])
 
     def _strip(self, columns: Range, lanes: Range, lanes_inside: bool, end: SSAValue) -> None:
         """The register tiles of a strip, vector after vector of channels: whole ones, then those that are not."""
         builder, axis = self.builder, self.spec.lanes
-        height = builder.add(self.tiles.origin["y"], builder.index(self.rows))
+        height = builder.add(self.registers.origin["y"], builder.index(self.rows))
         missing = builder.maximum(builder.sub(height, end), builder.index(0))
         less = builder.mul(missing, self.extents["x"])
         inner = self.ranges.whole_steps(columns, self.columns, None, builder.sub(columns[1], less))
         shape = self.rows, self.columns
         with (
             builder.loop(*lanes, self.width) as lane,
-            self.tiles.writer.inside({axis: lane.index}, {axis: lanes_inside}),
-            self.tiles.hoisted("y", "x"),
+            self.registers.writer.inside({axis: lane.index}, {axis: lanes_inside}),
+            self.registers.hoisted("y", "x"),
         ):
             if lanes_inside:
-                with builder.loop(*inner, self.columns) as x, self.tiles.at(x=x.index):
-                    self.tiles.write(shape, True, True, True, True)
+                with builder.loop(*inner, self.columns) as x, self.registers.at(x=x.index):
+                    self.registers.write(shape, True, True, True, True)
             with (
                 builder.loop(inner[1] if lanes_inside else columns[0], columns[1], self.columns) as x,
-                self.tiles.at(x=x.index),
+                self.registers.at(x=x.index),
             ):
-                self.tiles.write(shape, True, True, False, lanes_inside, end)
+                self.registers.write(shape, True, True, False, lanes_inside, end)

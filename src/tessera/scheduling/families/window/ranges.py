@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
 
 from xdsl.ir import SSAValue
 
 from tessera.scheduling.lowering.builder import TileBuilder
-
-Range: TypeAlias = tuple[SSAValue, SSAValue]
-"""The first index, and the one after the last."""
+from tessera.scheduling.lowering.ranges import Range, rounded_down, rounded_up
 
 
 class Ranges:
@@ -38,19 +35,10 @@ class Ranges:
         start = lower
         if first is not None:
             missing = builder.maximum(builder.sub(first, lower), builder.index(0))
-            start = builder.minimum(builder.add(lower, self.rounded_up(missing, step)), upper)
+            start = builder.minimum(builder.add(lower, rounded_up(builder, missing, step)), upper)
         last = upper if end is None else builder.minimum(upper, end)
         length = builder.maximum(builder.sub(last, start), builder.index(0))
-        whole = builder.mul(builder.floor_div(length, builder.index(step)), builder.index(step))
-        return start, builder.add(start, whole)
-
-    def rounded_up(self, length: SSAValue, step: int) -> SSAValue:
-        """The least multiple of a step that is not below a length."""
-        if step == 1:
-            return length
-        builder = self.builder
-        more = builder.add(length, builder.index(step - 1))
-        return builder.mul(builder.floor_div(more, builder.index(step)), builder.index(step))
+        return start, builder.add(start, rounded_down(builder, length, step))
 
     @contextmanager
     def around(self, share: Range, inner: Range, step: int) -> Iterator[SSAValue]:

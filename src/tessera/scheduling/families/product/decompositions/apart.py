@@ -31,7 +31,7 @@ SINGLE: Final = Bounds(products=1)
 
 def takes_rows(kernel: ScheduleKernelOp) -> bool:
     """Whether a product's kernel normalizes the rows of its first operand."""
-    return any(family_of(operation.operator) == "row" for operation in operations_in(kernel))
+    return any(family_of(operation.operator).reduces == "axis" for operation in operations_in(kernel))
 
 
 def forms_several(kernel: ScheduleKernelOp) -> bool:

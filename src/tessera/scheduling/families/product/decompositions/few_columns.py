@@ -57,7 +57,7 @@ def is_turned(region: Region, domain: Sequence[int], arrays: Arrays[Tensor], tar
     if n > most or m <= most or (n > 1 and k < WORTH_TURNING * n) or _is_pinned(region):
         return False
     operations = operations_in(region.operation)
-    if len(products_of(operations)) > 1 or any(family_of(each.operator) == "row" for each in operations):
+    if len(products_of(operations)) > 1 or any(family_of(each.operator).reduces == "axis" for each in operations):
         return False
     rows, depth = len(domain) - 3, len(domain) - 1
     matrices = [(view, place) for view, place in arrays[: len(region.loads)] if rows in place and depth in place]

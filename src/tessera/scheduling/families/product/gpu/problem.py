@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.dtypes import DType, fp16, fp32, tf32
+from tessera.scheduling.families.family import WIDEST_ACCESS_BYTES
 from tessera.scheduling.families.product.gpu.operands import multiplied_dtype, stored
 from tessera.scheduling.language.expression import TRANSCENDENTAL, post_order
 from tessera.scheduling.language.schedule import KnobValue, Schedule
@@ -15,7 +16,7 @@ from tessera.target import Target
 from tessera.target.facts import GpuLimits
 from tessera.target.float8 import has_float8
 
-VECTOR_BYTES = 16
+VECTOR_BYTES = WIDEST_ACCESS_BYTES
 """The widest access of one thread, and what the copy engine asks of addresses and strides."""
 _PRODUCER_WARPS = 4
 _BARRIER_BYTES = 2048
@@ -60,6 +61,16 @@ class GpuContractionProblem:
     """Whether an operand lies in another dtype than it is multiplied in, and is converted in registers."""
     epilogue_words: float = 0.0
     """32-bit registers that the epilogue takes beside the sums, for each element of the part it works on."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The extents that a choice of schedule depends on."""
+        return self.m, self.n, self.k, self.batch
+
+    @property
+    def workers(self) -> int:
+        """One, the device."""
+        return 1
 
     @property
     def limits(self) -> GpuLimits:

@@ -7,8 +7,9 @@ from typing import Final
 
 from tessera.scheduling.families.product.matrix.lowering import L1_DEPTH
 from tessera.scheduling.families.product.nest import Nest, nest_of
-from tessera.scheduling.families.product.problem import UNIT_GROUPS, ContractionProblem
+from tessera.scheduling.families.product.problem import ContractionProblem
 from tessera.scheduling.language.columns import Knobs, Number, divided, larger, smaller, where
+from tessera.scheduling.lowering.microkernel.matrix_unit import UNIT_ROWS
 from tessera.scheduling.model.estimate import PARTS
 from tessera.scheduling.model.machine import Machine, Work
 
@@ -32,10 +33,10 @@ def unit_nest(problem: ContractionProblem, schedule: Knobs, rates: Machine) -> N
 def unit_arithmetic(problem: ContractionProblem, nest: Nest, rates: Machine, work: Work) -> None:
     """Seconds of all register tiles with their operands in L1."""
     flop_per_s = rates.unit_flop_per_s["bf16" if problem.pairs else "int8"]
-    columns = divided(nest.nr * problem.products, UNIT_GROUPS)
+    columns = divided(nest.nr * problem.products, UNIT_ROWS)
     # A row of A meets one tile of B at a time.
-    multiplying = nest.mr * columns * (2 * UNIT_GROUPS * problem.unit_depth) / flop_per_s
-    reading = (nest.mr + columns * UNIT_GROUPS) / ROWS_PER_CYCLE * rates.cycle_s
+    multiplying = nest.mr * columns * (2 * UNIT_ROWS * problem.unit_depth) / flop_per_s
+    reading = (nest.mr + columns * UNIT_ROWS) / ROWS_PER_CYCLE * rates.cycle_s
     results = nest.mr * columns * (problem.epilogue_operations + problem.outputs + 1)
     edges = (nest.k_blocks * TILE_CYCLES + results) * rates.cycle_s
     tiles = nest.row_tile_count * nest.column_tiles * problem.batch

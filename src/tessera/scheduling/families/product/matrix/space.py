@@ -7,15 +7,14 @@ from typing import Final
 from tessera.scheduling.families.product.matrix.lowering import L1_DEPTH
 from tessera.scheduling.families.product.problem import (
     DEPTHS,
-    MATRIX,
     MOST_DOTS,
     MOST_ROWS,
     SHARED,
-    UNIT_GROUPS,
     ContractionProblem,
     dots_fit,
 )
 from tessera.scheduling.language.schedule import Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX, UNIT_ROWS
 
 BLOCK_ROWS: Final = 128
 """Rows of a block of A: with 256 columns, 1024 and 2048 cubed take 0.92 and 0.89 of oneDNN's speed on one thread of a
@@ -112,18 +111,18 @@ def _leaves_weights(problem: ContractionProblem) -> bool:
 
 def _block_height(problem: ContractionProblem) -> int:
     """The least of some heights that has all of few rows."""
-    return next(height for height in (UNIT_GROUPS, 2 * UNIT_GROUPS, FEW_ROWS, MOST_ROWS) if height >= problem.m)
+    return next(height for height in (UNIT_ROWS, 2 * UNIT_ROWS, FEW_ROWS, MOST_ROWS) if height >= problem.m)
 
 
 def _register_tile(problem: ContractionProblem) -> tuple[int, int]:
     """One row, as many as a tile of the unit has, or two such tiles: each other height would need code of its own."""
-    rows = 1 if problem.m <= 1 else UNIT_GROUPS if problem.m <= UNIT_GROUPS else 2 * UNIT_GROUPS
-    return rows, problem.b_panels or (UNIT_GROUPS if problem.n <= UNIT_GROUPS else 2 * UNIT_GROUPS)
+    rows = 1 if problem.m <= 1 else UNIT_ROWS if problem.m <= UNIT_ROWS else 2 * UNIT_ROWS
+    return rows, problem.b_panels or (UNIT_ROWS if problem.n <= UNIT_ROWS else 2 * UNIT_ROWS)
 
 
 def _packs_a(problem: ContractionProblem) -> bool:
     """Few rows are packed once, beside the zeros that fill their tile, instead of at each load."""
-    return problem.a_mapped or problem.a_contiguous != "k" or 1 < problem.m <= UNIT_GROUPS
+    return problem.a_mapped or problem.a_contiguous != "k" or 1 < problem.m <= UNIT_ROWS
 
 
 def _depth(problem: ContractionProblem) -> int:

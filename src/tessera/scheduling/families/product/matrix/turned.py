@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, overload
 
-from tessera.scheduling.families.product.problem import MATRIX, ContractionProblem
+from tessera.scheduling.families.product.problem import ContractionProblem
 from tessera.scheduling.language.columns import Columns, Knobs, Number, no
 from tessera.scheduling.language.expression import Value, post_order
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.scheduling.lowering.microkernel.matrix_unit import MATRIX
 from tessera.scheduling.lowering.spec import Argument, ContractionSpec, Output
 
 _OTHER: Final = {"m": "n", "n": "m"}

@@ -59,6 +59,16 @@ class GpuRowsProblem:
     target: Target
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """The extents that a choice of schedule depends on."""
+        return self.outer, self.reduced, self.lanes
+
+    @property
+    def workers(self) -> int:
+        """One, the device."""
+        return 1
+
+    @property
     def limits(self) -> GpuLimits:
         """What bounds a block and a multiprocessor."""
         assert self.target.gpu is not None

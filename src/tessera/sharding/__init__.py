@@ -1,0 +1,1 @@
+"""Tensors over many devices, as pure computation: no processes, no `torch.distributed`."""
