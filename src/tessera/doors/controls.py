@@ -132,7 +132,7 @@ class Scan:
         floats = [number for number, layout in enumerate(layouts) if is_float(layout)]
         carried, same = [n for n in floats if n < first], [n for n in floats if n >= last]
         kinds = self.kinds(length)
-        arriving = [
+        arriving: list[Any] = [
             call("broadcast_to", literal(0, dtype), shape=shape) if given is None and dtype.kind == "float" else given
             for given, (shape, dtype) in zip(cotangents, kinds, strict=True)
         ]

@@ -23,7 +23,7 @@ from tessera.ops.layout.views import flag, integer
 
 
 def scan(
-    body: Callable[..., tuple[Tree, Tree]],
+    body: Callable[..., Tree],
     init: Tree,
     xs: Tree = None,
     length: int | None = None,
@@ -113,7 +113,7 @@ def cond(predicate: object, if_true: Callable[..., Tree], if_false: Callable[...
 
 def _together(results: Sequence[Tensor]) -> list[Tensor]:
     """Results that are computed together: the loop runs once for all that are wanted."""
-    return joint(list(results)) if len(results) > 1 else list(results)
+    return list(joint(list(results))) if len(results) > 1 else list(results)
 
 
 def _length(slices: Sequence[Tensor], length: int | None) -> int:

@@ -207,7 +207,7 @@ def test_its_gradient_is_that_of_its_steps() -> None:
 
     @op.kernel
     def slope(target: Tensor) -> Tensor:
-        return grad.vjp(_newton(target, 1.0), [target])[0]
+        return grad.vjp(_newton(target, values[1]), [target])[0]
 
     with pytest.raises(ValueControlFlowError):
         slope(values[0])

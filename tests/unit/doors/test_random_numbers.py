@@ -58,7 +58,8 @@ def test_integers() -> None:
 def test_a_seed_says_all() -> None:
     @op.kernel
     def noisy(x: Tensor, seed: int) -> Tensor:
-        return x + op.randn(x.shape, seed)
+        made: Tensor = x + op.randn(x.shape, seed)
+        return made
 
     zeros = torch.zeros(7, 5)
     plain = op.randn((7, 5), 4).torch()
