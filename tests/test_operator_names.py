@@ -38,6 +38,7 @@ OTHER_WORDS: Mapping[str, str] = {
     "profiling/analyses/presentation/result.py": "log",
     "runtime/collectives.py": "sum min max",
     "runtime/cuda/structures.py": "pad",
+    "sharding/communicator.py": "sum min max",
     "tuning/model/ridge.py": "spread",
     "tuning/plots.py": "log",
 }
