@@ -78,6 +78,8 @@ class Anchor:
     reduced: Mapping[str, Reduction] = field(default_factory=dict)
     given: Mapping[str, Extent] = field(default_factory=dict)
     """Extents of axes that attributes say."""
+    placed: frozenset[str] = frozenset()
+    """Axes along which an element depends on its place, so that part of an axis is no such axis."""
 
     def extents(self, shapes: Sequence[Extents]) -> dict[str, Extent]:
         """The extents of the axes, by name, over operands of these shapes. Raises AnchorError for others."""
