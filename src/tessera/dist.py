@@ -27,11 +27,12 @@ from tessera.lazy.devices import is_mesh
 from tessera.lazy.layouts import Layout
 from tessera.lazy.node import leaf_node
 from tessera.sharding import making, values
+from tessera.sharding.communication import communication
 from tessera.sharding.mesh import Mesh
 from tessera.sharding.specs import ShardSpec
 from tessera.sharding.values import Init
 
-__all__ = ["Layout", "Mesh", "ShardSpec", "constrain", "distribute", "from_local", "tensor"]
+__all__ = ["Layout", "Mesh", "ShardSpec", "communication", "constrain", "distribute", "from_local", "tensor"]
 
 
 def tensor(

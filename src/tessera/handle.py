@@ -271,9 +271,10 @@ class Tensor(Methods):
         `repr` says. `repr` itself, which debuggers call, never computes.
         """
         structure, leaves = self.state
-        if not structure.is_leaf and not any(isinstance(leaf, Placeholder) for leaf in leaves):
-            if not is_mesh(structure.device):  # what one rank prints, the others need not come to
-                self.eval()
+        # Nothing is evaluated on a mesh: where one rank prints, the others need not come.
+        known = structure.is_leaf or is_mesh(structure.device)
+        if not known and not any(isinstance(leaf, Placeholder) for leaf in leaves):
+            self.eval()
         return repr(self)
 
     def __repr__(self) -> str:

@@ -201,7 +201,9 @@ def _attention(ranks: tuple[int, ...], causal: bool) -> Anchor:
     refusal = "the mask does not broadcast to the scores"
     operands += [_spread((*outer, length), rank, refusal) for rank in mask]
     placed = frozenset({"i"} if causal else ())  # which keys a query sees
-    return Anchor(tuple(operands), (*outer, Index(("e",))), reduced={"d": "add", "j": "row"}, given=given, placed=placed)
+    return Anchor(
+        tuple(operands), (*outer, Index(("e",))), reduced={"d": "add", "j": "row"}, given=given, placed=placed
+    )
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------

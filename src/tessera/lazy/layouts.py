@@ -96,9 +96,7 @@ class Layout:
 _layouts: Final[dict[Layout, Layout]] = {}
 
 
-def layout(
-    mesh: MeshShape, dims: Sequence[Sequence[str]], pending: Sequence[tuple[str, Reduction]] = ()
-) -> Layout:
+def layout(mesh: MeshShape, dims: Sequence[Sequence[str]], pending: Sequence[tuple[str, Reduction]] = ()) -> Layout:
     """The one layout of this value; axes of a single device, along which nothing is split, are left out."""
     several = {name for name, size in mesh.axes if size > 1}
     kept = tuple(tuple(axis for axis in axes if axis in several) for axes in dims)

@@ -120,7 +120,8 @@ def combines(operator: Operator, attributes: tuple[Any, ...], dtypes: tuple[DTyp
     """Whether the results of parts of an axis that is reduced, reduced again, are the operator's result: the last thing
     that its body does is to reduce.
     """
-    made = _run(operator, attributes, dtypes, ("given",) * len(dtypes))
+    kinds: list[Kind] = ["given"] * len(dtypes)
+    made = _run(operator, attributes, dtypes, kinds)
     return made is not None and made.reduced
 
 

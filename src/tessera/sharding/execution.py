@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tessera.errors import MeshError
+from tessera.lazy import interning
 from tessera.lazy.building import apply
+from tessera.lazy.devices import is_mesh
 from tessera.lazy.evaluation import check_versions, evaluate
 from tessera.lazy.export import to_torch
 from tessera.lazy.layouts import Coordinates, Shape
@@ -19,6 +21,7 @@ from tessera.lazy.node import Node, constant_node, leaf_node
 from tessera.lazy.sources import from_torch
 from tessera.lazy.structure import Structure
 from tessera.ops.layout import views
+from tessera.sharding import communication
 from tessera.sharding.groups import moved
 from tessera.sharding.levels import levels_of
 from tessera.sharding.mesh import Mesh
@@ -49,6 +52,7 @@ class ShardedPlan:
 
         Raises AbstractMeshError (E_MESH_ABSTRACT) on a mesh without ranks, MeshError (E_MESH) for tensors of two.
         """
+        communication.check(self.program)
         mesh = _mesh_of(leaves)
         slots: dict[int, Slots] = {place: {} for place in mesh.places}
         for number, instruction in enumerate(self.program.instructions):
@@ -75,8 +79,9 @@ class ShardedPlan:
 
     def _read(self, number: int, leaf: Leaf, slots: dict[int, Slots]) -> None:
         shards = shards_of(leaf).leaves() if leaf.structure.layout is not None else None
+        own = _on_each_device(leaf)
         for place, held in slots.items():
-            held[number] = leaf if shards is None else shards[place]
+            held[number] = own if shards is None else shards[place]
 
     def _compute(self, level: int, mesh: Mesh, slots: dict[int, Slots]) -> None:
         used, wanted = self._levels[level].used, self._levels[level].wanted
@@ -136,6 +141,13 @@ def _mesh_of(leaves: Sequence[Leaf]) -> Mesh:
     if len(found) > 1:
         raise MeshError(f"operands on several meshes: {' and '.join(map(repr, found))}")
     return found[0]
+
+
+def _on_each_device(leaf: Leaf) -> Leaf:
+    """A number, or a table that a gradient's rule made for all devices alike, as each device has it."""
+    if not is_mesh(leaf.structure.device):
+        return leaf
+    return Leaf(interning.buffer(leaf.shape, leaf.strides, leaf.dtype), leaf.address, leaf.owner, leaf.version)
 
 
 def _local(instruction: Compute, shape: Shape) -> tuple[Any, ...]:

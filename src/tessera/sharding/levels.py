@@ -9,8 +9,8 @@ from tessera.sharding.program import Compute, Literal, LocalProgram, Move, Read
 
 @dataclass
 class Level:
-    """Values by number. `members` are computed here, of `used` ones that are there; `wanted` are the members that others
-    than members read; `exchanges` run afterwards, in order.
+    """Values by number. `members` are computed here, of `used` ones that are there; `wanted` are those of them that are
+    read elsewhere; `exchanges` run afterwards, in order.
     """
 
     members: list[int] = field(default_factory=list)

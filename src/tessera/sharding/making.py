@@ -90,9 +90,7 @@ def _global_shape(parts: Mapping[int, torch.Tensor], mesh: Mesh, layout: Layout)
     return tuple(shape)
 
 
-def _along(
-    parts: Mapping[int, torch.Tensor], mesh: Mesh, axes: Sequence[str], place: int, dimension: int
-) -> list[int]:
+def _along(parts: Mapping[int, torch.Tensor], mesh: Mesh, axes: Sequence[str], place: int, dimension: int) -> list[int]:
     """The extents of the parts that differ from one along some axes alone."""
     places = [place]
     for axis in axes:

@@ -175,7 +175,7 @@ def as_even_as_possible(devices: int, axes: int) -> tuple[int, ...]:
 
 def _axis_names(axes: Sequence[str]) -> tuple[str, ...]:
     names = tuple(axes) if not isinstance(axes, str) else ()
-    if not names or not all(isinstance(name, str) and name.isidentifier() for name in names):
+    if not names or not all(str(name).isidentifier() for name in names):
         raise MeshError(f"axes {axes!r}", hints=['a list of names: axes=["tp", "dp"]'])
     if len(set(names)) != len(names):
         raise MeshError(f"axes {list(names)}: a name occurs twice")

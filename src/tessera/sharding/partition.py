@@ -15,8 +15,8 @@ from typing import Final
 from tessera.dtypes import DType
 from tessera.errors import MeshError
 from tessera.lazy import interning
-from tessera.lazy.layouts import Layout, MeshShape, Shape, layout, replicated
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.layouts import Layout, MeshShape, layout, replicated
+from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structure import Occurrence, Structure
 from tessera.ops import OPERATORS
@@ -129,14 +129,20 @@ class _Partition:
     def _spelled(self, operator: Operator, structure: Structure, operands: tuple[int, ...]) -> int:
         assert operator.spelled is not None
         nodes: list[Node] = []
-        leaves: list[Placeholder] = []
+        leaves: list[Leaf] = []
         for place in operands:
             value = self.program.values[place]
-            leaves.append(Placeholder(interning.sharded(value.shape, value.dtype, replicated(value.layout.mesh, len(value.shape)))))
+            leaves.append(
+                Placeholder(
+                    interning.sharded(value.shape, value.dtype, replicated(value.layout.mesh, len(value.shape)))
+                )
+            )
             nodes.append(leaf_node(leaves[-1]))
         made = operator.spelled(*nodes, **structure.named_attributes)
         inner, own = made.state
-        return self._expression(inner.post_order(), {number: operands[leaves.index(leaf)] for number, leaf in enumerate(own)})[-1]
+        return self._expression(
+            inner.post_order(), {number: operands[leaves.index(leaf)] for number, leaf in enumerate(own)}
+        )[-1]
 
     # -- strategies -----------------------------------------------------------------------------------------------
 
@@ -173,7 +179,8 @@ class _Partition:
             raise MeshError(f"nothing leads from the layout {value.layout} to {target}")
         at = place
         for step in found.steps:
-            at = self.program.add(Move(step, at, reason, implicit), Value(value.shape, value.dtype, step.target))
+            moves = implicit and step.kind in ("AllGather", "AllToAll")
+            at = self.program.add(Move(step, at, reason, moves), Value(value.shape, value.dtype, step.target))
             self._moved.setdefault((place, step.target), at)
         return at
 
@@ -204,12 +211,15 @@ def _options(
 ) -> list[tuple[str, str, frozenset[int]]]:
     splits: dict[str, None] = {}
     pending = frozenset(place for place, value in enumerate(values) if axis in dict(value.layout.pending))
+    size = values[0].layout.mesh.size(axis)
     for value, dimensions in zip(values, rule.operands, strict=True):
         for axes, by in zip(value.layout.dims, dimensions, strict=True):
             if by is not None and axis in axes:
                 splits[by] = None
         if axis in dict(value.layout.pending):
-            splits |= dict.fromkeys([by for by in dimensions if by is not None and by in rule.result])
+            # A sum may be scattered along what has a part for each device.
+            targets = [by for by in dimensions if by is not None and by in rule.result]
+            splits |= dict.fromkeys([by for by in targets if rule.extents[by] >= size])
     found = [(axis, by, frozenset[int]()) for by in splits]
     sums = all(dict(values[place].layout.pending)[axis] == "add" for place in pending)
     if pending and sums and _stays_pending(structure, operator, values, pending):
@@ -217,9 +227,7 @@ def _options(
     return found
 
 
-def _stays_pending(
-    structure: Structure, operator: Operator, values: Sequence[Value], pending: frozenset[int]
-) -> bool:
+def _stays_pending(structure: Structure, operator: Operator, values: Sequence[Value], pending: frozenset[int]) -> bool:
     if operator.movement is not None:
         return len(values) == 1
     dtypes: tuple[DType, ...] = tuple(value.dtype for value in values)

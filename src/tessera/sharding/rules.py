@@ -115,7 +115,7 @@ def _whole_axes(
     whole = set(anchor.placed)
     reduces = any(by != "row" for by in anchor.reduced.values()) and combines(operator, attributes, dtypes)
     whole |= {axis for axis, by in anchor.reduced.items() if by == "row" or not reduces}
-    # Attributes that say extents are those of a result's shape, which a shard's own replaces; others stay what they are.
+    # Attributes that say extents are those of a result's shape, which a shard's own replaces; others stay as they are.
     if not result_attributes(operator):
         whole |= set(anchor.given)
     for indices, shape in zip((*anchor.operands, anchor.result), shapes, strict=True):
@@ -124,7 +124,7 @@ def _whole_axes(
             if axis is None:
                 whole |= set(index.axes)
             else:
-                whole |= set(_major_first(index, known)[1:])
+                whole |= set(index.axes) - {axis}
     made = {axis for index in anchor.result for axis in index.axes}
     return whole | {axis for axis in known if axis not in made and axis not in anchor.reduced}
 

@@ -16,7 +16,7 @@ from tessera.lazy import interning
 from tessera.lazy.evaluation import evaluate
 from tessera.lazy.export import to_torch
 from tessera.lazy.layouts import Layout, Shape, replicated
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaf import Leaf, ShardedLeaf
 from tessera.lazy.node import Node
 from tessera.lazy.sources import from_torch
 from tessera.ops.collective.records import CONSTRAIN
@@ -29,7 +29,9 @@ Making: TypeAlias = Callable[[int], torch.Tensor]
 class Shards:
     """The owner of a leaf that is shared out over a mesh."""
 
-    def __init__(self, mesh: Mesh, shape: Shape, dtype: DType, layout: Layout, made: Mapping[int, Leaf] | Making) -> None:
+    def __init__(
+        self, mesh: Mesh, shape: Shape, dtype: DType, layout: Layout, made: Mapping[int, Leaf] | Making
+    ) -> None:
         self.mesh = mesh
         self.shape = shape
         self.dtype = dtype
@@ -39,11 +41,11 @@ class Shards:
 
     def leaf(self) -> Leaf:
         """A leaf over these shards."""
-        return Leaf(interning.sharded(self.shape, self.dtype, self.layout), 0, self)
+        return ShardedLeaf(interning.sharded(self.shape, self.dtype, self.layout), 0, self)
 
     def leaves(self) -> Mapping[int, Leaf]:
-        """The shards that this process holds, by place. Raises AbstractMeshError (E_MESH_ABSTRACT) where there are none,
-        and MemoryLimitError (E_MEMORY_LIMIT) where they do not fit.
+        """The shards that this process holds, by place. Raises AbstractMeshError (E_MESH_ABSTRACT) where there are
+        none, and MemoryLimitError (E_MEMORY_LIMIT) where they do not fit.
         """
         places = self.mesh.places
         made = self._made

@@ -37,7 +37,9 @@ class ShardSpec:
             over = (axes,) if isinstance(axes, str) else tuple(axes)
             for axis in over:
                 if axis not in mesh.shape:
-                    raise MeshError(f"{self}: the mesh has no axis {axis!r}", hints=[f"its axes: {', '.join(mesh.axes)}"])
+                    raise MeshError(
+                        f"{self}: the mesh has no axis {axis!r}", hints=[f"its axes: {', '.join(mesh.axes)}"]
+                    )
                 if axis in used:
                     raise MeshError(f"{self}: the axis {axis!r} occurs twice")
                 used.add(axis)

@@ -73,7 +73,8 @@ def local_shard(leaf: Leaf, coordinates: Coordinates | None) -> Leaf:
         return shards[place]
     if len(shards) > 1:
         raise MeshError(
-            f"this process holds the shards of {len(shards)} places", hints=['x.local({"dp": 0, "tp": 1}) is one of them']
+            f"this process holds the shards of {len(shards)} places",
+            hints=['x.local({"dp": 0, "tp": 1}) is one of them'],
         )
     return next(iter(shards.values()))
 
@@ -84,4 +85,6 @@ def described(node: Node) -> str:
     head = f"Tensor({list(structure.shape)}, {structure.dtype}, {structure.device}"
     if structure.layout is None:
         return f"{head}, pending: {expression(structure)})"
-    return f'{head}, "{structure.layout}": {shard_summary(structure.shape, structure.dtype.itemsize, structure.layout)})'
+    return (
+        f'{head}, "{structure.layout}": {shard_summary(structure.shape, structure.dtype.itemsize, structure.layout)})'
+    )

@@ -1,8 +1,9 @@
 """Values of tensors by the global numbers of their elements, so that every layout of one seed holds the same.
 
-Random bits are Philox's, of the number of an element under a seed. Normal values are made of them by Wichura, "Algorithm
-AS 241: the percentage points of the normal distribution" (Applied Statistics 37, 1988), routine PPND7, in fp64 and in
-operations that IEEE 754 rounds exactly: whichever device makes an element, and in which loop, gets the same bits.
+Random bits are Philox's, of the number of an element under a seed. Normal values are made of them by Wichura,
+"Algorithm AS 241: the percentage points of the normal distribution" (Applied Statistics 37, 1988), routine PPND7, in
+fp64 and in operations that IEEE 754 rounds exactly: whichever device makes an element, and in which loop, gets the same
+bits.
 """
 
 from __future__ import annotations

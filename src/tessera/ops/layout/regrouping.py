@@ -34,7 +34,9 @@ def _regrouped(shape: Shape, target: Shape) -> Anchor:
         extents, others = [shape[d] for d in ours], [target[d] for d in theirs]
         ends = sorted({*itertools.accumulate(extents, int.__mul__), *itertools.accumulate(others, int.__mul__)})
         nested = 0 not in ends and all(after % before == 0 for before, after in itertools.pairwise(ends))
-        names = {end: _new_axis(given, end // before) for before, end in itertools.pairwise([1, *ends])} if nested else {}
+        names = (
+            {end: _new_axis(given, end // before) for before, end in itertools.pairwise([1, *ends])} if nested else {}
+        )
         for side, dims, held in ((operand, ours, extents), (result, theirs, others)):
             last = 1
             for dimension, extent in zip(dims, held, strict=True):
