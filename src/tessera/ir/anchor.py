@@ -30,6 +30,9 @@ Place: TypeAlias = tuple[int, int]
 Reduction: TypeAlias = Literal["add", "mul", "max", "min", "row"]
 """What elements along an axis are reduced by; "row": by what the operator's body says, and the axis may stay."""
 
+ADD: Final[Reduction] = "add"
+MUL: Final[Reduction] = "mul"
+
 Fit: TypeAlias = Literal["exact", "broadcast", "spread"]
 """How an extent of 1 fits an axis of another one: not at all; repeated, where it makes an axis what the largest of such
 operands says; or repeated along an axis that others have said.

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from tessera.dtypes import DType, accumulator, bool_, int64
+from tessera.ir.anchor import ADD
 from tessera.ops.record import Operator
 
 Kind: TypeAlias = Literal["literal", "given", "linear", "other"]
@@ -59,7 +60,7 @@ class _Abstract:
     convolve = contract
 
     def reduce(self, kind: str, a: _Value, /) -> _Value:
-        return _Value(a.dtype, "linear" if kind == "add" and a.kind == "linear" else _plain(a), reduced=True)
+        return _Value(a.dtype, "linear" if kind == ADD and a.kind == "linear" else _plain(a), reduced=True)
 
     def select(self, condition: _Value, a: _Value, b: _Value, /) -> _Value:
         both = condition.kind == "given" and _is_linear(a) and _is_linear(b)

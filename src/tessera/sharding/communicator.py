@@ -19,7 +19,12 @@ Reduction: TypeAlias = Literal["sum", "avg", "min", "max", "product"]
 
 REDUCTIONS: Final[tuple[Reduction, ...]] = get_args(Reduction)
 
-COMBINING: Final[Mapping[anchor.Reduction, Reduction]] = {"add": "sum", "mul": "product", "min": "min", "max": "max"}
+COMBINING: Final[Mapping[anchor.Reduction, Reduction]] = {
+    anchor.ADD: "sum",
+    anchor.MUL: "product",
+    "min": "min",
+    "max": "max",
+}
 """What combines the parts of a result whose parts are reduced, by the reduction of an anchor's axis."""
 
 Extents: TypeAlias = Sequence[int]

@@ -14,6 +14,7 @@ from typing import Final
 
 from tessera.dtypes import DType
 from tessera.errors import MeshError
+from tessera.ir.anchor import ADD
 from tessera.lazy import interning
 from tessera.lazy.layouts import Layout, MeshShape, layout, replicated
 from tessera.lazy.leaf import Leaf, Placeholder
@@ -221,7 +222,7 @@ def _options(
             targets = [by for by in dimensions if by is not None and by in rule.result]
             splits |= dict.fromkeys([by for by in targets if rule.extents[by] >= size])
     found = [(axis, by, frozenset[int]()) for by in splits]
-    sums = all(dict(values[place].layout.pending)[axis] == "add" for place in pending)
+    sums = all(dict(values[place].layout.pending)[axis] == ADD for place in pending)
     if pending and sums and _stays_pending(structure, operator, values, pending):
         found.append((axis, PASS, pending))
     return found

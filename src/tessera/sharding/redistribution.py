@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from tessera.ir.anchor import Reduction
+from tessera.ir.anchor import ADD, Reduction
 from tessera.lazy.layouts import Layout, Shape, layout
 
 StepKind: TypeAlias = Literal["AllReduce", "ReduceScatter", "AllGather", "AllToAll", "Slice"]
@@ -39,7 +39,7 @@ class Step:
     target: Layout
     dim: int = -1
     before: int = -1
-    reduction: Reduction = "add"
+    reduction: Reduction = ADD
     nbytes: int = 0
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tessera.dtypes import DType
-from tessera.ir.anchor import Anchor, Index, Reduction
+from tessera.ir.anchor import ADD, MUL, Anchor, Index, Reduction
 from tessera.lazy.layouts import Layout, MeshShape, Shape, layout, split
 from tessera.ops.record import Operator
 from tessera.sharding.bodies import combines
@@ -99,7 +99,7 @@ def rule_of(
         for axis, extent in zip(dimensions, shape, strict=True):
             if axis is not None and extent != known[axis]:
                 bounds[axis] = (*bounds.get(axis, ()), extent)
-    nonempty = frozenset(axis for axis, by in reduced.items() if by not in ("add", "mul"))
+    nonempty = frozenset(axis for axis, by in reduced.items() if by not in (ADD, MUL))
     return Rule(tuple(held[:-1]), held[-1], {axis: known[axis] for axis in axes}, reduced, bounds, nonempty)
 
 
@@ -181,10 +181,10 @@ def strategy(
     if not all(rule.permits(axis, tuple(map(mesh.size, over))) for axis, over in by_axis.items()):
         return None
     operands = tuple(
-        _laid(mesh, dimensions, by_axis, [(axis, "add") for axis, places in passed.items() if place in places])
+        _laid(mesh, dimensions, by_axis, [(axis, ADD) for axis, places in passed.items() if place in places])
         for place, dimensions in enumerate(rule.operands)
     )
-    pending: list[tuple[str, Reduction]] = [(axis, "add") for axis in passed]
+    pending: list[tuple[str, Reduction]] = [(axis, ADD) for axis in passed]
     pending += [(axis, rule.reduced[by]) for axis, by in split_by.items() if by in rule.reduced]
     return Strategy(operands, _laid(mesh, rule.result, by_axis, pending))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.errors import MeshError
+from tessera.lazy.building import apply
 from tessera.lazy.layouts import Coordinates, Layout
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node
 from tessera.lazy.printing import expression
 from tessera.lazy.structure import Structure
-from tessera.ops.algebra import call
+from tessera.ops.collective.records import CONSTRAIN
 from tessera.sharding.execution import ShardedPlan
 from tessera.sharding.mesh import Mesh
 from tessera.sharding.partition import partition
@@ -54,7 +55,7 @@ def resharded(node: Node, wanted: ShardSpec | Layout | None) -> Any:
         laid = wanted
     else:
         laid = (wanted or ShardSpec()).layout(mesh, len(node.structure.shape))
-    return call("constrain", node, layout=laid)
+    return apply(CONSTRAIN, (laid,), (node,))
 
 
 def local_shard(leaf: Leaf, coordinates: Coordinates | None) -> Leaf:
