@@ -178,7 +178,8 @@ def _logsumexp_spelled(x: N, *, axes: Axes, keepdims: bool) -> N:
     if not axes or 0 in (x.shape[axis] for axis in axes):
         return call("log", call("sum", call("exp", x), axes=axes, keepdims=keepdims))
     largest = call("max", x, axes=axes, keepdims=True)
-    finite = call("where", call("abs", largest) == math.inf, literal(0, x.dtype), largest)
+    infinite = call("eq", call("abs", largest), literal(math.inf, x.dtype))
+    finite = call("where", infinite, literal(0, x.dtype), largest)
     total = call("sum", call("exp", x - _spread(finite, x.shape, axes)), axes=axes, keepdims=True)
     result = finite + call("log", total)
     return result if keepdims else call("reshape", result, shape=_without(x.shape, axes))
