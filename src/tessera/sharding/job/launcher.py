@@ -13,8 +13,9 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import IO, Any, Final, Protocol
 
 from tessera.sharding.job.faults import ended_by
 from tessera.sharding.job.mail import Mailbox
@@ -28,6 +29,22 @@ _CHUNK: Final = 1 << 16
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class Running(Protocol):
+    """A rank's process, as its launcher needs it: `ending` is a pidfd, `streams` its output and its errors."""
+
+    rank: int
+    pid: int
+    ending: int
+    streams: tuple[IO[bytes], IO[bytes]]
+    code: int | None
+
+    def reap(self) -> int:
+        """The exit code of a process that has ended."""
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the rank and to all it has started."""
+
+
 def launch(wanted: Launch) -> int:
     """Runs a job, and again after failures as often as is wanted. Gives the exit code: 0, or that of the rank that
     failed first, 128 and the signal where one killed it.
@@ -38,7 +55,8 @@ def launch(wanted: Launch) -> int:
         if code == 0 or launcher.stopped is not None:
             break
         if attempt < wanted.restarts:
-            _say(f"starting all {wanted.ranks} ranks again, restart {attempt + 1} of {wanted.restarts}")
+            told = f"starting all {wanted.ranks} ranks again, restart {attempt + 1} of {wanted.restarts}"
+            print(f"tessera run: {told}", file=sys.stderr, flush=True)
     return code if launcher.stopped is None else 128 + launcher.stopped
 
 
@@ -47,27 +65,28 @@ class _Launcher:
         self._wanted = wanted
         self._mailbox = Mailbox()
         self._listening = socket.create_server(("127.0.0.1", 0))
+        self._port = self._listening.getsockname()[1]
         self._store: object = None
         self.stopped: int | None = None
-        """The signal by which the launcher was told to end."""
 
     def run(self, attempt: int) -> int:
         """Runs all ranks once."""
-        port = self._listening.getsockname()[1]
         cores = sorted(os.sched_getaffinity(0))
         own = shares(cores, self._wanted.ranks)
         pinned = self._wanted.pin and len(cores) >= self._wanted.ranks
         ranks = []
         for rank in range(self._wanted.ranks):
             variables = environment(
-                self._wanted, rank, len(own[rank]), port, attempt, self._mailbox.name, dict(os.environ)
+                self._wanted, rank, len(own[rank]), self._port, attempt, self._mailbox.name, dict(os.environ)
             )
             ranks.append(RankProcess(rank, self._wanted.command, variables, own[rank] if pinned else cores))
-        run = _Run(self, ranks, self._mailbox)
+        run = Run(ranks, self._mailbox, (sys.stdout.buffer, sys.stderr.buffer))
         before = {number: signal.signal(number, lambda number, _: run.stop(number)) for number in _SIGNALS}
         try:
-            self._host_store(port)
-            return run.watch()
+            self._host_store()
+            code = run.watch()
+            self.stopped = run.stopped
+            return code
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -75,42 +94,33 @@ class _Launcher:
                 if rank.code is None:
                     rank.signal(signal.SIGKILL)
 
-    def _host_store(self, port: int) -> None:
+    def _host_store(self) -> None:
         """The store that ranks meet in. torch is imported here, while the ranks import it too."""
         if self._store is None:
             from torch.distributed import TCPStore
 
             self._store = TCPStore(
                 "127.0.0.1",
-                port,
+                self._port,
                 is_master=True,
                 timeout=timedelta(seconds=_STORE_S),
                 wait_for_workers=False,
                 master_listen_fd=self._listening.detach(),
             )
-            self._port = port
-            self._listening = _Port(port)
 
 
-class _Port:
-    """A socket that the store has taken over: its number is known still."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-
-    def getsockname(self) -> tuple[str, int]:
-        return "127.0.0.1", self._port
-
-
-class _Run:
+class Run:
     """The ranks of one start."""
 
-    def __init__(self, launcher: _Launcher, ranks: list[RankProcess], mailbox: Mailbox) -> None:
-        self._launcher, self._ranks, self._mailbox = launcher, ranks, mailbox
+    def __init__(self, ranks: Sequence[Running], mailbox: Mailbox, outputs: tuple[IO[bytes], IO[bytes]]) -> None:
+        self._ranks, self._mailbox = ranks, mailbox
+        self._says = outputs[1]
+        self.stopped: int | None = None
+        """The signal by which the launcher was told to end."""
         self._started = time.monotonic()
         self._mailboxes: dict[int, str] = {}
         self._raised: tuple[int, str] | None = None
-        self._failed: RankProcess | None = None
+        self._failed: Running | None = None
         self._deadline: float | None = None
         self._poll = select.poll()
         self._poll.register(mailbox.fileno(), select.POLLIN)
@@ -119,7 +129,7 @@ class _Run:
         self._errors: dict[int, Lines] = {}
         for rank in ranks:
             prefix = f"[{rank.rank}] " if len(ranks) > 1 else ""
-            for stream, to in zip(rank.streams, (sys.stdout.buffer, sys.stderr.buffer), strict=True):
+            for stream, to in zip(rank.streams, outputs, strict=True):
                 lines = Lines(prefix, to)
                 self._outputs[stream.fileno()] = (stream, lines)
                 self._errors[rank.rank] = lines
@@ -128,7 +138,7 @@ class _Run:
 
     def stop(self, number: int) -> None:
         """Ends all ranks because the launcher was told so."""
-        self._launcher.stopped = self._launcher.stopped or number
+        self.stopped = self.stopped or number
         for rank in self._endings.values():
             rank.signal(number)
         self._deadline = self._deadline or time.monotonic() + _GRACE_S
@@ -188,7 +198,7 @@ class _Run:
             self._failed = rank
             self._deadline = self._deadline or time.monotonic() + _GRACE_S
 
-    def _tell_of(self, ended: RankProcess, ranks: list[int]) -> None:
+    def _tell_of(self, ended: Running, ranks: list[int]) -> None:
         for rank in ranks:
             if rank != ended.rank and self._ranks[rank].code is None:
                 self._mailbox.send(self._mailboxes[rank], {"kind": "lost", "rank": ended.rank, "code": ended.code})
@@ -216,9 +226,7 @@ class _Run:
         said = self._raised[1] if self._raised is not None else self._errors[failed.rank].last
         said = f": {said}" if failed.code > 0 and said else ""
         seconds = time.monotonic() - self._started
-        _say(f"rank {failed.rank} (pid {failed.pid}) {ended_by(failed.code)} within {seconds:.1f} s{said}{after}")
+        told = f"rank {failed.rank} (pid {failed.pid}) {ended_by(failed.code)} within {seconds:.1f} s{said}{after}"
+        self._says.write(f"tessera run: {told}\n".encode())
+        self._says.flush()
         return failed.code if failed.code > 0 else 128 - failed.code
-
-
-def _say(text: str) -> None:
-    print(f"tessera run: {text}", file=sys.stderr, flush=True)

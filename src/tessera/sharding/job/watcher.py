@@ -111,7 +111,7 @@ class Watcher:
         if member is None:
             return ""
         self._answers.pop(rank, None)
-        self.mailbox.send(member.mailbox, {"kind": "where", "rank": self.rank, "mailbox": self.mailbox.name})
+        self.mailbox.send(member.mailbox, {"kind": "locate", "rank": self.rank, "mailbox": self.mailbox.name})
         with self._changed:
             self._changed.wait_for(lambda: rank in self._answers, _ANSWER_S)
             return self._answers.get(rank, "")
@@ -207,10 +207,10 @@ class Watcher:
             # A rank that nobody here holds a pidfd of: it ended before it joined, or before this one did.
             if rank not in self._processes.values() and rank not in self._ending and rank not in self.left:
                 self._lost(rank, content["code"])
-        elif kind == "where":
-            answer = {"kind": "is", "rank": self.rank, "stack": _main_stack()}
+        elif kind == "locate":
+            answer = {"kind": "located", "rank": self.rank, "stack": _main_stack()}
             self.mailbox.send(str(content.get("mailbox")), answer)
-        elif kind == "is":
+        elif kind == "located":
             with self._changed:
                 self._answers[rank] = str(content.get("stack"))
                 self._changed.notify_all()
