@@ -20,11 +20,11 @@ from typing import IO, Any
 import torch
 
 from tessera import settings
-from tessera.sharding.job import joining, mail
+from tessera.sharding.job import mail
 from tessera.sharding.job.launcher import Run
+from tessera.sharding.transport.native import native
 from tests.unit.job import work
 
-assert joining, "ranks find it imported"
 SECONDS = 120
 
 
@@ -68,6 +68,7 @@ def free_port() -> int:
 def main() -> None:
     """Serves jobs; returns in each forked rank, when its function has returned."""
     torch.set_num_threads(1)
+    native()
     for line in sys.stdin:
         job = json.loads(line)
         launcher, port = mail.Mailbox(), free_port()

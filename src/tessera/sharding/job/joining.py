@@ -6,7 +6,6 @@ Whatever may block for a rank that is gone is done beside the program, which wai
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import sys
 import threading
@@ -130,8 +129,7 @@ def _relay(watcher: Watcher) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         code = error.code if isinstance(error, TesseraError) else ""
-        told = " ".join(traceback.format_exception_only(kind, error)).strip()
-        watcher.tell(code, told.splitlines()[0] if code else told.splitlines()[-1])
+        watcher.tell(code, traceback.format_exception_only(kind, error)[-1].partition("\n")[0])
         before(kind, error, trace)
 
     sys.excepthook = hook
@@ -139,12 +137,14 @@ def _relay(watcher: Watcher) -> None:
 
 
 def _leave(watcher: Watcher) -> None:
-    """The program has ended. After a fault, threads stay in Gloo for ever, and the group would wait for them when it is
-    freed: so it never is.
+    """The program has ended. After a fault threads stay in Gloo for ever, and what frees the process group would wait
+    for them: so nothing is freed.
     """
     watcher.leave()
-    if watcher.fault is not None and dist.is_initialized() and dist.group.WORLD is not None:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
+    if watcher.fault is not None and not _is_forked:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _forked() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from tessera import settings
-from tessera.errors import CollectiveMismatchError, CollectiveStalledError, LibraryError, TesseraError
+from tessera.errors import CollectiveMismatchError, CollectiveStalledError, LibraryError
 from tessera.sharding.job.faults import Fault
 from tessera.sharding.job.members import Member, is_stopped
-from tessera.sharding.job.page import Seen
+from tessera.sharding.job.page import Seen, State
 from tessera.sharding.job.watcher import Watcher
 
 _COMPARED_S: Final = 0.1
@@ -52,9 +52,7 @@ class Patience:
             self._compared = now
             self._compare()
         ranks = self._absent([self._ranks[peer] for peer in missing])
-        for rank in ranks:
-            if rank in self._watcher.left:
-                self._fail(CollectiveStalledError.code, rank, f"{self._watcher.describe(rank)} has ended its program")
+        self._check_left(ranks)
         waited = now - self._since
         if waited > _SILENT_S and now - self._warned > _WARNED_S:
             self._warn(ranks, now)
@@ -70,8 +68,11 @@ class Patience:
 
     def failed(self, error: Exception) -> NoReturn:
         """See `Waiting`."""
-        self._watcher.wait_for_fault(_LOST_S)
-        self._watcher.check(self.doing())
+        deadline = time.monotonic() + _LOST_S
+        while time.monotonic() < deadline:
+            self._watcher.wait_for_fault(_LOST_S / 10)
+            self._watcher.check(self.doing())
+            self._check_left(self._absent(self._ranks))
         text = str(error).strip().partition("\n")[0]
         raise LibraryError(f"{self.doing()}: {text}") from error
 
@@ -83,6 +84,13 @@ class Patience:
         """Those of the ranks that have not come to the current collective, as far as their pages say."""
         pages = self._watcher.pages
         return [rank for rank in ranks if rank not in pages or pages[rank].begun(self._key) < self.current.number]
+
+    def _check_left(self, ranks: Sequence[int]) -> None:
+        """Raises that one of these ranks, which are waited for, will not come."""
+        for rank in ranks:
+            page = self._watcher.pages.get(rank)
+            if rank in self._watcher.left or (page is not None and page.state == State.LEFT):
+                self._fail(CollectiveStalledError.code, rank, f"{self._watcher.describe(rank)} has ended its program")
 
     def _compare(self) -> None:
         """Looks whether others have come with another collective. Some transports only see that nothing comes."""
@@ -137,7 +145,6 @@ class Patience:
 
     def _fail(self, code: str, rank: int, message: str, *hints: str) -> NoReturn:
         doing = "" if code == CollectiveMismatchError.code else self.doing()
-        raise self._error(Fault(code, rank, message, hints), doing)
-
-    def _error(self, fault: Fault, doing: str) -> TesseraError:
-        return fault.error(doing)
+        fault = Fault(code, rank, message, hints)
+        self._watcher.fail(fault)
+        raise fault.error(doing)
