@@ -216,16 +216,19 @@ def stopped(victim: int, transport: str) -> None:
     job = join()
     group = job.communicator(range(job.size), transport)  # type: ignore[arg-type]
     group.barrier()
+    pid = job.members[victim].pid
+    goes_on = threading.Timer(2.5, lambda: os.kill(pid, signal.SIGCONT))
     if job.rank == (victim + 1) % job.size:
-        pid = job.members[victim].pid
         os.kill(pid, signal.SIGSTOP)
-        threading.Timer(2.5, lambda: os.kill(pid, signal.SIGCONT)).start()
+        goes_on.start()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         begun = time.monotonic()
-        if job.rank != victim:
-            time.sleep(0.2)
+        if job.rank == victim:
+            time.sleep(1.0)  # in which it is stopped
         total = group.all_reduce(torch.ones(3), "sum").tolist()
+    if goes_on.is_alive():
+        goes_on.join()
     tell(total=total, warned=[str(each.message) for each in seen], waited=time.monotonic() - begun)
 
 

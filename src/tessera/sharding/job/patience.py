@@ -51,11 +51,12 @@ class Patience:
         if now - self._compared > _COMPARED_S:
             self._compared = now
             self._compare()
-        ranks = self._absent([self._ranks[peer] for peer in missing])
+        awaited = [self._ranks[peer] for peer in missing]
+        ranks = self._absent(awaited)
         self._check_left(ranks)
         waited = now - self._since
         if waited > _SILENT_S and now - self._warned > _WARNED_S:
-            self._warn(ranks, now)
+            self._warn(awaited, now)
         if waited > settings.current().collective_timeout_s and ranks:
             self._stalled(ranks, waited)
 
@@ -146,5 +147,5 @@ class Patience:
     def _fail(self, code: str, rank: int, message: str, *hints: str) -> NoReturn:
         doing = "" if code == CollectiveMismatchError.code else self.doing()
         fault = Fault(code, rank, message, hints)
-        self._watcher.fail(fault)
+        self._watcher.spread(fault)
         raise fault.error(doing)

@@ -30,7 +30,7 @@ _STATUS_S: Final = 0.25
 """How long an exit status may take to come: from the kernel once the parent has asked, or from the launcher."""
 _SOON_S: Final = 0.01
 _ANSWER_S: Final = 0.5
-_STACK_BYTES: Final = 16_000
+_STACK_BYTES: Final = 8_000
 
 
 class Watcher:
@@ -126,6 +126,14 @@ class Watcher:
         for name in [*names, *([self.launcher] if self.launcher is not None else [])]:
             self.mailbox.send(name, content)
 
+    def spread(self, fault: Fault) -> None:
+        """This rank has found a fault: all others of this host have it, too."""
+        self.fail(fault)
+        content = {"kind": "fault", **fault._asdict(), "rank": self.rank, "blamed": fault.rank}
+        for member in list(self._members.values()):
+            if member.rank != self.rank:
+                self.mailbox.send(member.mailbox, content)
+
     def leave(self) -> None:
         """This rank's program has ended, by itself: nobody is to blame it, unless somebody waits for it."""
         if os.getpid() == self._owner and self.page.state == State.RUNNING:
@@ -202,6 +210,9 @@ class Watcher:
                 self._changed.notify_all()
         elif kind == "raised":
             self._relayed(rank, content)
+        elif kind == "fault" and content.get("code") in faults.SHARED:
+            hints = tuple(str(hint) for hint in content.get("hints", ()))
+            self.fail(Fault(str(content["code"]), content.get("blamed"), str(content.get("message")), hints))
         elif kind == "lost" and isinstance(content.get("code"), int):
             self._codes[rank] = content["code"]
             # A rank that nobody here holds a pidfd of: it ended before it joined, or before this one did.
