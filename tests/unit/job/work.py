@@ -212,24 +212,32 @@ def killed(victim: int, place: str, transport: str) -> None:
 
 
 def stopped(victim: int, transport: str) -> None:
-    """A rank is stopped for a while: the others warn, and go on when it does."""
+    """A rank is stopped by the next one until that has warned: the others go on when it does."""
+    goes_on = threading.Event()
+    signal.signal(signal.SIGCONT, lambda *_: goes_on.set())
     job = join()
     group = job.communicator(range(job.size), transport)  # type: ignore[arg-type]
     group.barrier()
-    pid = job.members[victim].pid
-    goes_on = threading.Timer(2.5, lambda: os.kill(pid, signal.SIGCONT))
-    if job.rank == (victim + 1) % job.size:
-        os.kill(pid, signal.SIGSTOP)
-        goes_on.start()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        begun = time.monotonic()
+        pid = job.members[victim].pid
+
+        def stop() -> None:
+            os.kill(pid, signal.SIGSTOP)
+            while not seen:
+                time.sleep(0.05)
+            os.kill(pid, signal.SIGCONT)
+
+        stopper = threading.Thread(target=stop)
+        if job.rank == (victim + 1) % job.size:
+            stopper.start()
         if job.rank == victim:
-            time.sleep(1.0)  # in which it is stopped
+            while not goes_on.is_set():
+                time.sleep(0.05)
         total = group.all_reduce(torch.ones(3), "sum").tolist()
-    if goes_on.is_alive():
-        goes_on.join()
-    tell(total=total, warned=[str(each.message) for each in seen], waited=time.monotonic() - begun)
+        if stopper.ident is not None:
+            stopper.join()
+    tell(total=total, warned=[str(each.message) for each in seen])
 
 
 MISMATCHES: dict[str, Callable[[ProcessCommunicator, bool], object]] = {
