@@ -227,6 +227,30 @@ class ScheduleIgnoredError(CompileError):
     code = "E_SCHEDULE_IGNORED"
 
 
+class MeshError(TesseraError, ValueError):
+    """A mesh or a layout that cannot be: axes, devices, extents or tensors that do not fit together."""
+
+    code = "E_MESH"
+
+
+class AbstractMeshError(MeshError):
+    """Values are asked for of tensors on a mesh that no job runs on."""
+
+    code = "E_MESH_ABSTRACT"
+
+
+class NotInMeshError(MeshError):
+    """A rank evaluates tensors on a mesh that it has no device of."""
+
+    code = "E_NOT_IN_MESH"
+
+
+class ImplicitCommunicationError(MeshError):
+    """An expression moves data between devices that no line of the program asks for, where that is refused."""
+
+    code = "E_LAYOUT_IMPLICIT"
+
+
 class ProfileError(TesseraError, RuntimeError):
     """A profile was asked for where there is none, or sessions were used out of order."""
 

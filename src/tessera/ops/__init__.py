@@ -22,6 +22,7 @@ _RECORDS: Final = (
     "indexing.selection",
     "spectral.records",
     "window.records",
+    "collective.records",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

@@ -12,11 +12,20 @@ from typing import Final, Literal, Protocol, TypeAlias, get_args
 import torch
 
 from tessera.errors import ArgumentError
+from tessera.ir import anchor
 
 Reduction: TypeAlias = Literal["sum", "avg", "min", "max", "product"]
 """What elements of several ranks are reduced by."""
 
 REDUCTIONS: Final[tuple[Reduction, ...]] = get_args(Reduction)
+
+COMBINING: Final[Mapping[anchor.Reduction, Reduction]] = {
+    anchor.ADD: "sum",
+    anchor.MUL: "product",
+    "min": "min",
+    "max": "max",
+}
+"""What combines the parts of a result whose parts are reduced, by the reduction of an anchor's axis."""
 
 Extents: TypeAlias = Sequence[int]
 """How many elements each rank of a group holds along a dimension, by rank; they may differ, and be 0."""

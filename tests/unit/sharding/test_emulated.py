@@ -49,7 +49,7 @@ def test_uneven_and_empty_parts_are_gathered_and_scattered() -> None:
 
 def test_all_to_all_moves_a_split_from_one_dimension_to_another() -> None:
     whole = torch.arange(35.0).reshape(5, 7)
-    rows, columns = (2, 2, 1), (3, 3, 1)
+    rows, columns = [2, 2, 1], [3, 3, 1]
 
     parts = emulated.all_to_all(torch.split(whole, rows, 0), 1, 0, columns, rows)
 

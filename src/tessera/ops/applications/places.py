@@ -106,3 +106,8 @@ def of_running_sums(chance: random.Random, x: Value) -> Application | None:
 def of_counters(chance: random.Random, x: Value) -> Application:
     """Of `philox`: a counter of a value's shape, and one seed."""
     return Application((Operand(x.shape, int64, below=1 << 20), Operand((), int64, below=1 << 20)))
+
+
+def of_whole_values(chance: random.Random, x: Value) -> Application:
+    """Of what leaves a value as it is."""
+    return Application((like(x),))

@@ -144,6 +144,13 @@ def _mean_gradient(g: N, operands: tuple[N], out: N, *, axes: Axes, keepdims: bo
     return (_spread(g / count if count else g, shape, axes),)
 
 
+def _mean_spelled(x: N, *, axes: Axes, keepdims: bool) -> N:
+    """The sum over the number of elements, which is NaN of none."""
+    total = call("sum", x, axes=axes, keepdims=keepdims)
+    count = elements(tuple(x.shape[axis] for axis in axes))
+    return call("div", total, literal(count, x.dtype)) if axes else x
+
+
 def _extreme_gradient(g: N, operands: tuple[N], out: N, *, axes: Axes, keepdims: bool) -> tuple[N]:
     """To the extreme element, in equal parts where there are several (`torch.amax`)."""
     (x,) = operands
@@ -267,7 +274,7 @@ def _largest_partial_product(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> 
 
 
 _define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body, by="mul", terms=_largest_partial_product)
-_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=(1, 1), by="add")
+_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=(1, 1), by="add", spelled=_mean_spelled)
 _define("max", _ordered, _max_reference, _extreme_gradient, _max_body, element=_extreme, by="max")
 _define("min", _ordered, _min_reference, _extreme_gradient, _min_body, element=_extreme, by="min")
 _define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, element=_place, application=maps.of_places)
