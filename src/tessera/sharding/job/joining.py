@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
@@ -25,34 +26,49 @@ from tessera.sharding.job import members
 from tessera.sharding.job.faults import FORKED
 from tessera.sharding.job.job import Job
 from tessera.sharding.job.watcher import Watcher
+from tessera.sharding.transport import gloo
 
 T = TypeVar("T")
 _LOOK_S: Final = 0.02
+_BESIDE: Final = "tessera-joining"
 _JOINING: Final = "this rank joins its job"
 _lock = forks.lock()
 _job: Job | None = None
+_group: weakref.ref[dist.ProcessGroup] | None = None
 _is_forked = False
 
 
 def join() -> Job:
     """The job that this process is a rank of; joins it at the first call, which every rank makes. It is that of the
     process group that there is, or else the one that `torchrun` or `tessera run` has started. A process that nobody
-    started as a rank is a job of its own.
+    started as a rank is a job of its own. Where the process group is replaced, so is the job.
 
     Raises RankLostError (E_RANK_LOST) where another rank is gone, JobError (E_JOB) where the job cannot be reached,
     ForkedError (E_FORKED) in forks of a rank.
     """
-    global _job  # noqa: PLW0603 - the process is a rank of one job
+    global _job, _group  # noqa: PLW0603 - the process is a rank of one job
     if _is_forked:
         raise FORKED.error("")
     with _lock:
-        if _job is None:
+        world = dist.group.WORLD if _has_group() else None
+        if _job is None or (world is not None and (_group is None or _group() is not world)):
             _job = _joined()
+            world = dist.group.WORLD if _has_group() else None
+            _group = None if world is None else weakref.ref(world)
         return _job
 
 
+def is_rank() -> bool:
+    """Whether this process is one of the ranks of a job: `join` would find others, or those that it is alone with."""
+    return _job is not None or _has_group() or "RANK" in os.environ
+
+
+def _has_group() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
 def _joined() -> Job:
-    has_group = dist.is_available() and dist.is_initialized()
+    has_group = _has_group()
     if not has_group and "RANK" not in os.environ:
         watcher = Watcher(0, None)
         return Job(watcher, [members.myself(0, watcher.mailbox.name)])
@@ -111,7 +127,7 @@ def _beside(call: Callable[[], T], watcher: Watcher) -> T:
         except (RuntimeError, ValueError, OSError) as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run, name="tessera-joining", daemon=True)
+    thread = threading.Thread(target=run, name=_BESIDE, daemon=True)
     thread.start()
     while thread.is_alive():
         watcher.check(_JOINING)
@@ -137,14 +153,15 @@ def _relay(watcher: Watcher) -> None:
 
 
 def _leave(watcher: Watcher) -> None:
-    """The program has ended. After a fault threads stay in Gloo for ever, and what frees the process group would wait
-    for them: so nothing is freed.
+    """The program has ended. What frees a process group ends the process with an error while a thread is in Gloo, where
+    one stays for ever after a fault: then the process ends here, and its exit code is 1 after a fault.
     """
     watcher.leave()
-    if watcher.fault is not None and not _is_forked:
+    is_stuck = gloo.is_busy() or any(thread.name == _BESIDE for thread in threading.enumerate())
+    if is_stuck and not _is_forked:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(0 if watcher.fault is None else 1)
 
 
 def _forked() -> None:

@@ -90,14 +90,14 @@ class _Launcher:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            for rank in ranks:
-                if rank.code is None:
-                    rank.signal(signal.SIGKILL)
+            for each in ranks:
+                if each.code is None:
+                    each.signal(signal.SIGKILL)
 
     def _host_store(self) -> None:
         """The store that ranks meet in. torch is imported here, while the ranks import it too."""
         if self._store is None:
-            from torch.distributed import TCPStore
+            from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
             self._store = TCPStore(
                 "127.0.0.1",

@@ -91,6 +91,9 @@ class Transport(Protocol):
     def move(self, x: torch.Tensor, move: Move, number: int, fingerprint: int) -> Exchange:
         """Pieces of operands, put together."""
 
+    def algorithm(self, nbytes: int) -> str:
+        """How an all-reduce of so many bytes goes, in the words of records."""
+
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Memory that this transport reads without copying it first."""
 

@@ -25,6 +25,12 @@ _DIRECT_RANKS: Final = 16
 """Up to this many ranks everyone sends to everyone; among more, wholes go round in a ring."""
 
 _Piece = tuple[int, torch.Tensor]
+_under_way: Final[set[_Task]] = set()
+
+
+def is_busy() -> bool:
+    """Whether a communication thread of this process is in Gloo: after a fault it may be there for ever."""
+    return bool(_under_way)
 
 
 class _Task:
@@ -40,6 +46,7 @@ class _Task:
             self._run()
         except (RuntimeError, ValueError) as error:  # all that torch.distributed raises
             self.error = error
+        _under_way.discard(self)
         self.done.set()
 
 
@@ -61,6 +68,10 @@ class GlooTransport:
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """See `Transport`: any memory."""
         return torch.empty(shape, dtype=dtype)
+
+    def algorithm(self, nbytes: int) -> str:
+        """See `Transport`."""
+        return f"{self.name}, {'one-shot' if nbytes <= _ONE_STEP_BYTES else 'two-phase'}"
 
     def wake(self) -> None:
         """Nothing: those who wait look often enough."""
@@ -186,6 +197,7 @@ class GlooTransport:
             self._thread = threading.Thread(target=self._work, name="tessera-gloo", daemon=True)
             self._thread.start()
         task = _Task(run)
+        _under_way.add(task)
         self._tasks.put(task)
         return task
 

@@ -80,6 +80,10 @@ class SharedTransport:
         small = math.prod(shape) * dtype.itemsize <= SLOT_BYTES
         return torch.empty(shape, dtype=dtype) if small else self._heap.empty(shape, dtype)
 
+    def algorithm(self, nbytes: int) -> str:
+        """See `Transport`."""
+        return f"{self.name}, {'one-shot' if nbytes <= SLOT_BYTES else 'two-phase'}"
+
     def wake(self) -> None:
         """Has those look again that wait in this process, from another thread."""
         for lane in self._lanes:
