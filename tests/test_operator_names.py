@@ -33,11 +33,12 @@ generated kernel of one operator, kernels of other libraries in traces, and titl
 """
 
 OTHER_WORDS: Mapping[str, str] = {
+    "backend/llvm/exchange_ir.py": "sum min max",
     "profiling/analyses/compare.py": "log",
     "profiling/analyses/durations.py": "sum",
     "profiling/analyses/presentation/result.py": "log",
-    "runtime/collectives.py": "sum min max",
     "runtime/cuda/structures.py": "pad",
+    "sharding/collectives.py": "sum min max",
     "sharding/communicator.py": "sum min max",
     "tuning/model/ridge.py": "spread",
     "tuning/plots.py": "log",

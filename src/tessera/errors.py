@@ -263,6 +263,42 @@ class AttachError(ProfileError):
     code = "E_ATTACH"
 
 
+class JobError(TesseraError, RuntimeError):
+    """A job of several ranks cannot be joined, or cannot go on."""
+
+    code = "E_JOB"
+
+
+class RankLostError(JobError):
+    """Another rank of the job has ended: the message names it and says how, and what this rank was waiting for."""
+
+    code = "E_RANK_LOST"
+
+
+class CollectiveStalledError(JobError):
+    """A collective waits for a rank that does not come: the message names it, the hints say where its program is."""
+
+    code = "E_COLLECTIVE_STALLED"
+
+
+class CollectiveMismatchError(JobError):
+    """Ranks have called different collectives, or with different shapes or dtypes; no data was exchanged."""
+
+    code = "E_COLLECTIVE_MISMATCH"
+
+
+class CollectiveOrderError(JobError):
+    """Two threads have called collectives of one group at the same time, so that their order is left to chance."""
+
+    code = "E_COLLECTIVE_ORDER"
+
+
+class ForkedError(JobError):
+    """A fork of a rank's program has called a collective: the job is its parent's."""
+
+    code = "E_FORKED"
+
+
 def user_location() -> str | None:
     """ "file:line" of the call in user code that led here, None where no frame of the user's is on the stack."""
     return _user_location(sys._getframe(1))
