@@ -16,7 +16,7 @@ from tessera.backend.llvm.library import compile_text
 from tessera.tuning.measure.checking import FullReference, check_output
 from tessera.tuning.measure.conditions import Cache
 from tessera.tuning.measure.trial import Outcome
-from tessera.tuning.measure.workload import Case, Launch, OperandSpec, Workload, materialize
+from tessera.tuning.measure.workload import Case, KernelCall, OperandSpec, Workload, materialize
 
 _SCALE = Template("""
 @calls = internal global i64 0
@@ -137,7 +137,7 @@ def doubling(elements: int = _ELEMENTS, cache: Cache = "warm", limit_s: float = 
 
 def case(workload: Workload, kernel: bytes, workers: int = 1) -> Case:
     """One launch of `kernel` on the operands of `workload`."""
-    return Case(workload, (Launch(kernel, descriptors(workload, 0, 1), workers),))
+    return Case(workload, (KernelCall(kernel, descriptors(workload, 0, 1), workers),))
 
 
 def descriptors(workload: Workload, source: int, target: int) -> tuple[int, ...]:
@@ -171,7 +171,7 @@ def _needing(nbytes: int) -> Callable[[Workload], Case]:
 
 def _half(workload: Workload) -> Case:
     (elements,) = workload.operands[0].shape
-    return Case(workload, (Launch(scale(), (0, 0, elements // 2, 1, 1, 0, elements // 2, 1)),))
+    return Case(workload, (KernelCall(scale(), (0, 0, elements // 2, 1, 1, 0, elements // 2, 1)),))
 
 
 def _one_of_two(workload: Workload) -> Case:

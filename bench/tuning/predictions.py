@@ -30,7 +30,7 @@ from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
 from tessera.tuning.measure.workload import Case as Candidate
 from tessera.tuning.model.learned import Learned
 from tessera.tuning.model.registry import cost_model, under
-from tessera.tuning.model.ridge import Sample
+from tessera.tuning.model.ridge import MeasuredSchedule
 from tessera.tuning.store.identity import Identity
 
 LEARNED = "learned"
@@ -148,8 +148,8 @@ def hidden(tables: Sequence[Table], tested: Table, whole: bool) -> set[Identity]
     return {about.identity for about in kin if whole or about.identity.shape == tested.about.identity.shape}
 
 
-def samples(table: Table, problem: TuningProblem) -> Iterator[Sample]:
+def samples(table: Table, problem: TuningProblem) -> Iterator[MeasuredSchedule]:
     """What a table teaches: its schedules' medians beside the estimates of the analytical model."""
     schedules, about = list(table.seconds), (table.about.identity, problem.family, problem.space.default)
     for schedule, found in zip(schedules, problem.estimates(schedules), strict=True):
-        yield Sample(*about, schedule, found.seconds, found.terms, table.seconds[schedule])
+        yield MeasuredSchedule(*about, schedule, found.seconds, found.terms, table.seconds[schedule])

@@ -14,7 +14,7 @@ from tessera.lazy.conversion import as_node
 from tessera.lazy.node import joined
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
-from tessera.ops.applications.rule import Operand
+from tessera.ops.applications.rule import WantedOperand
 from tests.fuzz.contents import fill, viewed
 from tests.fuzz.motifs import MOTIFS, Motif
 from tests.fuzz.oracle import values_of, widened
@@ -90,7 +90,7 @@ class Growth:
             return op.constant(tensor)
         return as_node(tensor)
 
-    def obtain(self, wanted: Operand) -> Tensor:
+    def obtain(self, wanted: WantedOperand) -> Tensor:
         """A value of the wanted shape and dtype: one that is there, one brought into that form, or a new one."""
         chance = self.chance
         if wanted.below is not None:
@@ -105,7 +105,7 @@ class Growth:
                     return formed
         return self.fresh(wanted.shape, wanted.dtype)
 
-    def formed(self, value: Tensor, wanted: Operand) -> Tensor | None:
+    def formed(self, value: Tensor, wanted: WantedOperand) -> Tensor | None:
         """A value brought into the wanted form by casts and moves of its elements; None where that takes more."""
         if (value.dtype.kind == "complex") != (wanted.dtype.kind == "complex"):
             return None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tessera import op
-from tessera.ops.applications.rule import Operand
+from tessera.ops.applications.rule import WantedOperand
 from tests.fuzz.borders import BORDERS
 
 Tensor: TypeAlias = Any
@@ -26,7 +26,7 @@ def _image(growth: Any, x: Tensor) -> Tensor | None:
         return None
     chance = growth.chance
     shape = (chance.choice((1, 1, 2)), chance.choice((1, 3, 4, 8)), chance.randint(2, 9), chance.randint(2, 9))
-    return growth.obtain(Operand(shape, x.dtype))
+    return growth.obtain(WantedOperand(shape, x.dtype))
 
 
 def _matrix(growth: Any, x: Tensor) -> Tensor | None:
@@ -35,7 +35,7 @@ def _matrix(growth: Any, x: Tensor) -> Tensor | None:
 
 def _convolved(growth: Any, x: Tensor, outputs: int, size: int, **options: Any) -> Tensor:
     groups = options.get("groups", 1)
-    weights = growth.obtain(Operand((outputs, x.shape[1] // groups, size, size), x.dtype))
+    weights = growth.obtain(WantedOperand((outputs, x.shape[1] // groups, size, size), x.dtype))
     return op.conv2d(x, op.tanh(weights) * 0.3 if growth.chance.random() < 0.3 else weights, **options)
 
 
@@ -47,7 +47,7 @@ def convolution_block(growth: Any, x: Tensor) -> Tensor | None:
     chance, c = growth.chance, image.shape[1]
     size = chance.choice((1, 1, 3))
     y = _convolved(growth, image, c, size, padding=size // 2, stride=chance.choice((1, 1, 2)))
-    scale, shift = (growth.obtain(Operand((c, 1, 1), x.dtype)) for _ in range(2))
+    scale, shift = (growth.obtain(WantedOperand((c, 1, 1), x.dtype)) for _ in range(2))
     y = chance.choice((op.relu, op.silu, op.gelu, op.tanh))(y * scale + shift)
     return y + image if y.shape == image.shape and chance.random() < 0.6 else y
 
@@ -72,7 +72,7 @@ def depthwise_separable(growth: Any, x: Tensor) -> Tensor | None:
     if image is None:
         return None
     chance, c = growth.chance, image.shape[1]
-    weights = growth.obtain(Operand((c, 1, 3, 3), x.dtype))
+    weights = growth.obtain(WantedOperand((c, 1, 3, 3), x.dtype))
     y = op.depthwise_conv2d(image, weights, padding=1, stride=chance.choice((1, 2)))
     return _convolved(growth, op.relu(y), chance.choice((c, 5)), 1)
 
@@ -94,7 +94,7 @@ def upsampled(growth: Any, x: Tensor) -> Tensor | None:
         return None
     n, c, h, w = image.shape
     wide = op.reshape(op.broadcast_to(op.reshape(image, (n, c, h, 1, w, 1)), (n, c, h, 2, w, 2)), (n, c, 2 * h, 2 * w))
-    skip = growth.obtain(Operand((n, 2, 2 * h, 2 * w), x.dtype))
+    skip = growth.obtain(WantedOperand((n, 2, 2 * h, 2 * w), x.dtype))
     return _convolved(growth, op.concat([wide, skip], 1), 4, 3, padding=1)
 
 
@@ -109,7 +109,7 @@ def group_norm(growth: Any, x: Tensor) -> Tensor | None:
     mean = op.mean(y, -1, True)
     variance = op.mean((y - mean) * (y - mean), -1, True)
     y = op.reshape((y - mean) * op.rsqrt(variance + 0.1), (n, c, h, w))
-    return op.silu(y * growth.obtain(Operand((c, 1, 1), x.dtype)))
+    return op.silu(y * growth.obtain(WantedOperand((c, 1, 1), x.dtype)))
 
 
 def channel_shuffle(growth: Any, x: Tensor) -> Tensor | None:
@@ -129,11 +129,14 @@ def attention_written_out(growth: Any, x: Tensor) -> Tensor | None:
         return None
     chance, (*lead, rows, head) = growth.chance, q.shape
     keys = chance.choice((rows, 1, 5, 17))
-    k, v = growth.obtain(Operand((*lead, keys, head), x.dtype)), growth.obtain(Operand((*lead, keys, 5), x.dtype))
+    k, v = (
+        growth.obtain(WantedOperand((*lead, keys, head), x.dtype)),
+        growth.obtain(WantedOperand((*lead, keys, 5), x.dtype)),
+    )
     scores = op.matmul(op.tanh(q), op.swapaxes(op.tanh(k), -1, -2)) * chance.choice((0.125, 1.0))
     kind = chance.randint(0, 3)
     if kind == 1:
-        scores = scores + growth.obtain(Operand((rows, keys), x.dtype))
+        scores = scores + growth.obtain(WantedOperand((rows, keys), x.dtype))
     elif kind == 2:
         scores = op.where(op.reshape(op.arange(rows), (rows, 1)) >= op.arange(keys), scores, float("-inf"))
     elif kind == 3:
@@ -150,8 +153,8 @@ def feed_forward(growth: Any, x: Tensor) -> Tensor | None:
     chance, columns = growth.chance, value.shape[-1]
     normed = chance.choice((op.rms_norm, op.layer_norm))(value, eps=0.5)
     wide = chance.choice((columns, 7, 33))
-    up, gate = (growth.obtain(Operand((columns, wide), x.dtype)) for _ in range(2))
-    down = growth.obtain(Operand((wide, columns), x.dtype))
+    up, gate = (growth.obtain(WantedOperand((columns, wide), x.dtype)) for _ in range(2))
+    down = growth.obtain(WantedOperand((wide, columns), x.dtype))
     hidden = op.silu(op.matmul(normed, gate)) * op.matmul(normed, up) if chance.random() < 0.6 else op.gelu(normed @ up)
     return value + op.matmul(hidden, down) * (1.0 / wide)
 
@@ -201,7 +204,7 @@ def selected(growth: Any, x: Tensor) -> Tensor | None:
     """One value where a third is large, else another."""
     if not _floating(x) or growth.smooth:
         return None
-    other = growth.obtain(Operand(x.shape, x.dtype))
+    other = growth.obtain(WantedOperand(x.shape, x.dtype))
     return op.where(x > 0.25, other * 2.0, op.minimum(x, other))
 
 

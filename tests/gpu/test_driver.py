@@ -17,7 +17,7 @@ from tessera.runtime.device import LaunchOf, driver_of
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.checking import FullReference, check_output
 from tessera.tuning.measure.measurement import Effort, SubprocessMeasurer
-from tessera.tuning.measure.workload import Case, GpuLaunch, OperandSpec, Place, Workload, materialize
+from tessera.tuning.measure.workload import Case, GpuLaunch, OperandSpec, SlotAddress, Workload, materialize
 from tests.unit.cuda.offline_kernels import compile_source
 
 ROOT = Path(__file__).parent.parent.parent
@@ -170,9 +170,9 @@ def test_a_faulting_candidate_is_a_labelled_record(device: CudaDriver, monkeypat
     work = Workload((ones,), (check,), device="cuda:0", time_limit_s=120.0)
     adds, faults = (compile_source(name, device.target).to_bytes() for name in ("add_one", "out_of_bounds"))
     cases = [
-        Case(work, (GpuLaunch(adds, programs(1000), (Place(0), 1000)),)),
-        Case(work, (GpuLaunch(faults, (1, 1, 1), (Place(0), 1 << 44)),)),
-        Case(work, (GpuLaunch(adds, programs(1000), (Place(0), 1000)),)),
+        Case(work, (GpuLaunch(adds, programs(1000), (SlotAddress(0), 1000)),)),
+        Case(work, (GpuLaunch(faults, (1, 1, 1), (SlotAddress(0), 1 << 44)),)),
+        Case(work, (GpuLaunch(adds, programs(1000), (SlotAddress(0), 1000)),)),
     ]
     measurer = SubprocessMeasurer()
     try:

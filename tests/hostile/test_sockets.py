@@ -28,7 +28,7 @@ from tessera.profiling.attach.client import Attachment
 from tessera.profiling.attach.home import Home
 from tessera.profiling.attach.increments import Increment, Taker
 from tessera.profiling.attach.places import Process
-from tessera.profiling.session.options import Options
+from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.session.sessions import Session
 from tests.hostile.users import COLLEAGUE, give, needs_root
 
@@ -182,7 +182,7 @@ def test_a_peer_that_reads_a_byte_now_and_then_holds_nobody_up() -> None:
 @functools.cache
 def real() -> Increment:
     """What a program of this process records: kernels, regions, counters."""
-    session = Session(Options(), observer=True)
+    session = Session(SessionOptions(), observer=True)
     session.__enter__()
     with profile.region("forward"):
         op.exp(op.zeros((3,))).eval()

@@ -20,7 +20,7 @@ from tessera.lazy.building import apply
 from tessera.lazy.conversion import as_node
 from tessera.lazy.structure import Shape
 from tessera.ops import OPERATORS, Operator
-from tessera.ops.applications.rule import Application, Operand
+from tessera.ops.applications.rule import Application, WantedOperand
 from tests.mesh.references import value_of
 
 EXTENTS: Final = (0, 1, 2, 2, 3, 4, 5, 6, 7, 8, 12)
@@ -67,6 +67,8 @@ class Case:
     grid: tuple[int, ...]
     entries: list[Input | Step] = field(default_factory=list)
     exact: bool = True
+    rounding: float = 0.0
+    """The unit in the last place of the narrowest 16-bit float among the values, of 1; 0 without any."""
 
     @property
     def inputs(self) -> list[tuple[int, Input]]:
@@ -177,7 +179,7 @@ class Drawer:
             operands.append(at if same and at not in operands else self.operand(wanted))
         self._append(record, application, operands)
 
-    def operand(self, wanted: Operand) -> int:
+    def operand(self, wanted: WantedOperand) -> int:
         """A value of this shape and dtype that is there, else a new input."""
         fitting = [
             n
@@ -215,6 +217,9 @@ class Drawer:
         if whole or self.smooth:
             self.usable.append(len(self.found) - 1)
         self.case.exact &= whole
+        if made.is_floating_point() and made.element_size() == 2:
+            # Parts of a sum are rounded to 16 bits, which whole numbers may need more of.
+            self.case.rounding = max(self.case.rounding, torch.finfo(made.dtype).eps)
 
 
 _NOT_DRAWN: Final = frozenset({"constrain", "pin", "checked_index", "refit"})

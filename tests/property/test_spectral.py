@@ -14,7 +14,7 @@ from tessera.compiler import pipeline
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops.algebra import call
-from tessera.ops.spectral.records import Geometry, convolve
+from tessera.ops.spectral.records import ConvolutionGeometry, convolve
 from tessera.runtime import fourier
 from tessera.scheduling.families.convolution.spectral_cost import fast_points
 from tests.property.checking import assert_same_bits
@@ -72,12 +72,12 @@ def test_drawn_geometries(data: st.DataObject) -> None:
 @settings(max_examples=60)
 @given(data=st.data())
 def test_the_least_points_are_enough_whatever_side_is_padded(data: st.DataObject) -> None:
-    """As few points as `Geometry` asks for, which sizes that are fast would hide."""
+    """As few points as `ConvolutionGeometry` asks for, which sizes that are fast would hide."""
     small = st.integers(1, 6)
     image, kernel = (data.draw(small), data.draw(small)), (data.draw(small), data.draw(small))
     dilation, stride = (data.draw(st.integers(1, 3)), 1), (data.draw(st.integers(1, 2)), 1)
     sides = data.draw(st.tuples(*[st.integers(0, 9)] * 4))
-    window = Geometry(stride, sides, dilation)
+    window = ConvolutionGeometry(stride, sides, dilation)
     assume(min(window.results(image, kernel)) > 0)
     top, left, bottom, right = sides
     x, w = normal(2, 3, *image, dtype=torch.float64), normal(2, 3, *kernel, dtype=torch.float64)

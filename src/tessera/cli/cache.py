@@ -36,7 +36,7 @@ Threads = Annotated[int | None, typer.Option(min=1, help="The number of threads.
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-class Place(StrEnum):
+class CacheLayer(StrEnum):
     """The layers that have a folder on every machine, or may have one."""
 
     USER = "user"
@@ -185,7 +185,7 @@ def prune(
 
 @cache.command()
 def path(
-    layer: Annotated[Place, typer.Argument(help="Which layer.")] = Place.USER,
+    layer: Annotated[CacheLayer, typer.Argument(help="Which layer.")] = CacheLayer.USER,
     as_json: Json = False,
 ) -> None:
     """Print the folder of a layer; with --json of all, with the number of entries in each."""

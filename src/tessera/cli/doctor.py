@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tessera import distribution, settings, target
-from tessera.cli.doctor_gpu import Finding, State, gpus
+from tessera.cli.doctor_gpu import Diagnosis, State, gpus
 from tessera.distribution import installing
 from tessera.errors import CacheUntrustedError
 from tessera.private import PrivateFolder
@@ -73,7 +73,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine(environment: Mapping[str, str]) -> list[tuple[str, Finding]]:
+def examine(environment: Mapping[str, str]) -> list[tuple[str, Diagnosis]]:
     """(section, finding) of everything that is looked at, in the order of the report."""
     sections = {
         "versions": versions(),
@@ -87,9 +87,9 @@ def examine(environment: Mapping[str, str]) -> list[tuple[str, Finding]]:
     return [(name, finding) for name, findings in sections.items() for finding in findings]
 
 
-def versions() -> Iterator[Finding]:
+def versions() -> Iterator[Diagnosis]:
     """Python and the packages: a required one that is missing is broken, an optional one absent."""
-    yield Finding("Python", "ok", platform.python_version())
+    yield Diagnosis("Python", "ok", platform.python_version())
     yield _version(distribution.NAME, f"{distribution.VERSION}, run without being installed", installing(), "absent")
     for name in _REQUIRED:
         yield _version(name, "not installed", f"python -m pip install {name}", "broken")
@@ -97,28 +97,30 @@ def versions() -> Iterator[Finding]:
         yield _version(name, f"not installed; it is for {purpose}", installing(extra), "absent")
 
 
-def _version(package: str, otherwise: str, remedy: str, state: State) -> Finding:
+def _version(package: str, otherwise: str, remedy: str, state: State) -> Diagnosis:
     try:
-        return Finding(package, "ok", metadata.version(package))
+        return Diagnosis(package, "ok", metadata.version(package))
     except metadata.PackageNotFoundError:
-        return Finding(package, state, otherwise, remedy)
+        return Diagnosis(package, state, otherwise, remedy)
 
 
-def cpu(machine: target.Target) -> Iterator[Finding]:
+def cpu(machine: target.Target) -> Iterator[Diagnosis]:
     """The CPU, what of its vector instructions kernels use, and its caches."""
     reason = machine.unsupported_reason()
     remedy = "kernels need AVX2 and FMA, or NEON; if this is a virtual machine, have it pass the CPU's features through"
     yield (
-        Finding("CPU", "broken", reason, remedy) if reason else Finding("CPU", "ok", f"{machine.name}, {machine.arch}")
+        Diagnosis("CPU", "broken", reason, remedy)
+        if reason
+        else Diagnosis("CPU", "ok", f"{machine.name}, {machine.arch}")
     )
     present = [feature for feature in _FEATURES if feature in machine.features]
-    yield Finding("vectors", "ok", f"{machine.vector_registers} of {machine.vector_bits} bits; {' '.join(present)}")
+    yield Diagnosis("vectors", "ok", f"{machine.vector_registers} of {machine.vector_bits} bits; {' '.join(present)}")
     yield from matrix_unit(machine)
     levels = (f"{level.name} {size(level.size_bytes)}" for level in machine.memory if level.size_bytes)
-    yield Finding("memory", "ok", ", ".join(levels))
+    yield Diagnosis("memory", "ok", ", ".join(levels))
 
 
-def matrix_unit(machine: target.Target) -> Iterator[Finding]:
+def matrix_unit(machine: target.Target) -> Iterator[Diagnosis]:
     """What a matrix unit multiplies, or why this process may not use it; nothing where the CPU has none."""
     from tessera.backend.llvm.engine import host_features
 
@@ -127,32 +129,34 @@ def matrix_unit(machine: target.Target) -> Iterator[Finding]:
     reason = target.amx_refusal()
     if reason is None:
         dtypes = [name for name, has in (("bf16", machine.has_amx_bf16), ("int8", machine.has_amx_int8)) if has]
-        yield Finding("matrix unit", "ok", f"AMX: {', '.join(dtypes)}")
+        yield Diagnosis("matrix unit", "ok", f"AMX: {', '.join(dtypes)}")
     else:
         remedy = "products of bf16 and int8 run on vectors, which takes several times as long"
-        yield Finding("matrix unit", "absent", reason, remedy)
+        yield Diagnosis("matrix unit", "absent", reason, remedy)
 
 
-def threads(environment: Mapping[str, str]) -> Iterator[Finding]:
+def threads(environment: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Processors, the number of threads that kernels use, and the pool they run on."""
     from tessera.lazy.threads import worker_count
     from tessera.runtime.native import threading_reason
 
     machine = target.detect()
-    yield Finding("processors", "ok", f"{machine.processors} usable, {machine.cores} cores")
+    yield Diagnosis("processors", "ok", f"{machine.processors} usable, {machine.cores} cores")
     origin = next((name for name in ("TESSERA_THREADS", "OMP_NUM_THREADS") if environment.get(name)), "torch's default")
-    yield Finding("kernel threads", "ok", f"{worker_count()} ({origin})")
+    yield Diagnosis("kernel threads", "ok", f"{worker_count()} ({origin})")
     if worker_count() > machine.processors:
         remedy = f"set OMP_NUM_THREADS={machine.processors}: more threads than processors wait for one another"
-        yield Finding("oversubscription", "absent", "more threads than processors", remedy)
+        yield Diagnosis("oversubscription", "absent", "more threads than processors", remedy)
     reason = threading_reason()
     if settings.current().openmp and "one after the other" in reason:
-        yield Finding("OpenMP", "absent", reason, "install a build of torch that brings libgomp (the Linux wheels do)")
+        yield Diagnosis(
+            "OpenMP", "absent", reason, "install a build of torch that brings libgomp (the Linux wheels do)"
+        )
     else:
-        yield Finding("OpenMP", "ok", reason)
+        yield Diagnosis("OpenMP", "ok", reason)
 
 
-def caches() -> Iterator[Finding]:
+def caches() -> Iterator[Diagnosis]:
     """The folders that Tessera writes to: how much they hold, and whether they can be written."""
     now = settings.current()
     yield cache("tuning cache", now.autotune_dir)
@@ -160,39 +164,39 @@ def caches() -> Iterator[Finding]:
     yield ceilings()
 
 
-def ceilings() -> Finding:
+def ceilings() -> Diagnosis:
     """What this CPU was measured to do at most; without it reports cannot say what part of the bound was reached."""
     known = stored_ceilings()
     if known is None:
-        return Finding("ceilings", "absent", "not measured yet", "`tessera quickstart` measures them, once per CPU")
+        return Diagnosis("ceilings", "absent", "not measured yet", "`tessera quickstart` measures them, once per CPU")
     fp32 = known.flop_per_s("fp32", 1)
     peak = "" if fp32 is None else f", {fp32 / 1e9:.4g} GFLOP/s in fp32 on one thread"
-    return Finding("ceilings", "ok", f"measured {known.date}{peak}")
+    return Diagnosis("ceilings", "ok", f"measured {known.date}{peak}")
 
 
-def cache(subject: str, folder: Path) -> Finding:
+def cache(subject: str, folder: Path) -> Diagnosis:
     """One folder. Without a writable one Tessera works, but compiles and tunes anew in every process."""
     # os.path.exists, because Path.exists raises where a folder above may not be searched.
     existing = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         remedy = f"make {existing} a folder you may write to, or set TESSERA_CACHE_DIR"
-        return Finding(subject, "absent", f"{folder}: not writable", remedy)
+        return Diagnosis(subject, "absent", f"{folder}: not writable", remedy)
     if existing != folder:
-        return Finding(subject, "ok", f"{folder}: empty, made when first needed")
+        return Diagnosis(subject, "ok", f"{folder}: empty, made when first needed")
     sizes = list(file_sizes(folder))
     free = shutil.disk_usage(folder).free
     found = f"{folder}: {len(sizes)} files, {size(sum(sizes))}; {size(free)} free on the disk"
     if free < 2**26:
-        return Finding(subject, "absent", found, "free some space: what does not fit is compiled and tuned again")
-    return Finding(subject, "ok", found)
+        return Diagnosis(subject, "absent", found, "free some space: what does not fit is compiled and tuned again")
+    return Diagnosis(subject, "ok", found)
 
 
-def own(found: Finding, folder: Path) -> Finding:
+def own(found: Diagnosis, folder: Path) -> Diagnosis:
     """A folder's finding, or why what lies there is not used: machine code comes from folders of this user's alone."""
     try:
         PrivateFolder(folder).require()
     except CacheUntrustedError as error:
-        return Finding(found.subject, "absent", error.message, error.hints[0])
+        return Diagnosis(found.subject, "absent", error.message, error.hints[0])
     except OSError:
         pass
     return found
@@ -206,7 +210,7 @@ def file_sizes(folder: Path) -> Iterator[int]:
                 yield os.lstat(os.path.join(place, name)).st_size
 
 
-def counters() -> Iterator[Finding]:
+def counters() -> Iterator[Diagnosis]:
     """Each counter backend: how many of its quantities can be read here, and the first reason why others cannot."""
     from tessera.profiling.counters import registry
 
@@ -215,22 +219,22 @@ def counters() -> Iterator[Finding]:
         readable = [field for field in fields if field not in missing]
         found = f"{len(readable)} of {len(fields)}: {', '.join(readable)}" if readable else ""
         if not missing:
-            yield Finding(name, "ok", found)
+            yield Diagnosis(name, "ok", found)
             continue
         first = next(iter(missing.values()))
         remedy = "none needed" if first.absent else first.remedy
         reasons = f"not {', '.join(missing)}: {first.reason}"
-        yield Finding(name, "ok" if readable else "absent", "; ".join(filter(None, [found, reasons])), remedy)
+        yield Diagnosis(name, "ok" if readable else "absent", "; ".join(filter(None, [found, reasons])), remedy)
 
 
-def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+def variables(environment: Mapping[str, str]) -> Iterator[Diagnosis]:
     """The TESSERA_* variables that are set; one that means nothing is probably misspelt."""
     for name, value, meaning in settings.current().variables():
         if environment.get(name):
-            yield Finding(name, "ok", f"{value}: {meaning}")
+            yield Diagnosis(name, "ok", f"{value}: {meaning}")
     known = ", ".join(name for name, _, _ in settings.current().variables())
     for name in settings.unknown_variables(environment):
-        yield Finding(name, "absent", "not a variable of Tessera", f"known are {known}")
+        yield Diagnosis(name, "absent", "not a variable of Tessera", f"known are {known}")
 
 
 def size(count: int) -> str:

@@ -18,7 +18,7 @@ from tessera.backend.contract import Kind
 from tessera.backend.registry import cpu_backend, gpu_backend
 from tessera.errors import ArgumentError
 from tessera.ir import schedule as schedule_ir
-from tessera.ir.parsing import Source, parse_with_source, print_module
+from tessera.ir.parsing import SourceMap, parse_with_source, print_module
 from tessera.ir.passes import IR_PASSES, Pass, PassPipeline, pass_class
 from tessera.ir.tile import KernelOp
 from tessera.rewrite.passes import REWRITE_PASSES
@@ -83,7 +83,7 @@ def _described(name: str) -> str:
 def _keep_one(module: ModuleOp, wanted: str) -> None:
     """Removes all kernels but the wanted one; without a name there may be one only."""
     kernels = [operation for operation in module.walk() if isinstance(operation, KernelOp)]
-    if not kernels and any(isinstance(operation, schedule_ir.KernelOp) for operation in module.walk()):
+    if not kernels and any(isinstance(operation, schedule_ir.ScheduleKernelOp) for operation in module.walk()):
         hint = 'lower-schedule makes it of kernels over buffers, as inspect("schedule") prints them'
         raise ArgumentError("the module is Schedule IR, --emit takes Tile IR", hints=(f"--pass-pipeline {hint}",))
     names = ", ".join(kernel.sym_name.data for kernel in kernels)
@@ -96,7 +96,7 @@ def _keep_one(module: ModuleOp, wanted: str) -> None:
             Rewriter.erase_op(kernel)
 
 
-def _read(file: Path) -> tuple[ModuleOp, Source]:
+def _read(file: Path) -> tuple[ModuleOp, SourceMap]:
     if str(file) == "-":
         return parse_with_source(sys.stdin.read(), "<stdin>")
     try:

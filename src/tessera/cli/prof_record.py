@@ -21,7 +21,7 @@ import polars
 from tessera.cli import prof_export
 from tessera.errors import ArgumentError, AttachError, ProfileError
 from tessera.profiling.attach import client, home
-from tessera.profiling.attach.observation import Observation, Wishes
+from tessera.profiling.attach.observation import Observation, ObservationRequest
 from tessera.profiling.counters.nvidia_metrics import RANGES
 from tessera.profiling.export.registry import exporter_to
 from tessera.profiling.report import report
@@ -73,12 +73,12 @@ class Order:
         if self.duration_s is not None and not self.duration_s > 0:
             raise ArgumentError(f"--duration {self.duration_s:g}: a positive number of seconds is meant")
 
-    def wishes(self) -> Wishes:
+    def wishes(self) -> ObservationRequest:
         """The same as the profiler takes it."""
         if self.replay:
             return self._of_replay()
         chosen = self.domains
-        return Wishes(
+        return ObservationRequest(
             activities=tuple(dict.fromkeys(("cpu", *(each for name in chosen for each in ACTIVITIES[name]))))
             if chosen
             else _ALL,
@@ -90,9 +90,9 @@ class Order:
             stacks=self.stacks,
         )
 
-    def _of_replay(self) -> Wishes:
+    def _of_replay(self) -> ObservationRequest:
         """Without what holds the hardware that replay needs: CUPTI's times of kernels, and sampled counters of GPUs."""
-        return Wishes(
+        return ObservationRequest(
             activities=("cpu", "memcpy", "collective"),
             counters=("cpu", "memory", "power"),
             sample_interval_ms=self.sample_ms,

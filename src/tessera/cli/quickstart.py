@@ -23,8 +23,8 @@ from rich.table import Table
 import tessera
 from tessera import analyze, autotune, profile, profiler
 from tessera.analyze import Roofline, RooflinePoint
-from tessera.cli.quickstart_kernels import TOLERANCE, Kernel, kernels
-from tessera.cli.quickstart_machine import Machine, describe, look, print_ceilings
+from tessera.cli.quickstart_kernels import TOLERANCE, QuickstartKernel, kernels
+from tessera.cli.quickstart_machine import MeasuredMachine, describe, look, print_ceilings
 from tessera.errors import ArgumentError
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import Progress as TuningProgress
@@ -45,10 +45,10 @@ _EXAMPLE = Path(tessera.__file__).resolve().parents[2] / "examples" / "digits.py
 
 
 @dataclass(frozen=True)
-class Result:
+class QuickstartRow:
     """One kernel's row: its schedule, torch's median seconds, the error, and Tessera's median with the work done."""
 
-    kernel: Kernel
+    kernel: QuickstartKernel
     config: Config
     torch_seconds: float
     quiet: bool
@@ -110,7 +110,7 @@ def check_folder(folder: Path) -> None:
         raise ArgumentError(f"--folder {folder}: files cannot be written there", hints=["name another with --folder"])
 
 
-def tune(work: Sequence[Kernel], budget_s: float, console: Console) -> list[Config]:
+def tune(work: Sequence[QuickstartKernel], budget_s: float, console: Console) -> list[Config]:
     """Tunes every kernel under a progress bar and says how many schedules the cache already had."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[best]}"), TimeElapsedColumn())
     configs: list[Config] = []
@@ -137,7 +137,9 @@ def tune(work: Sequence[Kernel], budget_s: float, console: Console) -> list[Conf
     return configs
 
 
-def measure(work: Sequence[Kernel], configs: Sequence[Config], folder: Path, console: Console) -> list[Result]:
+def measure(
+    work: Sequence[QuickstartKernel], configs: Sequence[Config], folder: Path, console: Console
+) -> list[QuickstartRow]:
     """Checks the kernels, times them against torch, profiles them, and writes the trace and the summary."""
     checked = []
     for kernel in work:
@@ -148,11 +150,11 @@ def measure(work: Sequence[Kernel], configs: Sequence[Config], folder: Path, con
     for kernel, config, (error, medians) in zip(work, configs, checked, strict=True):
         (ours, quiet), (theirs, quiet_too) = medians["tessera"], medians["torch"]
         point = replace(profiled[kernel.label], name=kernel.name, seconds=ours)
-        results.append(Result(kernel, config, theirs, quiet and quiet_too, error, point))
+        results.append(QuickstartRow(kernel, config, theirs, quiet and quiet_too, error, point))
     return results
 
 
-def trace(work: Sequence[Kernel], folder: Path) -> dict[str, RooflinePoint]:
+def trace(work: Sequence[QuickstartKernel], folder: Path) -> dict[str, RooflinePoint]:
     """Profiles a few calls of each kernel, writes trace.json and summary.csv; gives the kernels' counts by label."""
     with profiler.session() as session:
         for kernel in work:
@@ -192,7 +194,7 @@ def _without_result(call: Callable[[], object]) -> Callable[[], None]:
     return run
 
 
-def roofline(results: Sequence[Result], machine: Machine) -> Roofline:
+def roofline(results: Sequence[QuickstartRow], machine: MeasuredMachine) -> Roofline:
     """The kernels against the machine's ceilings; the picture's title says where these are in doubt."""
     target = machine.target
     if machine.in_doubt:
@@ -200,7 +202,7 @@ def roofline(results: Sequence[Result], machine: Machine) -> Roofline:
     return Roofline(tuple(result.point for result in results), target)
 
 
-def table(results: Sequence[Result], model: Roofline, in_doubt: bool = False) -> Table:
+def table(results: Sequence[QuickstartRow], model: Roofline, in_doubt: bool = False) -> Table:
     """The one table: time, rate, share of the bound, what binds, ratio to torch, error.
 
     `in_doubt` marks the shares: the ceilings may be too low.

@@ -32,7 +32,7 @@ Formula = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
-class Kernel:
+class QuickstartKernel:
     """One kernel in one dtype.
 
     `subject`, `shapes` and `dtype` are what `autotune` takes. `call` computes with Tessera, `formula` with torch, both
@@ -87,12 +87,12 @@ def _tessera_layer_norm(x: Any, gain: Any, shift: Any) -> tessera.Tensor:
     return op.layer_norm(x, gain, shift, eps=EPSILON)
 
 
-def kernels() -> list[Kernel]:
+def kernels() -> list[QuickstartKernel]:
     """The four kernels, each in fp32 and bf16, on standard-normal operands."""
     return [kernel for dtype in _DTYPES for kernel in _in_dtype(dtype)]
 
 
-def _in_dtype(dtype: str) -> list[Kernel]:
+def _in_dtype(dtype: str) -> list[QuickstartKernel]:
     generator = torch.Generator().manual_seed(SEED)
 
     def normal(*shape: int, scale: float = 1.0) -> Tensor:
@@ -101,10 +101,10 @@ def _in_dtype(dtype: str) -> list[Kernel]:
     x, weight, bias = normal(SIDE, SIDE), normal(SIDE, SIDE, scale=SIDE**-0.5), normal(SIDE)
     rows, gain, shift = normal(ROWS, COLUMNS), normal(COLUMNS), normal(COLUMNS)
 
-    def kernel(name: str, subject: Any, operands: tuple[Tensor, ...], call: Any, formula: Formula) -> Kernel:
+    def kernel(name: str, subject: Any, operands: tuple[Tensor, ...], call: Any, formula: Formula) -> QuickstartKernel:
         product = len(operands[0]) == SIDE
         sizes: Any = [tuple(operand.shape) for operand in operands]
-        return Kernel(name, dtype, subject, sizes, operands, call, formula, product)
+        return QuickstartKernel(name, dtype, subject, sizes, operands, call, formula, product)
 
     return [
         kernel("matmul", op.matmul, (x, weight), op.matmul, torch.matmul),

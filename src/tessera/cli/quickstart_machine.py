@@ -18,7 +18,7 @@ from tessera.target import Target
 
 
 @dataclass(frozen=True)
-class Machine:
+class MeasuredMachine:
     """The CPU with its ceilings; `notes` is what was said while they were measured."""
 
     target: Target
@@ -30,16 +30,16 @@ class Machine:
         return self.target.ceilings is not None and bool(self.target.ceilings.in_doubt)
 
 
-def look(console: Console, *, again: bool = False) -> Machine:
+def look(console: Console, *, again: bool = False) -> MeasuredMachine:
     """The machine, with its ceilings from an earlier run or measured now (two seconds or so). `again` measures in any
     case, and takes the greater figures.
     """
     with console.status("measuring what this machine can do"), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        return Machine(analyze.machine(again=again), tuple(str(each.message) for each in said))
+        return MeasuredMachine(analyze.machine(again=again), tuple(str(each.message) for each in said))
 
 
-def describe(machine: Machine, console: Console) -> None:
+def describe(machine: MeasuredMachine, console: Console) -> None:
     """Prints the machine and its ceilings for the threads that kernels use."""
     target, threads = machine.target, worker_count()
     counts = f"{target.cores} core{'s' * (target.cores > 1)}, {threads} thread{'s' * (threads > 1)}"
@@ -49,7 +49,7 @@ def describe(machine: Machine, console: Console) -> None:
         console.print(f"note: {note}", highlight=False)
 
 
-def print_ceilings(machine: Machine, console: Console) -> None:
+def print_ceilings(machine: MeasuredMachine, console: Console) -> None:
     """Prints the ceilings for the threads that kernels use, and when they were measured."""
     ceilings, threads = machine.target.ceilings, worker_count()
     if ceilings is None:

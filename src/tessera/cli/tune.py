@@ -25,7 +25,7 @@ from tessera.tuning.config import Config
 from tessera.tuning.explanation import duration
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.measure.conditions import Cache
-from tessera.tuning.options import Options, options
+from tessera.tuning.options import TuningOptions, options
 from tessera.tuning.plots import save_plot
 from tessera.tuning.search import ranks
 from tessera.tuning.uses import Tuned, Usage, in_common, tune_uses
@@ -43,7 +43,7 @@ class _How:
     cold: bool
     force: bool
 
-    def options(self, budget_s: float) -> Options:
+    def options(self, budget_s: float) -> TuningOptions:
         """The options for one kernel. Raises ArgumentError for what is none."""
         cache: Cache | None = "cold" if self.cold else None
         return options(self.method, self.max_trials, budget_s, self.cost_model, self.strategy, cache)

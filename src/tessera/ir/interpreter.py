@@ -23,7 +23,7 @@ from tessera.ir import tile
 from tessera.ir.attributes import shape_text
 from tessera.ir.divisors import divisors_of
 from tessera.ir.interpreter_arithmetic import ARITHMETIC, apply_arithmetic, computed
-from tessera.ir.interpreter_memory import Window, allocate, assemble_stage, read_tile, torch_dtype, write_tile
+from tessera.ir.interpreter_memory import TileRegion, allocate, assemble_stage, read_tile, torch_dtype, write_tile
 
 Value: TypeAlias = "torch.Tensor | int"
 Handler: TypeAlias = "Callable[[Interpreter, Operation], Sequence[Value]]"
@@ -172,11 +172,11 @@ def _if(interpreter: Interpreter, op: scf.IfOp) -> Sequence[Value]:
     return interpreter.run_block(region.block, []) if region.blocks else ()
 
 
-def _window(interpreter: Interpreter, op: tile.LoadOp | tile.StoreOp, shape: Sequence[int]) -> Window:
+def _window(interpreter: Interpreter, op: tile.LoadOp | tile.StoreOp, shape: Sequence[int]) -> TileRegion:
     indices = [interpreter.index(index) for index in op.indices]
     dims = tile.integers(op.dims)
     steps = tile.integers(op.steps) if isinstance(op, tile.LoadOp) and op.steps is not None else (1,) * len(dims)
-    window = Window.of(interpreter.tensor(op.buffer).shape, indices, dims, shape, steps)
+    window = TileRegion.of(interpreter.tensor(op.buffer).shape, indices, dims, shape, steps)
     for promised, whole, dim in zip(tile.integers(op.in_bounds), window.whole, tile.integers(op.dims), strict=True):
         if promised and not whole and dim >= 0:
             extents = tuple(interpreter.tensor(op.buffer).shape)

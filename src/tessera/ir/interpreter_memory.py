@@ -34,7 +34,7 @@ def allocate(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TileRegion:
     """Where a tile lies over a buffer, cut to the buffer's extents.
 
     `source` has the slice of each buffer dimension; `order` the buffer dimension that each tile dimension walks, or -1;
@@ -50,7 +50,7 @@ class Window:
     @staticmethod
     def of(
         extents: Sequence[int], indices: Sequence[int], dims: Sequence[int], shape: Sequence[int], steps: Sequence[int]
-    ) -> Window:
+    ) -> TileRegion:
         """The window of a tile of `shape` at `indices` in a buffer of `extents`; `dims` and `steps` as in
         `tessera.tile.load`.
         """
@@ -70,10 +70,10 @@ class Window:
             lower, upper = inside[dim] if dim >= 0 else (0, 1)
             target.append(slice(lower, upper))
             whole.append(upper - lower == size)
-        return Window(tuple(shape), tuple(source), tuple(dims), tuple(target), tuple(whole))
+        return TileRegion(tuple(shape), tuple(source), tuple(dims), tuple(target), tuple(whole))
 
 
-def _inside(buffer: torch.Tensor, window: Window) -> torch.Tensor | None:
+def _inside(buffer: torch.Tensor, window: TileRegion) -> torch.Tensor | None:
     """The view of what lies inside, or None when nothing does."""
     part = buffer[window.source]
     if part.numel() == 0:
@@ -87,7 +87,7 @@ def _inside(buffer: torch.Tensor, window: Window) -> torch.Tensor | None:
     return view
 
 
-def read_tile(buffer: torch.Tensor, window: Window, fill: Attribute | None, poisoned: bool) -> torch.Tensor:
+def read_tile(buffer: torch.Tensor, window: TileRegion, fill: Attribute | None, poisoned: bool) -> torch.Tensor:
     """The tile under `window`; outside the buffer it has `fill` (default 0), or poison where any value is allowed."""
     if poisoned:
         result = allocate(window.shape, buffer.dtype)
@@ -100,7 +100,7 @@ def read_tile(buffer: torch.Tensor, window: Window, fill: Attribute | None, pois
     return result
 
 
-def write_tile(buffer: torch.Tensor, window: Window, value: torch.Tensor) -> None:
+def write_tile(buffer: torch.Tensor, window: TileRegion, value: torch.Tensor) -> None:
     """Writes what lies inside; the rest of the tile is dropped."""
     view = _inside(buffer, window)
     if view is not None:

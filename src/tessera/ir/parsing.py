@@ -59,7 +59,7 @@ class _LocatingParser(Parser):
         return element
 
 
-class Source:
+class SourceMap:
     """Where the operations of a parsed text stand in it."""
 
     def __init__(self, parser: _LocatingParser) -> None:
@@ -101,7 +101,7 @@ def parse(text: str, name: str = "<text>") -> ModuleOp:
     return parse_with_source(text, name)[0]
 
 
-def parse_with_source(text: str, name: str) -> tuple[ModuleOp, Source]:
+def parse_with_source(text: str, name: str) -> tuple[ModuleOp, SourceMap]:
     """The same, and where its operations stand in the text."""
     parser = _LocatingParser(context(), text, name)
     try:
@@ -113,7 +113,7 @@ def parse_with_source(text: str, name: str) -> tuple[ModuleOp, Source]:
         definition = parser.spans.get(violation.definition) if violation.definition is not None else None
         note = "" if definition is None else f" (line {definition.get_location().line})"
         raise _error(violation.message + note, parser.spans.get(violation.operation))
-    return module, Source(parser)
+    return module, SourceMap(parser)
 
 
 def _located(error: ParseError | VerifyException | OverflowError, parser: _LocatingParser) -> IRError:

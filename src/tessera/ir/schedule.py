@@ -46,7 +46,7 @@ KERNEL_FAMILIES = ("contraction", "row", "column", "attention", "convolution", "
 
 
 @irdl_op_definition
-class YieldOp(IRDLOperation):
+class ScheduleYieldOp(IRDLOperation):
     """Ends a kernel's region; its operands are the kernel's results."""
 
     name = "tessera.schedule.yield"
@@ -55,7 +55,7 @@ class YieldOp(IRDLOperation):
 
 
 @irdl_op_definition
-class KernelOp(IRDLOperation):
+class ScheduleKernelOp(IRDLOperation):
     """One kernel: over tensors a region of graph operations over its operands, which are the region's arguments and
     whose results it yields; over buffers, which no operand stands for, a region of operations on elements.
 
@@ -91,7 +91,7 @@ class KernelOp(IRDLOperation):
         if arguments != [value.type for value in self.inputs]:
             raise VerifyException("the region's arguments differ in type from the kernel's operands")
         last = self.body.block.last_op
-        if not isinstance(last, YieldOp):
+        if not isinstance(last, ScheduleYieldOp):
             raise VerifyException("the region ends in tessera.schedule.yield")
         if [value.type for value in last.values] != [value.type for value in self.outputs]:
             raise VerifyException("the yielded values differ in type from the kernel's results")
@@ -154,4 +154,4 @@ class TileOp(IRDLOperation):
             raise VerifyException(f"tiling {self.inputs[0].type} does not give {self.result.type}")
 
 
-SCHEDULE_OPERATIONS: Sequence[type[IRDLOperation]] = (YieldOp, KernelOp, TileOp, *REGION_OPERATIONS)
+SCHEDULE_OPERATIONS: Sequence[type[IRDLOperation]] = (ScheduleYieldOp, ScheduleKernelOp, TileOp, *REGION_OPERATIONS)

@@ -35,7 +35,7 @@ def _fail(op: IRDLOperation, message: str) -> None:
     raise VerifyException(f"{op.name.removeprefix(PREFIX)}: {message}")
 
 
-class ElementOp(IRDLOperation):
+class ScheduleValueOp(IRDLOperation):
     """The form of all operations that give a value: `axes` are those that it varies along, where they do not follow
     from its operands.
     """
@@ -45,7 +45,7 @@ class ElementOp(IRDLOperation):
     traits = traits_def(Pure())
 
 
-class MapOp(ElementOp):
+class MapOp(ScheduleValueOp):
     """An operation on elements: arithmetic, comparisons, conversions."""
 
     inputs = var_operand_def(Attribute)
@@ -145,7 +145,7 @@ def _expect_argument(op: IRDLOperation, buffer: SSAValue) -> None:
 
 
 @irdl_op_definition
-class LoadOp(ElementOp):
+class ScheduleLoadOp(ScheduleValueOp):
     """The element of an argument; it varies along the argument's axes."""
 
     name = "tessera.schedule.load"
@@ -159,7 +159,7 @@ class LoadOp(ElementOp):
 
 
 @irdl_op_definition
-class CountOp(ElementOp):
+class CountOp(ScheduleValueOp):
     """The row-major number of an element of an argument that is never read, over the positions along `along`."""
 
     name = "tessera.schedule.count"
@@ -173,7 +173,7 @@ class CountOp(ElementOp):
 
 
 @irdl_op_definition
-class ConstantOp(ElementOp):
+class ConstantOp(ScheduleValueOp):
     """A literal, of the result's type whatever its own."""
 
     name = "tessera.schedule.constant"
@@ -181,7 +181,7 @@ class ConstantOp(ElementOp):
 
 
 @irdl_op_definition
-class PositionOp(ElementOp):
+class PositionOp(ScheduleValueOp):
     """The index along an axis."""
 
     name = "tessera.schedule.position"
@@ -193,14 +193,14 @@ class PositionOp(ElementOp):
 
 
 @irdl_op_definition
-class ExtentOp(ElementOp):
+class ExtentOp(ScheduleValueOp):
     """The number of elements along the reduced axis."""
 
     name = "tessera.schedule.extent"
 
 
 @irdl_op_definition
-class ReduceOp(ElementOp):
+class ScheduleReduceOp(ScheduleValueOp):
     """A reduction by `kind`, either along an axis that a worker walks, or over the `taps` of a window, which it has
     before it all at once.
     """
@@ -221,7 +221,7 @@ class ReduceOp(ElementOp):
 
 
 @irdl_op_definition
-class AccumulateOp(ElementOp):
+class AccumulateOp(ScheduleValueOp):
     """What a kernel's family makes of its operands: the sums of a product, the weighted means of attention. `roles` are
     the operands' names; `of` says which part of the kernel this is, where it has several.
     """
@@ -237,7 +237,7 @@ class AccumulateOp(ElementOp):
 
 
 @irdl_op_definition
-class StoreOp(IRDLOperation):
+class ScheduleStoreOp(IRDLOperation):
     """Writes a value to an argument: a result of the kernel."""
 
     name = "tessera.schedule.store"
@@ -253,13 +253,13 @@ class StoreOp(IRDLOperation):
 
 REGION_OPERATIONS: Final[Sequence[type[IRDLOperation]]] = (
     *MAP_OPERATIONS.values(),
-    LoadOp,
+    ScheduleLoadOp,
     CountOp,
     ConstantOp,
     PositionOp,
     ExtentOp,
-    ReduceOp,
+    ScheduleReduceOp,
     AccumulateOp,
-    StoreOp,
+    ScheduleStoreOp,
 )
 """What a kernel over buffers holds."""

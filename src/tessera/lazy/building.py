@@ -13,10 +13,10 @@ from tessera.lazy.evaluation import evaluate
 from tessera.lazy.interning import PendingLimitReached
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import Node, State, merge
-from tessera.lazy.structure import Attributes, Position, Record, Structure
+from tessera.lazy.structure import Attributes, OperatorRecord, Position, Structure
 
 
-def unary(operator: Record, attributes: Attributes, operand: Node) -> Any:
+def unary(operator: OperatorRecord, attributes: Attributes, operand: Node) -> Any:
     """The node of an operator of one operand."""
     below, leaves = operand.state
     structure = interning.table.get((operator, attributes, below))
@@ -25,7 +25,7 @@ def unary(operator: Record, attributes: Attributes, operand: Node) -> Any:
     return nodes.make((structure, leaves))
 
 
-def binary(operator: Record, attributes: Attributes, first: Node, second: Node) -> Any:
+def binary(operator: OperatorRecord, attributes: Attributes, first: Node, second: Node) -> Any:
     """The node of an operator of two operands."""
     below, leaves = first.state
     below_second, leaves_second = second.state
@@ -46,7 +46,7 @@ def binary(operator: Record, attributes: Attributes, first: Node, second: Node) 
     return nodes.make((structure, leaves))
 
 
-def apply(operator: Record, attributes: Attributes, operands: Sequence[Node]) -> Any:
+def apply(operator: OperatorRecord, attributes: Attributes, operands: Sequence[Node]) -> Any:
     """The node of an operator over any number of operands. Raises what the operator's shape rule raises.
 
     Operands are evaluated first where more than `PENDING_LIMIT` operators would be pending otherwise.
@@ -59,7 +59,7 @@ def apply(operator: Record, attributes: Attributes, operands: Sequence[Node]) ->
         return nodes.make(_applied(operator, attributes, operands))
 
 
-def _applied(operator: Record, attributes: Attributes, operands: Sequence[Node]) -> State:
+def _applied(operator: OperatorRecord, attributes: Attributes, operands: Sequence[Node]) -> State:
     below: list[Structure] = []
     positions: list[Position] = []
     leaves: tuple[Leaf, ...] = ()

@@ -22,21 +22,21 @@ from tessera.lazy.snapshots import is_writeable, snapshot
 from tessera.lazy.structure import Structure
 
 
-class Copy(NamedTuple):
+class ConstantCopy(NamedTuple):
     """One copy: the memory that holds it, and the version of the contents that it was made of."""
 
     memory: Any
     version: int | None
 
 
-class Copies:
+class ConstantCopies:
     """The copies of one constant by what they are. `lock` is held while one is made: the second thread waits for it."""
 
     __slots__ = ("lock", "made")
 
     def __init__(self) -> None:
         self.lock = forks.lock()
-        self.made: dict[Any, Copy] = {}
+        self.made: dict[Any, ConstantCopy] = {}
 
 
 class ConstantLeaf(Leaf):
@@ -47,10 +47,15 @@ class ConstantLeaf(Leaf):
     __slots__ = ("copies",)
 
     def __init__(
-        self, structure: Structure, address: int, owner: Any, version: int | None = None, copies: Copies | None = None
+        self,
+        structure: Structure,
+        address: int,
+        owner: Any,
+        version: int | None = None,
+        copies: ConstantCopies | None = None,
     ) -> None:
         super().__init__(structure, address, owner, version)
-        self.copies = Copies() if copies is None else copies
+        self.copies = ConstantCopies() if copies is None else copies
 
     def view(self, structure: Structure, address: int) -> ConstantLeaf:
         """Another leaf over the same memory, with the same copies."""
@@ -75,7 +80,7 @@ def constant_leaf(leaf: Leaf) -> ConstantLeaf:
     return ConstantLeaf(structure, leaf.address, leaf.owner, leaf.version, _copies_of(leaf.owner))
 
 
-_known: dict[int, tuple[weakref.ref[Any], Copies]] = {}
+_known: dict[int, tuple[weakref.ref[Any], ConstantCopies]] = {}
 """By `id`: owners that live, and their copies."""
 _lock = forks.recursive_lock()
 """Held while one is entered, so that two threads that mark one tensor share its copies. A collection of garbage that
@@ -83,7 +88,7 @@ starts there may call `forget`, on the same thread.
 """
 
 
-def _copies_of(owner: Any) -> Copies:
+def _copies_of(owner: Any) -> ConstantCopies:
     """The copies that belong to a tensor or array as long as it lives; new ones for what has no weak references."""
     number = id(owner)
 
@@ -95,7 +100,7 @@ def _copies_of(owner: Any) -> Copies:
         known = _known.get(number)
         if known is not None and known[0]() is owner:
             return known[1]
-        copies = Copies()
+        copies = ConstantCopies()
         with suppress(TypeError):
             _known[number] = weakref.ref(owner, forget), copies
         return copies

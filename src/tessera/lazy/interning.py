@@ -11,7 +11,7 @@ from tessera.dtypes import DType
 from tessera.errors import DeviceError
 from tessera.lazy.devices import CPU, how_to_join, mesh_device
 from tessera.lazy.layouts import Layout
-from tessera.lazy.structure import Attributes, Position, Record, Shape, Structure, contiguous_strides
+from tessera.lazy.structure import Attributes, OperatorRecord, Position, Shape, Structure, contiguous_strides
 
 PENDING_LIMIT: Final = 10_000
 """The largest number of operators in a pending graph; an operand of a larger one is evaluated first."""
@@ -28,7 +28,7 @@ _serials = itertools.count(1)
 
 
 def intern(
-    operator: Record, attributes: Attributes, operands: tuple[Structure, ...], positions: tuple[Position, ...]
+    operator: OperatorRecord, attributes: Attributes, operands: tuple[Structure, ...], positions: tuple[Position, ...]
 ) -> Structure:
     """The structure of an operator over operands; the first operand's position is 0.
 
@@ -46,7 +46,7 @@ def intern(
 
 def _intern(
     key: Any,
-    operator: Record,
+    operator: OperatorRecord,
     attributes: Attributes,
     operands: tuple[Structure, ...],
     positions: tuple[Position, ...],
@@ -86,7 +86,7 @@ class PendingLimitReached(Exception):  # noqa: N818  (a signal between two funct
     """A node would have more than PENDING_LIMIT operators below it."""
 
 
-def _common_device(operator: Record, operands: tuple[Structure, ...]) -> str | None:
+def _common_device(operator: OperatorRecord, operands: tuple[Structure, ...]) -> str | None:
     """The device of all operands that have one. Raises DeviceError where they have several."""
     found = dict.fromkeys([operand.device for operand in operands if operand.device is not None])
     if len(found) > 1:

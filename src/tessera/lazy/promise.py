@@ -21,7 +21,7 @@ KEPT: Final = 0
 _ON_ITS_WAY: Final = -1
 
 
-class Work(Protocol):
+class PendingWork(Protocol):
     """Something enqueued that will compute a value."""
 
     def result(self) -> None:
@@ -35,7 +35,7 @@ class Promise:
 
     __slots__ = ("__weakref__", "_version", "memory", "work")
 
-    def __init__(self, memory: Any, work: Work) -> None:
+    def __init__(self, memory: Any, work: PendingWork) -> None:
         self.memory = memory
         self.work = work
         self._version = _ON_ITS_WAY
@@ -55,7 +55,7 @@ class Promise:
         return self.memory
 
     def wait(self) -> None:
-        """Returns when the value may be read; what waits knows that the work was done. Raises as `Work.result`."""
+        """Returns when the value may be read and the work is known to be done. Raises as `PendingWork.result`."""
         self.work.result()
 
 

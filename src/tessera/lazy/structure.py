@@ -22,7 +22,7 @@ Attributes: TypeAlias = tuple[Any, ...]
 Kind: TypeAlias = Literal["buffer", "scalar", "constant", "node", "tuple"]
 
 
-class Record(Protocol):
+class OperatorRecord(Protocol):
     """What this layer asks of an operator's record; `ops.record.Operator` is the one that stands here."""
 
     @property
@@ -86,7 +86,7 @@ class Structure:
     )
 
     kind: Kind
-    operator: Record | None
+    operator: OperatorRecord | None
     attributes: Attributes
     operands: tuple[Structure, ...]
     positions: tuple[Position, ...]

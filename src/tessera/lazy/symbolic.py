@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from tessera import forks
 from tessera.dtypes import DType
-from tessera.lazy.structure import Attributes, Kind, Occurrence, Record, Structure
+from tessera.lazy.structure import Attributes, Kind, Occurrence, OperatorRecord, Structure
 
 SymbolicShape: TypeAlias = tuple[int | None, ...]
 
@@ -26,7 +26,7 @@ class SymbolicNode(NamedTuple):
     """One node of a form. `shape` has 1 or None (any extent); `strides`, for buffers, 0, 1 or None (any stride)."""
 
     kind: Kind
-    operator: Record | None
+    operator: OperatorRecord | None
     attributes: Attributes
     operands: tuple[int, ...]
     leaf: int | None

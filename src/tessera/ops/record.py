@@ -20,7 +20,7 @@ from tessera.lazy import interning
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure
 from tessera.ops.applications.families import family_rule
-from tessera.ops.applications.rule import Application, Rule, Value
+from tessera.ops.applications.rule import AbstractValue, Application, Rule
 
 Family: TypeAlias = Literal[
     "elementwise", "contraction", "reduction", "row", "layout", "attention", "convolution", "library", "window"
@@ -254,7 +254,7 @@ class Operator:
         """The record's rule of anchors, or its family's."""
         return self.anchor or anchor_rules.FAMILIES.get(self.family)
 
-    def apply_to(self, value: Value, chance: random.Random) -> Application | None:
+    def apply_to(self, value: AbstractValue, chance: random.Random) -> Application | None:
         """Operands and attributes of a drawn application to a value; None where the operator takes no such value."""
         rule = self.application or family_rule(self.family, self.arity)
         return rule(chance, value)

@@ -99,7 +99,7 @@ class Alignments:
     operands: dict[tuple[GraphOperation, int], Alignment]
 
 
-def align_region(operation: schedule_ir.KernelOp) -> Alignments:
+def align_region(operation: schedule_ir.ScheduleKernelOp) -> Alignments:
     """Alignments of all values of a kernel's region, from the `mapping` attributes that fusion left on it."""
     results: dict[SSAValue, Alignment] = {}
     uses: dict[SSAValue, list[Alignment]] = {}

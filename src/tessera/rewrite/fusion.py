@@ -20,7 +20,7 @@ from tessera.ir.graph import GraphOperation
 from tessera.rewrite.algebra import made_by
 from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, dims_of
-from tessera.rewrite.groups import Group, Partition
+from tessera.rewrite.groups import Group, Grouping
 from tessera.rewrite.provenance import inherit
 from tessera.rewrite.siblings import TOGETHER
 
@@ -51,7 +51,7 @@ def fuse_function(function: FuncOp, bounds: Bounds = WIDEST) -> list[Firing]:
     block = function.body.block
     terminator = block.last_op
     assert isinstance(terminator, ReturnOp)
-    partition = Partition(list(block.ops), bounds.limit, bounds.depth, bounds.staged, bounds.products)
+    partition = Grouping(list(block.ops), bounds.limit, bounds.depth, bounds.staged, bounds.products)
     replaced: dict[SSAValue, SSAValue] = {argument: argument for argument in block.args}
     for number, group in enumerate(_ordered(partition)):
         if group.kind == "layout":
@@ -79,7 +79,7 @@ def fuse_function(function: FuncOp, bounds: Bounds = WIDEST) -> list[Firing]:
     return log
 
 
-def _ordered(partition: Partition) -> list[Group]:
+def _ordered(partition: Grouping) -> list[Group]:
     """The groups, each after those it needs; those made first go first otherwise."""
     waiting: dict[Group, int] = {}
     readers: dict[Group, list[Group]] = {group: [] for group in partition.groups}
@@ -105,8 +105,8 @@ def _ordered(partition: Partition) -> list[Group]:
 
 
 def _kernel(
-    group: Group, number: int, partition: Partition, replaced: dict[SSAValue, SSAValue]
-) -> tuple[schedule_ir.KernelOp, list[SSAValue]]:
+    group: Group, number: int, partition: Grouping, replaced: dict[SSAValue, SSAValue]
+) -> tuple[schedule_ir.ScheduleKernelOp, list[SSAValue]]:
     made = {operation.result for operation in group.operations}
     used = list(dict.fromkeys(v for op in group.operations for v in op.inputs if v not in made))
     inputs = [value for value in used if made_by(value, "constant") is None]
@@ -134,7 +134,7 @@ def _kernel(
                 tuple(-1 if axis is None else axis for axis in group.mapping[operation.result])
             )
         body.add_op(operation)
-    body.add_op(schedule_ir.YieldOp.create(operands=results))
+    body.add_op(schedule_ir.ScheduleYieldOp.create(operands=results))
     attributes: dict[str, Attribute] = {
         "sym_name": StringAttr(_kernel_name(group, number)),
         "family": StringAttr(_family(group)),
@@ -144,7 +144,7 @@ def _kernel(
     }
     if group.reduced is not None:
         attributes["reduced"] = ArrayAttr([IntegerAttr(axis, 64) for axis in group.reduced])
-    kernel = schedule_ir.KernelOp.create(
+    kernel = schedule_ir.ScheduleKernelOp.create(
         operands=[replaced[value] for value in inputs],
         result_types=[value.type for value in results],
         attributes=attributes,

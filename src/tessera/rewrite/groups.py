@@ -58,7 +58,7 @@ class Group:
         return bool(self.depends >> other.number & 1)
 
 
-class Partition:
+class Grouping:
     """Groups the operations of one function body; `limit` bounds the operations of a group (1: no fusion), `depth` its
     instructions, `products` the matrix products that share a first operand and meet in one map. With `staged` dear maps
     are not in one group with reductions of what they make, nor of the same rows.

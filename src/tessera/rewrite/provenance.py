@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from xdsl.ir import Operation
 
 from tessera.ir.graph import GraphOperation
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 
 _rules: WeakKeyDictionary[Operation, tuple[str, ...]] = WeakKeyDictionary()
 
@@ -21,7 +21,7 @@ def rules_of(operation: Operation) -> tuple[str, ...]:
     return _rules.get(operation, ())
 
 
-def rules_of_kernel(kernel: KernelOp) -> tuple[str, ...]:
+def rules_of_kernel(kernel: ScheduleKernelOp) -> tuple[str, ...]:
     """The names of the rules behind all operations of a kernel, and then behind the kernel."""
     return _each_once([*[rules_of(operation) for operation in kernel.body.block.ops], rules_of(kernel)])
 

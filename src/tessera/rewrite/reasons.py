@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from tessera.ir.attributes import names_of
 from tessera.ir.graph import GraphOperation
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.depth import DEPTH, instructions_of, room_in
 from tessera.rewrite.groups import IN_REGISTERS, PRODUCTS
@@ -50,22 +50,22 @@ _REASONS = {
 def kept_apart(function: FuncOp) -> Iterator[Apart]:
     """The tensors of a fused function that one kernel makes and another one reads."""
     for consumer in function.body.block.ops:
-        if not isinstance(consumer, KernelOp):
+        if not isinstance(consumer, ScheduleKernelOp):
             continue
         for value in dict.fromkeys(consumer.inputs):
             producer = value.owner
-            if isinstance(producer, KernelOp):
+            if isinstance(producer, ScheduleKernelOp):
                 rule = _rule(producer, consumer, value)
                 yield Apart(value, producer.sym_name.data, consumer.sym_name.data, rule, _REASONS[rule])
 
 
-def operations_in(kernel: KernelOp) -> list[GraphOperation]:
+def operations_in(kernel: ScheduleKernelOp) -> list[GraphOperation]:
     """The graph operations of a kernel, without constants."""
     inside = (op for op in kernel.body.block.ops if isinstance(op, GraphOperation))
     return [op for op in inside if op.operator != "constant"]
 
 
-def _rule(producer: KernelOp, consumer: KernelOp, value: SSAValue) -> str:
+def _rule(producer: ScheduleKernelOp, consumer: ScheduleKernelOp, value: SSAValue) -> str:
     first, second = producer.family.data, consumer.family.data
     if "attention" in (first, second):
         return "attention-is-alone"
@@ -88,7 +88,7 @@ def _rule(producer: KernelOp, consumer: KernelOp, value: SSAValue) -> str:
     return "depth" if together > room_in(first if first in IN_REGISTERS else "map", DEPTH) else "order"
 
 
-def _before_product(producer: KernelOp, value: SSAValue) -> str:
+def _before_product(producer: ScheduleKernelOp, value: SSAValue) -> str:
     if value.uses.get_length() > 1:
         return "operand-is-shared"
     if "reduced" in producer.attributes:
@@ -97,7 +97,7 @@ def _before_product(producer: KernelOp, value: SSAValue) -> str:
     return "operand-is-dear" if dear else "order"
 
 
-def kept_inside(kernel: KernelOp) -> list[GraphOperation]:
+def kept_inside(kernel: ScheduleKernelOp) -> list[GraphOperation]:
     """The operations of a kernel whose results no memory holds."""
     last = kernel.body.block.last_op
     assert last is not None

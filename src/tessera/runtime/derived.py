@@ -18,7 +18,7 @@ import torch
 from tessera import forks
 from tessera.dtypes import DType
 from tessera.lazy import interning
-from tessera.lazy.constants import ConstantLeaf, Copy
+from tessera.lazy.constants import ConstantCopy, ConstantLeaf
 from tessera.lazy.export import memory_of
 from tessera.lazy.leaf import Leaf
 from tessera.runtime import buffers
@@ -70,7 +70,7 @@ class Derivation:
         memory: Buffer = copy.memory
         return memory
 
-    def _kept(self, leaf: ConstantLeaf, key: tuple[Derivation, int]) -> Copy:
+    def _kept(self, leaf: ConstantLeaf, key: tuple[Derivation, int]) -> ConstantCopy:
         copies = leaf.copies
         with copies.lock:
             copy = copies.made.get(key)
@@ -78,7 +78,7 @@ class Derivation:
                 # The old one goes first: there is never memory for two of them.
                 copies.made.pop(key, None)
                 del copy
-                copy = copies.made[key] = Copy(self._made(leaf), leaf.version)
+                copy = copies.made[key] = ConstantCopy(self._made(leaf), leaf.version)
             return copy
 
     def _made(self, leaf: Leaf) -> Buffer:

@@ -14,7 +14,7 @@ from tessera.profiling.recording import instrumentation
 from tessera.runtime.device import Driver
 from tessera.runtime.gpu_graphs import GraphRunner, Table
 from tessera.runtime.gpu_plan import DevicePlan, DeviceStep
-from tessera.runtime.library import LibraryFunction, Operand, call, tensor_at
+from tessera.runtime.library import LibraryFunction, LibraryOperand, call, tensor_at
 
 
 class DeviceCall(NamedTuple):
@@ -22,8 +22,8 @@ class DeviceCall(NamedTuple):
 
     name: str
     function: LibraryFunction
-    inputs: tuple[Operand, ...]
-    outputs: tuple[Operand, ...]
+    inputs: tuple[LibraryOperand, ...]
+    outputs: tuple[LibraryOperand, ...]
     attributes: Mapping[str, Any]
 
     def run(self, table: Table, device: str) -> None:

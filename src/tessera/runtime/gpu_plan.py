@@ -21,7 +21,7 @@ from tessera.profiling.recording.device_kernels import COLLECTOR
 from tessera.profiling.session import replay
 from tessera.runtime.device import DeviceMemory, Driver, Grid, LaunchOf, Loaded
 from tessera.runtime.gpu_graphs import GraphRunner, Table
-from tessera.runtime.plan import FactsSource, Output, Slot, layout_of, next_plan_number
+from tessera.runtime.plan import FactsSource, PlanOutput, Slot, layout_of, next_plan_number
 
 ALIGNMENT: Final = 16
 """What divides the addresses that kernels are compiled to rely on, in bytes."""
@@ -89,7 +89,7 @@ class DevicePlan:
         steps: Sequence[DeviceStep],
         slots: Sequence[Slot],
         results: Sequence[int],
-        outputs: Sequence[Output],
+        outputs: Sequence[PlanOutput],
         arena_bytes: int = 0,
         facts: FactsSource = (),
         aligned: Sequence[int] = (),
@@ -194,7 +194,7 @@ class DevicePlan:
             other = self._others[unaligned] = self._realigned(unaligned)
         return other
 
-    def _leaf(self, output: Output, leaves: Sequence[Leaf], memories: Sequence[DeviceMemory]) -> Leaf:
+    def _leaf(self, output: PlanOutput, leaves: Sequence[Leaf], memories: Sequence[DeviceMemory]) -> Leaf:
         if output.structure is None:
             return leaves[output.number]
         memory = memories[output.number]

@@ -16,13 +16,13 @@ from tessera.backend.tile_times import RECORD_WORDS
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaf import Leaf
 from tessera.profiling.recording import instrumentation
-from tessera.profiling.recording.device_kernels import Measured, Run
+from tessera.profiling.recording.device_kernels import Measured, PlanRun
 from tessera.profiling.tiles.device_tiles import DeviceTiles
 from tessera.runtime.device import DeviceMemory, Driver
 from tessera.runtime.gpu_graphs import Table
 from tessera.runtime.gpu_library_plan import DeviceCall
 from tessera.runtime.gpu_plan import DevicePlan, DeviceStep
-from tessera.runtime.library import Operand, tensor_at
+from tessera.runtime.library import LibraryOperand, tensor_at
 
 WORD_BYTES: Final = 8
 
@@ -36,7 +36,7 @@ class TileMemory(NamedTuple):
     def read(self, device: str) -> NDArray[numpy.int64]:
         """What they wrote: a row for each."""
         shape = (self.tiles, RECORD_WORDS)
-        written = tensor_at(self.memory.address, Operand(0, 0, torch.int64, shape, (RECORD_WORDS, 1)), device)
+        written = tensor_at(self.memory.address, LibraryOperand(0, 0, torch.int64, shape, (RECORD_WORDS, 1)), device)
         words: NDArray[numpy.int64] = written.cpu().numpy()
         return words
 
@@ -91,10 +91,10 @@ class TimedDevicePlan(DevicePlan):
             instrumentation.note_unmeasured(self.driver.name, len(self.steps))
             return
         self.driver.synchronize(stream)
-        run = Run(self.number, len(self.steps), self.driver.name, threading.get_ident(), launched_ns)
+        run = PlanRun(self.number, len(self.steps), self.driver.name, threading.get_ident(), launched_ns)
         instrumentation.note_unmeasured(self.driver.name, len(self.steps), [Measured(run, self._collect(run))])
 
-    def _collect(self, run: Run) -> NDArray[numpy.int64]:
+    def _collect(self, run: PlanRun) -> NDArray[numpy.int64]:
         """What the tiles of a call say of its kernels, as native records."""
         device = 0 if is_cpu_memory(run.device) else int(run.device.rpartition(":")[2]) + 1
         found = []

@@ -36,7 +36,7 @@ _failures: dict[int, BaseException] = {}
 """What calls have raised, by the thread whose plan they belong to, until `raising` raises it there."""
 
 
-class Operand(NamedTuple):
+class LibraryOperand(NamedTuple):
     """A tensor of a call: word `slot` of the address table plus `offset` bytes, strides in elements."""
 
     slot: int
@@ -55,8 +55,8 @@ class LibraryKernel:
         self,
         name: str,
         function: LibraryFunction,
-        inputs: Sequence[Operand],
-        outputs: Sequence[Operand],
+        inputs: Sequence[LibraryOperand],
+        outputs: Sequence[LibraryOperand],
         attributes: Mapping[str, Any],
     ) -> None:
         """`name` is what errors call it."""
@@ -88,8 +88,8 @@ def raising(run: Callable[[int], None]) -> Callable[[int], None]:
 def _serve(
     name: str,
     function: LibraryFunction,
-    inputs: tuple[Operand, ...],
-    outputs: tuple[Operand, ...],
+    inputs: tuple[LibraryOperand, ...],
+    outputs: tuple[LibraryOperand, ...],
     attributes: Mapping[str, Any],
     table: int,
     *_: object,
@@ -136,7 +136,7 @@ def _word(table: int, slot: int) -> int:
     return ctypes.c_int64.from_address(table + _WORD * slot).value
 
 
-def tensor_at(word: int, operand: Operand, device: str = CPU) -> torch.Tensor:
+def tensor_at(word: int, operand: LibraryOperand, device: str = CPU) -> torch.Tensor:
     """The tensor of an operand, `word` being that of its slot, in the memory of a device. It keeps nothing alive."""
     bytes_type, view = _layout(operand.dtype, operand.shape, operand.strides)
     if bytes_type is None:

@@ -49,7 +49,7 @@ _WORKERS = 2
 _WORD = 8
 
 
-class Driver:
+class PlanDriver:
     """The loaded driver. `run(frame_address)` runs a frame, without the GIL; `ticks()` reads the clock of the
     records.
     """
@@ -74,10 +74,10 @@ class Driver:
         self._sequential.value = int(value)
 
 
-def build_driver(*, use_openmp: bool) -> Driver:
+def build_driver(*, use_openmp: bool) -> PlanDriver:
     """A driver with or without OpenMP, from the object cache or compiled (about 20 ms)."""
     text = driver_text(openmp=use_openmp)
-    return Driver(cached_library("driver", text, settings.current().objects_dir), use_openmp)
+    return PlanDriver(cached_library("driver", text, settings.current().objects_dir), use_openmp)
 
 
 def cancel(table: int) -> None:
@@ -94,7 +94,7 @@ _driver_lock = forks.lock()
 
 
 @cache
-def _shared_driver() -> Driver:
+def _shared_driver() -> PlanDriver:
     made = build_driver(use_openmp=settings.current().openmp and openmp.find().available)
     recorder.provide_clock(made.ticks)
     # libgomp's pool does not survive a fork: a child that asks for its threads waits for ever. It runs shares in turn
@@ -103,7 +103,7 @@ def _shared_driver() -> Driver:
     return made
 
 
-def driver() -> Driver:
+def driver() -> PlanDriver:
     """The process's driver, loaded at the first call."""
     with _driver_lock:
         return _shared_driver()

@@ -45,7 +45,7 @@ def next_plan_number() -> int:
     return next(_plan_numbers)
 
 
-class LoadedKernel(Protocol):
+class KernelCode(Protocol):
     """A kernel in memory: the address stays valid as long as the object lives."""
 
     @property
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     uses beside its workers'.
     """
 
-    kernel: LoadedKernel
+    kernel: KernelCode
     descriptors: tuple[int, ...]
     workers: int = 1
     workspace_bytes: int = 0
@@ -76,7 +76,7 @@ class Slot(NamedTuple):
     number: int = 0
 
 
-class Output(NamedTuple):
+class PlanOutput(NamedTuple):
     """One result of the plan: result buffer `number` read as `structure` (a buffer structure) or, where that is None,
     leaf `number` of the call itself.
     """
@@ -181,7 +181,7 @@ if hasattr(os, "register_at_fork"):
 class BoundPlan:
     """A plan that `run(leaves)` executes. Thread-safe; the GIL is released while kernels run.
 
-    `run` takes the leaves of the structure, checked by the caller, and gives one leaf per `Output`. It raises
+    `run` takes the leaves of the structure, checked by the caller, and gives one leaf per `PlanOutput`. It raises
     MemoryLimitError (E_MEMORY_LIMIT) when results or temporaries do not fit the allocator's limit, and nothing else
     but what calls of libraries raise (`runtime/library.py`).
     """
@@ -207,7 +207,7 @@ class BoundPlan:
         steps: Sequence[Step],
         slots: Sequence[Slot],
         results: Sequence[int],
-        outputs: Sequence[Output],
+        outputs: Sequence[PlanOutput],
         arena_bytes: int = 0,
         facts: FactsSource = (),
         derived: Sequence[tuple[int, Derivation]] = (),

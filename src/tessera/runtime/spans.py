@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from tessera.runtime.operations import Access
 
 
-class Segment:
+class WrittenSpan:
     """Bytes from `low` to `high`: what wrote them last (several where writes have gaps), and what read them since."""
 
     __slots__ = ("high", "low", "readers", "writers")
@@ -25,7 +25,7 @@ class SpanMap:
 
     def __init__(self) -> None:
         self._lows: list[int] = []
-        self._segments: list[Segment] = []
+        self._segments: list[WrittenSpan] = []
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -50,7 +50,7 @@ class SpanMap:
             return
         first, last = self._cut(access.low), self._cut(access.high)
         if writes and access.is_dense:
-            self._replace(first, last, [Segment(access.low, access.high, [access], [])])
+            self._replace(first, last, [WrittenSpan(access.low, access.high, [access], [])])
             return
         covered = self._covered(first, last, access)
         for segment in covered:
@@ -72,7 +72,7 @@ class SpanMap:
         self._segments = kept
         self._lows = [segment.low for segment in kept]
 
-    def _met(self, low: int, high: int) -> list[Segment]:
+    def _met(self, low: int, high: int) -> list[WrittenSpan]:
         first = max(bisect_right(self._lows, low) - 1, 0)
         return [segment for segment in self._segments[first : bisect_left(self._lows, high)] if segment.high > low]
 
@@ -81,25 +81,25 @@ class SpanMap:
         place = bisect_left(self._lows, address)
         if place and self._segments[place - 1].high > address:
             left = self._segments[place - 1]
-            right = Segment(address, left.high, list(left.writers), list(left.readers))
+            right = WrittenSpan(address, left.high, list(left.writers), list(left.readers))
             left.high = address
             self._lows.insert(place, address)
             self._segments.insert(place, right)
         return place
 
-    def _covered(self, first: int, last: int, access: Access) -> list[Segment]:
+    def _covered(self, first: int, last: int, access: Access) -> list[WrittenSpan]:
         """The segments in a range with the gaps between them filled."""
         covered = []
         at = access.low
         for segment in self._segments[first:last]:
             if segment.low > at:
-                covered.append(Segment(at, segment.low, [], []))
+                covered.append(WrittenSpan(at, segment.low, [], []))
             covered.append(segment)
             at = segment.high
         if at < access.high:
-            covered.append(Segment(at, access.high, [], []))
+            covered.append(WrittenSpan(at, access.high, [], []))
         return covered
 
-    def _replace(self, first: int, last: int, segments: list[Segment]) -> None:
+    def _replace(self, first: int, last: int, segments: list[WrittenSpan]) -> None:
         self._segments[first:last] = segments
         self._lows[first:last] = [segment.low for segment in segments]

@@ -36,7 +36,7 @@ class LowerSchedulePass(Pass):
     def apply(self, module: ModuleOp) -> None:
         machine = target_called(self.target)
         for operation in list(module.walk()):
-            if isinstance(operation, schedule_ir.KernelOp) and operation.is_bound:
+            if isinstance(operation, schedule_ir.ScheduleKernelOp) and operation.is_bound:
                 for made in list(lowered_kernel(operation, machine).ops):
                     made.detach()
                     Rewriter.insert_op(made, InsertPoint.before(operation))
@@ -54,7 +54,7 @@ def target_called(name: str) -> Target:
     return targets.arm_cpu(name) if name in targets.ARM_CPUS else targets.gpu(name)
 
 
-def lowered_kernel(operation: schedule_ir.KernelOp, target: Target) -> ModuleOp:
+def lowered_kernel(operation: schedule_ir.ScheduleKernelOp, target: Target) -> ModuleOp:
     """The Tile IR of a kernel over buffers. Raises RefusalError for one that is none of its family, or whose schedule
     is not legal.
     """

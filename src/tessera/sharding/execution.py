@@ -26,7 +26,7 @@ from tessera.sharding.groups import moved
 from tessera.sharding.levels import levels_of
 from tessera.sharding.mesh import Mesh
 from tessera.sharding.partition import partition
-from tessera.sharding.program import Compute, Literal, Move, Read
+from tessera.sharding.program import Compute, Literal, Read, ShardMove
 from tessera.sharding.rules import result_attributes
 from tessera.sharding.shards import Shards, shards_of
 
@@ -114,7 +114,7 @@ class ShardedPlan:
                 shape = value.layout.local_shape(value.shape, coordinates)
                 nodes[number] = apply(instruction.operator, _local(instruction, shape), operands)
                 assert nodes[number].structure.shape == shape, (instruction, nodes[number], shape)
-            elif isinstance(instruction, Move):
+            elif isinstance(instruction, ShardMove):
                 nodes[number] = _cut(nodes[instruction.operand], instruction, value.shape, coordinates)
         return [
             (number, nodes[number].state[0], tuple([numbers[leaf] for leaf in nodes[number].state[1]]))
@@ -124,7 +124,7 @@ class ShardedPlan:
     def _exchange(self, level: int, mesh: Mesh, slots: dict[int, Slots]) -> None:
         for number in self._levels[level].exchanges:
             instruction = self.program.instructions[number]
-            assert isinstance(instruction, Move)
+            assert isinstance(instruction, ShardMove)
             parts = {place: to_torch(held[instruction.operand]).contiguous() for place, held in slots.items()}
             for place, tensor in moved(mesh, instruction.step, self.program.values[number].shape, parts).items():
                 slots[place][number] = from_torch(tensor)
@@ -160,7 +160,7 @@ def _local(instruction: Compute, shape: Shape) -> tuple[Any, ...]:
     return tuple([shape if name in repeated else value for name, value in named])
 
 
-def _cut(node: Node, move: Move, shape: Shape, coordinates: Coordinates) -> Any:
+def _cut(node: Node, move: ShardMove, shape: Shape, coordinates: Coordinates) -> Any:
     """The part of what a device holds that the layout after a cut leaves it."""
     before = move.step.source.region(shape, coordinates)
     after = move.step.target.region(shape, coordinates)

@@ -10,10 +10,10 @@ from tessera.lazy.layouts import Shape
 from tessera.sharding import emulated
 from tessera.sharding.communicator import COMBINING, Communicator
 from tessera.sharding.mesh import Mesh
-from tessera.sharding.redistribution import Step
+from tessera.sharding.redistribution import MeshStep
 
 
-def moved(mesh: Mesh, step: Step, shape: Shape, shards: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+def moved(mesh: Mesh, step: MeshStep, shape: Shape, shards: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
     """What a step of a tensor of this shape makes of its shards, by place. Tensors are contiguous, and results fresh.
 
     On a running mesh it is a collective: every rank comes here for the same steps in the same order.
@@ -32,7 +32,7 @@ def moved(mesh: Mesh, step: Step, shape: Shape, shards: Mapping[int, torch.Tenso
     return done
 
 
-def _extents(mesh: Mesh, step: Step, shape: Shape, group: Sequence[int]) -> tuple[list[int], list[int]]:
+def _extents(mesh: Mesh, step: MeshStep, shape: Shape, group: Sequence[int]) -> tuple[list[int], list[int]]:
     """The extents along the dimension of a step by rank of the group: of the shards after it, which scatters, or before
     it, which gathers; and before it along the one that an AllToAll splits no more.
     """
@@ -44,7 +44,7 @@ def _extents(mesh: Mesh, step: Step, shape: Shape, group: Sequence[int]) -> tupl
 
 
 def _emulated(
-    step: Step, parts: Sequence[torch.Tensor], along: Sequence[int], before: Sequence[int]
+    step: MeshStep, parts: Sequence[torch.Tensor], along: Sequence[int], before: Sequence[int]
 ) -> list[torch.Tensor]:
     match step.kind:
         case "AllReduce":
@@ -60,7 +60,7 @@ def _emulated(
 
 
 def _exchanged(
-    step: Step, communicator: Communicator, part: torch.Tensor, along: Sequence[int], before: Sequence[int]
+    step: MeshStep, communicator: Communicator, part: torch.Tensor, along: Sequence[int], before: Sequence[int]
 ) -> torch.Tensor:
     match step.kind:
         case "AllReduce":

@@ -19,7 +19,7 @@ State: TypeAlias = Literal["running", "emulated", "abstract"]
 BACKENDS: Final = ("auto", "emulated")
 
 
-class Job(Protocol):
+class MeshJob(Protocol):
     """The ranks of a job, as one of them sees it."""
 
     @property
@@ -45,7 +45,7 @@ class Alone:
         raise AssertionError("a job of one rank exchanges nothing")
 
 
-def current_job() -> Job:
+def current_job() -> MeshJob:
     """The job that this process is a rank of, which it joins where it has not yet; one of its own where nobody started
     it as a rank. Raises what `join` raises.
     """
@@ -75,11 +75,11 @@ class Mesh:
         shape: Sequence[int] | None = None,
         topology: str | None = None,
         backend: str = "auto",
-        job: Job | None = None,
+        job: MeshJob | None = None,
     ) -> None:
         if backend not in BACKENDS:
             raise MeshError(f"backend={backend!r}", hints=[f"one of {', '.join(BACKENDS)}"])
-        self.job: Final[Job] = job or current_job()
+        self.job: Final[MeshJob] = job or current_job()
         names = _axis_names(axes)
         extents = None if shape is None else _integers(shape, "the shape of a mesh")
         self.devices: Final = _devices(devices, self.job, extents if backend == "emulated" else None)
@@ -201,7 +201,7 @@ def _integers(values: Iterable[int], what: str) -> tuple[int, ...]:
         raise MeshError(f"{values!r} as {what}, which is several integers") from error
 
 
-def _devices(devices: Iterable[int] | None, job: Job, extents: tuple[int, ...] | None) -> tuple[int, ...]:
+def _devices(devices: Iterable[int] | None, job: MeshJob, extents: tuple[int, ...] | None) -> tuple[int, ...]:
     """The numbers of the devices; without any those of the job's ranks, on an emulated mesh as many as it needs."""
     if devices is None:
         return tuple(range(job.size if extents is None else math.prod(extents)))
@@ -221,7 +221,7 @@ def _check_grid(names: Sequence[str], extents: Sequence[int], devices: int) -> N
         )
 
 
-def _state(devices: Sequence[int], job: Job, backend: str) -> State:
+def _state(devices: Sequence[int], job: MeshJob, backend: str) -> State:
     if backend == "emulated":
         return "emulated"
     return "running" if all(device < job.size for device in devices) else "abstract"

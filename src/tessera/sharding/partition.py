@@ -24,9 +24,9 @@ from tessera.ops import OPERATORS
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.ops.record import Operator
 from tessera.sharding.bodies import passes_sums
-from tessera.sharding.program import Compute, Literal, LocalProgram, Move, Read, Value
+from tessera.sharding.program import Compute, Literal, LocalProgram, Read, ShardedValue, ShardMove
 from tessera.sharding.redistribution import START_BYTES, Way, way
-from tessera.sharding.rules import Rule, Strategy, rule_of, strategy
+from tessera.sharding.rules import ShardingRule, ShardingStrategy, rule_of, strategy
 
 PASS: Final = ""
 """In place of an axis of the anchor: a pending sum stays pending."""
@@ -69,7 +69,7 @@ class _Partition:
         structure = occurrence.structure
         assert occurrence.leaf is not None
         laid = structure.layout or replicated(self.program.mesh, len(structure.shape))
-        return self.program.add(Read(occurrence.leaf), Value(structure.shape, structure.dtype, laid))
+        return self.program.add(Read(occurrence.leaf), ShardedValue(structure.shape, structure.dtype, laid))
 
     def _settled(self, root: int) -> int:
         """A result of which nothing is pending: what is not read by an operator is reduced, to where it is smallest."""
@@ -91,7 +91,7 @@ class _Partition:
                 numbers.append(-1)
             elif structure.operator is None:
                 laid = replicated(self.program.mesh, 0)
-                numbers.append(self.program.add(Literal(structure), Value((), structure.dtype, laid)))
+                numbers.append(self.program.add(Literal(structure), ShardedValue((), structure.dtype, laid)))
             else:
                 numbers.append(self._operator(structure, tuple(numbers[place] for place in operands)))
         return numbers
@@ -117,7 +117,7 @@ class _Partition:
             for place, wanted in zip(operands, chosen.operands, strict=True)
         ]
         instruction = Compute(operator, structure.attributes, tuple(moved), name)
-        return self.program.add(instruction, Value(structure.shape, structure.dtype, chosen.result))
+        return self.program.add(instruction, ShardedValue(structure.shape, structure.dtype, chosen.result))
 
     def _constrained(self, structure: Structure, operand: int) -> int:
         wanted: Layout = structure.attributes[0]
@@ -125,7 +125,7 @@ class _Partition:
             raise MeshError(f"a layout of a mesh of {wanted.mesh} for a tensor on one of {self.program.mesh}")
         return self._moved_to(operand, wanted, "the program asks for this layout", implicit=False)
 
-    def _reduces_split(self, chosen: Strategy, values: Sequence[Value]) -> bool:
+    def _reduces_split(self, chosen: ShardingStrategy, values: Sequence[ShardedValue]) -> bool:
         """Whether a dimension would have to be brought together that is split."""
         return any(
             any(set(axes) - set(wanted) for axes, wanted in zip(value.layout.dims, target.dims, strict=True))
@@ -153,10 +153,10 @@ class _Partition:
     # -- strategies -----------------------------------------------------------------------------------------------
 
     def _strategy(
-        self, structure: Structure, operator: Operator, rule: Rule | None, values: Sequence[Value]
-    ) -> tuple[Strategy, str]:
+        self, structure: Structure, operator: Operator, rule: ShardingRule | None, values: Sequence[ShardedValue]
+    ) -> tuple[ShardingStrategy, str]:
         mesh = self.program.mesh
-        whole = Strategy(
+        whole = ShardingStrategy(
             tuple(replicated(mesh, len(value.shape)) for value in values), replicated(mesh, len(structure.shape))
         )
         if rule is None:
@@ -187,17 +187,19 @@ class _Partition:
         at = place
         for step in found.steps:
             moves = implicit and step.kind in ("AllGather", "AllToAll")
-            at = self.program.add(Move(step, at, reason, moves), Value(value.shape, value.dtype, step.target))
+            at = self.program.add(
+                ShardMove(step, at, reason, moves), ShardedValue(value.shape, value.dtype, step.target)
+            )
             self._moved.setdefault((place, step.target), at)
         return at
 
 
-def _way(value: Value, target: Layout) -> Way | None:
+def _way(value: ShardedValue, target: Layout) -> Way | None:
     return way(value.shape, value.dtype.itemsize, value.layout, target)
 
 
 def _choices(
-    structure: Structure, operator: Operator, rule: Rule, values: Sequence[Value], mesh: MeshShape
+    structure: Structure, operator: Operator, rule: ShardingRule, values: Sequence[ShardedValue], mesh: MeshShape
 ) -> Iterator[tuple[dict[str, str], dict[str, frozenset[int]]]]:
     """For each axis of the mesh the axis of the anchor that it may split, or the operands whose sums stay pending along
     it; neither, where every device along it computes the same.
@@ -214,7 +216,7 @@ def _choices(
 
 
 def _options(
-    structure: Structure, operator: Operator, rule: Rule, values: Sequence[Value], axis: str
+    structure: Structure, operator: Operator, rule: ShardingRule, values: Sequence[ShardedValue], axis: str
 ) -> list[tuple[str, str, frozenset[int]]]:
     splits: dict[str, None] = {}
     pending = frozenset(place for place, value in enumerate(values) if axis in dict(value.layout.pending))
@@ -234,14 +236,16 @@ def _options(
     return found
 
 
-def _stays_pending(structure: Structure, operator: Operator, values: Sequence[Value], pending: frozenset[int]) -> bool:
+def _stays_pending(
+    structure: Structure, operator: Operator, values: Sequence[ShardedValue], pending: frozenset[int]
+) -> bool:
     if operator.movement is not None:
         return len(values) == 1
     dtypes: tuple[DType, ...] = tuple(value.dtype for value in values)
     return passes_sums(operator, structure.attributes, dtypes, pending)
 
 
-def _order(rule: Rule, values: Sequence[Value], split_by: Mapping[str, str]) -> list[str]:
+def _order(rule: ShardingRule, values: Sequence[ShardedValue], split_by: Mapping[str, str]) -> list[str]:
     """The axes of the mesh, those that an operand is split by already in its order."""
     found: dict[str, None] = {}
     for value, dimensions in zip(values, rule.operands, strict=True):
@@ -251,7 +255,7 @@ def _order(rule: Rule, values: Sequence[Value], split_by: Mapping[str, str]) -> 
     return [*found, *(axis for axis in split_by if axis not in found)]
 
 
-def _cost(found: Strategy, values: Sequence[Value], structure: Structure) -> float:
+def _cost(found: ShardingStrategy, values: Sequence[ShardedValue], structure: Structure) -> float:
     """Bytes that move to the operands, and those that a pending result has yet to move."""
     total = 0.0
     for value, target in zip(values, found.operands, strict=True):

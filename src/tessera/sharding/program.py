@@ -15,11 +15,11 @@ from tessera.dtypes import DType
 from tessera.lazy.layouts import Layout, MeshShape, Shape
 from tessera.lazy.structure import Structure
 from tessera.ops.record import Operator
-from tessera.sharding.redistribution import Step
+from tessera.sharding.redistribution import MeshStep
 
 
 @dataclass(frozen=True)
-class Value:
+class ShardedValue:
     """A tensor of a global shape, and how it lies."""
 
     shape: Shape
@@ -55,16 +55,16 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class Move:
+class ShardMove:
     """One step of a redistribution, and why it is taken; `implicit` where the program does not ask for it."""
 
-    step: Step
+    step: MeshStep
     operand: int
     reason: str
     implicit: bool
 
 
-Instruction = Read | Literal | Compute | Move
+Instruction = Read | Literal | Compute | ShardMove
 
 
 @dataclass
@@ -73,19 +73,19 @@ class LocalProgram:
 
     mesh: MeshShape
     instructions: list[Instruction] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
+    values: list[ShardedValue] = field(default_factory=list)
     roots: tuple[int, ...] = ()
 
-    def add(self, instruction: Instruction, value: Value) -> int:
+    def add(self, instruction: Instruction, value: ShardedValue) -> int:
         """Appends an instruction, and gives the number of its value."""
         self.instructions.append(instruction)
         self.values.append(value)
         return len(self.values) - 1
 
     @property
-    def moves(self) -> list[Move]:
+    def moves(self) -> list[ShardMove]:
         """All steps between devices, and the cuts among them."""
-        return [each for each in self.instructions if isinstance(each, Move)]
+        return [each for each in self.instructions if isinstance(each, ShardMove)]
 
     @property
     def nbytes(self) -> int:
@@ -113,11 +113,11 @@ def _text(instruction: Instruction) -> str:
             named = zip(operator.attribute_names, attributes, strict=True)
             shown = [f"{name}={value}" for name, value in named if value not in (None, ())]
             return f"{operator.name}({', '.join([*(f'%{place}' for place in operands), *shown])}) by {rule}"
-        case Move(step, operand):
+        case ShardMove(step, operand):
             moved = f", {step.nbytes:,} bytes" if step.nbytes else ""
             return f"{step} %{operand}{moved}: {instruction.reason}"
 
 
-def shard_bytes(value: Value) -> int:
+def shard_bytes(value: ShardedValue) -> int:
     """The bytes of the largest shard."""
     return math.prod(value.layout.largest_shape(value.shape)) * value.dtype.itemsize

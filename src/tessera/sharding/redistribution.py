@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from tessera.ir.anchor import ADD, Reduction
 from tessera.lazy.layouts import Layout, Shape, layout
 
-StepKind: TypeAlias = Literal["AllReduce", "ReduceScatter", "AllGather", "AllToAll", "Slice"]
+MeshStepKind: TypeAlias = Literal["AllReduce", "ReduceScatter", "AllGather", "AllToAll", "Slice"]
 
 START_BYTES: Final = 1 << 14
 """What starting a collective costs, in bytes that could have been moved meanwhile: 10 us at 1.6 GB/s, which loopback
@@ -26,14 +26,14 @@ has. It decides between few large and many small steps.
 
 
 @dataclass(frozen=True)
-class Step:
+class MeshStep:
     """One step along one axis of the mesh, from a layout to a layout.
 
     `dim` is the dimension that is gathered, scattered or cut, of an AllToAll the one that is split afterwards, and
     `before` the one that was split. `nbytes` are those that each device receives.
     """
 
-    kind: StepKind
+    kind: MeshStepKind
     axis: str
     source: Layout
     target: Layout
@@ -49,7 +49,7 @@ class Step:
 class Way(NamedTuple):
     """The steps from one layout to another, and what they cost in bytes."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[MeshStep, ...]
     cost: float
 
     @property
@@ -64,7 +64,7 @@ def way(shape: Shape, itemsize: int, source: Layout, target: Layout) -> Way | No
     if any(pair not in source.pending for pair in target.pending):
         return None
     count = itertools.count()
-    queue: list[tuple[float, int, Layout, tuple[Step, ...]]] = [(0.0, 0, source, ())]
+    queue: list[tuple[float, int, Layout, tuple[MeshStep, ...]]] = [(0.0, 0, source, ())]
     done: set[Layout] = set()
     while queue:
         cost, _, reached, steps = heapq.heappop(queue)
@@ -79,7 +79,7 @@ def way(shape: Shape, itemsize: int, source: Layout, target: Layout) -> Way | No
     return None
 
 
-def _price(step: Step, shape: Shape, itemsize: int) -> float:
+def _price(step: MeshStep, shape: Shape, itemsize: int) -> float:
     """What a step costs: the bytes that arrive, those of memory that a gathered tensor takes, and the start."""
     if step.kind == "Slice":
         return 0.01
@@ -87,7 +87,7 @@ def _price(step: Step, shape: Shape, itemsize: int) -> float:
     return step.nbytes + held + START_BYTES
 
 
-def _steps(shape: Shape, itemsize: int, at: Layout, target: Layout) -> Iterator[Step]:
+def _steps(shape: Shape, itemsize: int, at: Layout, target: Layout) -> Iterator[MeshStep]:
     """All steps from a layout, but for ones along axes that lie in it as in the target, with nothing to move behind."""
     mesh = at.mesh
     wanted = dict(target.pending)
@@ -102,28 +102,28 @@ def _steps(shape: Shape, itemsize: int, at: Layout, target: Layout) -> Iterator[
             continue
         others = tuple(pair for pair in at.pending if pair[0] != axis)
         share = (mesh.size(axis) - 1) * held(at) // mesh.size(axis)
-        yield Step("AllReduce", axis, at, layout(mesh, dims, others), reduction=reduction, nbytes=2 * share)
+        yield MeshStep("AllReduce", axis, at, layout(mesh, dims, others), reduction=reduction, nbytes=2 * share)
         for dim in _wanting(axis, target):
             after = layout(mesh, _with(dims, dim, (*dims[dim], axis)), others)
-            yield Step("ReduceScatter", axis, at, after, dim, reduction=reduction, nbytes=share)
+            yield MeshStep("ReduceScatter", axis, at, after, dim, reduction=reduction, nbytes=share)
     for dim, axes in enumerate(dims):
         if not axes or target.dims[dim][: len(axes)] == axes:
             continue
         axis, rest = axes[-1], _with(dims, dim, axes[:-1])
         gathered = layout(mesh, rest, at.pending)
         share = (mesh.size(axis) - 1) * held(gathered) // mesh.size(axis)
-        yield Step("AllGather", axis, at, gathered, dim, nbytes=share)
+        yield MeshStep("AllGather", axis, at, gathered, dim, nbytes=share)
         for other in _wanting(axis, target):
             if other != dim:
                 moved = layout(mesh, _with(rest, other, (*rest[other], axis)), at.pending)
                 share = (mesh.size(axis) - 1) * held(moved) // mesh.size(axis)
-                yield Step("AllToAll", axis, at, moved, other, dim, nbytes=share)
+                yield MeshStep("AllToAll", axis, at, moved, other, dim, nbytes=share)
     pending = {axis for axis, _ in at.pending}
     for axis, size in mesh.axes:
         if size > 1 and axis not in split_axes and axis not in pending:
             for dim in _wanting(axis, target):
                 after = layout(mesh, _with(dims, dim, (*dims[dim], axis)), at.pending)
-                yield Step("Slice", axis, at, after, dim)
+                yield MeshStep("Slice", axis, at, after, dim)
 
 
 def _wanting(axis: str, target: Layout) -> list[int]:

@@ -25,7 +25,7 @@ Dimensions: TypeAlias = tuple[tuple[str | None, ...], ...]
 
 
 @dataclass(frozen=True)
-class Rule:
+class ShardingRule:
     """How one operator over operands of known shapes shards."""
 
     operands: Dimensions
@@ -79,7 +79,7 @@ def rule_of(
     shapes: tuple[Shape, ...],
     dtypes: tuple[DType, ...],
     result: Shape,
-) -> Rule | None:
+) -> ShardingRule | None:
     """The rule of an operator; None where no anchor says how its data move, so that all of it has to be whole."""
     named = dict(zip(operator.attribute_names, attributes, strict=True))
     anchor = operator.anchored_over(shapes, named)
@@ -100,7 +100,7 @@ def rule_of(
             if axis is not None and extent != known[axis]:
                 bounds[axis] = (*bounds.get(axis, ()), extent)
     nonempty = frozenset(axis for axis, by in reduced.items() if by not in (ADD, MUL))
-    return Rule(tuple(held[:-1]), held[-1], {axis: known[axis] for axis in axes}, reduced, bounds, nonempty)
+    return ShardingRule(tuple(held[:-1]), held[-1], {axis: known[axis] for axis in axes}, reduced, bounds, nonempty)
 
 
 def _whole_axes(
@@ -113,7 +113,9 @@ def _whole_axes(
 ) -> set[str]:
     """Axes that may not be split, of an anchor over operands and a result of these shapes."""
     whole = set(anchor.placed)
-    reduces = any(by != "row" for by in anchor.reduced.values()) and combines(operator, attributes, dtypes)
+    # A part of a sum, rounded to 8 bits, would be too coarse to add up.
+    coarse = any(dtype.kind == "float" and dtype.itemsize == 1 for dtype in dtypes)
+    reduces = bool(anchor.reduced) and not coarse and combines(operator, attributes, dtypes)
     whole |= {axis for axis, by in anchor.reduced.items() if by == "row" or not reduces}
     # Attributes that say extents are those of a result's shape, which a shard's own replaces; others stay as they are.
     if not result_attributes(operator):
@@ -161,7 +163,7 @@ def result_attributes(operator: Operator) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class ShardingStrategy:
     """Layouts in which an operator computes without communication: what operands have to lie as, and the result."""
 
     operands: tuple[Layout, ...]
@@ -169,8 +171,12 @@ class Strategy:
 
 
 def strategy(
-    rule: Rule, mesh: MeshShape, split_by: Mapping[str, str], order: Sequence[str], passed: Mapping[str, frozenset[int]]
-) -> Strategy | None:
+    rule: ShardingRule,
+    mesh: MeshShape,
+    split_by: Mapping[str, str],
+    order: Sequence[str],
+    passed: Mapping[str, frozenset[int]],
+) -> ShardingStrategy | None:
     """The strategy that splits axes of the anchor by axes of the mesh: `split_by` has the anchor's axis of each of the
     mesh's, which split major first in their `order`; sums of the operands in `passed` stay pending along the others.
     """
@@ -186,7 +192,7 @@ def strategy(
     )
     pending: list[tuple[str, Reduction]] = [(axis, ADD) for axis in passed]
     pending += [(axis, rule.reduced[by]) for axis, by in split_by.items() if by in rule.reduced]
-    return Strategy(operands, _laid(mesh, rule.result, by_axis, pending))
+    return ShardingStrategy(operands, _laid(mesh, rule.result, by_axis, pending))
 
 
 def _laid(

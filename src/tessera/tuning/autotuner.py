@@ -14,7 +14,7 @@ from tessera import forks, settings
 from tessera.errors import ArgumentError, DeviceError, TuneFailedError, TuneSpaceEmptyError
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.config import Config, Imported, Status
-from tessera.tuning.explanation import Explanation, explanation
+from tessera.tuning.explanation import ScheduleExplanation, explanation
 from tessera.tuning.interfaces import ProgressHook, TuningBackend, TuningProblem
 from tessera.tuning.measure.conditions import Cache, LaunchMode
 from tessera.tuning.measure.measurement import Measurer, SubprocessMeasurer
@@ -22,7 +22,7 @@ from tessera.tuning.model.transfer import Unseen
 from tessera.tuning.online.mode import Share, TuningMode, is_looking
 from tessera.tuning.online.ticket import TuningWarning
 from tessera.tuning.online.warmup import Warmup
-from tessera.tuning.options import Method, Options, options
+from tessera.tuning.options import Method, TuningOptions, options
 from tessera.tuning.recall import is_legal, recalled
 from tessera.tuning.search import ranks
 from tessera.tuning.search.strategy import StrategyFor, StrategyName
@@ -135,7 +135,7 @@ class Autotune:
     def solve(
         self,
         problem: TuningProblem,
-        how: Options | None = None,
+        how: TuningOptions | None = None,
         *,
         kept_in: str | None = None,
         permits: Callable[[Schedule], bool] = lambda schedule: True,
@@ -171,7 +171,7 @@ class Autotune:
         self,
         problem: TuningProblem,
         provenance: Provenance,
-        how: Options,
+        how: TuningOptions,
         database: TuningDatabase,
         permits: Callable[[Schedule], bool],
     ) -> Config | None:
@@ -203,7 +203,7 @@ class Autotune:
 
     def explain(
         self, op: object, shapes: object, dtype: object = None, *, target: object = None, device: object = None
-    ) -> Explanation:
+    ) -> ScheduleExplanation:
         """Prints why the schedule of `op` for `shapes` is what it is, and gives the same as an object: the winner and
         the runner-up with their times, the gap with its interval, what binds, and what each rule rejected.
 
@@ -349,7 +349,7 @@ class Autotune:
         self,
         problem: TuningProblem,
         provenance: Provenance,
-        how: Options,
+        how: TuningOptions,
         progress: ProgressHook | None,
         database: TuningDatabase,
     ) -> Config:

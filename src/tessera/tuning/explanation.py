@@ -11,7 +11,7 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.measure.trial import Trial, trial_of
-from tessera.tuning.model.outlook import Candidate, Removed, outlook
+from tessera.tuning.model.outlook import PredictedSchedule, Removed, outlook
 from tessera.tuning.store.identity import Identity
 
 _SHOWN_TERMS = 4
@@ -51,7 +51,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class ScheduleExplanation:
     """What is known of one choice; prints itself. `config` says where it comes from.
 
     `binding` is the resource that the cost model takes the winner to wait for, and `terms` the seconds that each
@@ -112,7 +112,7 @@ class Explanation:
         return [*lines, f"{removed.kept:,} worth measuring"]
 
 
-def explanation(problem: TuningProblem, config: Config, records: Sequence[Mapping[str, Any]]) -> Explanation:
+def explanation(problem: TuningProblem, config: Config, records: Sequence[Mapping[str, Any]]) -> ScheduleExplanation:
     """Explains `config`, the choice for a problem; `records` are the trials that were logged for its identity.
 
     Where the choice was measured, the runner-up is the fastest other schedule of the same tuning, among those that were
@@ -127,7 +127,7 @@ def explanation(problem: TuningProblem, config: Config, records: Sequence[Mappin
     (estimate,) = problem.estimates([config.schedule])
     known = estimate.resource != "unknown"
     outcomes = Counter(str(tries[-1].outcome) for tries in measured.values())
-    return Explanation(
+    return ScheduleExplanation(
         identity=problem.identity,
         config=config,
         winner=winner,
@@ -186,7 +186,7 @@ def _fastest_other(tries: Tries, winner: Schedule) -> Contender | None:
     return min(found, key=lambda each: (each.measured_s or float("inf"), str(each.schedule)), default=None)
 
 
-def _is_other(candidate: Candidate | None, schedule: Schedule) -> bool:
+def _is_other(candidate: PredictedSchedule | None, schedule: Schedule) -> bool:
     return candidate is not None and candidate.schedule != schedule
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from tessera.scheduling.language.knobs import Rejections
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Estimates, Seconds
-from tessera.tuning.measure.metrics import Work
+from tessera.tuning.measure.metrics import CallWork
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.measure.workload import Case
 from tessera.tuning.store.entry import Entry
 from tessera.tuning.store.identity import Identity
 
 
-class SearchSpace(Protocol):
+class TuningSpace(Protocol):
     """The schedules of one kernel; `scheduling.knobs.Space` is one."""
 
     @property
@@ -127,7 +127,7 @@ class TuningProblem:
     """
 
     identity: Identity
-    space: SearchSpace
+    space: TuningSpace
     build: Callable[[Schedule], Case]
     predict: Callable[[Schedule], float]
     generator: str
@@ -137,7 +137,7 @@ class TuningProblem:
     adopt: Callable[[Schedule], None] = lambda schedule: None
     abort: Callable[[], None] = lambda: None
     absent: str = ""
-    work: Work | None = None
+    work: CallWork | None = None
 
     def estimates(self, schedules: Sequence[Schedule]) -> Estimates:
         """What the analytical model says of schedules, whatever model predicts: seconds by resource, and what binds.

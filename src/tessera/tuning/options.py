@@ -19,7 +19,7 @@ Method: TypeAlias = Literal["model", "on_device"]
 
 
 @dataclass(frozen=True)
-class Options:
+class TuningOptions:
     """`method` measures or asks the model, `limits` end a search, `model` predicts (None: the problem's own model),
     `strategy` proposes what is measured, `conditions` are those of its times (None: those of the problem's case).
     """
@@ -48,7 +48,7 @@ def options(
     strategy: StrategyName | StrategyFor = "guided",
     cache: Cache | None = None,
     launch: LaunchMode | None = None,
-) -> Options:
+) -> TuningOptions:
     """The options that arguments of users ask for. Raises ArgumentError for what is none, before anything is done."""
     if method not in get_args(Method):
         raise ArgumentError(f"method {method!r} is neither 'model' nor 'on_device'")
@@ -56,7 +56,7 @@ def options(
     chosen: Method = "model" if method == "model" else "on_device"
     predicting = None if model is None else cost_model(model)
     conditions = None if cache is None and launch is None else Conditions(cache or "warm", launch or "graph")
-    return Options(chosen, _limits(max_trials, budget_s), predicting, strategy, conditions)
+    return TuningOptions(chosen, _limits(max_trials, budget_s), predicting, strategy, conditions)
 
 
 def _limits(max_trials: int | None, budget_s: float | None) -> SearchLimits:

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from tessera.integrations.torch.backend import stages_of
 from tessera.integrations.torch.graph import CompiledGraph
 from tessera.integrations.torch.mapping import MAPPING
-from tessera.integrations.torch.options import Options
+from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partition import BackendWarning
 
 DTYPES = (
@@ -110,7 +110,7 @@ def outcome(case: Case) -> str:
 
     tensors = [flat[place] for place in places]
     graphs: list[CompiledGraph] = []
-    stages = stages_of(Options(), graphs.append)
+    stages = stages_of(CompileOptions(), graphs.append)
     del stages["keep_inference_input_mutations"]
     reference = {**stages, **dict.fromkeys(("fw_compiler", "bw_compiler", "inference_compiler"), _by_torch)}
     try:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import tessera.torch  # noqa: F401 - the backend has its name
 from tessera.integrations.torch.backend import compiled
 from tessera.integrations.torch.graph import CompiledGraph
-from tessera.integrations.torch.options import Options
+from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partition import BackendWarning
 from tests.integrations.torch.models import MODELS
 
@@ -39,7 +39,7 @@ def run(name: str, train: bool) -> tuple[list[CompiledGraph], list[tuple[nn.Modu
     graphs: list[CompiledGraph] = []
 
     def backend(module: torch.fx.GraphModule, example: Sequence[Any]) -> Any:
-        return compiled(module, example, Options(), graphs.append)
+        return compiled(module, example, CompileOptions(), graphs.append)
 
     ours, eager, wide = copy.deepcopy(model), copy.deepcopy(model), copy.deepcopy(model).double()
     exact = [each.double() if each.is_floating_point() else each for each in arguments]

@@ -12,8 +12,8 @@ from torch.nn import functional as F  # noqa: N812 - as torch's users call it
 
 from tessera.integrations.torch.backend import compiled
 from tessera.integrations.torch.graph import CompiledGraph
-from tessera.integrations.torch.options import Options
-from tessera.runtime.plan import Output
+from tessera.integrations.torch.options import CompileOptions
+from tessera.runtime.plan import PlanOutput
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +24,13 @@ def fresh() -> None:
 
 
 def traced(
-    function: Callable[..., Any], options: Options | None = None
+    function: Callable[..., Any], options: CompileOptions | None = None
 ) -> tuple[Callable[..., Any], list[CompiledGraph]]:
     """A function through the backend, and the graphs that it becomes when it is called."""
     graphs: list[CompiledGraph] = []
 
     def backend(module: torch.fx.GraphModule, example: Sequence[Any]) -> Any:
-        return compiled(module, example, options or Options(), graphs.append)
+        return compiled(module, example, options or CompileOptions(), graphs.append)
 
     return torch.compile(function, backend=backend, fullgraph=True), graphs
 
@@ -41,7 +41,7 @@ def in_place(graph: CompiledGraph) -> list[bool]:
     for partition in graph.partitions:
         for bound in partition._bound.values() if partition is not None else ():
             if bound is not None and bound._writing is not None:
-                outputs: Sequence[Output] = bound._writing[1]._outputs  # type: ignore[attr-defined]
+                outputs: Sequence[PlanOutput] = bound._writing[1]._outputs  # type: ignore[attr-defined]
                 found += [outputs[number].structure is None for number in bound._targets]
     return found
 
@@ -116,7 +116,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], list[bool]]] = {
 @pytest.mark.parametrize("reinplace", [True, False])
 def test_writes_are_those_of_eager(name: str, reinplace: bool) -> None:
     function, arguments, expected = CASES[name]
-    compiled, graphs = traced(function, Options(reinplace=reinplace))
+    compiled, graphs = traced(function, CompileOptions(reinplace=reinplace))
     mine, theirs = ([torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x) for x in arguments] for _ in "ab")
     for _ in range(3):
         versions = [each._version for each in mine]
@@ -156,7 +156,7 @@ class Decoder(nn.Module):
 def test_decoding_with_a_cache_is_one_partition_that_copies_no_cache() -> None:
     model, eager = Decoder().eval(), Decoder().eval()
     eager.load_state_dict(model.state_dict())
-    step, graphs = traced(model, Options(fallback="error"))
+    step, graphs = traced(model, CompileOptions(fallback="error"))
     token = torch.tensor([[7]])
     with torch.no_grad():
         for place in range(8):

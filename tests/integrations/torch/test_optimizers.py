@@ -12,7 +12,7 @@ from torch import nn
 
 from tessera.integrations.torch.backend import compiled
 from tessera.integrations.torch.graph import CompiledGraph
-from tessera.integrations.torch.options import Options
+from tessera.integrations.torch.options import CompileOptions
 
 Parameters = Iterable[nn.Parameter]
 
@@ -35,7 +35,7 @@ def test_twenty_steps_are_those_of_eager(name: str) -> None:
     graphs: list[CompiledGraph] = []
 
     def backend(module: torch.fx.GraphModule, example: Sequence[Any]) -> Any:
-        return compiled(module, example, Options(fallback="error"), graphs.append)
+        return compiled(module, example, CompileOptions(fallback="error"), graphs.append)
 
     step = torch.compile(first.step, backend=backend)
     for _ in range(20):
@@ -56,7 +56,7 @@ def test_parameters_and_moments_are_written_in_place() -> None:
     optimizer = torch.optim.Adam([parameter], foreach=True)
     graphs: list[CompiledGraph] = []
     step = torch.compile(
-        optimizer.step, backend=lambda module, example: compiled(module, example, Options(), graphs.append)
+        optimizer.step, backend=lambda module, example: compiled(module, example, CompileOptions(), graphs.append)
     )
     for _ in range(3):
         parameter.grad = torch.randn(40, 3)

@@ -15,9 +15,9 @@ from rich.console import Console
 from tessera import analyze, settings
 from tessera.analyze import RooflinePoint
 from tessera.cli import quickstart
-from tessera.cli.quickstart import Result
+from tessera.cli.quickstart import QuickstartRow
 from tessera.cli.quickstart_kernels import kernels
-from tessera.cli.quickstart_machine import Machine, describe, look
+from tessera.cli.quickstart_machine import MeasuredMachine, describe, look
 from tessera.errors import ArgumentError
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, Target, detect
@@ -69,7 +69,7 @@ def test_what_is_said_while_ceilings_are_measured_is_a_note(monkeypatch: pytest.
 
 
 def test_the_threads_of_kernels_decide_which_ceilings_are_named() -> None:
-    machine = Machine(cpu(ceilings(100, 40)), (BUSY,))
+    machine = MeasuredMachine(cpu(ceilings(100, 40)), (BUSY,))
     with settings.override(threads=1):
         shown = text_of(lambda console: describe(machine, console))
     assert "1 thread\n" in shown
@@ -81,14 +81,17 @@ def test_the_threads_of_kernels_decide_which_ceilings_are_named() -> None:
 
 
 @pytest.fixture
-def result() -> Result:
+def result() -> QuickstartRow:
     kernel = replace(kernels()[0], operands=(torch.zeros(1),))
     config = Config(Schedule(tile=(1, 1, 1)), MATMUL, "model")
-    return Result(kernel, config, 2e-3, True, 1e-7, RooflinePoint("matmul", 1e8, 1e5, 1e-3, "fp32", 1))
+    return QuickstartRow(kernel, config, 2e-3, True, 1e-7, RooflinePoint("matmul", 1e8, 1e5, 1e-3, "fp32", 1))
 
 
-def test_shares_in_doubt_are_marked_in_the_table_and_in_the_picture(result: Result, tmp_path: Path) -> None:
-    doubtful, sure = Machine(cpu(ceilings(200, 40, in_doubt=("fp32",)))), Machine(cpu(ceilings(200, 40)))
+def test_shares_in_doubt_are_marked_in_the_table_and_in_the_picture(result: QuickstartRow, tmp_path: Path) -> None:
+    doubtful, sure = (
+        MeasuredMachine(cpu(ceilings(200, 40, in_doubt=("fp32",)))),
+        MeasuredMachine(cpu(ceilings(200, 40))),
+    )
     for machine in (doubtful, sure):
         model = quickstart.roofline([result], machine)
         shown = text_of(lambda console, m=machine, o=model: console.print(quickstart.table([result], o, m.in_doubt)))  # type: ignore[misc]
@@ -105,7 +108,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(tmp_pat
     assert (tmp_path / "new" / "results").is_dir()
 
 
-def test_a_kernel_above_the_measured_ceiling_is_called_so(result: Result) -> None:
-    model = quickstart.roofline([result], Machine(cpu(ceilings(50, 400))))
+def test_a_kernel_above_the_measured_ceiling_is_called_so(result: QuickstartRow) -> None:
+    model = quickstart.roofline([result], MeasuredMachine(cpu(ceilings(50, 400))))
     shown = text_of(lambda console: console.print(quickstart.table([result], model)))
     assert "above the measured ceiling: 1 of 1" in " ".join(shown.split())

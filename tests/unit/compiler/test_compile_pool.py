@@ -13,7 +13,7 @@ from bench.broken_compiler import FAULT
 from tessera import op
 from tessera.backend.contract import KernelObject
 from tessera.compiler.device import compilers
-from tessera.compiler.process.pool import CompilePool, Job
+from tessera.compiler.process.pool import CompileJob, CompilePool
 from tessera.compiler.tune.cpu_tuning import CpuCandidates
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError
@@ -38,10 +38,10 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompilePool]:
     made.close()
 
 
-def job() -> Job:
+def job() -> CompileJob:
     compiler = compilers.kernel_compiler()
     (launch,) = launches_of_operator(op.softmax, (8, 128), None)
-    return Job(launch.subject.spec, launch.schedule, compiler.target)
+    return CompileJob(launch.subject.spec, launch.schedule, compiler.target)
 
 
 def test_there_is_a_process_for_each_processor_and_no_more() -> None:
@@ -107,7 +107,7 @@ def test_candidates_are_compiled_together_and_once(monkeypatch: pytest.MonkeyPat
     asked: list[int] = []
     objects = CompilePool.objects
 
-    def counted(pool: CompilePool, jobs: Sequence[Job]) -> list[KernelObject | CompileError]:
+    def counted(pool: CompilePool, jobs: Sequence[CompileJob]) -> list[KernelObject | CompileError]:
         asked.append(len(jobs))
         return objects(pool, jobs)
 

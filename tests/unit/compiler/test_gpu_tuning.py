@@ -24,7 +24,7 @@ from tessera.lazy.devices import INTERPRETER
 from tessera.priority import at_niceness
 from tessera.target import Target
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.measure.workload import GpuLaunch, Place
+from tessera.tuning.measure.workload import GpuLaunch, SlotAddress
 
 # Triton must not be imported here: imported as a compiler it could not interpret any more.
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="the extra `triton` is not installed")
@@ -107,9 +107,23 @@ def test_a_candidate_is_a_launch_over_the_operands_of_the_workload() -> None:
     case = problem.build(problem.space.default)
     (launch,) = case.launches
     assert isinstance(launch, GpuLaunch)
-    assert [value for value in launch.arguments if isinstance(value, Place)] == [Place(0), Place(1), Place(2)]
+    assert [value for value in launch.arguments if isinstance(value, SlotAddress)] == [
+        SlotAddress(0),
+        SlotAddress(1),
+        SlotAddress(2),
+    ]
     # Extents and the one stride that is not 1 of A, of B (walked along N, then along K), and of the result.
-    assert [value for value in launch.arguments if not isinstance(value, Place)] == [96, 64, 64, 80, 64, 80, 96, 80, 80]
+    assert [value for value in launch.arguments if not isinstance(value, SlotAddress)] == [
+        96,
+        64,
+        64,
+        80,
+        64,
+        80,
+        96,
+        80,
+        80,
+    ]
     assert launch.grid[0] >= 1
     assert [spec.shape for spec in case.workload.operands] == [(96, 64), (64, 80), (96, 80)]
 

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.dialects.func import FuncOp
 
 from tessera import op
-from tessera.compiler.graph.building import Graph, build_graph
+from tessera.compiler.graph.building import BuiltGraph, build_graph
 from tessera.handle import Tensor
 from tessera.ir.attributes import names_of
 from tessera.ir.graph import GraphOperation
@@ -23,11 +23,11 @@ from tessera.lazy.symbolic import symbolic_form
 MANY = st.integers(2, 7)
 
 
-def graph_of(tensor: Tensor) -> Graph:
+def graph_of(tensor: Tensor) -> BuiltGraph:
     return build_graph(symbolic_form(tensor.structure))
 
 
-def operations(graph: Graph) -> list[GraphOperation]:
+def operations(graph: BuiltGraph) -> list[GraphOperation]:
     (function,) = graph.module.ops
     assert isinstance(function, FuncOp)
     return [operation for operation in function.body.block.ops if isinstance(operation, GraphOperation)]
@@ -37,7 +37,7 @@ def dims(operation: GraphOperation) -> tuple[str, ...]:
     return names_of(operation.attributes["dims"])
 
 
-def argument_dims(graph: Graph) -> list[tuple[str, ...]]:
+def argument_dims(graph: BuiltGraph) -> list[tuple[str, ...]]:
     (function,) = graph.module.ops
     names = function.attributes["argument_dims"]
     assert isinstance(names, ArrayAttr)

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import op
 from tessera.handle import Tensor
 from tessera.ir.parsing import parse, print_module
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.scheduling.families.registry import family_called
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.schedule_reader import ReadKernel, read_kernel
@@ -16,7 +16,7 @@ from tessera.scheduling.passes import LowerSchedulePass
 
 
 def kernels_of(module: ModuleOp) -> list[ReadKernel]:
-    kernels = [operation for operation in module.walk() if isinstance(operation, KernelOp)]
+    kernels = [operation for operation in module.walk() if isinstance(operation, ScheduleKernelOp)]
     families = [family_called(kernel.family.data) for kernel in kernels]
     return [read_kernel(each, family.spec) for each, family in zip(kernels, families, strict=True) if family]
 

@@ -15,7 +15,7 @@ from tessera.compiler.bind.launches import Launch
 from tessera.compiler.device.gpu import gpu_sites
 from tessera.compiler.device.kernels import KernelCompiler
 from tessera.ir.parsing import parse, print_module
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.scheduling.families.registry import kernel_family, lower
 from tessera.scheduling.lowering.schedule_writer import kernel_of
 from tessera.scheduling.passes import lowered_kernel
@@ -30,7 +30,7 @@ def expect_same(launch: Launch, device: Target) -> None:
     kernel = kernel_of(spec, kernel_family(spec).name, schedule, launch.call.shaped.extents)
     text = print_module(ModuleOp([kernel]))
     (read,) = parse(text).ops
-    assert isinstance(read, KernelOp)
+    assert isinstance(read, ScheduleKernelOp)
     assert print_module(lowered_kernel(read, device)) == print_module(lower(spec, schedule, device)), text
 
 

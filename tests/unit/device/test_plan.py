@@ -17,7 +17,7 @@ from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.report.report import UNMEASURED, of_recording
 from tessera.runtime.gpu_graphs import GraphRunner, shared_runner
 from tessera.runtime.gpu_plan import DevicePlan, DeviceStep, Hole
-from tessera.runtime.plan import Output, Slot
+from tessera.runtime.plan import PlanOutput, Slot
 from tests.unit.device.fake import FakeDriver, FakeLoaded, kernel
 
 RESULT = result_structure((4, 8), dtypes.fp32, "cuda:0")
@@ -41,7 +41,7 @@ def plan(driver: FakeDriver, **changes: object) -> DevicePlan:
         "steps": steps,
         "slots": SLOTS,
         "results": [128],
-        "outputs": [Output(0, RESULT)],
+        "outputs": [PlanOutput(0, RESULT)],
         "arena_bytes": 256,
         "facts": FACTS,
         **changes,

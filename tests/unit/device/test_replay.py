@@ -12,7 +12,7 @@ from tessera.lazy.leaf import scalar_leaf
 from tessera.profiling.attach.increments import Increment, Taker, recording_of
 from tessera.profiling.counters.nvidia_metrics import RANGES
 from tessera.profiling.session import replay
-from tessera.profiling.session.options import Options
+from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.session.replay import DURATION_NS, Replay
 from tessera.profiling.session.sessions import Session
 from tessera.profiling.trace.conversion import records_of
@@ -143,7 +143,7 @@ def test_an_error_of_the_launch_reaches_the_program(monkeypatch: pytest.MonkeyPa
 
 def test_counters_leave_the_process_with_their_kernels(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver) -> None:
     counted_by(monkeypatch, Counting())
-    session = Session(Options(), observer=True)
+    session = Session(SessionOptions(), observer=True)
     with session:
         taker = Taker(session)
         made = plan(driver)
@@ -153,7 +153,7 @@ def test_counters_leave_the_process_with_their_kernels(monkeypatch: pytest.Monke
         parts.append(taker.take())
     sent = [Increment.unpack(*part.pack()) for part in parts]
     plans = {str(number): told for part in sent for number, told in part.rest["plans"].items()}
-    received = recording_of(sent, plans, Options())
+    received = recording_of(sent, plans, SessionOptions())
     assert [record.l2_hit_rate for record in records_of(received)] == [0.25, 0.125] * 2
     assert session.recording.counted == []
 

@@ -23,7 +23,7 @@ from tessera.ir.tile import find_kernel
 from tessera.lazy.leaf import scalar_leaf
 from tessera.profiling.tiles.device_tiles import CLOCK_COST, DeviceTiles
 from tessera.runtime.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
-from tessera.runtime.plan import Output
+from tessera.runtime.plan import PlanOutput
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
 from tests.unit.device.fake import FakeDriver
@@ -174,7 +174,7 @@ def test_what_a_program_captures_is_launched_and_not_waited_for() -> None:
         pieces=[TimedStep(step, DeviceTiles(1.0, 1), tile_memory(driver, 3)) for step in steps],
         slots=SLOTS,
         results=[128],
-        outputs=[Output(0, RESULT)],
+        outputs=[PlanOutput(0, RESULT)],
         arena_bytes=256,
     )
     driver.capturing = True

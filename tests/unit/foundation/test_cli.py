@@ -13,7 +13,7 @@ import pytest
 
 from tessera import settings, target
 from tessera.cli import doctor, main
-from tessera.cli.doctor_gpu import Finding
+from tessera.cli.doctor_gpu import Diagnosis
 from tessera.errors import UnsupportedTargetError
 
 
@@ -111,7 +111,7 @@ def test_a_cpu_that_is_not_supported_is_broken() -> None:
 def test_a_broken_finding_ends_doctor_with_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = Finding("torch", "broken", "not installed", "install it")
+    broken = Diagnosis("torch", "broken", "not installed", "install it")
     monkeypatch.setattr(doctor, "examine", lambda environment: [("versions", broken)])
     with pytest.raises(SystemExit) as end:
         main.main(["doctor"])
@@ -121,7 +121,7 @@ def test_a_broken_finding_ends_doctor_with_status_1(
 
 def test_a_cache_is_measured(tmp_path: Path) -> None:
     folder = tmp_path / "objects"
-    assert doctor.cache("c", folder) == Finding("c", "ok", f"{folder}: empty, made when first needed")
+    assert doctor.cache("c", folder) == Diagnosis("c", "ok", f"{folder}: empty, made when first needed")
 
     (folder / "a").mkdir(parents=True)
     (folder / "a" / "one").write_bytes(bytes(1024))
@@ -142,7 +142,7 @@ def test_ceilings_are_reported_once_they_are_measured(monkeypatch: pytest.Monkey
 
     known = target.Ceilings("znver4", "CPU", "measured", (target.ComputeCeiling("fp32", 1, 1.5e11),), (), "2025-01-01")
     monkeypatch.setattr(doctor, "stored_ceilings", lambda: known)
-    assert doctor.ceilings() == Finding("ceilings", "ok", "measured 2025-01-01, 150 GFLOP/s in fp32 on one thread")
+    assert doctor.ceilings() == Diagnosis("ceilings", "ok", "measured 2025-01-01, 150 GFLOP/s in fp32 on one thread")
 
 
 def test_openmp_that_is_switched_off_is_no_fault() -> None:

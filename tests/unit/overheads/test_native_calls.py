@@ -14,7 +14,7 @@ from tessera.runtime import native
 class CountedDriver:
     """The driver, and how often it was called."""
 
-    def __init__(self, driver: native.Driver) -> None:
+    def __init__(self, driver: native.PlanDriver) -> None:
         self._run: Callable[[int], None] = driver.run
         self.calls = 0
 

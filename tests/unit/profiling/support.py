@@ -13,7 +13,7 @@ from pathlib import Path
 from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.ring.layout import RECORD_WORDS, RING_HEADER_WORDS
 from tessera.profiling.ring.recorder import Ring
-from tessera.runtime.plan import BoundPlan, Output, Slot, Step
+from tessera.runtime.plan import BoundPlan, PlanOutput, Slot, Step
 from tests.unit.runtime.kernels import ELEMENTS, FLOATS, float_leaf, kernel
 
 FACTS = (
@@ -28,7 +28,7 @@ def two_step_plan(facts: Sequence[StepFacts] = FACTS) -> BoundPlan:
         steps=[Step(kernel("add_one"), (0, 1)), Step(kernel("double"), (1, 2), workers=2)],
         slots=[Slot("leaf", 0), Slot("arena"), Slot("result", 0)],
         results=[4 * ELEMENTS],
-        outputs=[Output(0, FLOATS)],
+        outputs=[PlanOutput(0, FLOATS)],
         arena_bytes=4 * ELEMENTS,
         facts=facts,
     )

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation
 
-from tessera.compiler.graph.building import Graph, build_graph
+from tessera.compiler.graph.building import BuiltGraph, build_graph
 from tessera.dtypes import dtype_of
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES
@@ -38,7 +38,7 @@ class Case:
     """Several lazy results, and the Graph IR of their joint evaluation."""
 
     nodes: Sequence[Node]
-    graph: Graph
+    graph: BuiltGraph
     order: Sequence[Occurrence]
     arguments: Sequence[torch.Tensor]
 
@@ -207,9 +207,9 @@ def _wide(value: torch.Tensor) -> torch.Tensor:
 
 def _run(case: Case, block: Block, values: dict[Any, torch.Tensor], sizes: Mapping[str, int]) -> list[torch.Tensor]:
     for op in block.ops:
-        if isinstance(op, (ReturnOp, schedule_ir.YieldOp)):
+        if isinstance(op, (ReturnOp, schedule_ir.ScheduleYieldOp)):
             return [values[operand] for operand in op.operands]
-        if isinstance(op, schedule_ir.KernelOp):
+        if isinstance(op, schedule_ir.ScheduleKernelOp):
             inside = dict(zip(op.body.block.args, (values[operand] for operand in op.inputs), strict=True))
             values.update(zip(op.results, _run(case, op.body.block, inside, sizes), strict=True))
         else:
@@ -240,11 +240,11 @@ def graph_operations(operation: Operation) -> list[GraphOperation]:
     return [op for op in operation.walk() if isinstance(op, GraphOperation)]
 
 
-def kernels(module: ModuleOp) -> list[schedule_ir.KernelOp]:
+def kernels(module: ModuleOp) -> list[schedule_ir.ScheduleKernelOp]:
     """The kernels of a module in which `fuse-kernels` has run, in order."""
-    return [op for op in module.walk() if isinstance(op, schedule_ir.KernelOp)]
+    return [op for op in module.walk() if isinstance(op, schedule_ir.ScheduleKernelOp)]
 
 
-def names_in(kernel: schedule_ir.KernelOp) -> list[str]:
+def names_in(kernel: schedule_ir.ScheduleKernelOp) -> list[str]:
     """The operators inside a kernel, in order."""
     return [op.operator for op in graph_operations(kernel)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.dtypes import fp32
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.ops.algebra import call, literal
 from tessera.rewrite.passes import graph_passes
 from tessera.rewrite.provenance import rules_of_kernel
@@ -17,7 +17,7 @@ def rules(*results: Any) -> list[tuple[str, ...]]:
     case = case_of(*results)
     for step in graph_passes():
         step.rewrite(case.module)
-    return [rules_of_kernel(op) for op in case.module.walk() if isinstance(op, KernelOp)]
+    return [rules_of_kernel(op) for op in case.module.walk() if isinstance(op, ScheduleKernelOp)]
 
 
 def swapped(x: Any) -> Any:

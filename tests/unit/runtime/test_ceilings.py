@@ -13,7 +13,7 @@ import pytest
 
 from tessera import target
 from tessera.backend.llvm import ceilings, probe_ir
-from tessera.backend.llvm.ceilings import Probe, Sample
+from tessera.backend.llvm.ceilings import Probe, ProbeSample
 from tessera.backend.llvm.library import compile_text, load_object
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
 from tessera.target.stored_ceilings import stored_ceilings
@@ -106,7 +106,9 @@ def test_more_workers_can_do_at_least_what_fewer_can() -> None:
 
 
 def test_only_full_groups_of_undisturbed_samples_count() -> None:
-    samples = [Sample(rate, waited) for rate, waited in [(9, 0.0), (1, 0.5), (8, 0.01), (7, 0.0), (6, 0.0), (5, 0.0)]]
+    samples = [
+        ProbeSample(rate, waited) for rate, waited in [(9, 0.0), (1, 0.5), (8, 0.01), (7, 0.0), (6, 0.0), (5, 0.0)]
+    ]
     assert ceilings.medians(samples) == [8]
     assert ceilings.medians(samples[:2]) == []
 

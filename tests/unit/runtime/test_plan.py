@@ -15,7 +15,7 @@ from tessera import dtypes
 from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
 from tessera.runtime import buffers, native, workspace
 from tessera.runtime.entry import FRAME_TABLE_OFFSET, source
-from tessera.runtime.plan import BoundPlan, Output, Slot, Step
+from tessera.runtime.plan import BoundPlan, PlanOutput, Slot, Step
 from tests.unit.runtime.kernels import ELEMENTS, FLOATS, float_leaf, floats, kernel, words
 
 NBYTES = 4 * ELEMENTS
@@ -26,7 +26,7 @@ def one_step(name: str, workers: int = 1) -> BoundPlan:
         steps=[Step(kernel(name), (0, 1), workers)],
         slots=[Slot("leaf", 0), Slot("result", 0)],
         results=[NBYTES],
-        outputs=[Output(0, FLOATS)],
+        outputs=[PlanOutput(0, FLOATS)],
     )
 
 
@@ -35,7 +35,7 @@ def witness(workers: int, workspace_bytes: int = 0) -> BoundPlan:
         steps=[Step(kernel("witness"), (), workers, workspace_bytes)],
         slots=[Slot("result", 0)],
         results=[24 * workers],
-        outputs=[Output(0, result_structure((workers, 3), dtypes.int64))],
+        outputs=[PlanOutput(0, result_structure((workers, 3), dtypes.int64))],
     )
 
 
@@ -59,7 +59,7 @@ def test_steps_run_in_order_through_an_arena() -> None:
         steps=[Step(kernel("add_one"), (0, 1)), Step(kernel("double"), (1, 2))],
         slots=[Slot("leaf", 0), Slot("arena"), Slot("result", 0)],
         results=[NBYTES],
-        outputs=[Output(0, FLOATS)],
+        outputs=[PlanOutput(0, FLOATS)],
         arena_bytes=NBYTES,
     )
     (leaf,) = plan.run((float_leaf(3.0),))
@@ -71,7 +71,7 @@ def test_outputs_may_share_a_buffer_and_pass_leaves_through() -> None:
         steps=[Step(kernel("add_one"), (0, 1))],
         slots=[Slot("leaf", 1), Slot("result", 0)],
         results=[NBYTES],
-        outputs=[Output(0, FLOATS), Output(0, result_structure((4, 4), dtypes.fp32)), Output(1, None)],
+        outputs=[PlanOutput(0, FLOATS), PlanOutput(0, result_structure((4, 4), dtypes.fp32)), PlanOutput(1, None)],
     )
     leaves = (float_leaf(9.0), float_leaf(5.0))
     first, square, passed = plan.run(leaves)
@@ -87,7 +87,7 @@ def test_scalar_leaves_arrive_as_their_bits() -> None:
         steps=[],
         slots=[Slot("leaf", 0)],
         results=[],
-        outputs=[Output(0, None)],
+        outputs=[PlanOutput(0, None)],
     )
     assert plan.run((value,)) == (value,)
     frame = plan.frames.idle[0]
@@ -185,7 +185,7 @@ def test_entry_is_straight_line_code() -> None:
 @pytest.mark.parametrize("nbytes", [0, 1, 64, 1000, 32 * 1024, 32 * 1024 + 1, 1 << 20])
 def test_blocks_of_every_size_come_from_the_allocator_and_go_back(nbytes: int, arena_bytes: int) -> None:
     """Small ones are taken from their size class without `allocate`."""
-    output = Output(0, result_structure((nbytes,), dtypes.bool_))
+    output = PlanOutput(0, result_structure((nbytes,), dtypes.bool_))
     slots = [Slot("result", 0), Slot("arena")]  # a plan may have temporaries, and none of them an element
     plan = BoundPlan(steps=[], slots=slots, results=[nbytes], outputs=[output], arena_bytes=arena_bytes)
     (first,) = plan.run(())  # makes the frame, which stays

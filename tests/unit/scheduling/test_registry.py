@@ -14,7 +14,7 @@ from tessera import target
 from tessera.backend.registry import cpu_backend
 from tessera.errors import ScheduleError, UnsupportedTargetError
 from tessera.ir.parsing import parse
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.runtime.calling import call
 from tessera.scheduling.families import registry
 from tessera.scheduling.families.cost import RooflineModel
@@ -74,7 +74,7 @@ def test_a_family_is_one_folder(toy: Family) -> None:
 def test_its_kernels_are_written_and_lowered_as_schedule_ir(toy: Family) -> None:
     spec, machine = toy.spec(), target.detect()
     (read,) = parse(str(kernel_of(spec, toy.name, toy.start(problem(toy, 13, 37)), {"m": 13, "n": 37}))).ops
-    assert isinstance(read, KernelOp)
+    assert isinstance(read, ScheduleKernelOp)
     assert str(lowered_kernel(read, machine)) == str(toy.lower(spec, toy.start(problem(toy, 13, 37)), machine))
 
 

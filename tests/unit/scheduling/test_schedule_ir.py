@@ -12,7 +12,7 @@ from tessera.dtypes import bf16, fp32
 from tessera.errors import IRError, ScheduleError, TesseraError, UnsupportedTargetError
 from tessera.ir.parsing import parse, parse_with_source, print_module
 from tessera.ir.passes import PassPipeline
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.schedule_reader import ReadKernel, read_kernel
@@ -41,13 +41,13 @@ def lowered(text: str, pipeline: str = "lower-schedule") -> str:
     return print_module(module)
 
 
-def read_back(kernel: KernelOp, kind: type[object]) -> ReadKernel:
+def read_back(kernel: ScheduleKernelOp, kind: type[object]) -> ReadKernel:
     """A kernel printed, parsed and read."""
     text = print_module(ModuleOp([kernel]))
     module = parse(text)
     assert print_module(module) == text
     (again,) = module.ops
-    assert isinstance(again, KernelOp)
+    assert isinstance(again, ScheduleKernelOp)
     return read_kernel(again, kind)
 
 

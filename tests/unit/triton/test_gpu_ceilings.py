@@ -10,7 +10,7 @@ import torch
 
 from tessera import settings, target
 from tessera.backend.triton import ceilings
-from tessera.backend.triton.ceilings import Probe, TorchBench, measure, probes
+from tessera.backend.triton.ceilings import DeviceProbe, TorchBench, measure, probes
 from tessera.errors import UnsupportedTargetError
 from tessera.scheduling.model.gpu_machine import gpu_machine
 from tessera.target import stored_ceilings as on_disk
@@ -23,9 +23,9 @@ class FakeBench:
     """Does 500 TFLOP/s and moves 4 TB/s, but has no 8-bit floats."""
 
     def __init__(self) -> None:
-        self.launches: dict[Probe, list[int]] = {}
+        self.launches: dict[DeviceProbe, list[int]] = {}
 
-    def prepare(self, probe: Probe) -> Callable[[int], float] | None:
+    def prepare(self, probe: DeviceProbe) -> Callable[[int], float] | None:
         """What pretends to run a probe."""
         if probe.what == "fp8_e4m3":
             return None
@@ -143,15 +143,15 @@ def test_the_probes_are_products_that_torch_has(dtype: str, monkeypatch: pytest.
     assert torch.backends.cuda.matmul.allow_tf32 == before
 
 
-@pytest.mark.parametrize("probe", [Probe("HBM", access, 4096.0, 4096) for access in ("copy", "read", "write")])
-def test_the_probes_touch_every_byte(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("probe", [DeviceProbe("HBM", access, 4096.0, 4096) for access in ("copy", "read", "write")])
+def test_the_probes_touch_every_byte(probe: DeviceProbe, monkeypatch: pytest.MonkeyPatch) -> None:
     made = on_the_cpu(monkeypatch)._memory(probe)()
     assert isinstance(made, torch.Tensor)
     assert float(made.sum()) == {"copy": 1024.0, "read": 1024.0, "write": 2048.0}[probe.access]
 
 
 def test_a_read_of_l2_goes_over_its_array_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = on_the_cpu(monkeypatch)._memory(Probe("L2", "read", 0.0, 4096))()
+    made = on_the_cpu(monkeypatch)._memory(DeviceProbe("L2", "read", 0.0, 4096))()
     assert isinstance(made, torch.Tensor)
     assert float(made) == 64 * 1024
 
@@ -163,5 +163,5 @@ def test_a_product_that_torch_refuses_is_none(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED")
 
     monkeypatch.setattr(torch, "_int_mm", refuse)
-    assert bench.prepare(Probe("int8", "", 1.0)) is None
-    assert bench.prepare(Probe("bf16", "", 1.0)) is not None
+    assert bench.prepare(DeviceProbe("int8", "", 1.0)) is None
+    assert bench.prepare(DeviceProbe("bf16", "", 1.0)) is not None

@@ -10,7 +10,7 @@ from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.measure.trial import Timing
-from tessera.tuning.measure.workload import Case, Launch, Workload
+from tessera.tuning.measure.workload import Case, KernelCall, Workload
 from tessera.tuning.store.entry import Entry
 from tessera.tuning.store.identity import Identity, Provenance
 
@@ -72,7 +72,7 @@ def problem(identity: Identity = MATMUL, predict: Callable[[Schedule], float] = 
     """A problem on `SPACE` whose kernels are the schedules' texts: for measurers that do not run them."""
     workload = Workload((), ())
     return TuningProblem(
-        identity, SPACE, lambda schedule: Case(workload, (Launch(str(schedule).encode(), ()),)), predict, "gen1"
+        identity, SPACE, lambda schedule: Case(workload, (KernelCall(str(schedule).encode(), ()),)), predict, "gen1"
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from tessera import settings
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.config import Config
-from tessera.tuning.explanation import Explanation, Gap, duration, explanation
+from tessera.tuning.explanation import Gap, ScheduleExplanation, duration, explanation
 from tests.unit.tuning.support import MATMUL, OPTIMUM, PROVENANCE, SPACE, problem, timing
 from tests.unit.tuning.test_autotuner import SHAPE, tuner
 
@@ -42,7 +42,7 @@ def record(
 MEASURED = Config(OPTIMUM, MATMUL, "cache", 1e-3, 1e-3, note="measured winner")
 
 
-def explain(*records: Mapping[str, object]) -> Explanation:
+def explain(*records: Mapping[str, object]) -> ScheduleExplanation:
     return explanation(problem(), MEASURED, records)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tessera import settings
 from tessera.errors import ArgumentError
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.interfaces import SearchSpace
+from tessera.tuning.interfaces import TuningSpace
 from tessera.tuning.measure.trial import Trial
 from tests.unit.tuning.support import SPACE, synthetic_seconds
 from tests.unit.tuning.test_autotuner import SHAPE, Backend, tuner
@@ -33,7 +33,7 @@ def test_a_cost_model_and_a_strategy_of_ones_own_are_used() -> None:
     class First:
         """Proposes the space in its order."""
 
-        def __init__(self, space: SearchSpace, predict: Callable[[Schedule], float]) -> None:
+        def __init__(self, space: TuningSpace, predict: Callable[[Schedule], float]) -> None:
             self.left = list(space.candidates())
 
         def propose(self, count: int) -> list[Schedule]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backend.llvm.addressing import Axis, Window, single
+from tessera.backend.llvm.addressing import Axis, TileAddress, single
 from tessera.backend.llvm.generator import Generator
 from tessera.backend.llvm.parts import (
     PartLoader,
@@ -22,13 +22,13 @@ from tessera.backend.llvm.parts import (
     store_part,
 )
 from tessera.backend.llvm.transposition import transpose
-from tessera.backend.llvm.values import GROUP_BYTES, Index, Streamed, Tile, constant_index
+from tessera.backend.llvm.values import GROUP_BYTES, IndexValue, Streamed, Tile, constant_index
 
 MASKED_ROWS = 2
 """Rows that are rather read under masks, where these are free: the innermost loop of a product of bf16 pairs."""
 
 
-def read(generator: Generator, at: Window, fill: str | None) -> Tile:
+def read(generator: Generator, at: TileAddress, fill: str | None) -> Tile:
     """The tile under a window; elements outside are `fill`, or anything where that is None."""
     size = at.element.size
     if fill is None and at.rows.checked and _is_a_broadcast(at):
@@ -46,14 +46,14 @@ def read(generator: Generator, at: Window, fill: str | None) -> Tile:
     return _read_rows(generator, at, fill, gather_part)
 
 
-def _is_a_broadcast(at: Window) -> bool:
+def _is_a_broadcast(at: TileAddress) -> bool:
     """Whether a row is what instructions broadcast, an element or a pair of bf16, and lies inside along its columns."""
     size, columns = at.element.size, at.columns
     pair = columns.size == 2 and columns.size * size == GROUP_BYTES and columns.stride == size
     return (columns.size == 1 or pair) and not columns.checked
 
 
-def _read_nearest(generator: Generator, at: Window) -> Tile:
+def _read_nearest(generator: Generator, at: TileAddress) -> Tile:
     """Rows outside read the nearest one inside: their addresses need no condition where they are used."""
     rows, columns = at.rows, at.columns.size
     offsets = [_clamped_offset(generator, rows, row) for row in range(rows.size)]
@@ -61,7 +61,7 @@ def _read_nearest(generator: Generator, at: Window) -> Tile:
     return Tile(at.element, columns, tuple((load(generator, at.element, each, columns),) for each in pointers))
 
 
-def _read_scalars(generator: Generator, at: Window, fill: str | None) -> Tile:
+def _read_scalars(generator: Generator, at: TileAddress, fill: str | None) -> Tile:
     emitter, rows, element = generator.emitter, at.rows, at.element
     column_inside = at.columns.inside(emitter, 0)
     pointers = at.row_pointers(emitter)
@@ -81,7 +81,7 @@ def _clamped_offset(generator: Generator, rows: Axis, row: int) -> str:
     return emitter.scaled(emitter.operand(steps), rows.stride)
 
 
-def _read_rows(generator: Generator, at: Window, fill: str | None, load_one: PartLoader) -> Tile:
+def _read_rows(generator: Generator, at: TileAddress, fill: str | None, load_one: PartLoader) -> Tile:
     """Row after row, each in the parts that `load_one` reads."""
     emitter, widths = generator.emitter, generator.widths(at.columns.size)
     if load_one is load_part and at.rows.size == 1 and at.rows.checked and not at.columns.checked and fill is not None:
@@ -111,21 +111,21 @@ def _read_rows(generator: Generator, at: Window, fill: str | None, load_one: Par
     return Tile(at.element, at.columns.size, tuple(values))
 
 
-def _read_row_or_fill(generator: Generator, at: Window, fill: str) -> Tile:
+def _read_row_or_fill(generator: Generator, at: TileAddress, fill: str) -> Tile:
     """One row that lies inside as a whole, or not at all: read from a constant then, which takes no mask."""
     emitter, size = generator.emitter, at.columns.size
     (pointer,) = at.row_pointers(emitter)
     outside = emitter.constant_row(at.element, fill, size)
     chosen = emitter.pure(f"select i1 {at.rows.inside(emitter, 0)}, ptr {pointer}, ptr {outside}")
     columns = Axis(size, at.element.size, constant_index(0), constant_index(size), False)
-    return read(generator, Window(at.element, single(), columns, chosen, (), 0), fill)
+    return read(generator, TileAddress(at.element, single(), columns, chosen, (), 0), fill)
 
 
-def _read_every_second(generator: Generator, at: Window, fill: str | None) -> Tile:
+def _read_every_second(generator: Generator, at: TileAddress, fill: str | None) -> Tile:
     """Row after row, each part from two loads of neighbours, the second of which ends with the last element wanted."""
     emitter, columns, element = generator.emitter, at.columns, at.element
     neighbours = Axis(2 * columns.size - 1, element.size, columns.position, columns.extent, columns.checked)
-    dense = Window(element, at.rows, neighbours, at.pointer, at.terms, at.constant)
+    dense = TileAddress(element, at.rows, neighbours, at.pointer, at.terms, at.constant)
     masked = at.whole(emitter) != "true"
     values = []
     for row, pointer in enumerate(dense.row_pointers(emitter)):
@@ -149,7 +149,7 @@ def _read_every_second(generator: Generator, at: Window, fill: str | None) -> Ti
     return Tile(element, columns.size, tuple(values))
 
 
-def detour(generator: Generator, at: Window, whole: str, fill: str | None, fetch: bool) -> Window:
+def detour(generator: Generator, at: TileAddress, whole: str, fill: str | None, fetch: bool) -> TileAddress:
     """Where a tile's rows are: in the buffer where the tile lies inside as a whole, else in scratch memory.
 
     With `fetch` the scratch memory holds the tile. So one piece of code without masks serves both cases, and no tile
@@ -164,7 +164,7 @@ def detour(generator: Generator, at: Window, whole: str, fill: str | None, fetch
         return [at.first_pointer(emitter), str(at.rows.stride)]
 
     def aside() -> list[str]:
-        def body(number: Index, _: list[str]) -> list[str]:
+        def body(number: IndexValue, _: list[str]) -> list[str]:
             row = _read_rows(generator, at.row(emitter, number), fill, load_part)
             write(generator, _scratch_row(generator, at, scratch, number), row)
             return []
@@ -176,17 +176,17 @@ def detour(generator: Generator, at: Window, whole: str, fill: str | None, fetch
     start, stride = emitter.branch(whole, direct, aside, ("ptr", "i64"))
     axis = Axis(at.rows.size, stride, constant_index(0), constant_index(at.rows.size), False)
     columns = Axis(at.columns.size, size, constant_index(0), constant_index(at.columns.size), False)
-    return Window(element, axis, columns, start, (), 0)
+    return TileAddress(element, axis, columns, start, (), 0)
 
 
-def _scratch_row(generator: Generator, at: Window, scratch: str, number: Index) -> Window:
+def _scratch_row(generator: Generator, at: TileAddress, scratch: str, number: IndexValue) -> TileAddress:
     row_bytes = at.columns.size * at.element.size
     offset = generator.emitter.scaled(generator.emitter.operand(number), row_bytes)
     columns = Axis(at.columns.size, at.element.size, constant_index(0), constant_index(at.columns.size), False)
-    return Window(at.element, single(), columns, scratch, (offset,), 0)
+    return TileAddress(at.element, single(), columns, scratch, (offset,), 0)
 
 
-def write(generator: Generator, at: Window, value: Tile, nontemporal: bool = False) -> None:
+def write(generator: Generator, at: TileAddress, value: Tile, nontemporal: bool = False) -> None:
     """Stores a tile; elements outside the buffer are dropped. Rows that go past the caches are left to the caller, in
     `generator.streamed`.
     """
@@ -233,13 +233,13 @@ def _nothing() -> list[str]:
     return []
 
 
-def bring_back(generator: Generator, at: Window) -> list[str]:
+def bring_back(generator: Generator, at: TileAddress) -> list[str]:
     """Stores a tile that stands in scratch memory, one masked row after another."""
     emitter = generator.emitter
     offset = generator.reserve_bounce(at.columns.size * at.element.size * at.rows.size)
     scratch = emitter.pure(f"getelementptr i8, ptr %workspace, i64 {offset}")
 
-    def body(number: Index, _: list[str]) -> list[str]:
+    def body(number: IndexValue, _: list[str]) -> list[str]:
         row = _read_rows(generator, _scratch_row(generator, at, scratch, number), None, load_part)
         write(generator, at.row(emitter, number), row)
         return []

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.emitter import FunctionEmitter
 from tessera.backend.llvm.indices import divide
-from tessera.backend.llvm.values import Buffer, Element, Index, constant_index, vector_type
+from tessera.backend.llvm.values import BufferValue, Element, IndexValue, constant_index, vector_type
 
 _UNWALKED = -1
 
@@ -26,12 +26,12 @@ class Axis:
 
     size: int
     stride: int | str
-    position: Index
-    extent: Index
+    position: IndexValue
+    extent: IndexValue
     checked: bool
     step: int = 1
 
-    def inside(self, emitter: Emitter, element: int) -> str:
+    def inside(self, emitter: FunctionEmitter, element: int) -> str:
         """The i1 that one element along the axis lies inside."""
         if not self.checked:
             return "true"
@@ -40,7 +40,7 @@ class Axis:
             return emitter.pure(f"icmp ult i64 {emitter.operand(at)}, {emitter.operand(self.extent)}")
         return emitter.both(self._not_before(emitter, at), emitter.below(at, self.extent))
 
-    def whole(self, emitter: Emitter) -> str:
+    def whole(self, emitter: FunctionEmitter) -> str:
         """The i1 that all elements along the axis lie inside."""
         if not self.checked:
             return "true"
@@ -48,10 +48,10 @@ class Axis:
         return emitter.both(self._not_before(emitter, self.position), emitter.below(last, self.extent))
 
     @staticmethod
-    def _not_before(emitter: Emitter, at: Index) -> str:
+    def _not_before(emitter: FunctionEmitter, at: IndexValue) -> str:
         return "true" if at.natural else emitter.below(constant_index(-1), at)
 
-    def mask(self, emitter: Emitter, first: int, lanes: int, condition: str = "true") -> str | None:
+    def mask(self, emitter: FunctionEmitter, first: int, lanes: int, condition: str = "true") -> str | None:
         """The mask of `lanes` elements from `first` on: those inside, if `condition` holds at all. None: all are."""
         if not self.checked and condition == "true":
             return None
@@ -66,7 +66,7 @@ class Axis:
         not_before = emitter.pure(f"xor {kind} {before}, {emitter.splat('i1', 'true', lanes)}")
         return emitter.pure(f"and {kind} {mask}, {not_before}")
 
-    def _lanes_before(self, emitter: Emitter, limit: Index, first: int, lanes: int) -> str:
+    def _lanes_before(self, emitter: FunctionEmitter, limit: IndexValue, first: int, lanes: int) -> str:
         """How many of the lanes lie before `limit`, as an i32."""
         rest = emitter.subtract(limit, self.position.plus(first * self.step))
         if self.step > 1:  # a quotient below 0 counts as 0, whichever way it is rounded
@@ -77,7 +77,7 @@ class Axis:
         return emitter.pure(f"trunc i64 {emitter.operand(clamped)} to i32")
 
 
-def lanes_below(emitter: Emitter, count: str, lanes: int) -> str:
+def lanes_below(emitter: FunctionEmitter, count: str, lanes: int) -> str:
     """The mask whose first `count` (an i32) lanes are set; one lane gives an i1."""
     if lanes == 1:
         return emitter.pure(f"icmp sgt i32 {count}, 0")
@@ -91,7 +91,7 @@ def single() -> Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TileAddress:
     """A tile over a buffer: two axes, and the address of its first element as a pointer plus terms plus a constant.
 
     The terms are byte offsets, those defined furthest out first.
@@ -105,27 +105,27 @@ class Window:
     constant: int
 
     @property
-    def transposed(self) -> Window:
+    def transposed(self) -> TileAddress:
         """The same elements with rows and columns exchanged."""
-        return Window(self.element, self.columns, self.rows, self.pointer, self.terms, self.constant)
+        return TileAddress(self.element, self.columns, self.rows, self.pointer, self.terms, self.constant)
 
-    def whole(self, emitter: Emitter) -> str:
+    def whole(self, emitter: FunctionEmitter) -> str:
         """The i1 that the whole tile lies inside."""
         return emitter.both(self.rows.whole(emitter), self.columns.whole(emitter))
 
-    def row(self, emitter: Emitter, number: Index) -> Window:
+    def row(self, emitter: FunctionEmitter, number: IndexValue) -> TileAddress:
         """One row of the tile, whose number is known at run time only."""
         at = emitter.add(self.rows.position, number)
         assert self.rows.step == 1, "rows of a tile that are apart are read in one go"
         rows = Axis(1, self.rows.stride, at, self.rows.extent, self.rows.checked)
         further = emitter.scaled(emitter.operand(number), self.rows.stride)
-        return Window(self.element, rows, self.columns, self.pointer, (*self.terms, further), self.constant)
+        return TileAddress(self.element, rows, self.columns, self.pointer, (*self.terms, further), self.constant)
 
-    def first_pointer(self, emitter: Emitter) -> str:
+    def first_pointer(self, emitter: FunctionEmitter) -> str:
         """The address of the first element."""
         return self._at(emitter, self.pointer, self.terms)
 
-    def row_pointers(self, emitter: Emitter, offsets: Sequence[int | str] = ()) -> list[str]:
+    def row_pointers(self, emitter: FunctionEmitter, offsets: Sequence[int | str] = ()) -> list[str]:
         """The address of the first element of each row.
 
         Where the rows' stride is not known, the addresses follow from each other by addition, as far out as their
@@ -146,27 +146,27 @@ class Window:
             pointers.append(self._at(emitter, start, inner))
         return pointers
 
-    def _at(self, emitter: Emitter, start: str, terms: Sequence[int | str], constant: bool = True) -> str:
+    def _at(self, emitter: FunctionEmitter, start: str, terms: Sequence[int | str], constant: bool = True) -> str:
         for term in terms:
             if term != 0:
                 start = emitter.pure(f"getelementptr i8, ptr {start}, i64 {term}")
         return advance(emitter, start, self.constant) if constant else start
 
 
-def advance(emitter: Emitter, pointer: str, offset: int | str) -> str:
+def advance(emitter: FunctionEmitter, pointer: str, offset: int | str) -> str:
     """The address `offset` bytes further, written here, so that it becomes a displacement."""
     return pointer if offset == 0 else emitter.emit(f"getelementptr i8, ptr {pointer}, i64 {offset}")
 
 
 def window(
-    emitter: Emitter,
-    buffer: Buffer,
-    indices: Sequence[Index],
+    emitter: FunctionEmitter,
+    buffer: BufferValue,
+    indices: Sequence[IndexValue],
     dims: Sequence[int],
     in_bounds: Sequence[int],
     shape: tuple[int, int],
     steps: Sequence[int] = (),
-) -> Window:
+) -> TileAddress:
     """The window of a tile of `shape`; `dims`, `in_bounds` and `steps` (1 by default) have an entry for each of its
     one or two dimensions.
     """
@@ -184,10 +184,10 @@ def window(
         axes.insert(0, single())
     terms, constant = _byte_offset(emitter, buffer, indices)
     terms.sort(key=emitter.depth)
-    return Window(buffer.element, axes[0], axes[1], buffer.pointer, tuple(terms), constant)
+    return TileAddress(buffer.element, axes[0], axes[1], buffer.pointer, tuple(terms), constant)
 
 
-def _byte_offset(emitter: Emitter, buffer: Buffer, indices: Sequence[Index]) -> tuple[list[str], int]:
+def _byte_offset(emitter: FunctionEmitter, buffer: BufferValue, indices: Sequence[IndexValue]) -> tuple[list[str], int]:
     terms: list[str] = []
     constant = 0
     for index, stride in zip(indices, buffer.strides, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.backend.llvm.addressing import advance
-from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.emitter import FunctionEmitter
 from tessera.backend.llvm.values import BF16, F32, I8, I32, Element, MatrixTile, split_columns
 from tessera.errors import CompileError
 
@@ -30,7 +30,7 @@ def register_shapes(rows: int, row_bytes: int) -> list[list[tuple[int, int]]]:
     return [[(height, width) for width in widths] for height in heights]
 
 
-def zeros(emitter: Emitter, element: Element, rows: int, row_bytes: int) -> MatrixTile:
+def zeros(emitter: FunctionEmitter, element: Element, rows: int, row_bytes: int) -> MatrixTile:
     """A tile of zeros."""
     signature = (("i16", "i16"), TILE, "@llvm.x86.tilezero.internal")
     registers = [
@@ -40,7 +40,9 @@ def zeros(emitter: Emitter, element: Element, rows: int, row_bytes: int) -> Matr
     return MatrixTile(element, rows, row_bytes, tuple(registers))
 
 
-def load(emitter: Emitter, element: Element, rows: int, row_bytes: int, pointer: str, stride: int | str) -> MatrixTile:
+def load(
+    emitter: FunctionEmitter, element: Element, rows: int, row_bytes: int, pointer: str, stride: int | str
+) -> MatrixTile:
     """The tile whose first row lies at a pointer, and each of the others `stride` bytes further."""
     signature = (("i16", "i16", "ptr", "i64"), TILE, "@llvm.x86.tileloadd64.internal")
     registers = [
@@ -50,7 +52,7 @@ def load(emitter: Emitter, element: Element, rows: int, row_bytes: int, pointer:
     return MatrixTile(element, rows, row_bytes, tuple(registers))
 
 
-def store(emitter: Emitter, value: MatrixTile, pointer: str, stride: int | str) -> None:
+def store(emitter: FunctionEmitter, value: MatrixTile, pointer: str, stride: int | str) -> None:
     """Writes a tile to where `load` would read it."""
     emitter.declare(f"void @llvm.x86.tilestored64.internal(i16, i16, ptr, i64, {TILE})")
     places = _places(emitter, value.rows, value.row_bytes, pointer, stride)
@@ -60,7 +62,9 @@ def store(emitter: Emitter, value: MatrixTile, pointer: str, stride: int | str) 
             emitter.effect(f"call void @llvm.x86.tilestored64.internal({arguments})")
 
 
-def multiply_add(emitter: Emitter, a: MatrixTile, b: MatrixTile, acc: MatrixTile, unsigned_a: bool) -> MatrixTile:
+def multiply_add(
+    emitter: FunctionEmitter, a: MatrixTile, b: MatrixTile, acc: MatrixTile, unsigned_a: bool
+) -> MatrixTile:
     """`acc + a @ b`, where four bytes of a column of b lie side by side. Raises CompileError for other dtypes."""
     instruction = _PRODUCTS.get((a.element, acc.element, unsigned_a))
     if instruction is None or b.element is not a.element:
@@ -77,13 +81,13 @@ def multiply_add(emitter: Emitter, a: MatrixTile, b: MatrixTile, acc: MatrixTile
     return MatrixTile(acc.element, acc.rows, acc.row_bytes, tuple([tuple(row) for row in sums]))
 
 
-def _call(emitter: Emitter, kinds: Sequence[str], result: str, function: str, *operands: int | str) -> str:
+def _call(emitter: FunctionEmitter, kinds: Sequence[str], result: str, function: str, *operands: int | str) -> str:
     pairs = [(kind, str(operand)) for kind, operand in zip(kinds, operands, strict=True)]
     return emitter.emit(emitter.call(result, function, *pairs))
 
 
 def _places(
-    emitter: Emitter, rows: int, row_bytes: int, pointer: str, stride: int | str
+    emitter: FunctionEmitter, rows: int, row_bytes: int, pointer: str, stride: int | str
 ) -> list[list[tuple[tuple[int, int], str]]]:
     """The shape of each register of a tile in memory, and its address."""
     places = []

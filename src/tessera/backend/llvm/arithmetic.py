@@ -19,7 +19,7 @@ from tessera.backend.llvm.values import (
     I64,
     NARROW,
     Element,
-    Index,
+    IndexValue,
     Tile,
     Value,
     constant_index,
@@ -70,7 +70,7 @@ def _index_cast(generator: Generator, op: arith.IndexCastOp) -> Sequence[Value]:
         number = Tile(I64, 1, ((operand,),))
         return (convert(generator, number, element_of(op.result.type)),)
     number = convert(generator, generator.tile(op.input), I64)
-    return (Index(number.rows[0][0]),)
+    return (IndexValue(number.rows[0][0]),)
 
 
 def _convert(generator: Generator, op: Operation) -> Sequence[Value]:
@@ -153,7 +153,7 @@ def _select(generator: Generator, op: arith.SelectOp) -> Sequence[Value]:
     if isinstance(op.result.type, IndexType):
         a, b = generator.index(op.lhs), generator.index(op.rhs)
         text = f"select i1 {condition}, i64 {emitter.operand(a)}, i64 {emitter.operand(b)}"
-        return (Index(emitter.pure(text), 0, a.natural and b.natural),)
+        return (IndexValue(emitter.pure(text), 0, a.natural and b.natural),)
     x, y = generator.tile(op.lhs), generator.tile(op.rhs)
     row = tuple(emitter.splat("i1", condition, lanes) for lanes in generator.widths(x.columns))
     return (select(generator, Tile(I1, x.columns, (row,) * len(x.rows)), x, y),)

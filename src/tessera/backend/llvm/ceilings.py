@@ -81,7 +81,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ProbeSample:
     """One timing: FLOP or bytes per second, and the share of the time during which some thread waited for a core."""
 
     rate: float
@@ -133,7 +133,7 @@ def measure(
     bench = _Bench(described, max(counts))
     probes = [probe for workers in counts for probe in _probes(described, workers)]
     repetitions = {probe: bench.repetitions(probe) for probe in probes}
-    samples: dict[Probe, list[Sample]] = {probe: [] for probe in probes}
+    samples: dict[Probe, list[ProbeSample]] = {probe: [] for probe in probes}
     deadline = time.monotonic() + BUDGET_S
     for done in range(1, ROUNDS[1] + 1):
         for probe in probes:
@@ -151,7 +151,7 @@ def measure(
     return _ceilings(described, at_least_as_fewer(rates), tuple(doubts))
 
 
-def _rates(samples: dict[Probe, list[Sample]]) -> dict[Probe, float]:
+def _rates(samples: dict[Probe, list[ProbeSample]]) -> dict[Probe, float]:
     return {probe: max(medians(each) or [sample.rate for sample in each]) for probe, each in samples.items()}
 
 
@@ -166,7 +166,7 @@ def unscaled(rates: dict[Probe, float]) -> list[Probe]:
     ]
 
 
-def medians(samples: Sequence[Sample]) -> list[float]:
+def medians(samples: Sequence[ProbeSample]) -> list[float]:
     """The medians of groups of consecutive undisturbed samples; a group that is not full does not count."""
     rates = [sample.rate for sample in samples if sample.waited <= DISTURBED]
     return [statistics.median(rates[at : at + GROUP]) for at in range(0, len(rates) - GROUP + 1, GROUP)]
@@ -296,12 +296,12 @@ class _Bench:
         seconds = min(self.time(replace(probe, workers=1), count) for _ in range(3))
         return round(count * min(max(_PROBE_SECONDS / seconds, 1.0), 64.0))
 
-    def sample(self, probe: Probe, repetitions: int) -> Sample:
+    def sample(self, probe: Probe, repetitions: int) -> ProbeSample:
         """One timing of all workers together."""
         waited = _waiting_seconds()
         seconds = self.time(probe, repetitions)
         rate = probe.workers * probe.amount * repetitions / seconds
-        return Sample(rate, (_waiting_seconds() - waited) / seconds)
+        return ProbeSample(rate, (_waiting_seconds() - waited) / seconds)
 
     def time(self, probe: Probe, repetitions: int) -> float:
         """Seconds that all workers take for so many repetitions."""

@@ -11,12 +11,12 @@ from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Operation, SSAValue
 
 from tessera.backend.llvm.amx import TILE, register_shapes
-from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.emitter import FunctionEmitter
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.matrix_tiles import unit_shape
 from tessera.backend.llvm.values import (
-    Buffer,
-    Index,
+    BufferValue,
+    IndexValue,
     MatrixTile,
     PairTile,
     Tile,
@@ -35,10 +35,10 @@ def flatten(generator: Generator, values: Sequence[Value]) -> list[tuple[str, st
     """`(type, operand)` of everything that a loop or a conditional must merge for these values."""
     flat: list[tuple[str, str]] = []
     for value in values:
-        if isinstance(value, Index):
+        if isinstance(value, IndexValue):
             flat.append(("i64", generator.emitter.operand(value)))
             continue
-        if isinstance(value, Buffer):
+        if isinstance(value, BufferValue):
             raise CompileError("buffers cannot be carried through loops or conditionals")
         if isinstance(value, TurnedTile):
             raise CompileError("tiles that are still to be transposed cannot be carried through loops or conditionals")
@@ -56,8 +56,8 @@ def rebuild(generator: Generator, like: Sequence[Value], names: Sequence[str]) -
     rest = iter(names)
     values: list[Value] = []
     for value in like:
-        if isinstance(value, Index):
-            values.append(Index(next(rest)))
+        if isinstance(value, IndexValue):
+            values.append(IndexValue(next(rest)))
             continue
         if isinstance(value, MatrixTile):
             registers = tuple([tuple([next(rest) for _ in row]) for row in value.registers])
@@ -83,24 +83,24 @@ def _for(generator: Generator, op: tile.ForOp) -> Sequence[Value]:
     return _counted(generator, op, lower, upper, 1, values)
 
 
-def _whole_groups(emitter: Emitter, lower: Index, upper: Index, group: int) -> Index:
+def _whole_groups(emitter: FunctionEmitter, lower: IndexValue, upper: IndexValue, group: int) -> IndexValue:
     """Where the last whole group of steps ends."""
     length = emitter.subtract(upper, lower)
     if length.known is not None:
         return lower.plus(max(length.known, 0) // group * group)
     count = emitter.pure(f"sdiv i64 {emitter.operand(length)}, {group}")
-    return emitter.add(lower, Index(emitter.scaled(count, group), 0, lower.natural))
+    return emitter.add(lower, IndexValue(emitter.scaled(count, group), 0, lower.natural))
 
 
 def _counted(
-    generator: Generator, op: tile.ForOp, lower: Index, upper: Index, copies: int, values: Sequence[Value]
+    generator: Generator, op: tile.ForOp, lower: IndexValue, upper: IndexValue, copies: int, values: Sequence[Value]
 ) -> Sequence[Value]:
     """The loop with `copies` of the body per turn, on bounds that hold a whole number of turns."""
     block, step = op.body.block, op.step.value.data
     if generator.emitter.below(lower, upper) == "false":
         return values
 
-    def body(iv: Index, names: list[str]) -> list[str]:
+    def body(iv: IndexValue, names: list[str]) -> list[str]:
         current: Sequence[Value] = rebuild(generator, values, names)
         for copy in range(copies):
             generator.define(block.args, [iv.plus(copy * step), *current])
@@ -145,7 +145,7 @@ def _types(generator: Generator, result: SSAValue) -> list[str]:
 def _parallel(generator: Generator, op: tile.ParallelOp) -> Sequence[Value]:
     """This worker's share: whole steps of dimension `split`, as even as they come, and all of the other dimensions."""
     emitter, split = generator.emitter, op.split.value.data
-    bounds: list[tuple[Index, Index]] = []
+    bounds: list[tuple[IndexValue, IndexValue]] = []
     for dimension, (extent, step) in enumerate(zip(op.extents, tile.integers(op.steps), strict=True)):
         length = generator.index(extent)
         bounds.append(_share(emitter, length, step) if dimension == split else (constant_index(0), length))
@@ -164,14 +164,14 @@ def _has_macro_tiles(op: tile.ParallelOp) -> bool:
     return any(isinstance(inner, tile.ForOp) and inner.macro_tile is not None for inner in op.walk())
 
 
-def _share(emitter: Emitter, length: Index, step: int) -> tuple[Index, Index]:
-    steps = Index(emitter.pure(f"sdiv i64 {emitter.operand(length.plus(step - 1))}, {step}"), 0, True)
+def _share(emitter: FunctionEmitter, length: IndexValue, step: int) -> tuple[IndexValue, IndexValue]:
+    steps = IndexValue(emitter.pure(f"sdiv i64 {emitter.operand(length.plus(step - 1))}, {step}"), 0, True)
 
-    def cut(worker: Index) -> Index:
+    def cut(worker: IndexValue) -> IndexValue:
         scaled = emitter.operand(emitter.multiply(steps, worker))
-        return Index(emitter.scaled(emitter.pure(f"sdiv i64 {scaled}, %workers"), step), 0, True)
+        return IndexValue(emitter.scaled(emitter.pure(f"sdiv i64 {scaled}, %workers"), step), 0, True)
 
-    worker = Index("%worker", 0, True)
+    worker = IndexValue("%worker", 0, True)
     return cut(worker), emitter.minimum(cut(worker.plus(1)), length)
 
 

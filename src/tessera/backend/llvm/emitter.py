@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tessera.backend.llvm.values import Element, Index, vector_type
+from tessera.backend.llvm.values import Element, IndexValue, vector_type
 from tessera.target import Target
 
 _NAMES = re.compile(r"%[\w.]+")
@@ -31,7 +31,7 @@ class _Level:
     memo: dict[str, str] = field(default_factory=dict)
 
 
-class Emitter:
+class FunctionEmitter:
     """The cursor of one function: the lines so far, the current basic block, the nest of bodies around it."""
 
     def __init__(self, target: Target, declarations: dict[str, None]) -> None:
@@ -143,66 +143,66 @@ class Emitter:
 
     # -- index arithmetic ---------------------------------------------------------------------------------------------
 
-    def operand(self, index: Index) -> str:
+    def operand(self, index: IndexValue) -> str:
         """The whole value of an index as an operand."""
         if index.base is None:
             return str(index.offset)
         return index.base if index.offset == 0 else self.pure(f"add nsw i64 {index.base}, {index.offset}")
 
-    def add(self, a: Index, b: Index) -> Index:
+    def add(self, a: IndexValue, b: IndexValue) -> IndexValue:
         """a + b"""
         if b.base is None:
             return a.plus(b.offset)
         if a.base is None:
             return b.plus(a.offset)
         total = self.pure(f"add nsw i64 {a.base}, {b.base}")
-        return Index(total, a.offset + b.offset, a.natural and b.natural)
+        return IndexValue(total, a.offset + b.offset, a.natural and b.natural)
 
-    def subtract(self, a: Index, b: Index) -> Index:
+    def subtract(self, a: IndexValue, b: IndexValue) -> IndexValue:
         """a - b"""
         if b.base is None:
             return a.plus(-b.offset)
         if a.base == b.base:
-            return Index(None, a.offset - b.offset, a.offset >= b.offset)
-        return Index(self.pure(f"sub nsw i64 {a.base or 0}, {b.base}"), a.offset - b.offset)
+            return IndexValue(None, a.offset - b.offset, a.offset >= b.offset)
+        return IndexValue(self.pure(f"sub nsw i64 {a.base or 0}, {b.base}"), a.offset - b.offset)
 
-    def multiply(self, a: Index, b: Index) -> Index:
+    def multiply(self, a: IndexValue, b: IndexValue) -> IndexValue:
         """a * b"""
         if a.base is None:
             a, b = b, a
         if b.base is None:
             if a.base is None or b.offset == 0:
-                return Index(None, a.offset * b.offset, a.offset * b.offset >= 0)
+                return IndexValue(None, a.offset * b.offset, a.offset * b.offset >= 0)
             product = self.scaled(a.base, b.offset)
-            return Index(product, a.offset * b.offset, a.natural and b.offset >= 0)
+            return IndexValue(product, a.offset * b.offset, a.natural and b.offset >= 0)
         product = self.pure(f"mul nsw i64 {self.operand(a)}, {self.operand(b)}")
-        return Index(product, 0, a.natural and b.natural)
+        return IndexValue(product, 0, a.natural and b.natural)
 
     def scaled(self, name: str, factor: int | str) -> str:
         """name * factor"""
         return name if factor == 1 else self.pure(f"mul nsw i64 {name}, {factor}")
 
-    def minimum(self, a: Index, b: Index) -> Index:
+    def minimum(self, a: IndexValue, b: IndexValue) -> IndexValue:
         """The smaller one"""
         return self._extremum("smin", a, b, a.natural and b.natural)
 
-    def maximum(self, a: Index, b: Index) -> Index:
+    def maximum(self, a: IndexValue, b: IndexValue) -> IndexValue:
         """The larger one"""
         return self._extremum("smax", a, b, a.natural or b.natural)
 
-    def _extremum(self, name: str, a: Index, b: Index, natural: bool) -> Index:
+    def _extremum(self, name: str, a: IndexValue, b: IndexValue, natural: bool) -> IndexValue:
         if a.base == b.base:
             return min(a, b, key=_offset) if name == "smin" else max(a, b, key=_offset)
         text = self.call("i64", f"@llvm.{name}.i64", ("i64", self.operand(a)), ("i64", self.operand(b)))
-        return Index(self.pure(text), 0, natural)
+        return IndexValue(self.pure(text), 0, natural)
 
-    def below(self, a: Index, b: Index) -> str:
+    def below(self, a: IndexValue, b: IndexValue) -> str:
         """The i1 `a < b`."""
         if a.base == b.base:
             return "true" if a.offset < b.offset else "false"
         if a.base is not None:
             # The known parts meet on the side that varies less, where the sum is made once.
-            a, b = Index(a.base), b.plus(-a.offset)
+            a, b = IndexValue(a.base), b.plus(-a.offset)
         return self.pure(f"icmp slt i64 {self.operand(a)}, {self.operand(b)}")
 
     def both(self, *conditions: str) -> str:
@@ -267,11 +267,11 @@ class Emitter:
 
     def loop(
         self,
-        lower: Index,
-        upper: Index,
+        lower: IndexValue,
+        upper: IndexValue,
         step: int,
         carried: Sequence[tuple[str, str]],
-        body: Callable[[Index, list[str]], Sequence[str]],
+        body: Callable[[IndexValue, list[str]], Sequence[str]],
         once: bool = False,
     ) -> list[str]:
         """A counted loop. `carried` are `(type, initial)`; `body` maps index and carried names to the new values.
@@ -295,7 +295,7 @@ class Emitter:
         with self._body(slot):
             iv = self.fresh("i")
             names = [self.fresh("c") for _ in carried]
-            new = body(Index(iv, 0, lower.natural), names)
+            new = body(IndexValue(iv, 0, lower.natural), names)
             following = self.emit(f"add nsw i64 {iv}, {step}")
             more = self.emit(f"icmp slt i64 {following}, {last}")
             latch = self.block
@@ -354,7 +354,7 @@ class Emitter:
         return "\n".join(_flatten(self.lines))
 
 
-def _offset(index: Index) -> int:
+def _offset(index: IndexValue) -> int:
     return index.offset
 
 

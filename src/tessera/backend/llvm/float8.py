@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.emitter import FunctionEmitter
 from tessera.backend.llvm.values import E4M3, E5M2, Element, vector_type
 
 _FLOAT_MANTISSA: Final = 23
@@ -56,7 +56,7 @@ _FORMATS: Final[Mapping[Element, _Format]] = {
 }
 
 
-def widen(emitter: Emitter, part: str, lanes: int, source: Element) -> str:
+def widen(emitter: FunctionEmitter, part: str, lanes: int, source: Element) -> str:
     """8-bit floats as fp32, exactly; the bits of a NaN become the highest ones of its mantissa, as in torch."""
     short, half, single = (vector_type(kind, lanes) for kind in ("i16", "half", "float"))
 
@@ -80,7 +80,7 @@ def widen(emitter: Emitter, part: str, lanes: int, source: Element) -> str:
     )
 
 
-def narrow(emitter: Emitter, part: str, lanes: int, target: Element) -> str:
+def narrow(emitter: FunctionEmitter, part: str, lanes: int, target: Element) -> str:
     """fp32 rounded to the nearest 8-bit float, ties to even. NaN becomes 0x7F, its sign is kept."""
     form = _FORMATS[target]
     bits, single, mask = (vector_type(kind, lanes) for kind in ("i32", "float", "i1"))

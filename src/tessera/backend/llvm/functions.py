@@ -18,7 +18,7 @@ from xdsl.ir import Operation
 from tessera.backend.llvm.arithmetic import Maker, apply, compare, intrinsic, select
 from tessera.backend.llvm.control import flatten, rebuild
 from tessera.backend.llvm.conversion import computed_in, convert, each_part
-from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.emitter import FunctionEmitter
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.literals import literal
 from tessera.backend.llvm.values import F32, I1, NARROW, Element, Tile, Value, vector_type
@@ -135,7 +135,7 @@ def _suffix(kind: str) -> str:
     return f"v{kind[1:].split(maxsplit=1)[0]}i1"
 
 
-def _called_in_double(emitter: Emitter, function: str, x: str, lanes: int) -> str:
+def _called_in_double(emitter: FunctionEmitter, function: str, x: str, lanes: int) -> str:
     """libm's function of doubles on fp32 lanes; a loop in a function of its own, as it is code that seldom runs."""
     emitter.declare(f"double @{function}(double)")
     kind, name = vector_type("float", lanes), f"@{function}.far.{lanes}"

@@ -8,11 +8,11 @@ from typing import TypeAlias, cast
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backend.llvm import amx
-from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.emitter import FunctionEmitter
 from tessera.backend.llvm.tile_clock import TileClock
 from tessera.backend.llvm.values import (
-    Buffer,
-    Index,
+    BufferValue,
+    IndexValue,
     MatrixTile,
     PairTile,
     Streamed,
@@ -32,7 +32,10 @@ class Generator:
     """The state of code generation for one kernel; handlers are given it and the operation."""
 
     def __init__(
-        self, emitter: Emitter, handlers: Mapping[type[Operation], Handler], in_unit: frozenset[SSAValue] = frozenset()
+        self,
+        emitter: FunctionEmitter,
+        handlers: Mapping[type[Operation], Handler],
+        in_unit: frozenset[SSAValue] = frozenset(),
     ) -> None:
         self.emitter = emitter
         self.handlers = handlers
@@ -54,16 +57,16 @@ class Generator:
         """Says what SSA values stand for."""
         self._values.update(zip(names, values, strict=True))
 
-    def index(self, ssa: SSAValue) -> Index:
+    def index(self, ssa: SSAValue) -> IndexValue:
         """An SSA value of type `index`."""
         value = self._values[ssa]
-        assert isinstance(value, Index)
+        assert isinstance(value, IndexValue)
         return value
 
-    def buffer(self, ssa: SSAValue) -> Buffer:
+    def buffer(self, ssa: SSAValue) -> BufferValue:
         """An SSA value of a memref type."""
         value = self._values[ssa]
-        assert isinstance(value, Buffer)
+        assert isinstance(value, BufferValue)
         return value
 
     def tile(self, ssa: SSAValue) -> Tile:
@@ -73,7 +76,7 @@ class Generator:
             return self.separate(value)
         if isinstance(value, MatrixTile):
             return self.from_unit(value)
-        if isinstance(value, Index):
+        if isinstance(value, IndexValue):
             raise CompileError("an index stands where a tile or a number is meant; arith.index_cast makes one of it")
         assert isinstance(value, Tile)
         return value

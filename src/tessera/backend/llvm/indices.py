@@ -7,14 +7,14 @@ from collections.abc import Callable
 from xdsl.dialects import arith
 from xdsl.ir import Operation
 
-from tessera.backend.llvm.emitter import Emitter
-from tessera.backend.llvm.values import Index, constant_index
+from tessera.backend.llvm.emitter import FunctionEmitter
+from tessera.backend.llvm.values import IndexValue, constant_index
 
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 """LLVM's names of the predicates of arith.cmpi, by number."""
 
 
-def divide(emitter: Emitter, a: Index, divisor: int) -> Index:
+def divide(emitter: FunctionEmitter, a: IndexValue, divisor: int) -> IndexValue:
     """a / divisor, towards zero."""
     if a.known is not None:
         quotient = abs(a.known) // divisor
@@ -22,47 +22,47 @@ def divide(emitter: Emitter, a: Index, divisor: int) -> Index:
     if divisor == 1:
         return a
     division = "udiv" if a.natural else "sdiv"
-    return Index(emitter.pure(f"{division} i64 {emitter.operand(a)}, {divisor}"), 0, a.natural)
+    return IndexValue(emitter.pure(f"{division} i64 {emitter.operand(a)}, {divisor}"), 0, a.natural)
 
 
-def _index_quotient(emitter: Emitter, a: Index, b: Index) -> Index:
+def _index_quotient(emitter: FunctionEmitter, a: IndexValue, b: IndexValue) -> IndexValue:
     if b.known is not None and b.known > 0:
         return divide(emitter, a, b.known)
     # A division by zero traps, so it stays where it stands.
-    return Index(emitter.emit(f"sdiv i64 {emitter.operand(a)}, {emitter.operand(b)}"), 0, a.natural and b.natural)
+    return IndexValue(emitter.emit(f"sdiv i64 {emitter.operand(a)}, {emitter.operand(b)}"), 0, a.natural and b.natural)
 
 
-def _index_floor(emitter: Emitter, a: Index, b: Index) -> Index:
+def _index_floor(emitter: FunctionEmitter, a: IndexValue, b: IndexValue) -> IndexValue:
     if a.natural and b.natural:
         return _index_quotient(emitter, a, b)
     down = emitter.subtract(a, _index_modulus(emitter, a, b))
     return _index_quotient(emitter, down, b)
 
 
-def _index_modulus(emitter: Emitter, a: Index, b: Index) -> Index:
+def _index_modulus(emitter: FunctionEmitter, a: IndexValue, b: IndexValue) -> IndexValue:
     """The remainder with the divisor's sign."""
     rest = _index_remainder(emitter, a, b)
     shifted = emitter.emit(f"add i64 {emitter.operand(rest)}, {emitter.operand(b)}")
     again = emitter.emit(f"srem i64 {shifted}, {emitter.operand(b)}")
-    return Index(again, 0, b.natural)
+    return IndexValue(again, 0, b.natural)
 
 
-def _index_ceiling(emitter: Emitter, a: Index, b: Index) -> Index:
+def _index_ceiling(emitter: FunctionEmitter, a: IndexValue, b: IndexValue) -> IndexValue:
     if a.natural and b.natural:
         return _index_quotient(emitter, emitter.add(a, emitter.subtract(b, constant_index(1))), b)
     return emitter.subtract(constant_index(0), _index_floor(emitter, emitter.subtract(constant_index(0), a), b))
 
 
-def _index_remainder(emitter: Emitter, a: Index, b: Index) -> Index:
+def _index_remainder(emitter: FunctionEmitter, a: IndexValue, b: IndexValue) -> IndexValue:
     return emitter.subtract(a, emitter.multiply(_index_quotient(emitter, a, b), b))
 
 
-INDEX_ARITHMETIC: dict[type[Operation], Callable[[Emitter, Index, Index], Index]] = {
-    arith.AddiOp: Emitter.add,
-    arith.SubiOp: Emitter.subtract,
-    arith.MuliOp: Emitter.multiply,
-    arith.MinSIOp: Emitter.minimum,
-    arith.MaxSIOp: Emitter.maximum,
+INDEX_ARITHMETIC: dict[type[Operation], Callable[[FunctionEmitter, IndexValue, IndexValue], IndexValue]] = {
+    arith.AddiOp: FunctionEmitter.add,
+    arith.SubiOp: FunctionEmitter.subtract,
+    arith.MuliOp: FunctionEmitter.multiply,
+    arith.MinSIOp: FunctionEmitter.minimum,
+    arith.MaxSIOp: FunctionEmitter.maximum,
     arith.DivSIOp: _index_quotient,
     arith.FloorDivSIOp: _index_floor,
     arith.CeilDivSIOp: _index_ceiling,
@@ -70,7 +70,7 @@ INDEX_ARITHMETIC: dict[type[Operation], Callable[[Emitter, Index, Index], Index]
 }
 
 
-def compare_indices(emitter: Emitter, a: Index, b: Index, predicate: int) -> str:
+def compare_indices(emitter: FunctionEmitter, a: IndexValue, b: IndexValue, predicate: int) -> str:
     if predicate in (0, 1):
         return emitter.pure(f"icmp {INTEGER_PREDICATES[predicate]} i64 {emitter.operand(a)}, {emitter.operand(b)}")
     if predicate in (2, 4):  # a < b, a > b

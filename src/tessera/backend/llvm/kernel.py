@@ -10,7 +10,7 @@ from xdsl.ir import Attribute
 from tessera.backend.contract import Parameter
 from tessera.backend.llvm.arithmetic import ARITHMETIC
 from tessera.backend.llvm.control import CONTROL
-from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.emitter import FunctionEmitter
 from tessera.backend.llvm.functions import FUNCTIONS
 from tessera.backend.llvm.generator import Generator
 from tessera.backend.llvm.matrix import MATRIX
@@ -19,7 +19,7 @@ from tessera.backend.llvm.memory import MEMORY, static_strides
 from tessera.backend.llvm.staging import STAGING
 from tessera.backend.llvm.tile_clock import TileClock
 from tessera.backend.llvm.tiles import TILES
-from tessera.backend.llvm.values import I1, Buffer, Element, Index, Tile, Value, constant_index, element_of
+from tessera.backend.llvm.values import I1, BufferValue, Element, IndexValue, Tile, Value, constant_index, element_of
 from tessera.errors import CompileError
 from tessera.ir import tile
 from tessera.ir.tile import find_kernel
@@ -45,7 +45,7 @@ def generate(module: ModuleOp, target: Target) -> KernelText:
     """The LLVM IR of a module's kernel for a CPU. Raises CompileError for what the backend has no code for."""
     kernel = find_kernel(module)
     declarations: dict[str, None] = {}
-    emitter = Emitter(target, declarations)
+    emitter = FunctionEmitter(target, declarations)
     block = kernel.body.block
     generator = Generator(emitter, _HANDLERS, unit_values(block))
     parameters = tuple(parameter(argument.type) for argument in block.args)
@@ -76,7 +76,7 @@ def parameter(kind: Attribute) -> Parameter:
     return Parameter(element_of(kind).name, extents, tuple(static_strides(kind)))
 
 
-def _arguments(emitter: Emitter, kinds: list[Attribute]) -> list[Value]:
+def _arguments(emitter: FunctionEmitter, kinds: list[Attribute]) -> list[Value]:
     values: list[Value] = []
     word = 0
     for kind in kinds:
@@ -90,15 +90,15 @@ def _arguments(emitter: Emitter, kinds: list[Attribute]) -> list[Value]:
     return values
 
 
-def _word(emitter: Emitter, base: str, number: int | str) -> str:
+def _word(emitter: FunctionEmitter, base: str, number: int | str) -> str:
     offset: int | str = number * _WORD_BYTES if isinstance(number, int) else emitter.emit(f"shl i64 {number}, 3")
     pointer = emitter.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
     return emitter.emit(f"load i64, ptr {pointer}, align {_WORD_BYTES}")
 
 
-def _scalar(emitter: Emitter, kind: Attribute, bits: str) -> Value:
+def _scalar(emitter: FunctionEmitter, kind: Attribute, bits: str) -> Value:
     if isinstance(kind, IndexType):
-        return Index(bits)
+        return IndexValue(bits)
     element = element_of(kind)
     if element is I1:
         return Tile(element, 1, ((emitter.emit(f"icmp ne i64 {bits}, 0"),),))
@@ -108,12 +108,14 @@ def _scalar(emitter: Emitter, kind: Attribute, bits: str) -> Value:
     return Tile(element, 1, ((narrow,),))
 
 
-def _buffer(emitter: Emitter, described: Parameter, element: Element, address: str, word: int) -> Buffer:
+def _buffer(emitter: FunctionEmitter, described: Parameter, element: Element, address: str, word: int) -> BufferValue:
     assert described.extents is not None
     rank = len(described.extents)
     start = emitter.emit(f"add i64 {address}, {_word(emitter, '%descriptors', word)}")
     extents = [
-        Index(_word(emitter, "%descriptors", word + 1 + dim), 0, True) if extent is None else constant_index(extent)
+        IndexValue(_word(emitter, "%descriptors", word + 1 + dim), 0, True)
+        if extent is None
+        else constant_index(extent)
         for dim, extent in enumerate(described.extents)
     ]
     strides: list[int | str] = []
@@ -123,10 +125,10 @@ def _buffer(emitter: Emitter, described: Parameter, element: Element, address: s
             strides.append(emitter.scaled(elements, element.size))
         else:
             strides.append(stride * element.size)
-    return Buffer(emitter.emit(f"inttoptr i64 {start} to ptr"), element, tuple(extents), tuple(strides))
+    return BufferValue(emitter.emit(f"inttoptr i64 {start} to ptr"), element, tuple(extents), tuple(strides))
 
 
-def _order_streams(emitter: Emitter) -> None:
+def _order_streams(emitter: FunctionEmitter) -> None:
     """Makes non-temporal stores visible before the kernel returns."""
     if emitter.target.has_neon:
         emitter.effect("fence seq_cst")
@@ -135,7 +137,7 @@ def _order_streams(emitter: Emitter) -> None:
     emitter.effect("call void @llvm.x86.sse.sfence()")
 
 
-def _module_text(entry: str, emitter: Emitter, declarations: dict[str, None]) -> str:
+def _module_text(entry: str, emitter: FunctionEmitter, declarations: dict[str, None]) -> str:
     if not entry.replace("_", "").replace(".", "").isalnum():
         raise CompileError(f"{entry!r} cannot be the name of a kernel: letters, digits, _ and . are meant")
     signature = (

@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.backend.llvm import amx
 from tessera.backend.llvm.access import bring_back, detour
-from tessera.backend.llvm.addressing import Window, window
+from tessera.backend.llvm.addressing import TileAddress, window
 from tessera.backend.llvm.emitter import zero
 from tessera.backend.llvm.generator import Generator
 from tessera.backend.llvm.values import GROUP_BYTES, MatrixTile, element_of, shape_of
@@ -107,7 +107,7 @@ def write(generator: Generator, op: tile.StoreOp, value: MatrixTile) -> None:
     emitter.branch(whole, list, lambda: bring_back(generator, at))
 
 
-def _window(generator: Generator, op: tile.LoadOp | tile.StoreOp) -> Window:
+def _window(generator: Generator, op: tile.LoadOp | tile.StoreOp) -> TileAddress:
     """Where a tile lies, with groups of columns as one dimension. Raises CompileError where a row is not contiguous."""
     buffer, kind = generator.buffer(op.buffer), (op.tile if isinstance(op, tile.LoadOp) else op.value).type
     indices = [generator.index(index) for index in op.indices]

@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, Operation
 
 from tessera.backend.llvm import matrix_tiles
 from tessera.backend.llvm.access import read, write
-from tessera.backend.llvm.addressing import Window, advance, single, window
+from tessera.backend.llvm.addressing import TileAddress, advance, single, window
 from tessera.backend.llvm.emitter import zero
 from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.literals import literal
@@ -19,8 +19,8 @@ from tessera.backend.llvm.pairs import pair_tiles
 from tessera.backend.llvm.parts import load, store_past_caches
 from tessera.backend.llvm.values import (
     GROUP_BYTES,
-    Buffer,
-    Index,
+    BufferValue,
+    IndexValue,
     MatrixTile,
     PairTile,
     Tile,
@@ -55,7 +55,7 @@ def _load_op(generator: Generator, op: tile.LoadOp) -> Sequence[Value]:
     return (read(generator, at, fill),)
 
 
-def _turns_pairs(op: tile.LoadOp, at: Window) -> bool:
+def _turns_pairs(op: tile.LoadOp, at: TileAddress) -> bool:
     """Whether a tile of 16-bit elements whose columns are contiguous only goes where pairs of its rows lie together."""
     contiguous = at.element.size == 2 and at.rows.stride == at.element.size != at.columns.stride
     count = at.rows.size
@@ -67,8 +67,8 @@ def _turns_pairs(op: tile.LoadOp, at: Window) -> bool:
     return together and len(stages) == len(users) > 0
 
 
-def _read_pairs(generator: Generator, at: Window) -> PairTile:
-    (pointer,) = Window(at.element, single(), single(), at.pointer, at.terms, at.constant).row_pointers(
+def _read_pairs(generator: Generator, at: TileAddress) -> PairTile:
+    (pointer,) = TileAddress(at.element, single(), single(), at.pointer, at.terms, at.constant).row_pointers(
         generator.emitter
     )
     parts, first, depth = [], 0, at.rows.size
@@ -79,7 +79,7 @@ def _read_pairs(generator: Generator, at: Window) -> PairTile:
     return PairTile(at.element, at.columns.size, tuple(parts))
 
 
-def _window(generator: Generator, op: tile.LoadOp | tile.StoreOp, shape: tuple[int, int]) -> Window:
+def _window(generator: Generator, op: tile.LoadOp | tile.StoreOp, shape: tuple[int, int]) -> TileAddress:
     indices = [generator.index(index) for index in op.indices]
     buffer = generator.buffer(op.buffer)
     dims, in_bounds = tile.integers(op.dims), tile.integers(op.in_bounds)
@@ -105,14 +105,14 @@ def _store_op(generator: Generator, op: tile.StoreOp) -> Sequence[Value]:
     return ()
 
 
-def _interleaves(at: Window) -> bool:
+def _interleaves(at: TileAddress) -> bool:
     """Whether a tile is two rows of 16-bit elements, or four of 8-bit ones, whose columns lie interleaved in memory."""
     size, stride = at.element.size, at.columns.stride
     together = at.rows.size > 1 and at.columns.size > 1 and at.rows.stride == size
     return together and at.rows.size * size == GROUP_BYTES and stride == GROUP_BYTES
 
 
-def _write_pairs(generator: Generator, at: Window, value: Tile) -> None:
+def _write_pairs(generator: Generator, at: TileAddress, value: Tile) -> None:
     pointer, emitter = at.first_pointer(generator.emitter), generator.emitter
     (pairs,) = pair_tiles(generator, value)
     offset = 0
@@ -135,8 +135,8 @@ def static_strides(kind: MemRefType[Attribute]) -> list[int | None]:
 
 
 def scratch(
-    generator: Generator, kind: MemRefType[Attribute], largest: Sequence[int], extents: Sequence[Index]
-) -> Buffer:
+    generator: Generator, kind: MemRefType[Attribute], largest: Sequence[int], extents: Sequence[IndexValue]
+) -> BufferValue:
     """A buffer in the worker's scratch memory with room for the `largest` extents; strides the type's or row-major."""
     element = element_of(kind)
     strides = static_strides(kind)
@@ -148,7 +148,7 @@ def scratch(
     size = 1 + sum((extent - 1) * cast(int, stride) for extent, stride in zip(largest, strides, strict=True))
     offset = generator.reserve(size * element.size)
     pointer = generator.emitter.pure(f"getelementptr i8, ptr %workspace, i64 {offset}")
-    return Buffer(pointer, element, tuple(extents), tuple(cast(int, stride) * element.size for stride in strides))
+    return BufferValue(pointer, element, tuple(extents), tuple(cast(int, stride) * element.size for stride in strides))
 
 
 def _alloc(generator: Generator, op: tile.AllocOp) -> Sequence[Value]:

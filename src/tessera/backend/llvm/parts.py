@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tessera.backend.llvm.addressing import Window, advance
+from tessera.backend.llvm.addressing import TileAddress, advance
 from tessera.backend.llvm.emitter import zero
 from tessera.backend.llvm.generator import Generator
 from tessera.backend.llvm.values import Element, Streamed, vector_type
 
 _LINE_BYTES = 64
 
-PartLoader: TypeAlias = Callable[[Generator, Window, str, int, int, "str | None", "str | None"], str]
+PartLoader: TypeAlias = Callable[[Generator, TileAddress, str, int, int, "str | None", "str | None"], str]
 """Reads `lanes` elements of a row from column `first` on: generator, window, row pointer, first, lanes, mask, fill."""
 
 
@@ -48,7 +48,7 @@ def load_if(generator: Generator, element: Element, pointer: str, inside: str, f
 
 
 def load_part(
-    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, fill: str | None
+    generator: Generator, at: TileAddress, pointer: str, first: int, lanes: int, mask: str | None, fill: str | None
 ) -> str:
     emitter, element = generator.emitter, at.element
     pointer = advance(emitter, pointer, first * element.size)
@@ -69,7 +69,7 @@ def load_part(
 
 
 def gather_part(
-    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, fill: str | None
+    generator: Generator, at: TileAddress, pointer: str, first: int, lanes: int, mask: str | None, fill: str | None
 ) -> str:
     emitter, element, stride = generator.emitter, at.element, at.columns.stride
     if stride == 0 and mask is None:
@@ -94,7 +94,7 @@ def gather_part(
 
 
 def backwards_part(
-    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, fill: str | None
+    generator: Generator, at: TileAddress, pointer: str, first: int, lanes: int, mask: str | None, fill: str | None
 ) -> str:
     """A part whose elements lie in the opposite order: loaded from its last one on and turned around."""
     if mask is not None or lanes == 1:
@@ -130,7 +130,7 @@ def _passthrough(generator: Generator, element: Element, fill: str | None, lanes
 
 
 def store_part(
-    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, value: str
+    generator: Generator, at: TileAddress, pointer: str, first: int, lanes: int, mask: str | None, value: str
 ) -> None:
     emitter, element = generator.emitter, at.element
     pointer = advance(emitter, pointer, first * element.size)
@@ -147,7 +147,7 @@ def store_part(
 
 
 def scatter_part(
-    generator: Generator, at: Window, pointer: str, first: int, lanes: int, mask: str | None, value: str
+    generator: Generator, at: TileAddress, pointer: str, first: int, lanes: int, mask: str | None, value: str
 ) -> None:
     emitter, element, stride = generator.emitter, at.element, at.columns.stride
     stored, memory = _to_memory(generator, element, value, lanes), vector_type(element.memory, lanes)

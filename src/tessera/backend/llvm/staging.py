@@ -14,7 +14,16 @@ from tessera.backend.llvm.generator import Generator, Handler
 from tessera.backend.llvm.indices import divide
 from tessera.backend.llvm.memory import scratch
 from tessera.backend.llvm.pairs import pair_tiles, turned_pairs
-from tessera.backend.llvm.values import Buffer, Index, PairTile, Tile, TurnedTile, Value, constant_index, shape_of
+from tessera.backend.llvm.values import (
+    BufferValue,
+    IndexValue,
+    PairTile,
+    Tile,
+    TurnedTile,
+    Value,
+    constant_index,
+    shape_of,
+)
 from tessera.errors import CompileError
 from tessera.ir import tile
 
@@ -34,7 +43,7 @@ def _stage(generator: Generator, op: tile.StageOp) -> Sequence[Value]:
     staged = scratch(generator, kind, largest, _layout_extents(generator, layout, kind, padded))
     put = _LAYOUTS[layout]
 
-    def body(position: list[Index]) -> None:
+    def body(position: list[IndexValue]) -> None:
         generator.define(op.body.block.args, position)
         (value,) = generator.run(op.body.block)
         assert isinstance(value, (Tile, PairTile, TurnedTile))
@@ -47,9 +56,9 @@ def _stage(generator: Generator, op: tile.StageOp) -> Sequence[Value]:
 def _traverse(
     generator: Generator,
     layout: str,
-    extents: Sequence[Index],
+    extents: Sequence[IndexValue],
     shape: tuple[int, int],
-    body: Callable[[list[Index]], None],
+    body: Callable[[list[IndexValue]], None],
 ) -> None:
     """Runs `body` at the position of each tile, in the order that keeps reading and writing sequential.
 
@@ -61,14 +70,14 @@ def _traverse(
     emitter, zero = generator.emitter, constant_index(0)
     (rows, columns), (height, width) = extents, shape
 
-    def each(start: Index, end: Index, step: int, inner: Callable[[Index], None]) -> None:
-        def run(index: Index, _: list[str]) -> list[str]:
+    def each(start: IndexValue, end: IndexValue, step: int, inner: Callable[[IndexValue], None]) -> None:
+        def run(index: IndexValue, _: list[str]) -> list[str]:
             inner(index)
             return []
 
         emitter.loop(start, end, step, [], run)
 
-    def panels(start: Index, end: Index) -> None:
+    def panels(start: IndexValue, end: IndexValue) -> None:
         each(zero, columns, width, lambda j: each(start, end, height, lambda i: body([i, j])))
 
     if layout in ("rows", "row_panels"):
@@ -79,7 +88,7 @@ def _traverse(
         each(zero, rows, STRIP_ROWS, lambda i: panels(i, emitter.minimum(i.plus(STRIP_ROWS), rows)))
 
 
-def _round_up(generator: Generator, extent: Index, size: int) -> Index:
+def _round_up(generator: Generator, extent: IndexValue, size: int) -> IndexValue:
     if size == 1:
         return extent
     emitter = generator.emitter
@@ -87,8 +96,8 @@ def _round_up(generator: Generator, extent: Index, size: int) -> Index:
 
 
 def _layout_extents(
-    generator: Generator, layout: str, kind: MemRefType[Attribute], extents: Sequence[Index]
-) -> list[Index]:
+    generator: Generator, layout: str, kind: MemRefType[Attribute], extents: Sequence[IndexValue]
+) -> list[IndexValue]:
     """The extents of the staged buffer of a sub-block of whole tiles."""
     emitter, (rows, columns) = generator.emitter, extents
     if layout == "rows":
@@ -105,7 +114,7 @@ def _layout_extents(
 
 
 Staged: TypeAlias = Tile | PairTile | TurnedTile
-_Put = Callable[[Generator, Buffer, list[Index], Staged], None]
+_Put = Callable[[Generator, BufferValue, list[IndexValue], Staged], None]
 
 
 def _as_tile(generator: Generator, value: Staged) -> Tile:
@@ -113,13 +122,13 @@ def _as_tile(generator: Generator, value: Staged) -> Tile:
     return generator.separate(value) if isinstance(value, PairTile) else value
 
 
-def _put_rows(generator: Generator, staged: Buffer, position: list[Index], value: Staged) -> None:
+def _put_rows(generator: Generator, staged: BufferValue, position: list[IndexValue], value: Staged) -> None:
     rows = _as_tile(generator, value)
     at = window(generator.emitter, staged, position, (0, 1), (1, 1), (len(rows.rows), rows.columns))
     write(generator, at, rows)
 
 
-def _pieces(generator: Generator, staged: Buffer, columns: int) -> list[tuple[int, int, int]]:
+def _pieces(generator: Generator, staged: BufferValue, columns: int) -> list[tuple[int, int, int]]:
     """(columns before, first part, parts) of each panel's share of a tile's row."""
     width, lanes = cast(int, staged.extents[2].known), generator.emitter.lanes
     if width % columns == 0:
@@ -129,14 +138,14 @@ def _pieces(generator: Generator, staged: Buffer, columns: int) -> list[tuple[in
     return [(first, first // lanes, width // lanes) for first in range(0, columns, width)]
 
 
-def _panel(generator: Generator, staged: Buffer, column: Index) -> tuple[Index, Index]:
+def _panel(generator: Generator, staged: BufferValue, column: IndexValue) -> tuple[IndexValue, IndexValue]:
     """(panel, column in it)"""
     emitter, width = generator.emitter, cast(int, staged.extents[2].known)
     panel = divide(emitter, column, width)
     return panel, emitter.subtract(column, emitter.multiply(panel, constant_index(width)))
 
 
-def _put_panels(generator: Generator, staged: Buffer, position: list[Index], value: Staged) -> None:
+def _put_panels(generator: Generator, staged: BufferValue, position: list[IndexValue], value: Staged) -> None:
     rows, (i, j) = _as_tile(generator, value), position
     width = cast(int, staged.extents[2].known)
     for first, part, count in _pieces(generator, staged, rows.columns):
@@ -148,7 +157,7 @@ def _put_panels(generator: Generator, staged: Buffer, position: list[Index], val
         write(generator, at, piece)
 
 
-def _put_row_panels(generator: Generator, staged: Buffer, position: list[Index], value: Staged) -> None:
+def _put_row_panels(generator: Generator, staged: BufferValue, position: list[IndexValue], value: Staged) -> None:
     rows, (i, j) = _as_tile(generator, value), position
     height, width = len(rows.rows), cast(int, staged.extents[2].known)
     if width % height:
@@ -160,7 +169,7 @@ def _put_row_panels(generator: Generator, staged: Buffer, position: list[Index],
     write(generator, at, rows)
 
 
-def _put_pairs(generator: Generator, staged: Buffer, position: list[Index], value: Staged) -> None:
+def _put_pairs(generator: Generator, staged: BufferValue, position: list[IndexValue], value: Staged) -> None:
     emitter, (i, j) = generator.emitter, position
     if isinstance(value, TurnedTile):
         tiles = turned_pairs(generator, value)

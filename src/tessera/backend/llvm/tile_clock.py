@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.backend.llvm.emitter import Emitter
+from tessera.backend.llvm.emitter import FunctionEmitter
 from tessera.backend.tile_times import CAPACITY, COUNT, HEADER_WORDS, LONGEST, SHORTEST, TOTAL, WORKER_WORDS
 
 _WORD_BYTES = 8
@@ -22,7 +22,7 @@ CLOCK: Final = "@llvm.readcyclecounter"
 class TileClock:
     """Times tiles of one kernel; `memory` is the operand that holds the address of the first worker's part."""
 
-    def __init__(self, emitter: Emitter, memory: str) -> None:
+    def __init__(self, emitter: FunctionEmitter, memory: str) -> None:
         self._emitter = emitter
         offset = emitter.emit(f"mul i64 %worker, {WORKER_WORDS * _WORD_BYTES}")
         self._part = emitter.emit(f"getelementptr i8, ptr {memory}, i64 {offset}")

@@ -15,7 +15,7 @@ from tessera.backend.llvm.values import (
     I1,
     I64,
     Element,
-    Index,
+    IndexValue,
     PairTile,
     Tile,
     Value,
@@ -61,7 +61,9 @@ def _mask(generator: Generator, op: tile.MaskOp) -> Sequence[Value]:
     rest = emitter.subtract(generator.index(op.limit), generator.index(op.position))
 
     def part(first: int, lanes: int) -> str:
-        clamped = emitter.minimum(emitter.maximum(rest.plus(-first), Index(None, 0, True)), Index(None, lanes, True))
+        clamped = emitter.minimum(
+            emitter.maximum(rest.plus(-first), IndexValue(None, 0, True)), IndexValue(None, lanes, True)
+        )
         count = emitter.pure(f"trunc i64 {emitter.operand(clamped)} to i32")
         return lanes_below(emitter, count, lanes)
 

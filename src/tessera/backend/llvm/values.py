@@ -96,7 +96,7 @@ def shape_of(attribute: Attribute) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexValue:
     """The value `base + offset`; the base is a name, None where the value is known. `natural` promises that it is >= 0.
 
     Keeping the known part apart puts it into the displacement of an address.
@@ -111,14 +111,16 @@ class Index:
         """The value, where the generator knows it."""
         return self.offset if self.base is None else None
 
-    def plus(self, amount: int) -> Index:
+    def plus(self, amount: int) -> IndexValue:
         """The value that much further."""
-        return Index(self.base, self.offset + amount, (self.natural or self.base is None) and self.offset + amount >= 0)
+        return IndexValue(
+            self.base, self.offset + amount, (self.natural or self.base is None) and self.offset + amount >= 0
+        )
 
 
-def constant_index(value: int) -> Index:
+def constant_index(value: int) -> IndexValue:
     """A known index."""
-    return Index(None, value, value >= 0)
+    return IndexValue(None, value, value >= 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +172,12 @@ class MatrixTile:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class BufferValue:
     """A buffer: its address, extents and strides. A stride, in bytes, is an integer where it is known, else a name."""
 
     pointer: str
     element: Element
-    extents: tuple[Index, ...]
+    extents: tuple[IndexValue, ...]
     strides: tuple[int | str, ...]
 
 
@@ -196,7 +198,7 @@ class TurnedTile:
     source: Tile
 
 
-Value: TypeAlias = Index | Tile | PairTile | TurnedTile | MatrixTile | Buffer
+Value: TypeAlias = IndexValue | Tile | PairTile | TurnedTile | MatrixTile | BufferValue
 
 
 def split_columns(columns: int, lanes: int) -> tuple[int, ...]:

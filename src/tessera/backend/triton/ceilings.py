@@ -35,7 +35,7 @@ _AGAIN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class DeviceProbe:
     """One thing to measure: `amount` is the operations, or the bytes moved, of one launch. `access` is "" for products
     of `what`; `nbytes` the size of one array.
     """
@@ -46,10 +46,10 @@ class Probe:
     nbytes: int = 0
 
 
-class Bench(Protocol):
+class ProbeRunner(Protocol):
     """What runs probes: torch on a device, or a fake."""
 
-    def prepare(self, probe: Probe) -> Callable[[int], float] | None:
+    def prepare(self, probe: DeviceProbe) -> Callable[[int], float] | None:
         """What launches a probe so often and gives the seconds that took; None where the device cannot."""
 
 
@@ -71,12 +71,12 @@ def measured(index: int = 0) -> Ceilings:
     return made
 
 
-def measure(described: Target, bench: Bench) -> Ceilings:
+def measure(described: Target, bench: ProbeRunner) -> Ceilings:
     """Measures a GPU, described by `described`; what it cannot do is left out."""
     prepared = {probe: bench.prepare(probe) for probe in probes(described)}
     able = {probe: run for probe, run in prepared.items() if run is not None}
     counts = {probe: _repetitions(run) for probe, run in able.items()}
-    rates: dict[Probe, list[float]] = {probe: [] for probe in able}
+    rates: dict[DeviceProbe, list[float]] = {probe: [] for probe in able}
     for _ in range(ROUNDS):
         for probe, run in able.items():
             rates[probe].append(probe.amount * counts[probe] / run(counts[probe]))
@@ -97,20 +97,20 @@ def measure(described: Target, bench: Bench) -> Ceilings:
     )
 
 
-def probes(described: Target) -> list[Probe]:
+def probes(described: Target) -> list[DeviceProbe]:
     """What is measured on a GPU: products, then copies, reads and writes of its memory, then of L2.
 
     Arrays of L2 are an eighth of it, so that source and destination of a copy, and what else streams by, fit together.
     """
-    found = [Probe(dtype, "", 2.0 * EXTENT.get(dtype, _OTHER_EXTENT) ** 3) for dtype in _DTYPES]
+    found = [DeviceProbe(dtype, "", 2.0 * EXTENT.get(dtype, _OTHER_EXTENT) ** 3) for dtype in _DTYPES]
     level, memory = described.level("L2"), described.level("HBM")
     l2 = level.size_bytes * described.cores // max(level.shared_by, 1) if level is not None else 0
     least, most = _MEMORY_BYTES
     array = min(max(8 * l2, least), most, (memory.size_bytes if memory is not None else most) // 8) // 1024 * 1024
-    found += [Probe("HBM", access, (2.0 if access == "copy" else 1.0) * array, array) for access in _ACCESSES]
+    found += [DeviceProbe("HBM", access, (2.0 if access == "copy" else 1.0) * array, array) for access in _ACCESSES]
     near = l2 // 8 // 1024 * 1024
     if near:
-        found.append(Probe("L2", "read", float(_AGAIN * near), near))
+        found.append(DeviceProbe("L2", "read", float(_AGAIN * near), near))
     return found
 
 
@@ -126,7 +126,7 @@ class TorchBench:
     def __init__(self, index: int) -> None:
         self.device = torch.device("cuda", index)
 
-    def prepare(self, probe: Probe) -> Callable[[int], float] | None:
+    def prepare(self, probe: DeviceProbe) -> Callable[[int], float] | None:
         """What runs a probe; None where this torch or device has no such product, or not the memory for it."""
         try:
             launch = self._memory(probe) if probe.access else self._product(probe.what)
@@ -146,7 +146,7 @@ class TorchBench:
             end.synchronize()
             return float(start.elapsed_time(end)) / 1e3
 
-    def _memory(self, probe: Probe) -> Callable[[], object]:
+    def _memory(self, probe: DeviceProbe) -> Callable[[], object]:
         source = torch.ones(probe.nbytes // 4, device=self.device)
         if probe.access == "copy":
             destination = torch.empty_like(source)

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backend.triton.printer import Printer, shape_of
-from tessera.backend.triton.types import Element, element_of
+from tessera.backend.triton.types import TritonElement, element_of
 from tessera.errors import CompileError
 from tessera.ir import tile
 from tessera.ir.tile_access import HOST_DESCRIPTOR
@@ -35,7 +35,7 @@ class Descriptor:
     block: tuple[int, ...]
 
     @property
-    def element(self) -> Element:
+    def element(self) -> TritonElement:
         """The element type of the buffer."""
         return element_of(self.argument.type.element_type)  # type: ignore[attr-defined]
 

@@ -38,7 +38,7 @@ class Compiled(Protocol):
 
 
 @dataclass(frozen=True)
-class Wishes:
+class CompilerRequests:
     """What a kernel's Tile IR asks of the compiler. `columns` are those of tensor memory that its accumulators need."""
 
     warps: int | None
@@ -50,14 +50,14 @@ class Wishes:
     columns: int
 
     @staticmethod
-    def of(kernel: tile.KernelOp) -> Wishes:
+    def of(kernel: tile.KernelOp) -> CompilerRequests:
         """The wishes that stand in a kernel."""
         loops = [op for op in kernel.walk() if isinstance(op, (tile.ParallelOp, tile.ForOp))]
         accesses = [op for op in kernel.walk() if isinstance(op, (tile.LoadOp, tile.StoreOp))]
         products = [op for op in kernel.walk() if isinstance(op, tile.MmaOp)]
         grids = [op.grid.data for op in loops if isinstance(op, tile.ParallelOp) and op.grid is not None]
         buffers = 1 if kernel.accumulators is None else kernel.accumulators.value.data
-        return Wishes(
+        return CompilerRequests(
             warps=None if kernel.warps is None else kernel.warps.value.data,
             specialized=any(op.warp_specialize is not None for op in loops),
             fused="fused" in grids,
@@ -68,12 +68,12 @@ class Wishes:
         )
 
 
-def ignored(wishes: Wishes, compiled: Compiled) -> list[str]:
+def ignored(wishes: CompilerRequests, compiled: Compiled) -> list[str]:
     """The wishes that the compiler did not heed, one sentence each; none for a kernel as it was asked for."""
     return list(_ignored(wishes, compiled))
 
 
-def _ignored(wishes: Wishes, compiled: Compiled) -> Iterator[str]:
+def _ignored(wishes: CompilerRequests, compiled: Compiled) -> Iterator[str]:
     found = compiled.instructions
     if wishes.specialized and not found.get("setmaxnreg"):
         yield f"warp_specialize was dropped: all {compiled.warps} warps load and compute"

@@ -14,13 +14,13 @@ from tessera.backend.triton.float8 import for_target
 from tessera.backend.triton.launcher import imports, launcher
 from tessera.backend.triton.memory import Buffers
 from tessera.backend.triton.printer import Printer, Text
-from tessera.backend.triton.signature import Parameter, Signature, parameters_of, signature_of
+from tessera.backend.triton.signature import PrintedParameter, Signature, parameters_of, signature_of
 from tessera.backend.triton.tiles import HELPERS, TILES
 from tessera.errors import CompileError
 from tessera.ir import tile
 from tessera.target import Target
 
-__all__ = ["Parameter", "generate", "parameters_of"]
+__all__ = ["PrintedParameter", "generate", "parameters_of"]
 
 
 def generate(module: ModuleOp, target: Target) -> str:

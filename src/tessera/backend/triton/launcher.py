@@ -12,7 +12,7 @@ from tessera.backend.triton.arithmetic import ARITHMETIC
 from tessera.backend.triton.descriptors import HOST, Descriptor
 from tessera.backend.triton.memory import BufferNames, Buffers
 from tessera.backend.triton.printer import Printer, Text
-from tessera.backend.triton.signature import RESERVED, Parameter, Signature
+from tessera.backend.triton.signature import RESERVED, PrintedParameter, Signature
 from tessera.ir import tile
 from tessera.target import Target
 
@@ -55,7 +55,7 @@ def imports(signature: Signature) -> list[str]:
     return [*lines, "import triton", "import triton.language as tl", *after]
 
 
-def _passed(signature: Signature, parameter: Parameter) -> str:
+def _passed(signature: Signature, parameter: PrintedParameter) -> str:
     if parameter.role in ("descriptor", "times"):
         return parameter.name
     label = signature.labels[parameter.argument]

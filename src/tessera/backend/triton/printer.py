@@ -16,7 +16,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tessera.backend.triton.types import Element, element_of
+from tessera.backend.triton.types import TritonElement, element_of
 from tessera.errors import CompileError
 from tessera.ir import tile
 
@@ -217,7 +217,7 @@ def shape_of(value: SSAValue) -> tuple[int, ...]:
     return shape
 
 
-def element_type(value: SSAValue) -> Element:
+def element_type(value: SSAValue) -> TritonElement:
     """The element type of a tile, a buffer or a scalar."""
     kind: Attribute = value.type
     return element_of(getattr(kind, "element_type", kind))

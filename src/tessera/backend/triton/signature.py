@@ -46,7 +46,7 @@ RESERVED = (
 )
 
 
-class Parameter(NamedTuple):
+class PrintedParameter(NamedTuple):
     """A parameter of a printed kernel.
 
     `annotation` is the type in the function's header ("" for none), `kind` Triton's short name of the type at a launch
@@ -110,37 +110,37 @@ class Signature:
         return not accesses or any(access != HOST for access in accesses)
 
     @property
-    def parameters(self) -> list[Parameter]:
+    def parameters(self) -> list[PrintedParameter]:
         """The parameters, in launch order. Strides are 64 bits wide, so that offsets are."""
         divisors = divisors_of(self.kernel)
-        parameters: list[Parameter] = []
+        parameters: list[PrintedParameter] = []
         for number, (argument, label) in enumerate(zip(self.arguments, self.labels, strict=True)):
             if argument in self.buffers:
                 parameters += self._buffer(number, argument, divisors[number])
             else:
                 element = element_type(argument)
                 annotation = "" if isinstance(argument.type, IndexType) else element.triton
-                parameters.append(Parameter(label, annotation, element.short, number))
+                parameters.append(PrintedParameter(label, annotation, element.short, number))
         if self.kernel.timed is not None:
-            parameters.append(Parameter(tile_clock.PARAMETER, "", "*i64", len(self.labels), "times", divisor=16))
+            parameters.append(PrintedParameter(tile_clock.PARAMETER, "", "*i64", len(self.labels), "times", divisor=16))
         return parameters
 
-    def _buffer(self, number: int, argument: BlockArgument, divisors: Sequence[int]) -> list[Parameter]:
+    def _buffer(self, number: int, argument: BlockArgument, divisors: Sequence[int]) -> list[PrintedParameter]:
         names, element = self.buffers[argument], element_type(argument)
         address, extents, strides = divisors[0], divisors[1 : 1 + len(names.sizes)], divisors[1 + len(names.sizes) :]
         parameters = [
-            Parameter(made.name, "", made.kind, number, "descriptor", 0, made.order, made.block, START)
+            PrintedParameter(made.name, "", made.kind, number, "descriptor", 0, made.order, made.block, START)
             for made in self.descriptors_of(argument, host=True)
         ]
         pointed = self.has_pointer(argument)
         if pointed:
-            parameters.insert(0, Parameter(names.pointer, "", f"*{element.short}", number, divisor=address))
+            parameters.insert(0, PrintedParameter(names.pointer, "", f"*{element.short}", number, divisor=address))
         for dim, size in enumerate(names.sizes):
             if not size.isdecimal():
-                parameters.append(Parameter(size, "", "i32", number, "size", dim, divisor=extents[dim]))
+                parameters.append(PrintedParameter(size, "", "i32", number, "size", dim, divisor=extents[dim]))
         for dim, stride in enumerate(names.strides):
             if pointed and not is_number(stride):
-                parameters.append(Parameter(stride, "int64", "i64", number, "stride", dim, divisor=strides[dim]))
+                parameters.append(PrintedParameter(stride, "int64", "i64", number, "stride", dim, divisor=strides[dim]))
         return parameters
 
 
@@ -163,7 +163,7 @@ def signature_of(module: ModuleOp, printer: Printer | None = None) -> Signature:
     return Signature(kernel, name, labels, buffers, find_descriptors(kernel, strides, printer.name))
 
 
-def parameters_of(module: ModuleOp) -> tuple[str, list[Parameter], dict[str, int]]:
+def parameters_of(module: ModuleOp) -> tuple[str, list[PrintedParameter], dict[str, int]]:
     """The name, the parameters and the options (`num_warps`, `num_stages`, `maxnreg`) of a module's printed kernel.
 
     Raises CompileError, as `signature_of` does.

@@ -25,9 +25,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
 from tessera.backend.gpu_objects import GpuKernelObject, GpuParameter, LaunchFacts, StaticFacts
-from tessera.backend.triton.faithfulness import Wishes, ignored
+from tessera.backend.triton.faithfulness import CompilerRequests, ignored
 from tessera.backend.triton.float8 import for_target
-from tessera.backend.triton.kernel import Parameter, generate, parameters_of
+from tessera.backend.triton.kernel import PrintedParameter, generate, parameters_of
 from tessera.backend.triton.offline import AMD_INSTRUCTIONS, NVIDIA_INSTRUCTIONS, TTGIR_OPERATIONS
 from tessera.distribution import installing
 from tessera.errors import (
@@ -96,7 +96,7 @@ class _Request:
     facts: Path
     image: Path
     parameters: tuple[GpuParameter, ...]
-    wishes: Wishes
+    wishes: CompilerRequests
     asked: Mapping[str, Any]
 
 
@@ -112,7 +112,7 @@ def _request(given: ModuleOp, target: Target, version: str, folder: Path) -> _Re
         text = "".join(f"# {line}\n" for line in kernel.note.data.splitlines()) + text
     name, printed, options = parameters_of(module)
     parameters = gpu_parameters(printed)
-    wishes = Wishes.of(kernel)
+    wishes = CompilerRequests.of(kernel)
     asked = {
         "function": name,
         "signature": {parameter.name: parameter.kind for parameter in parameters},
@@ -197,7 +197,7 @@ def _folder(path: Path) -> PrivateFolder:
     return PrivateFolder(path)
 
 
-def gpu_parameters(printed: Sequence[Parameter]) -> tuple[GpuParameter, ...]:
+def gpu_parameters(printed: Sequence[PrintedParameter]) -> tuple[GpuParameter, ...]:
     """The parameters of a printed kernel as its object has them."""
     return tuple([GpuParameter(p.name, p.kind, p.argument, p.role, p.dim, p.order, p.divisor) for p in printed])
 

@@ -14,7 +14,7 @@ from tessera.ir.attributes import DTYPE_NAMES
 
 
 @dataclass(frozen=True)
-class Element:
+class TritonElement:
     """An element type: its name in `triton.language`, and what it is."""
 
     triton: str
@@ -61,20 +61,20 @@ def _shortest(value: float) -> str:
 
 
 _ELEMENTS = {
-    "fp64": Element("float64", "float", 64),
-    "fp32": Element("float32", "float", 32),
-    "bf16": Element("bfloat16", "float", 16),
-    "fp16": Element("float16", "float", 16),
-    "fp8_e4m3": Element("float8e4nv", "float", 8),
-    "fp8_e5m2": Element("float8e5", "float", 8),
-    "int64": Element("int64", "int", 64),
-    "int32": Element("int32", "int", 32),
-    "int8": Element("int8", "int", 8),
-    "bool": Element("int1", "bool", 1),
+    "fp64": TritonElement("float64", "float", 64),
+    "fp32": TritonElement("float32", "float", 32),
+    "bf16": TritonElement("bfloat16", "float", 16),
+    "fp16": TritonElement("float16", "float", 16),
+    "fp8_e4m3": TritonElement("float8e4nv", "float", 8),
+    "fp8_e5m2": TritonElement("float8e5", "float", 8),
+    "int64": TritonElement("int64", "int", 64),
+    "int32": TritonElement("int32", "int", 32),
+    "int8": TritonElement("int8", "int", 8),
+    "bool": TritonElement("int1", "bool", 1),
 }
 
 
-def element_of(kind: Attribute) -> Element:
+def element_of(kind: Attribute) -> TritonElement:
     """The element type of an MLIR type; an `index` is a 64-bit integer. Raises CompileError for types without one."""
     if isinstance(kind, IndexType):
         return _ELEMENTS["int64"]

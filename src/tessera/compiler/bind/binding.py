@@ -23,7 +23,7 @@ from tessera.lazy import interning
 from tessera.lazy.structure import Occurrence, Structure
 from tessera.ops.record import Movement
 from tessera.runtime.liveness import NOTHING_PLACED, Lifetime, place
-from tessera.runtime.plan import Output
+from tessera.runtime.plan import PlanOutput
 from tessera.scheduling.binding.axes import UNLIMITED, Strides
 from tessera.scheduling.families.registry import family_of_region
 
@@ -239,9 +239,9 @@ class _Binder(Launcher):
         owned = view.storage.leaf is None and not (view.offset_bytes or view.is_counted or repeated)
         return view if owned else self._copied(view)
 
-    def _output(self, view: View, results: Sequence[Storage]) -> Output:
+    def _output(self, view: View, results: Sequence[Storage]) -> PlanOutput:
         structure = interning.buffer(view.shape, view.strides, view.dtype, self.compiler.device)
-        return Output(results.index(view.storage), structure)
+        return PlanOutput(results.index(view.storage), structure)
 
 
 _MADE: Mapping[Movement, Callable[[_Binder, LayoutItem], View]] = {

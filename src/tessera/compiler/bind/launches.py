@@ -17,7 +17,7 @@ from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.ops.record import Operator
 from tessera.runtime.derived import Derivation
-from tessera.runtime.plan import Output, Slot
+from tessera.runtime.plan import PlanOutput, Slot
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
@@ -84,7 +84,7 @@ class Memory(NamedTuple):
 
     slots: Sequence[Slot]
     results: Sequence[int]
-    outputs: Sequence[Output]
+    outputs: Sequence[PlanOutput]
     arena_bytes: int
     derived: Sequence[tuple[int, Derivation]] = ()
 

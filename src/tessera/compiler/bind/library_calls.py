@@ -21,7 +21,7 @@ from tessera.ops.record import Shaped, elements
 from tessera.profiling.recording.facts import StepFacts
 from tessera.runtime.derived import derivation
 from tessera.runtime.gpu_library_plan import DeviceCall
-from tessera.runtime.library import LibraryKernel, Operand, call
+from tessera.runtime.library import LibraryKernel, LibraryOperand, call
 from tessera.runtime.plan import Step
 
 
@@ -89,10 +89,10 @@ def library_call(launch: LibraryLaunch) -> DeviceCall:
     return DeviceCall(label(launch), launch.operator.library, inputs, outputs, launch.attributes)
 
 
-def _operand(view: View) -> Operand:
+def _operand(view: View) -> LibraryOperand:
     """Where a step finds a tensor in the memory of a call."""
     storage = view.storage
-    return Operand(storage.slot, storage.offset + view.offset_bytes, view.dtype.torch, view.shape, view.strides)
+    return LibraryOperand(storage.slot, storage.offset + view.offset_bytes, view.dtype.torch, view.shape, view.strides)
 
 
 def label(launch: LibraryLaunch) -> str:

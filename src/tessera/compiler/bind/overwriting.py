@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tessera.compiler.bind.arrays import View
 from tessera.compiler.bind.launches import AnyLaunch, Launch, LibraryLaunch, Memory, views_of
 from tessera.lazy.structure import Structure
-from tessera.runtime.plan import Output, Slot, layout_of
+from tessera.runtime.plan import PlanOutput, Slot, layout_of
 from tessera.scheduling.language.expression import post_order
 from tessera.scheduling.lowering.spec import MapReduceSpec
 
@@ -44,9 +44,9 @@ def overwriting(launches: Sequence[AnyLaunch], memory: Memory, targets: Mapping[
     outputs = [
         output
         if output.structure is None
-        else Output(taken[output.number], None)
+        else PlanOutput(taken[output.number], None)
         if output.number in taken
-        else Output(places[output.number], output.structure)
+        else PlanOutput(places[output.number], output.structure)
         for output in memory.outputs
     ]
     return memory._replace(slots=slots, results=[memory.results[number] for number in kept], outputs=outputs)

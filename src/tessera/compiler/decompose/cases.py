@@ -10,7 +10,7 @@ from tessera.compiler.bind.launches import Choice, Launch, PlanCompiler
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.decompose.refusion import fused_anew
 from tessera.compiler.graph.program import KernelItem
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.lazy.policy import current_policy
 from tessera.lazy.structure import contiguous_strides
 from tessera.lazy.threads import worker_count
@@ -86,7 +86,7 @@ class CallCase:
         return self.launcher.compiler.target
 
     @property
-    def kernel(self) -> KernelOp:
+    def kernel(self) -> ScheduleKernelOp:
         """What is computed, as operators."""
         return self.call.item.operation
 
@@ -177,7 +177,7 @@ class CallCase:
         subject = self.subject
         return subject.memo.once(make, subject.spec)
 
-    def once_of_kernel(self, make: Callable[[KernelOp], T]) -> T:
+    def once_of_kernel(self, make: Callable[[ScheduleKernelOp], T]) -> T:
         """What `make` gives for the kernel, made once."""
         return self.call.item.memo.once(make, self.call.item.operation)
 

@@ -16,7 +16,7 @@ from tessera.ir.attributes import dimension_names, tensor_type, to_attribute
 from tessera.rewrite.alignment import align_region
 
 
-class Copies:
+class CopyKernels:
     """The kernels that copy, each made once: one for each dtype, rank and set of dimensions of extent 1."""
 
     def __init__(self) -> None:
@@ -39,9 +39,9 @@ def _copy_item(dtype: DType, ones: tuple[bool, ...]) -> KernelItem:
     copy = graph.create("cast", [block.args[0]], kind, {"dtype": dtype.name})
     mapping = tuple(range(len(ones)))
     copy.attributes |= {"mapping": to_attribute(mapping), "dims": dimension_names(names)}
-    block.add_ops([copy, schedule_ir.YieldOp.create(operands=[copy.result])])
+    block.add_ops([copy, schedule_ir.ScheduleYieldOp.create(operands=[copy.result])])
     dims = ArrayAttr([dimension_names(names)])
-    operation = schedule_ir.KernelOp.create(
+    operation = schedule_ir.ScheduleKernelOp.create(
         operands=[],
         result_types=[],
         attributes={

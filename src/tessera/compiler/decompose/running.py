@@ -15,7 +15,7 @@ from tessera.compiler.decompose.refusion import fused_anew
 from tessera.compiler.graph.memo import Memo, Table
 from tessera.compiler.graph.program import KernelItem, Program, read_program
 from tessera.dtypes import DType
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.lazy.structure import contiguous_strides
 from tessera.rewrite.alignment import Alignment, align_region
 from tessera.scheduling.binding.arrays import ShapedArrays
@@ -26,7 +26,7 @@ from tessera.scheduling.families.decomposition import (
     Decomposition,
     Fused,
     Itself,
-    Kernel,
+    KernelStep,
     Parts,
     Steps,
 )
@@ -43,7 +43,7 @@ class Decomposed(NamedTuple):
     workspaces: Mapping[str, View]
 
 
-class Collector(Protocol):
+class LaunchCollector(Protocol):
     """What collects launches."""
 
     @property
@@ -87,7 +87,7 @@ class Collector(Protocol):
         """Runs a program in place of the launches from `first` on; kernels of `family` under `schedule`."""
 
 
-def run(steps: Steps, case: CallCase, whole: Call | None, collector: Collector) -> Mapping[str, View]:
+def run(steps: Steps, case: CallCase, whole: Call | None, collector: LaunchCollector) -> Mapping[str, View]:
     """Adds the launches of steps in the place of a call, as steps of `whole`; gives the workspaces."""
     workspaces = {name: collector.new(each.shape, each.dtype) for name, each in steps.workspaces.items()}
     for step in steps.steps:
@@ -98,7 +98,7 @@ def run(steps: Steps, case: CallCase, whole: Call | None, collector: Collector) 
             collector.run_instead(case.first, program, case.inputs, case.outputs, step.schedule, item.family)
         elif isinstance(step, Itself):
             _run_itself(step, case, whole, workspaces, collector)
-        elif isinstance(step, Kernel):
+        elif isinstance(step, KernelStep):
             collector.note(_launch(step, case, workspaces, collector.compiler)._replace(whole=whole))
         elif isinstance(step, Copied):
             collector.copy(_strided(step.source, case, workspaces), _strided(step.result, case, workspaces))
@@ -117,7 +117,7 @@ def run(steps: Steps, case: CallCase, whole: Call | None, collector: Collector) 
 
 
 def _run_itself(
-    step: Itself, case: CallCase, whole: Call | None, workspaces: Mapping[str, View], collector: Collector
+    step: Itself, case: CallCase, whole: Call | None, workspaces: Mapping[str, View], collector: LaunchCollector
 ) -> None:
     views = {index: _view(array, case, workspaces) for index, (_, array) in step.arrays.items()}
     others = {
@@ -135,10 +135,10 @@ def _run_itself(
 
 
 FUNCTIONS: Final = Table[ModuleOp, Program]("programs of fused functions")
-PARTIAL: Final = Table[KernelOp, KernelItem]("kernels over parts of another's operands")
+PARTIAL: Final = Table[ScheduleKernelOp, KernelItem]("kernels over parts of another's operands")
 
 
-def partial_item(item: KernelItem, operation: KernelOp) -> KernelItem:
+def partial_item(item: KernelItem, operation: ScheduleKernelOp) -> KernelItem:
     """Another kernel over the operands of `item` and its domain, with one result. Made once."""
     known = item.memo.of(PARTIAL)
     if operation not in known:
@@ -215,7 +215,7 @@ def _view(array: Array, case: CallCase, workspaces: Mapping[str, View]) -> View:
     return View(view.storage, array.dtype or view.dtype, array.shape, contiguous_strides(array.shape))
 
 
-def _launch(step: Kernel, case: CallCase, workspaces: Mapping[str, View], compiler: PlanCompiler[Any]) -> Launch:
+def _launch(step: KernelStep, case: CallCase, workspaces: Mapping[str, View], compiler: PlanCompiler[Any]) -> Launch:
     """The launch of a kernel of its own."""
     arguments = tuple([(_view(array, case, workspaces), (*array.extents, *array.strides)) for array in step.arrays])
     source = arguments[0][0]

@@ -16,7 +16,7 @@ from tessera.compiler.bind.arrays import Call
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, Memory, kernel_launches
 from tessera.compiler.bind.library_calls import library_call
 from tessera.compiler.bind.subjects import Subject, subject_of
-from tessera.compiler.decompose.copies import Copies
+from tessera.compiler.decompose.copies import CopyKernels
 from tessera.compiler.decompose.proposals import proposed
 from tessera.compiler.device.gpu_launches import LARGEST, Lowered, Site
 from tessera.compiler.device.gpu_schedules import gpu_knobs, gpu_schedule, layouts_of, without_fusion
@@ -64,7 +64,7 @@ class GpuKernelCompiler:
         """Where tuned schedules come from, if any."""
         self.decided: dict[object, bool] = {}
         self._chosen: dict[object, Choice] = {}
-        self._copies = Copies()
+        self._copies = CopyKernels()
 
     # -- the path of binding --------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from tessera.compiler.bind.constants import over_constants
 from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch, LibraryLaunch, Memory
 from tessera.compiler.bind.library_calls import library_step
 from tessera.compiler.bind.subjects import Subject, subject_of
-from tessera.compiler.decompose.copies import Copies
+from tessera.compiler.decompose.copies import CopyKernels
 from tessera.compiler.decompose.spectral_steps import spectral_step
 from tessera.compiler.device.recipes import recipe
 from tessera.compiler.explain.reports import facts_of
@@ -89,7 +89,7 @@ class KernelCompiler:
         self._codes: WeakValueDictionary[str, Code] = WeakValueDictionary()
         self._modelled: dict[object, Schedule] = {}
         self._traffic: dict[object, Traffic] = {}
-        self._copies = Copies()
+        self._copies = CopyKernels()
         self.decided: dict[object, bool] = {}
 
     # -- the path of binding --------------------------------------------------------------------------------------

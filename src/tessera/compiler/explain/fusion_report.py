@@ -25,7 +25,7 @@ from tessera.compiler.bind.launches import kernel_launches
 from tessera.compiler.device import compilers
 from tessera.compiler.explain.decompositions import Decompositions
 from tessera.compiler.graph.program import KernelItem, named_dims
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.lazy.structure import Structure
 from tessera.rewrite.algebra import dtype
 from tessera.rewrite.engine import dims_of
@@ -40,7 +40,7 @@ def fusion_text(structure: Structure) -> str:
     program = planning.program_of(structure)
     extents = extents_of(program, structure.post_order())
     function = _function(program.module)
-    kernels = [op for op in function.body.block.ops if isinstance(op, KernelOp)]
+    kernels = [op for op in function.body.block.ops if isinstance(op, ScheduleKernelOp)]
     launches, found = decomposed_of(program, structure, compilers.compiler_of(structure.device))
     whole = {launch.call.item.operation for launch in kernel_launches(launches)}
     whole |= {(launch.whole or launch.call).item.operation for launch in kernel_launches(launches)}
@@ -76,12 +76,12 @@ def _function(module: ModuleOp) -> FuncOp:
     return function
 
 
-def _apart_line(kernel: KernelOp) -> str:
+def _apart_line(kernel: ScheduleKernelOp) -> str:
     names = " . ".join(op.operator for op in operations_in(kernel))
     return f"{kernel.sym_name.data}: {names}; run as kernels of their own for these extents"
 
 
-def _kernel_line(kernel: KernelOp, extents: Mapping[str, int]) -> str:
+def _kernel_line(kernel: ScheduleKernelOp, extents: Mapping[str, int]) -> str:
     names = " . ".join(op.operator for op in operations_in(kernel))
     inside = kept_inside(kernel)
     if not inside:
@@ -96,7 +96,7 @@ def _kernel_line(kernel: KernelOp, extents: Mapping[str, int]) -> str:
 
 def _dims_between(value: SSAValue) -> tuple[str, ...]:
     producer = value.owner
-    assert isinstance(producer, KernelOp)
+    assert isinstance(producer, ScheduleKernelOp)
     return named_dims(producer, "result_dims")[list(producer.outputs).index(value)]  # type: ignore[arg-type]
 
 

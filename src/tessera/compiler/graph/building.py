@@ -25,7 +25,7 @@ from tessera.scheduling.language.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Graph:
+class BuiltGraph:
     """Graph IR of a form: the module, and where the value of each extent name is found in `post_order()`."""
 
     module: ModuleOp
@@ -48,7 +48,7 @@ def _extent_classes(nodes: tuple[SymbolicNode, ...]) -> ExtentClasses:
     return classes
 
 
-def build_graph(form: SymbolicForm) -> Graph:
+def build_graph(form: SymbolicForm) -> BuiltGraph:
     """The Graph IR of a form, unverified (the pipeline verifies in tests and on request)."""
     nodes = form.nodes
     classes = _extent_classes(nodes)
@@ -77,7 +77,7 @@ def build_graph(form: SymbolicForm) -> Graph:
     block.add_op(ReturnOp(*(values[root] for root in roots)))
     function = FuncOp("program", ([v.type for v in block.args], [values[r].type for r in roots]), Region(block))
     function.attributes["argument_dims"] = ArrayAttr([dimension_names(dims[i]) for i in leaves])
-    return Graph(ModuleOp([function]), leaves, {name: place for place, name in labels.items()})
+    return BuiltGraph(ModuleOp([function]), leaves, {name: place for place, name in labels.items()})
 
 
 def _type(node: SymbolicNode) -> TensorType[Attribute]:

@@ -45,7 +45,7 @@ class KernelItem:
     `stores` are the alignments of the outputs. `memo` holds what has been made of the kernel.
     """
 
-    operation: schedule_ir.KernelOp
+    operation: schedule_ir.ScheduleKernelOp
     name: str
     family: str
     inputs: tuple[int, ...]
@@ -135,7 +135,7 @@ def read_program(
     for operation in function.body.block.ops:
         if isinstance(operation, ReturnOp):
             roots = tuple(numbers[value] for value in operation.operands)
-        elif isinstance(operation, schedule_ir.KernelOp):
+        elif isinstance(operation, schedule_ir.ScheduleKernelOp):
             items.append(_kernel_item(operation, numbers, number))
         elif isinstance(operation, GraphOperation) and operation.operator == "library":
             inputs = tuple(numbers[value] for value in operation.inputs)
@@ -177,7 +177,9 @@ def _layout_item(operation: GraphOperation, inputs: tuple[int, ...], output: int
 
 
 def _kernel_item(
-    operation: schedule_ir.KernelOp, numbers: dict[SSAValue, int], number: Callable[[SSAValue, tuple[str, ...]], int]
+    operation: schedule_ir.ScheduleKernelOp,
+    numbers: dict[SSAValue, int],
+    number: Callable[[SSAValue, tuple[str, ...]], int],
 ) -> KernelItem:
     result_dims = _dims_lists(operation.attributes["result_dims"])
     domain = names_of(operation.attributes["domain"])
@@ -205,7 +207,7 @@ def _kernel_item(
     )
 
 
-def _reduced_range(operation: schedule_ir.KernelOp) -> tuple[int, int] | None:
+def _reduced_range(operation: schedule_ir.ScheduleKernelOp) -> tuple[int, int] | None:
     reduced = operation.attributes.get("reduced")
     if reduced is None:
         return None
@@ -213,7 +215,7 @@ def _reduced_range(operation: schedule_ir.KernelOp) -> tuple[int, int] | None:
     return first, last
 
 
-def named_dims(operation: schedule_ir.KernelOp, attribute: str) -> list[tuple[str, ...]]:
+def named_dims(operation: schedule_ir.ScheduleKernelOp, attribute: str) -> list[tuple[str, ...]]:
     """The names of extents in a kernel's `argument_dims` or `result_dims`."""
     return _dims_lists(operation.attributes[attribute])
 
@@ -229,7 +231,7 @@ def _operand_dims(value: SSAValue, argument_dims: list[tuple[str, ...]]) -> tupl
     return dims_of(value)
 
 
-def _first(operation: schedule_ir.KernelOp, family: str) -> GraphOperation | None:
+def _first(operation: schedule_ir.ScheduleKernelOp, family: str) -> GraphOperation | None:
     """The first operation of a kernel's region whose operator is of a family."""
     for op in operation.body.block.ops:
         if isinstance(op, GraphOperation) and family_of(op.operator) == family:

@@ -28,7 +28,7 @@ from tessera.lazy.structure import Occurrence, Structure, contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.ops.algebra import call
 from tessera.ops.pins import PIN
-from tessera.ops.spectral.records import Geometry, Pair, convolve
+from tessera.ops.spectral.records import ConvolutionGeometry, Pair, convolve
 from tessera.ops.window.geometry import TO_FIRST, TO_LAST
 from tessera.rewrite.engine import Firing
 from tessera.runtime import fourier
@@ -63,14 +63,14 @@ class _Convolution(NamedTuple):
 
     image: tuple[int, int, int, int]
     kernel: tuple[int, int, int, int]
-    window: Geometry
+    window: ConvolutionGeometry
     last: bool
 
 
 def _of_conv2d(node: Structure) -> _Convolution:
     named = node.named_attributes
     count, height, width, channels = node.operands[0].shape
-    window = Geometry(named["stride"], named["padding"], named["dilation"], named["groups"])
+    window = ConvolutionGeometry(named["stride"], named["padding"], named["dilation"], named["groups"])
     return _Convolution((count, channels, height, width), _four(node.operands[1].shape), window, True)
 
 
@@ -81,7 +81,7 @@ def _of_depthwise(node: Structure) -> _Convolution:
     image = (image[0], image[3], image[1], image[2]) if last else image
     top, bottom, left, right = named["padding"]
     outputs, *size = node.operands[1].shape
-    window = Geometry(named["stride"], (top, left, bottom, right), named["dilation"], image[1])
+    window = ConvolutionGeometry(named["stride"], (top, left, bottom, right), named["dilation"], image[1])
     return _Convolution(image, (outputs, 1, size[0], size[1]), window, last)
 
 

@@ -31,7 +31,7 @@ _START_S = 60.0
 """Added for the first kernels: the server imports torch, on a machine that may be busy."""
 
 
-class Job(NamedTuple):
+class CompileJob(NamedTuple):
     """What a kernel's code is made from."""
 
     spec: Spec
@@ -63,7 +63,7 @@ class CompilePool:
             self._finalizer = weakref.finalize(self, self._server.close)
             self._warm = False
 
-    def objects(self, jobs: Sequence[Job]) -> list[KernelObject | CompileError]:
+    def objects(self, jobs: Sequence[CompileJob]) -> list[KernelObject | CompileError]:
         """Each job's kernel, or why it has none: a compiler that crashes or hangs is the problem of that job only."""
         if not jobs:
             return []
@@ -82,7 +82,7 @@ class CompilePool:
             self._finalizer()
         self._server = self._finalizer = None
 
-    def _objects(self, jobs: Sequence[Job]) -> list[KernelObject | CompileError]:
+    def _objects(self, jobs: Sequence[CompileJob]) -> list[KernelObject | CompileError]:
         self.start()
         server = self._server
         assert server is not None
@@ -121,7 +121,7 @@ def _pool(niceness: int) -> CompilePool:
     return CompilePool(workers=1 if niceness else None, niceness=niceness)
 
 
-def _compiled(channel: Channel, job: Job, limit_s: float) -> KernelObject | CompileError:
+def _compiled(channel: Channel, job: CompileJob, limit_s: float) -> KernelObject | CompileError:
     try:
         reply = channel.ask(pack_job(*job), limit_s)
     except WorkerTimeoutError:

@@ -29,7 +29,7 @@ Numbers: TypeAlias = tuple[tuple[int, DType], ...]
 
 
 @dataclass(frozen=True)
-class Result:
+class TracedResult:
     """One traced result: its structure, and which operand each of its leaves is."""
 
     structure: Structure
@@ -60,12 +60,12 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Trace:
+class FunctionTrace:
     """What one run of a function gave. `direct` is the structure of a single result whose leaves are the operands in
     their order: the common case.
     """
 
-    results: tuple[Result, ...]
+    results: tuple[TracedResult, ...]
     single: bool
     shape_dependent: bool
     numbers: Numbers
@@ -87,7 +87,7 @@ class Trace:
             operands[index] = Node((leaf.structure, (leaf,)))
         return self._returned([result.apply(operands) for result in self.results])
 
-    def replayed(self, key: Key) -> Trace:
+    def replayed(self, key: Key) -> FunctionTrace:
         """The trace over operands of other extents, without running the function."""
         holders = _placeholders(_with_numbers(key, self.numbers))
         operands = [Node((holder.structure, (holder,))) for holder in holders]
@@ -98,7 +98,7 @@ class Trace:
         return made[0] if self.single else tuple(made)
 
 
-def trace(function: Callable[..., Any], parameters: Parameters, key: Key) -> Trace:
+def trace(function: Callable[..., Any], parameters: Parameters, key: Key) -> FunctionTrace:
     """Runs a function on placeholders. Raises ArgumentError (E_ARGUMENT) for more operands than it has, and for a
     result that is no tensor.
 
@@ -110,7 +110,7 @@ def trace(function: Callable[..., Any], parameters: Parameters, key: Key) -> Tra
     return _run(function, parameters, key, numbers) if numbers else first
 
 
-def _run(function: Callable[..., Any], parameters: Parameters, key: Key, numbers: Numbers) -> Trace:
+def _run(function: Callable[..., Any], parameters: Parameters, key: Key, numbers: Numbers) -> FunctionTrace:
     parts = _with_numbers(key, numbers)
     holders = _placeholders(parts)
     left = iter(holders)
@@ -146,10 +146,10 @@ def _refuse_absent(value: object) -> None:
 
 def _trace(
     outputs: Sequence[Node], holders: Sequence[Leaf], single: bool, shape_dependent: bool, numbers: Numbers
-) -> Trace:
+) -> FunctionTrace:
     place = {holder: index for index, holder in enumerate(holders)}
     results = tuple(
-        Result(
+        TracedResult(
             output.structure,
             tuple(place.get(leaf, -1) for leaf in output.leaves),
             tuple(None if leaf in place else leaf for leaf in output.leaves),
@@ -157,7 +157,7 @@ def _trace(
         for output in outputs
     )
     in_order = single and not numbers and results[0].order == tuple(range(len(holders)))
-    return Trace(results, single, shape_dependent, numbers, results[0].structure if in_order else None)
+    return FunctionTrace(results, single, shape_dependent, numbers, results[0].structure if in_order else None)
 
 
 def _placeholders(parts: Key) -> list[Placeholder]:
@@ -182,7 +182,7 @@ def _with_numbers(key: Key, numbers: Numbers) -> Key:
     return tuple(parts)
 
 
-def _converted(traced: Trace, key: Key) -> Numbers:
+def _converted(traced: FunctionTrace, key: Key) -> Numbers:
     """The numbers of which every use is a cast, and a dtype that needs none, or only one that a kernel absorbs."""
     found = []
     for index, part in enumerate([part for part in key if isinstance(part, Structure)]):
@@ -202,7 +202,7 @@ def _dtype_of_casts(casts: list[DType | None]) -> DType | None:
     return int32 if set(casts) == {int32} else None
 
 
-def _casts(traced: Trace, index: int) -> list[DType | None]:
+def _casts(traced: FunctionTrace, index: int) -> list[DType | None]:
     """What each use of an operand casts it to; None for every other use."""
     found: list[DType | None] = []
     for result in traced.results:

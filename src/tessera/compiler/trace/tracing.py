@@ -24,7 +24,7 @@ from tessera import forks
 from tessera.compiler.trace.parameters import Fixed, Parameters, Receiver, fixed
 from tessera.compiler.trace.signatures import Signature, compare, describe, signature_of
 from tessera.compiler.trace.surroundings import Surroundings
-from tessera.compiler.trace.traces import Key, Trace, trace
+from tessera.compiler.trace.traces import FunctionTrace, Key, trace
 from tessera.dtypes import DType, fp32, fp64, int64
 from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy import node as nodes
@@ -59,8 +59,8 @@ class _Known:
     """What a function has been traced for, while its surroundings are the same."""
 
     surroundings: Surroundings | None = None
-    exact: dict[Key, Trace] = field(default_factory=dict)
-    by_signature: dict[Signature, Trace] = field(default_factory=dict)
+    exact: dict[Key, FunctionTrace] = field(default_factory=dict)
+    by_signature: dict[Signature, FunctionTrace] = field(default_factory=dict)
 
 
 class TracedFunction:
@@ -83,11 +83,11 @@ class TracedFunction:
         self._known = _Known()
         self._default_dtype = torch.get_default_dtype()
         """What numbers meant to torch when the traces were made."""
-        self._settled: dict[Key, Trace] = {}
+        self._settled: dict[Key, FunctionTrace] = {}
         """The traces that are valid whatever happens around the function; a call looks here first."""
         self._signatures: dict[Signature, None] = {}
         self._forms: dict[SymbolicForm, str] = {}
-        self._last: Trace | None = None
+        self._last: FunctionTrace | None = None
         self.on_trace: Callable[[Structure], None] | None = None
         """Told of each new expression that the function gave, before anything of it is compiled."""
 
@@ -181,7 +181,7 @@ class TracedFunction:
             self._default_dtype = _default_dtype()
             self._known, self._settled = _Known(), {}
 
-    def _trace_for(self, key: Key) -> Trace:
+    def _trace_for(self, key: Key) -> FunctionTrace:
         with self._lock:
             known = self._known
             changed = known.surroundings is not None and known.surroundings.changed()
@@ -194,7 +194,7 @@ class TracedFunction:
             self._last = traced
             return traced
 
-    def _new_trace(self, known: _Known, key: Key, changed: bool) -> Trace:
+    def _new_trace(self, known: _Known, key: Key, changed: bool) -> FunctionTrace:
         signature = signature_of(key)
         pattern = known.by_signature.get(signature)
         if pattern is None or pattern.shape_dependent:
@@ -218,7 +218,7 @@ class TracedFunction:
             self._forms.setdefault(symbolic_form(result.structure), reason)
         return traced
 
-    def _reason(self, key: Key, signature: Signature, pattern: Trace | None, changed: bool) -> str:
+    def _reason(self, key: Key, signature: Signature, pattern: FunctionTrace | None, changed: bool) -> str:
         """Why a call may need kernels that earlier ones did not."""
         if not self._signatures:
             return f"first call, with {describe(signature)}"

@@ -24,7 +24,7 @@ from tessera.ops import OPERATORS
 from tessera.scheduling.binding.regions import attributes_of, dtype_of_value
 from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.checking import FullReference, check_output
-from tessera.tuning.measure.workload import Launch as WorkerLaunch
+from tessera.tuning.measure.workload import KernelCall as WorkerLaunch
 from tessera.tuning.measure.workload import OperandSpec, Values, Workload, is_out_of_memory, materialize
 
 _EXACT_FLOPS = 4e9

@@ -15,7 +15,7 @@ from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.device.kernels import KernelCompiler, useful_workers
 from tessera.compiler.device.recipes import recipe
 from tessera.compiler.explain.reports import facts_of
-from tessera.compiler.process.pool import CompilePool, Job, compile_pool
+from tessera.compiler.process.pool import CompileJob, CompilePool, compile_pool
 from tessera.compiler.tune.candidates import Launched, launched_under, step_launch, worker_launch, workload_of
 from tessera.errors import CompileError
 from tessera.lazy.threads import worker_count
@@ -24,7 +24,7 @@ from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import LEVELS
 from tessera.scheduling.model.machine import DRAM
-from tessera.tuning.measure.metrics import Roof, Work
+from tessera.tuning.measure.metrics import CallWork, Roof
 from tessera.tuning.measure.workload import Case, Workload
 
 
@@ -41,7 +41,7 @@ class CpuCandidates:
     def __init__(self, call: Call, compiler: KernelCompiler, subject: Subject, problem: Problem) -> None:
         self._call, self._compiler, self._subject, self._problem = call, compiler, subject, problem
         self._plans: dict[Schedule, _Plan | CompileError] = {}
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, CompileJob] = {}
         self._objects: dict[str, KernelObject | CompileError] = {}
         self._workload: Workload | None = None
         self._pool: CompilePool | None = None
@@ -118,11 +118,11 @@ class CpuCandidates:
     def _job(self, subject: Subject, schedule: Schedule) -> str:
         target = self._compiler.target
         key = recipe(subject.spec, schedule, target, self._compiler.backend.version())
-        self._jobs.setdefault(key, Job(subject.spec, schedule, target))
+        self._jobs.setdefault(key, CompileJob(subject.spec, schedule, target))
         return key
 
 
-def work_of(call: Call, compiler: KernelCompiler, problem: Problem, schedule: Schedule) -> Work:
+def work_of(call: Call, compiler: KernelCompiler, problem: Problem, schedule: Schedule) -> CallWork:
     """What one call does, and the bandwidth of the memory that its operands come from: the nearest that holds a
     worker's share of them, or main memory where caches are cold.
     """
@@ -131,10 +131,10 @@ def work_of(call: Call, compiler: KernelCompiler, problem: Problem, schedule: Sc
     rates = compiler.model.machine(problem.workers)
     if compiler.model.ceilings is None:
         reason = "this CPU's ceilings have not been measured: `tessera quickstart` measures them"
-        return Work(facts.flops, facts.bytes, no_roof=reason)
+        return CallWork(facts.flops, facts.bytes, no_roof=reason)
 
     def roof(place: int) -> Roof:
         return Roof(LEVELS[place], rates.bandwidth(place) * problem.workers, rates.source)
 
     warm = rates.home(facts.bytes / problem.workers)
-    return Work(facts.flops, facts.bytes, {"warm": roof(warm), "cold": roof(DRAM)})
+    return CallWork(facts.flops, facts.bytes, {"warm": roof(warm), "cold": roof(DRAM)})

@@ -34,8 +34,8 @@ from tessera.target import Target
 from tessera.target.occupancy import occupancy
 from tessera.tuning.interfaces import EstimatedSeconds, TuningProblem
 from tessera.tuning.measure.conditions import Cache
-from tessera.tuning.measure.metrics import Roof, Work
-from tessera.tuning.measure.workload import Case, GpuLaunch, Place, Workload
+from tessera.tuning.measure.metrics import CallWork, Roof
+from tessera.tuning.measure.workload import Case, GpuLaunch, SlotAddress, Workload
 
 
 def gpu_arch(target: Target) -> str:
@@ -67,17 +67,17 @@ def gpu_tuning_problem(call: Call, compiler: GpuKernelCompiler) -> TuningProblem
     )
 
 
-def _work(call: Call, subject: Subject, target: Target, schedule: Schedule) -> Work:
+def _work(call: Call, subject: Subject, target: Target, schedule: Schedule) -> CallWork:
     """What one call does, and the bandwidth of L2, or of memory where operands do not stay in it, or it is cold."""
     facts = facts_of([Launch(call, Choice(subject, schedule, 1))])()[0]
     try:
         rates = gpu_machine(target)
     except UnsupportedTargetError as error:
-        return Work(facts.flops, facts.bytes, no_roof=error.message, is_gpu=True)
+        return CallWork(facts.flops, facts.bytes, no_roof=error.message, is_gpu=True)
     hbm = Roof("HBM", rates.hbm_byte_per_s, rates.sources["HBM"])
     l2 = Roof("L2", rates.l2_byte_per_s, rates.sources["L2"])
     roofs: dict[Cache, Roof] = {"warm": l2 if facts.bytes <= rates.l2_bytes else hbm, "cold": hbm}
-    return Work(facts.flops, facts.bytes, roofs, is_gpu=True)
+    return CallWork(facts.flops, facts.bytes, roofs, is_gpu=True)
 
 
 class _Posed(NamedTuple):
@@ -145,10 +145,10 @@ class _Candidates:
             self._workload = workload_of(self._call, self._compiler.device)
         starts = {view.storage: view.offset_bytes for view, _ in reversed(self._call.arguments)}
 
-        def operand(view: View, kind: str) -> float | Place:
+        def operand(view: View, kind: str) -> float | SlotAddress:
             if view.is_scalar:
                 return scalar_bits(view.dtype)[1]
-            return Place(slots[view.storage], view.offset_bytes - starts.get(view.storage, 0))
+            return SlotAddress(slots[view.storage], view.offset_bytes - starts.get(view.storage, 0))
 
         launches = [
             GpuLaunch(kernel.to_bytes(), site.grid, tuple(site.arguments(kernel.parameters, operand)))

@@ -14,7 +14,7 @@ from torch._guards import TracingContext
 
 from tessera.integrations.torch.decompositions import decompositions
 from tessera.integrations.torch.graph import CompiledGraph
-from tessera.integrations.torch.options import Options, options_of
+from tessera.integrations.torch.options import CompileOptions, options_of
 
 Observer = Callable[[CompiledGraph], object]
 
@@ -30,13 +30,13 @@ def backend(
 
 
 def compiled(
-    module: fx.GraphModule, example_inputs: Sequence[Any], options: Options, observer: Observer | None = None
+    module: fx.GraphModule, example_inputs: Sequence[Any], options: CompileOptions, observer: Observer | None = None
 ) -> Callable[..., Any]:
     """As `backend`; `observer` is told of each graph of ATen operators."""
     return aot_autograd(**stages_of(options, observer))(module, example_inputs)
 
 
-def stages_of(options: Options, observer: Observer | None = None) -> dict[str, Any]:
+def stages_of(options: CompileOptions, observer: Observer | None = None) -> dict[str, Any]:
     """What AOTAutograd is told: a compiler for each kind of graph, decompositions, how a joint graph is cut."""
     return {
         "fw_compiler": partial(_compile, options=options, kind="forward", observer=observer),
@@ -49,7 +49,12 @@ def stages_of(options: Options, observer: Observer | None = None) -> dict[str, A
 
 
 def _compile(
-    module: fx.GraphModule, example_inputs: Sequence[Any], *, options: Options, kind: str, observer: Observer | None
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: CompileOptions,
+    kind: str,
+    observer: Observer | None,
 ) -> CompiledGraph:
     context = TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata

@@ -26,7 +26,7 @@ from tessera.runtime.plan import BoundPlan
 
 
 @dataclass(frozen=True)
-class Work:
+class PartitionWork:
     """What a partition does: nodes of a graph, and those that it reads and gives."""
 
     nodes: tuple[fx.Node, ...]
@@ -63,10 +63,10 @@ class _Given:
     target: int | None
 
 
-class Bound:
+class BoundPartition:
     """What a partition does for one layout of its inputs. Thread-safe."""
 
-    def __init__(self, work: Work, leaves: Sequence[Any], extents: Extents, numerics: Numerics) -> None:
+    def __init__(self, work: PartitionWork, leaves: Sequence[Any], extents: Extents, numerics: Numerics) -> None:
         """`leaves` are those of the inputs, and the numbers among them. Raises Unsupported and UnknownSize."""
         self._numerics = numerics
         made, places = _written(work, leaves, extents)
@@ -228,7 +228,9 @@ def _turned_back(structure: Structure, order: Sequence[int]) -> Structure:
     return _turned(structure, [order.index(axis) for axis in range(len(order))])
 
 
-def _written(work: Work, leaves: Sequence[Any], extents: Extents) -> tuple[dict[fx.Node, Any], dict[Leaf, int]]:
+def _written(
+    work: PartitionWork, leaves: Sequence[Any], extents: Extents
+) -> tuple[dict[fx.Node, Any], dict[Leaf, int]]:
     """The nodes as lazy tensors over placeholders, and which input each placeholder stands for."""
     places: dict[Leaf, int] = {}
     known: dict[fx.Node, Any] = {}

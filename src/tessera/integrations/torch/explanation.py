@@ -16,7 +16,7 @@ from tessera.integrations.torch.options import options_of
 
 
 @dataclass(frozen=True)
-class GraphExplanation:
+class AtenGraphExplanation:
     """One graph of ATen operators: how many nodes each partition has, and what torch computes."""
 
     partitions: tuple[int, ...]
@@ -27,7 +27,7 @@ class GraphExplanation:
 class Explanation:
     """What `explain` found; `str` is the report."""
 
-    graphs: tuple[GraphExplanation, ...]
+    graphs: tuple[AtenGraphExplanation, ...]
     breaks: tuple[str, ...]
     """Why Dynamo cut the model's code where it did."""
 
@@ -61,7 +61,7 @@ def explain(
     function(*args, **kwargs)
     return Explanation(
         tuple(
-            GraphExplanation(
+            AtenGraphExplanation(
                 tuple(len(partition.nodes) for partition in graph.partitions if partition is not None),
                 tuple(graph.fallbacks),
             )

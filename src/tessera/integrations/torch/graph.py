@@ -15,7 +15,7 @@ from tessera.errors import BackendFallbackError
 from tessera.integrations.torch.examination import BrokenRow, why_not
 from tessera.integrations.torch.levels import is_view, stages
 from tessera.integrations.torch.nodes import described, is_writing, line_of, tensors_of
-from tessera.integrations.torch.options import Options
+from tessera.integrations.torch.options import CompileOptions
 from tessera.integrations.torch.partition import BackendWarning, Partition, torch_call
 from tessera.integrations.torch.reinplace import replaced_in, writes
 
@@ -36,7 +36,7 @@ class Fallback:
 
 
 @dataclass(frozen=True)
-class Step:
+class CallStep:
     """One thing that happens in a call: `function` of these slots, its results into those; then `dead` are emptied."""
 
     function: Callable[..., Any]
@@ -54,7 +54,11 @@ class CompiledGraph:
     """
 
     def __init__(
-        self, module: fx.GraphModule, options: Options, frozen: Iterable[int] = (), exact_outputs: int | None = None
+        self,
+        module: fx.GraphModule,
+        options: CompileOptions,
+        frozen: Iterable[int] = (),
+        exact_outputs: int | None = None,
     ) -> None:
         """`frozen`: numbers of inputs that are the same tensors in every call. `exact_outputs`: how many of the results
         users see, by default all. Raises BackendFallbackError (E_BACKEND_FALLBACK) where options do not allow what
@@ -101,7 +105,7 @@ class CompiledGraph:
         self._schedule = _with_ends(steps, kept)
         self._direct = self._whole()
 
-    def _ours(self, order: Sequence[fx.Node], options: Options) -> set[fx.Node]:
+    def _ours(self, order: Sequence[fx.Node], options: CompileOptions) -> set[fx.Node]:
         """The nodes that Tessera computes; the others are noted in `fallbacks`."""
         ours: set[fx.Node] = set()
         for node in order:
@@ -120,7 +124,7 @@ class CompiledGraph:
                 self._note(Fallback(described(node), str(reason), line_of(node)), options)
         return ours
 
-    def _note(self, fallback: Fallback, options: Options) -> None:
+    def _note(self, fallback: Fallback, options: CompileOptions) -> None:
         if options.fallback == "error":
             raise BackendFallbackError(
                 f"{fallback.call}: {fallback.reason}",
@@ -129,21 +133,21 @@ class CompiledGraph:
             )
         self.fallbacks.append(fallback)
 
-    def _steps(self, found: Sequence[tuple[Sequence[fx.Node], Partition | None, Sequence[fx.Node]]]) -> list[Step]:
-        steps: list[Step] = []
+    def _steps(self, found: Sequence[tuple[Sequence[fx.Node], Partition | None, Sequence[fx.Node]]]) -> list[CallStep]:
+        steps: list[CallStep] = []
         for eager, partition, views in found:
             steps += [step for node in eager for step in self._torch_step(node)]
             if partition is not None:
                 inputs = tuple(self._number[node] for node in partition.inputs)
                 outputs = tuple(self._slot(node) for node in partition.outputs)
-                steps.append(Step(partition, inputs, outputs, True, ()))
+                steps.append(CallStep(partition, inputs, outputs, True, ()))
             steps += [step for node in views for step in self._torch_step(node)]
         return steps
 
     def _slot(self, node: fx.Node) -> int:
         return self._number.setdefault(node, len(self._number))
 
-    def _torch_step(self, node: fx.Node) -> list[Step]:
+    def _torch_step(self, node: fx.Node) -> list[CallStep]:
         if node.op == "get_attr":
             value: Any = self._module
             for name in str(node.target).split("."):
@@ -151,7 +155,7 @@ class CompiledGraph:
             self._constants.append((self._slot(node), value))
             return []
         inputs = tuple(self._number[operand] for operand in node.all_input_nodes)
-        return [Step(_called(node), inputs, (self._slot(node),), False, ())]
+        return [CallStep(_called(node), inputs, (self._slot(node),), False, ())]
 
     def __call__(self, arguments: list[Any]) -> Any:
         """The results, of the inputs in a list, which is emptied: so that inputs end when they are not needed."""
@@ -193,7 +197,7 @@ class _Slot:
     number: int
 
 
-def _with_ends(steps: Sequence[Step], kept: set[int]) -> list[Step]:
+def _with_ends(steps: Sequence[CallStep], kept: set[int]) -> list[CallStep]:
     """Steps that let go of what no later one reads."""
     last: dict[int, int] = {}
     for place, step in enumerate(steps):
@@ -203,7 +207,7 @@ def _with_ends(steps: Sequence[Step], kept: set[int]) -> list[Step]:
         if number not in kept:
             dead[place].append(number)
     return [
-        Step(step.function, step.inputs, step.outputs, step.several, tuple(ends))
+        CallStep(step.function, step.inputs, step.outputs, step.several, tuple(ends))
         for step, ends in zip(steps, dead, strict=True)
     ]
 

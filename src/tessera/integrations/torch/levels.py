@@ -15,7 +15,7 @@ NUMBERS = frozenset(("full", "arange", "iota", "scalar_tensor", "zeros", "ones")
 
 
 @dataclass(frozen=True)
-class Stage:
+class PartitionStage:
     """What happens one after the other: nodes of torch's, then one partition, then views of its outputs."""
 
     eager: tuple[fx.Node, ...]
@@ -28,7 +28,7 @@ class Stage:
 
 def stages(
     order: Sequence[fx.Node], ours: Collection[fx.Node], written: Mapping[fx.Node, fx.Node] = MappingProxyType({})
-) -> list[Stage]:
+) -> list[PartitionStage]:
     """The stages of a graph's nodes, of which those in `ours` are Tessera's. `written`: copies that are made where what
     they copy is computed, and are in no stage.
     """
@@ -45,7 +45,7 @@ def stages(
         outputs = [node for node in here if node in needed and not is_view(node)]
         inside = _below(outputs, level, ours, shared, each)
         found.append(
-            Stage(
+            PartitionStage(
                 tuple(
                     node
                     for node in here

@@ -13,7 +13,7 @@ Numerics = Literal["default", "deterministic", "strict"]
 
 
 @dataclass(frozen=True)
-class Options:
+class CompileOptions:
     """What a user may say of a compilation. Raises ArgumentError for values that there are not."""
 
     fallback: Fallback = "eager"
@@ -41,10 +41,10 @@ class Options:
             raise ArgumentError(f"options: most_partitions={most!r}", hints=["a number of partitions, or None"])
 
 
-def options_of(given: Mapping[str, object] | None) -> Options:
+def options_of(given: Mapping[str, object] | None) -> CompileOptions:
     """The options that a dictionary names. Raises ArgumentError (E_ARGUMENT) for unknown names and values."""
-    known = [field.name for field in fields(Options)]
+    known = [field.name for field in fields(CompileOptions)]
     unknown = sorted(set(given or ()) - set(known))
     if unknown:
         raise ArgumentError(f"options: {', '.join(map(repr, unknown))}", hints=[f"there are {', '.join(known)}"])
-    return Options(**(given or {}))  # type: ignore[arg-type]  # __post_init__ looks at values
+    return CompileOptions(**(given or {}))  # type: ignore[arg-type]  # __post_init__ looks at values

@@ -10,12 +10,12 @@ import torch
 from torch import fx
 
 from tessera.errors import CompileError, IRError, TesseraError, UnsupportedTargetError
-from tessera.integrations.torch.binding import Bound, Work
+from tessera.integrations.torch.binding import BoundPartition, PartitionWork
 from tessera.integrations.torch.extents import Extents, UnknownSize
 from tessera.integrations.torch.leaves import FrozenInput
 from tessera.integrations.torch.mapping import Unsupported
 from tessera.integrations.torch.nodes import tensors_of
-from tessera.integrations.torch.options import Options
+from tessera.integrations.torch.options import CompileOptions
 from tessera.lazy.sources import from_torch
 
 MOST_LAYOUTS = 1 << 10
@@ -40,7 +40,7 @@ class Partition:
         outputs: Sequence[fx.Node],
         frozen: frozenset[fx.Node],
         exact: frozenset[fx.Node],
-        options: Options,
+        options: CompileOptions,
         targets: Mapping[fx.Node, fx.Node],
         parts: frozenset[fx.Node],
     ) -> None:
@@ -48,14 +48,14 @@ class Partition:
         written = {node: targets[node] for node in outputs if node in targets}
         self.inputs = inputs_of(nodes, written.values())
         places = {node: self.inputs.index(target) for node, target in written.items()}
-        self._work = Work(self.nodes, self.inputs, self.outputs, exact, places, parts)
+        self._work = PartitionWork(self.nodes, self.inputs, self.outputs, exact, places, parts)
         self._options = options
         self._readers = [
             None if not tensors_of(node) else FrozenInput().leaf if node in frozen else from_torch
             for node in self.inputs
         ]
         self._reads_tensors = None not in self._readers
-        self._bound: dict[Any, Bound | None] = {}
+        self._bound: dict[Any, BoundPartition | None] = {}
 
     def __call__(self, *values: Any) -> Sequence[Any]:
         """The outputs, of the inputs' values."""
@@ -89,7 +89,7 @@ class Partition:
                 results[place] = values[target].copy_(results[place])
         return results
 
-    def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> Bound | None:
+    def _bind(self, key: Any, values: Values, leaves: Sequence[Any]) -> BoundPartition | None:
         """What computes this layout of inputs; None where a row does not take these extents, and torch computes
         them.
         """
@@ -98,9 +98,9 @@ class Partition:
         extents = Extents()
         for node, value in zip(self.inputs, values, strict=True):
             extents.bind(node.meta.get("val"), value)
-        bound: Bound | None
+        bound: BoundPartition | None
         try:
-            bound = Bound(self._work, leaves, extents, self._options.numerics)
+            bound = BoundPartition(self._work, leaves, extents, self._options.numerics)
         except (Unsupported, UnknownSize):
             bound = None
         except TesseraError as error:

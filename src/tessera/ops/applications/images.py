@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from tessera.ops.applications.rule import Application, Operand, Rule, Value, floating
+from tessera.ops.applications.rule import AbstractValue, Application, Rule, WantedOperand, floating
 
 
-def _image(chance: random.Random, x: Value, channels_last: bool) -> tuple[int, int, int, int]:
+def _image(chance: random.Random, x: AbstractValue, channels_last: bool) -> tuple[int, int, int, int]:
     """(images, channels, height, width) of a value of four dimensions, and of others drawn."""
     if len(x.shape) == 4 and max(x.shape) <= 24:
         n, *rest = x.shape
@@ -40,7 +40,7 @@ def _window(chance: random.Random, extents: tuple[int, int], largest: int) -> di
     }
 
 
-def of_convolutions(chance: random.Random, x: Value) -> Application:
+def of_convolutions(chance: random.Random, x: AbstractValue) -> Application:
     """Of `conv2d`: images [N, H, W, C], padded by different amounts on their four sides."""
     n, c, h, w = _image(chance, x, channels_last=True)
     groups = chance.choice([count for count in (1, 1, 1, 2, 3, 4) if c % count == 0])
@@ -51,7 +51,7 @@ def of_convolutions(chance: random.Random, x: Value) -> Application:
     padding[2], padding[3] = padding[2] + max(0, lacking[0]), padding[3] + max(0, lacking[1])
     dtype = floating(x.dtype)
     return Application(
-        (Operand((n, h, w, c), dtype), Operand((outputs, c // groups, *drawn["size"]), dtype)),
+        (WantedOperand((n, h, w, c), dtype), WantedOperand((outputs, c // groups, *drawn["size"]), dtype)),
         {"stride": drawn["stride"], "padding": tuple(padding), "dilation": drawn["dilation"], "groups": groups},
     )
 
@@ -59,7 +59,7 @@ def of_convolutions(chance: random.Random, x: Value) -> Application:
 def of_windows(taps: bool) -> Rule:
     """The rule of windows over images in either layout, with weights for each of their places or without."""
 
-    def rule(chance: random.Random, x: Value) -> Application | None:
+    def rule(chance: random.Random, x: AbstractValue) -> Application | None:
         layout = chance.choice(("NCHW", "NHWC"))
         n, c, h, w = _image(chance, x, layout == "NHWC")
         drawn = _window(chance, (h, w), 2)
@@ -72,11 +72,11 @@ def of_windows(taps: bool) -> Rule:
             "dilation": drawn["dilation"],
             "layout": layout,
         }
-        image = Operand((n, c, h, w) if layout == "NCHW" else (n, h, w, c), dtype)
+        image = WantedOperand((n, c, h, w) if layout == "NCHW" else (n, h, w, c), dtype)
         if not taps:
             return Application((image,), attributes)
         multiplier = chance.choice((1, 1, 2))
-        weights = Operand((c * multiplier, *drawn["size"]), dtype)
+        weights = WantedOperand((c * multiplier, *drawn["size"]), dtype)
         return Application((image, weights), {**attributes, "multiplier": multiplier})
 
     return rule

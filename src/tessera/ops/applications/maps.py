@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.dtypes import COMPLEX, SUPPORTED, bool_
 from tessera.lazy.structure import Shape
-from tessera.ops.applications.rule import Application, Operand, Rule, Value, floating, like
+from tessera.ops.applications.rule import AbstractValue, Application, Rule, WantedOperand, floating, like
 
 
 def broadcasting(chance: random.Random, shape: Shape) -> Shape:
@@ -24,22 +24,22 @@ def broadcasting(chance: random.Random, shape: Shape) -> Shape:
 def of_maps(count: int, attributes: Callable[[random.Random], Mapping[str, Any]] | None = None) -> Rule:
     """The rule of a map of so many operands of one dtype, which broadcast against the first."""
 
-    def rule(chance: random.Random, x: Value) -> Application:
-        others = [Operand(broadcasting(chance, x.shape), x.dtype) for _ in range(count - 1)]
+    def rule(chance: random.Random, x: AbstractValue) -> Application:
+        others = [WantedOperand(broadcasting(chance, x.shape), x.dtype) for _ in range(count - 1)]
         return Application((like(x), *others), attributes(chance) if attributes else {})
 
     return rule
 
 
-def of_choices(chance: random.Random, x: Value) -> Application:
+def of_choices(chance: random.Random, x: AbstractValue) -> Application:
     """Of `where`: a condition, and two values."""
     condition, other = (broadcasting(chance, x.shape) for _ in range(2))
-    return Application((Operand(condition, bool_), like(x), Operand(other, x.dtype)))
+    return Application((WantedOperand(condition, bool_), like(x), WantedOperand(other, x.dtype)))
 
 
-def of_powers(chance: random.Random, x: Value) -> Application:
+def of_powers(chance: random.Random, x: AbstractValue) -> Application:
     """Of `pow`: exponents from 0 to 3, which integers have powers of."""
-    return Application((like(x), Operand(broadcasting(chance, x.shape), x.dtype, below=4)))
+    return Application((like(x), WantedOperand(broadcasting(chance, x.shape), x.dtype, below=4)))
 
 
 def bounds(chance: random.Random) -> Mapping[str, Any]:
@@ -64,7 +64,7 @@ def real_dtypes(chance: random.Random) -> Mapping[str, Any]:
 # -- reductions and rows ----------------------------------------------------------------------------------------------
 
 
-def of_reductions(chance: random.Random, x: Value) -> Application | None:
+def of_reductions(chance: random.Random, x: AbstractValue) -> Application | None:
     """Of reductions over any axes."""
     if not x.shape:
         return None
@@ -72,7 +72,7 @@ def of_reductions(chance: random.Random, x: Value) -> Application | None:
     return Application((like(x),), {"axes": tuple(axes), "keepdims": chance.random() < 0.5})
 
 
-def of_places(chance: random.Random, x: Value) -> Application | None:
+def of_places(chance: random.Random, x: AbstractValue) -> Application | None:
     """Of reductions that give one place: along one axis, or along all."""
     if not x.shape or 0 in x.shape:
         return None
@@ -83,7 +83,7 @@ def of_places(chance: random.Random, x: Value) -> Application | None:
 def along_axis(**attributes: Sequence[Any]) -> Rule:
     """The rule of an operator of one operand that works along an `axis`; of further attributes, the choices."""
 
-    def rule(chance: random.Random, x: Value) -> Application | None:
+    def rule(chance: random.Random, x: AbstractValue) -> Application | None:
         if not x.shape:
             return None
         drawn = {name: chance.choice(choices) for name, choices in attributes.items()}
@@ -97,11 +97,11 @@ def of_norms(parameters: int) -> Rule:
     elements would make noise of rounding errors.
     """
 
-    def rule(chance: random.Random, x: Value) -> Application | None:
+    def rule(chance: random.Random, x: AbstractValue) -> Application | None:
         if not x.shape:
             return None
         dtype = floating(x.dtype)
-        given = [Operand(x.shape[-1:], dtype)] * chance.randint(0, parameters)
-        return Application((Operand(x.shape, dtype), *given), {"eps": chance.choice((0.5, 1e-2))})
+        given = [WantedOperand(x.shape[-1:], dtype)] * chance.randint(0, parameters)
+        return Application((WantedOperand(x.shape, dtype), *given), {"eps": chance.choice((0.5, 1e-2))})
 
     return rule

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from tessera.dtypes import bool_, fp32
-from tessera.ops.applications.rule import Application, Operand, Value, floating, like
+from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, floating, like
 
 
-def of_products(chance: random.Random, x: Value) -> Application | None:
+def of_products(chance: random.Random, x: AbstractValue) -> Application | None:
     """Of `matmul`: a value of two dimensions or more, from the left or from the right, with and without batches."""
     if len(x.shape) < 2:
         return None
@@ -16,23 +16,23 @@ def of_products(chance: random.Random, x: Value) -> Application | None:
     others = tuple(chance.choice((tuple(batch), (), (1,) * len(batch))))
     extent = chance.choice((1, 2, 5, 16, 17, rows, columns))
     if chance.random() < 0.5:
-        return Application((like(x), Operand((*others, columns, extent), x.dtype)))
-    return Application((Operand((*others, extent, rows), x.dtype), like(x)))
+        return Application((like(x), WantedOperand((*others, columns, extent), x.dtype)))
+    return Application((WantedOperand((*others, extent, rows), x.dtype), like(x)))
 
 
-def of_scaled_products(chance: random.Random, x: Value) -> Application | None:
+def of_scaled_products(chance: random.Random, x: AbstractValue) -> Application | None:
     """Of `gemm`: a product, and with it maybe what is added to it."""
     product = of_products(chance, x)
     if product is None:
         return None
     a, b = product.operands
     result = (a.shape[-2], b.shape[-1])
-    addend = [Operand(chance.choice((result, result[1:], (result[0], 1))), x.dtype)]
+    addend = [WantedOperand(chance.choice((result, result[1:], (result[0], 1))), x.dtype)]
     scales = {"alpha": chance.choice((1.0, 0.5)), "beta": chance.choice((1.0, -2.0, 0.0))}
     return Application((a, b, *addend[: chance.randint(0, 1)]), scales if x.dtype.kind == "float" else {})
 
 
-def of_attention(chance: random.Random, x: Value) -> Application | None:
+def of_attention(chance: random.Random, x: AbstractValue) -> Application | None:
     """Of `flash_attention`: heads that share keys, causal or with a mask of any broadcast shape."""
     if not 2 <= len(x.shape) <= 4 or x.shape[-1] == 0:
         return None
@@ -41,9 +41,13 @@ def of_attention(chance: random.Random, x: Value) -> Application | None:
     shared = (*lead[:-1], lead[-1] // group) if lead else ()
     keys, values = chance.choice((1, 3, 17, queries)), chance.choice((1, 5, 16, head))
     dtype = floating(x.dtype)
-    operands = [Operand(x.shape, dtype), Operand((*shared, keys, head), dtype), Operand((*shared, keys, values), dtype)]
-    operands.append(Operand((), fp32 if dtype.itemsize < 4 else dtype, below=3))  # a scale, which is not negative
+    operands = [
+        WantedOperand(x.shape, dtype),
+        WantedOperand((*shared, keys, head), dtype),
+        WantedOperand((*shared, keys, values), dtype),
+    ]
+    operands.append(WantedOperand((), fp32 if dtype.itemsize < 4 else dtype, below=3))  # a scale, which is not negative
     if chance.random() < 0.4:
         mask = chance.choice(((*lead, queries, keys), (keys,), (queries, keys), (queries, 1)))
-        operands.append(Operand(mask, chance.choice((bool_, dtype))))
+        operands.append(WantedOperand(mask, chance.choice((bool_, dtype))))
     return Application(tuple(operands), {"causal": chance.random() < 0.4})

@@ -11,7 +11,7 @@ from tessera.dtypes import DType, fp32
 from tessera.lazy.structure import Shape
 
 
-class Value(Protocol):
+class AbstractValue(Protocol):
     """What a rule sees of a value: shape and dtype."""
 
     @property
@@ -24,7 +24,7 @@ class Value(Protocol):
 
 
 @dataclass(frozen=True)
-class Operand:
+class WantedOperand:
     """An operand that is wanted. `below` asks for whole numbers from 0 up to, and without, this one."""
 
     shape: Shape
@@ -36,17 +36,17 @@ class Operand:
 class Application:
     """Operands and attributes that an operator takes; attributes left out have their defaults."""
 
-    operands: tuple[Operand, ...]
+    operands: tuple[WantedOperand, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-Rule: TypeAlias = Callable[[random.Random, Value], "Application | None"]
+Rule: TypeAlias = Callable[[random.Random, AbstractValue], "Application | None"]
 """(source of chance, a value that exists) -> an application, mostly to that value first; None where there is none."""
 
 
-def like(value: Value) -> Operand:
+def like(value: AbstractValue) -> WantedOperand:
     """An operand of a value's shape and dtype, which that value itself is."""
-    return Operand(value.shape, value.dtype)
+    return WantedOperand(value.shape, value.dtype)
 
 
 def floating(dtype: DType) -> DType:

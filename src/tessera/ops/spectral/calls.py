@@ -8,7 +8,7 @@ from tessera.errors import ArgumentError, DTypeError
 from tessera.lazy.node import Node
 from tessera.ops.algebra import call
 from tessera.ops.layout.views import integer
-from tessera.ops.spectral.records import Geometry, check_shapes, convolve
+from tessera.ops.spectral.records import ConvolutionGeometry, check_shapes, convolve
 from tessera.ops.window.geometry import TO_FIRST, TO_LAST, checked_layout, paddings, pair, with_bias
 
 _NAME = "spectral_conv"
@@ -40,7 +40,7 @@ def spectral_conv(
     return call("transpose", result, permutation=TO_LAST) if turned else result
 
 
-def window_of(options: dict[str, object], kernel: Node) -> Geometry:
+def window_of(options: dict[str, object], kernel: Node) -> ConvolutionGeometry:
     """The window of options as users give them. Raises ArgumentError."""
     stride, dilation = (pair(_NAME, what, options[what], 1) for what in ("stride", "dilation"))
     groups = integer(options["groups"], "groups")
@@ -48,4 +48,4 @@ def window_of(options: dict[str, object], kernel: Node) -> Geometry:
         raise ArgumentError(f"spectral_conv: groups={groups}", hints=["1, or a divisor of the channels"])
     size = kernel.shape[2:4] if len(kernel.shape) == 4 else (1, 1)
     around = paddings(_NAME, options["padding"], (size[0], size[1]), stride, dilation)
-    return Geometry(stride, around, dilation, groups)
+    return ConvolutionGeometry(stride, around, dilation, groups)

@@ -38,7 +38,7 @@ matrices for each frequency.
 
 
 @dataclass(frozen=True)
-class Geometry:
+class ConvolutionGeometry:
     """How a window moves over images; `padding` is top, left, bottom, right."""
 
     stride: Pair = (1, 1)
@@ -251,7 +251,7 @@ define(
 # -- the convolution --------------------------------------------------------------------------------------------------
 
 
-def check_shapes(name: str, image: N, kernel: N, window: Geometry) -> None:
+def check_shapes(name: str, image: N, kernel: N, window: ConvolutionGeometry) -> None:
     """Raises ShapeMismatchError for images [N, C, H, W] and kernels [C_out, C / groups, KH, KW] that do not fit."""
     shown = [image, kernel]
     if len(image.shape) != 4 or len(kernel.shape) != 4:
@@ -340,7 +340,7 @@ define(
 )
 
 
-def convolve(image: N, kernel: N, window: Geometry, points: Pair) -> N:
+def convolve(image: N, kernel: N, window: ConvolutionGeometry, points: Pair) -> N:
     """The convolution of images [N, C, H, W] by transforms of `points` rows and columns; both of one dtype."""
     dtype = image.dtype
     x = image if dtype in (fp32, fp64) else call("cast", image, dtype=fp32)

@@ -13,7 +13,7 @@ from polars import col
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.presentation.result import Analysis, work
 from tessera.profiling.analyses.roofline import above_of, doubts_of
-from tessera.profiling.report.bounds import Bounds
+from tessera.profiling.report.bounds import DeviceBounds
 from tessera.profiling.trace.table import Trace
 from tessera.target import Target
 
@@ -73,7 +73,7 @@ def operations(trace: Trace, target: Target | None) -> Analysis:
     )
     whole = float(found["total_ms"].sum())
     ceilings = None if target is None else target.ceilings
-    bounds = None if target is None or ceilings is None else Bounds(ceilings, target.memory)
+    bounds = None if target is None or ceilings is None else DeviceBounds(ceilings, target.memory)
     kind = None if target is None else target.kind
     rows = [_row(row, whole, bounds, kind) for row in found.head(MOST_ROWS).iter_rows(named=True)]
     rest = found.slice(MOST_ROWS)
@@ -88,7 +88,7 @@ def operations(trace: Trace, target: Target | None) -> Analysis:
     return Analysis("Kernels", table, _HEADINGS, notes, missing)
 
 
-def _row(row: Mapping[str, Any], whole: float, bounds: Bounds | None, kind: str | None) -> dict[str, Any]:
+def _row(row: Mapping[str, Any], whole: float, bounds: DeviceBounds | None, kind: str | None) -> dict[str, Any]:
     seconds = row["median_us"] / 1e6
     flops, nbytes, workers = row["flops"] or 0.0, row["bytes"] or 0.0, row["workers"] or 1
     least = None

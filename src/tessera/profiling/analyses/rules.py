@@ -49,7 +49,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Rule:
+class AdviceRule:
     """A rule. `needs` are the columns of the trace without which it cannot be judged, `known` is the field of `Facts`
     without which it cannot, "" where there is none.
     """
@@ -211,7 +211,7 @@ def _dropped(facts: Facts) -> Iterator[Finding]:
 
 
 RULES: Final = (
-    Rule(
+    AdviceRule(
         "low-occupancy",
         "larger tiles, or fewer registers a thread (the knobs maxnreg, warps)",
         ("sm_occupancy", "mem_stall_pct"),
@@ -221,7 +221,7 @@ RULES: Final = (
             "occupancy {sm_occupancy:.2f}, {mem_stall_pct:.0f} % memory stalls",
         ),
     ),
-    Rule(
+    AdviceRule(
         "divergent-warps",
         "make branches uniform (op.where, sorted work), or reduce across the warp instead of through shared memory",
         ("warp_divergence_pct",),
@@ -231,14 +231,14 @@ RULES: Final = (
             "{warp_divergence_pct:.0f} % of the branches diverge",
         ),
     ),
-    Rule(
+    AdviceRule(
         "uncoalesced-memory",
         "a blocked layout, wider loads (vectorize), asynchronous prefetch (pipeline_depth)",
         ("mem_stall_pct", "dram_read_gbps", "dram_write_gbps"),
         _uncoalesced,
         "memory_gbps",
     ),
-    Rule(
+    AdviceRule(
         "idle-tensor-cores",
         "shapes that are multiples of the MMA tile, bf16 or fp16 operands with fp32 sums, larger tiles",
         ("tc_util_pct",),
@@ -248,72 +248,72 @@ RULES: Final = (
             "tensor cores busy {tc_util_pct:.0f} %",
         ),
     ),
-    Rule(
+    AdviceRule(
         "exposed-collectives",
         "reduce-scatter and all-gather instead of all-reduce, fewer and larger buckets, on a stream of their own",
         ("collective_type",),
         _exposed,
     ),
-    Rule(
+    AdviceRule(
         "late-ranks",
         "even out the work before the collective; look at the rank that arrives last",
         ("collective_type",),
         _late,
         "clocks_us",
     ),
-    Rule(
+    AdviceRule(
         "throttled",
         "cap power or clocks evenly (DVFS), stagger the ranks' bursts, look at cooling",
         ("throttle_reason",),
         _throttled,
     ),
-    Rule(
+    AdviceRule(
         "power-bursts",
         "stagger the ranks or smooth the load: bursts are what power limits act on",
         ("power_w",),
         _bursts,
     ),
-    Rule(
+    AdviceRule(
         "below-the-bound",
         "tune it: op.autotune, or autotune.enable() for the whole program",
         ("flops", "bytes"),
         _below_bound,
         "roofline",
     ),
-    Rule(
+    AdviceRule(
         "memory-bound",
         "fuse it with its neighbours, use narrower dtypes: the arithmetic is not what takes the time",
         ("flops", "bytes"),
         _memory_bound,
         "roofline",
     ),
-    Rule(
+    AdviceRule(
         "launch-gaps",
         "evaluate more at once (eval(a, b), larger batches, @op.kernel), so that fewer calls come between kernels",
         ("dur_ns",),
         _idle,
     ),
-    Rule(
+    AdviceRule(
         "few-workers",
         "larger problems, or split_k: the work is not shared out over the cores",
         ("workers",),
         _few_workers,
         "processors",
     ),
-    Rule(
+    AdviceRule(
         "few-threads",
         "TESSERA_THREADS, OMP_NUM_THREADS or torch.set_num_threads allow no more: raise them where cores are free",
         (),
         _few_threads,
         "processors",
     ),
-    Rule(
+    AdviceRule(
         "uneven-ranks",
         "balance the ranks' shares: the others wait for the slowest",
         ("dur_ns",),
         _uneven_ranks,
     ),
-    Rule(
+    AdviceRule(
         "dropped-records",
         "raise TESSERA_PROFILE_RECORDS, or profile for a shorter time: the figures above miss these kernels",
         (),

@@ -24,7 +24,7 @@ from tessera.profiling.attach.places import Process
 from tessera.profiling.attach.wire import Message, ProtocolError
 from tessera.profiling.recording.recording import Recording
 from tessera.profiling.recording.texts import printed
-from tessera.profiling.session.options import Options
+from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.trace.conversion import trace_of
 from tessera.profiling.trace.table import COLUMNS, Trace
 
@@ -63,7 +63,7 @@ class Attachment:
         self.complete = False
         """Whether the session was ended in order, so that nothing that it recorded is missing."""
         self._leaving = False
-        self._options = Options()
+        self._options = SessionOptions()
 
     def start(self, activities: Sequence[str] = ("cpu",), *, record_shapes: bool = False) -> None:
         """Begins the session. Raises AttachError where the process refuses the activities."""
@@ -72,7 +72,7 @@ class Attachment:
         if not isinstance(capability, dict):
             raise AttachError("the process answers no capabilities to `start`", hints=[_STRANGE])
         self.capability = {printed(name): printed(why) for name, why in capability.items()}
-        self._options = Options(activities=tuple(activities), record_shapes=record_shapes)
+        self._options = SessionOptions(activities=tuple(activities), record_shapes=record_shapes)
 
     def read(self) -> Increment | None:
         """What was recorded since the last call, which is also kept; None where the process has ended. One that is

@@ -17,7 +17,7 @@ from tessera.profiling.attach.increments import Taker
 from tessera.profiling.attach.wire import Message, ProtocolError
 from tessera.profiling.recording.recording import rank
 from tessera.profiling.session import sessions
-from tessera.profiling.session.options import Options
+from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.session.sessions import Session
 
 LEASE_S: Final = 30.0
@@ -99,7 +99,7 @@ class Conversation:
         named = isinstance(activities, list) and all(isinstance(each, str) for each in activities)
         if not named or not isinstance(shapes, bool):
             raise ArgumentError("start: activities is a list of names, record_shapes is true or false")
-        session = Session(Options(activities=tuple(activities), record_shapes=shapes), observer=True)
+        session = Session(SessionOptions(activities=tuple(activities), record_shapes=shapes), observer=True)
         session.__enter__()
         self._taker = Taker(session)
         self.started.set()

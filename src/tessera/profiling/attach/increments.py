@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from tessera.profiling.attach import wire
 from tessera.profiling.recording import facts, tracks
 from tessera.profiling.recording.attribution import IssuedWork, Moment
-from tessera.profiling.recording.events import Event
+from tessera.profiling.recording.events import RecordedEvent
 from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.recording.recording import CountedKernel, Recording, distinct
 from tessera.profiling.recording.regions import Presence, RegionEvent
 from tessera.profiling.recording.tracks import Service, Track
 from tessera.profiling.ring.layout import RECORD_FIELDS, RECORD_WORDS
 from tessera.profiling.session import sessions
-from tessera.profiling.session.options import Options
+from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.session.sessions import Session
 
 _EVENTS: Final = ("regions", "presences", "marks", "counters", "events", "issued", "counted")
@@ -115,7 +115,7 @@ def _take(events: list[Any]) -> list[Any]:
     return taken
 
 
-def recording_of(increments: Sequence[Increment], plans: Mapping[str, Any], options: Options) -> Recording:
+def recording_of(increments: Sequence[Increment], plans: Mapping[str, Any], options: SessionOptions) -> Recording:
     """A recording with all that the increments hold. `plans`: what was told of each by any increment; `options`: those
     of the session.
     """
@@ -141,7 +141,7 @@ def recording_of(increments: Sequence[Increment], plans: Mapping[str, Any], opti
         made.presences += [Presence(*event) for event in rest["presences"]]
         made.marks += [tuple(event) for event in rest["marks"]]
         made.counters += [tuple(event) for event in rest["counters"]]
-        made.events += [Event(*event) for event in rest["events"]]
+        made.events += [RecordedEvent(*event) for event in rest["events"]]
         made.counted += [CountedKernel(*event) for event in rest["counted"]]
         made.issued += [
             IssuedWork(thread, begin, end, Moment(*issued)) for thread, begin, end, issued in rest["issued"]

@@ -22,7 +22,7 @@ _APART: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ObservationRequest:
     """What to observe: activities of sessions, activities that counters are asked for (None: all), the interval of
     sampling (None: none), shapes of operands, Python stacks through py-spy.
     """
@@ -37,7 +37,7 @@ class Wishes:
 class Observation:
     """What was observed so far. Processes may join while another thread reads."""
 
-    def __init__(self, wishes: Wishes) -> None:
+    def __init__(self, wishes: ObservationRequest) -> None:
         self.wishes = wishes
         self.attachments: list[Attachment] = []
         self.sampling: Sampling | None = None

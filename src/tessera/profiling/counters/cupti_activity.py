@@ -14,7 +14,7 @@ from tessera.distribution import installing
 from tessera.errors import LibraryError
 from tessera.profiling.counters import gpus
 from tessera.profiling.counters.gpu_sensors import LibraryRefusal, load
-from tessera.profiling.recording.device_kernels import TimedCopy, TimedKernel, Told
+from tessera.profiling.recording.device_kernels import SourceReport, TimedCopy, TimedKernel
 
 _BUFFER_BYTES: Final = 8 * 2**20
 _FORCED: Final = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
@@ -79,7 +79,7 @@ class CuptiActivity:
         """What it launches from now on belongs to none."""
         self._cupti.activity_pop_external_correlation_id(self._cupti.ExternalCorrelationKind.CUSTOM0)
 
-    def told(self) -> Told:
+    def told(self) -> SourceReport:
         """What has run since the last call. Waits for the devices, then for CUPTI."""
         import torch
 
@@ -88,7 +88,7 @@ class CuptiActivity:
                 torch.cuda.synchronize(device)
         self._cupti.activity_flush_all(_FORCED)
         with self._lock:
-            told = Told(self._kernels, self._copies, self._runs)
+            told = SourceReport(self._kernels, self._copies, self._runs)
             self._kernels, self._copies, self._runs = [], [], {}
         return told
 

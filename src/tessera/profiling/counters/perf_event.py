@@ -56,7 +56,7 @@ class EventAttributes(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PerfEvent:
     """What is counted: a type of `perf_event.h` or of a PMU in /sys, and its configuration.
 
     `kernel` events happen in the kernel, as context switches do: they cannot be counted in user mode alone.
@@ -73,27 +73,27 @@ def _cache(cache: int, operation: int, result: int) -> int:
 
 
 HARDWARE_EVENTS: Final = (
-    Event("cycles", HARDWARE, 0),
-    Event("instructions", HARDWARE, 1),
-    Event("cache_references", HARDWARE, 2),
-    Event("cache_misses", HARDWARE, 3),
-    Event("branches", HARDWARE, 4),
-    Event("branch_misses", HARDWARE, 5),
-    Event("stalled_cycles_frontend", HARDWARE, 7),
-    Event("stalled_cycles_backend", HARDWARE, 8),
-    Event("llc_read_misses", CACHE, _cache(2, 0, 1)),
-    Event("llc_write_misses", CACHE, _cache(2, 1, 1)),
+    PerfEvent("cycles", HARDWARE, 0),
+    PerfEvent("instructions", HARDWARE, 1),
+    PerfEvent("cache_references", HARDWARE, 2),
+    PerfEvent("cache_misses", HARDWARE, 3),
+    PerfEvent("branches", HARDWARE, 4),
+    PerfEvent("branch_misses", HARDWARE, 5),
+    PerfEvent("stalled_cycles_frontend", HARDWARE, 7),
+    PerfEvent("stalled_cycles_backend", HARDWARE, 8),
+    PerfEvent("llc_read_misses", CACHE, _cache(2, 0, 1)),
+    PerfEvent("llc_write_misses", CACHE, _cache(2, 1, 1)),
 )
 SOFTWARE_EVENTS: Final = (
-    Event("task_clock", SOFTWARE, 1),
-    Event("page_faults", SOFTWARE, 2),
-    Event("context_switches", SOFTWARE, 3, kernel=True),
-    Event("migrations", SOFTWARE, 4, kernel=True),
+    PerfEvent("task_clock", SOFTWARE, 1),
+    PerfEvent("page_faults", SOFTWARE, 2),
+    PerfEvent("context_switches", SOFTWARE, 3, kernel=True),
+    PerfEvent("migrations", SOFTWARE, 4, kernel=True),
 )
 
 
 def open_event(
-    event: Event, *, pid: int = 0, cpu: int = -1, group: int = -1, inherit: bool = False, disabled: bool = False
+    event: PerfEvent, *, pid: int = 0, cpu: int = -1, group: int = -1, inherit: bool = False, disabled: bool = False
 ) -> int:
     """The descriptor of a counter that runs from now on, unless `disabled`; a member of a group runs with its leader
     `group`.
@@ -139,7 +139,7 @@ class EventGroup:
     Raises OSError where one of them is refused. More events than the processor has counters never run: NaN.
     """
 
-    def __init__(self, events: Sequence[Event], thread: int = 0) -> None:
+    def __init__(self, events: Sequence[PerfEvent], thread: int = 0) -> None:
         self.events = tuple(events)
         self._descriptors: list[int] = []
         self._format = struct.Struct(f"=3Q{len(self.events)}Q")
@@ -177,7 +177,7 @@ class ProcessEvents:
 
     _single: Final = struct.Struct("=3Q")
 
-    def __init__(self, events: Sequence[Event], pid: int) -> None:
+    def __init__(self, events: Sequence[PerfEvent], pid: int) -> None:
         self.events = tuple(events)
         self._descriptors: dict[int, list[int]] = {}
         try:
@@ -226,7 +226,7 @@ def _threads(pid: int) -> set[int]:
     return {int(name) for name in os.listdir(f"/proc/{pid}/task")}
 
 
-def refusal(event: Event, pid: int) -> tuple[str, str] | None:
+def refusal(event: PerfEvent, pid: int) -> tuple[str, str] | None:
     """Why a process' event cannot be counted, and what to do; None where it can."""
     try:
         os.close(open_event(event, pid=pid, inherit=True))
@@ -260,6 +260,6 @@ def explain(error: OSError, paranoid: Path = PARANOID) -> tuple[str, str]:
     return f"perf_event_open: {error.strerror}", ""
 
 
-def available(events: Iterable[Event], pid: int) -> list[Event]:
+def available(events: Iterable[PerfEvent], pid: int) -> list[PerfEvent]:
     """Those of the events that can be counted."""
     return [event for event in events if refusal(event, pid) is None]

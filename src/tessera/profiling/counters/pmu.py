@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera.profiling.counters.files import text
-from tessera.profiling.counters.perf_event import Event, open_event, scaled
+from tessera.profiling.counters.perf_event import PerfEvent, open_event, scaled
 
 DEVICES: Final = Path("/sys/bus/event_source/devices")
 _SINGLE: Final = struct.Struct("=3Q")
@@ -25,7 +25,7 @@ UNITS: Final = {"MiB": 2.0**20, "Joules": 1.0, "": 1.0}
 class DeviceEvent:
     """An event of a PMU, on which processors it is read (one of each package), and what one count of it is worth."""
 
-    event: Event
+    event: PerfEvent
     cpus: tuple[int, ...]
     scale: float
 
@@ -42,7 +42,7 @@ def find(pattern: str, name: str, devices: Path = DEVICES) -> list[DeviceEvent]:
         unit = UNITS.get(text(folder / "events" / f"{name}.unit") or "")
         if unit is not None:
             cpus = parse_cpus(text(folder / "cpumask") or "0")
-            found.append(DeviceEvent(Event(f"{folder.name}/{name}", int(kind), config), cpus, worth * unit))
+            found.append(DeviceEvent(PerfEvent(f"{folder.name}/{name}", int(kind), config), cpus, worth * unit))
     return found
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from tessera.profiling.counters.interfaces import Capability, Subject
-from tessera.profiling.counters.perf_event import HARDWARE_EVENTS, Event, ProcessEvents, refusal
+from tessera.profiling.counters.perf_event import HARDWARE_EVENTS, PerfEvent, ProcessEvents, refusal
 
 LINE_BYTES: Final = 64
 """Of the caches that these events count, on x86-64 and on Arm's server cores."""
 
 _BY_NAME: Final = {event.name: event for event in HARDWARE_EVENTS}
-LEVELS: Final[Mapping[str, Sequence[Event]]] = {
+LEVELS: Final[Mapping[str, Sequence[PerfEvent]]] = {
     "L3": (_BY_NAME["cache_references"],),
     "DRAM": (_BY_NAME["llc_read_misses"], _BY_NAME["llc_write_misses"]),
 }
@@ -34,7 +34,7 @@ class MeasuredTraffic:
 
 
 def measured(
-    run: Callable[[], object], *, repeats: int = 10, levels: Mapping[str, Sequence[Event]] = LEVELS
+    run: Callable[[], object], *, repeats: int = 10, levels: Mapping[str, Sequence[PerfEvent]] = LEVELS
 ) -> MeasuredTraffic:
     """The traffic of one `run()`, as the mean of `repeats` after one that warms the caches, counted in all threads of
     this process: nothing else should run in it meanwhile.
@@ -60,5 +60,5 @@ def measured(
     return MeasuredTraffic(nbytes, capability)
 
 
-def _refusal(events: Sequence[Event], pid: int) -> tuple[str, str] | None:
+def _refusal(events: Sequence[PerfEvent], pid: int) -> tuple[str, str] | None:
     return next((why for event in events if (why := refusal(event, pid)) is not None), None)

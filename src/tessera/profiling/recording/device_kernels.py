@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy
 from numpy.typing import NDArray
 
-from tessera.profiling.recording.events import Event
+from tessera.profiling.recording.events import RecordedEvent
 from tessera.profiling.ring.layout import RECORD_WORDS
 
 
@@ -39,7 +39,7 @@ class TimedCopy(NamedTuple):
     nbytes: int
 
 
-class Told(NamedTuple):
+class SourceReport(NamedTuple):
     """What a source has told since it was last asked: `runs` gives the run's number by correlation."""
 
     kernels: Sequence[TimedKernel]
@@ -47,7 +47,7 @@ class Told(NamedTuple):
     runs: Mapping[int, int]
 
 
-class Source(Protocol):
+class KernelTimeSource(Protocol):
     """Where the times of GPUs come from; `counters.cupti_activity.CuptiActivity` is the one of NVIDIA."""
 
     def begin(self) -> None:
@@ -62,11 +62,11 @@ class Source(Protocol):
     def pop(self) -> None:
         """The run's launches are over."""
 
-    def told(self) -> Told:
+    def told(self) -> SourceReport:
         """Everything that devices have finished, after waiting for what is under way."""
 
 
-class Run(NamedTuple):
+class PlanRun(NamedTuple):
     """A plan's run: its steps are kernels, launched by a thread at an instant."""
 
     plan: int
@@ -81,33 +81,33 @@ class Measured(NamedTuple):
     number of the device + 1.
     """
 
-    run: Run
+    run: PlanRun
     rows: NDArray[numpy.int64]
 
 
-class Collection:
+class RunCollection:
     """What runs launched and devices told, until somebody takes it. Threads may enter and leave at any time."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: KernelTimeSource) -> None:
         self._source = source
         self._numbers = itertools.count(1)
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, PlanRun] = {}
         self._kernels: dict[int, list[TimedKernel]] = {}
         self._waited_for: set[int] = set()
 
     def enter(self, plan: int, steps: int, device: str) -> Launching:
         """The calling thread begins to launch the steps of a plan."""
         number = next(self._numbers)
-        run = Run(plan, steps, device, threading.get_ident(), time.monotonic_ns())
+        run = PlanRun(plan, steps, device, threading.get_ident(), time.monotonic_ns())
         self._source.push(number)
         return Launching(self, number, run)
 
-    def leave(self, number: int, run: Run) -> None:
+    def leave(self, number: int, run: PlanRun) -> None:
         """The calling thread has launched them, and sessions have counted them."""
         self._source.pop()
         self._runs[number] = run
 
-    def take(self) -> tuple[list[Measured], list[Event]]:
+    def take(self) -> tuple[list[Measured], list[RecordedEvent]]:
         """The runs that devices have finished, and their copies. Waits for the devices."""
         before = set(self._runs)
         told = self._source.told()
@@ -127,7 +127,7 @@ class Collection:
         return finished, [_noted(copy) for copy in told.copies]
 
 
-def _rows(run: Run, kernels: Iterable[TimedKernel]) -> NDArray[numpy.int64]:
+def _rows(run: PlanRun, kernels: Iterable[TimedKernel]) -> NDArray[numpy.int64]:
     """Steps run one after the other, so that their order is that of their starts."""
     ordered = sorted(kernels, key=lambda kernel: (kernel.start_ns, kernel.correlation))
     rows = numpy.empty((len(ordered), RECORD_WORDS), numpy.int64)
@@ -145,41 +145,41 @@ def _rows(run: Run, kernels: Iterable[TimedKernel]) -> NDArray[numpy.int64]:
     return rows
 
 
-def _noted(copy: TimedCopy) -> Event:
+def _noted(copy: TimedCopy) -> RecordedEvent:
     columns: dict[str, Any] = {
         "bytes": copy.nbytes,
         "memcpy_dir": copy.direction,
         "memcpy_gbps": copy.nbytes / max(copy.end_ns - copy.start_ns, 1),
         "device": f"cuda:{copy.device}",
     }
-    return Event("memcpy", f"memcpy {copy.direction}", copy.start_ns, copy.end_ns, 0, columns)
+    return RecordedEvent("memcpy", f"memcpy {copy.direction}", copy.start_ns, copy.end_ns, 0, columns)
 
 
 class Launching(NamedTuple):
     """A run that is being launched."""
 
-    collection: Collection
+    collection: RunCollection
     number: int
-    run: Run
+    run: PlanRun
 
     def leave(self) -> None:
         """The calling thread has launched it, and sessions have counted it."""
         self.collection.leave(self.number, self.run)
 
 
-class Collector:
+class RunCollector:
     """Turns a collection on while any session wants it. Sessions hold their lock around `begin`, `end` and `take`."""
 
     def __init__(self) -> None:
-        self._collection: Collection | None = None
-        self._source: Source | None = None
+        self._collection: RunCollection | None = None
+        self._source: KernelTimeSource | None = None
         self._users = 0
 
-    def begin(self, source: Source) -> None:
+    def begin(self, source: KernelTimeSource) -> None:
         """One more session wants it. Raises LibraryError where the source does not start."""
         if self._users == 0:
             source.begin()
-            self._source, self._collection = source, Collection(source)
+            self._source, self._collection = source, RunCollection(source)
         self._users += 1
 
     def end(self) -> None:
@@ -189,16 +189,16 @@ class Collector:
             self._collection, source, self._source = None, self._source, None
             source.end()
 
-    def take(self) -> tuple[list[Measured], list[Event]]:
-        """As `Collection.take`; nothing while nobody wants it."""
+    def take(self) -> tuple[list[Measured], list[RecordedEvent]]:
+        """As `RunCollection.take`; nothing while nobody wants it."""
         collection = self._collection
         return ([], []) if collection is None else collection.take()
 
     def enter(self, plan: int, steps: int, device: str) -> Launching | None:
-        """As `Collection.enter`; None while nobody wants it."""
+        """As `RunCollection.enter`; None while nobody wants it."""
         collection = self._collection
         return None if collection is None else collection.enter(plan, steps, device)
 
 
-COLLECTOR: Final = Collector()
+COLLECTOR: Final = RunCollector()
 """The process's."""

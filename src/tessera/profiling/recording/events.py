@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
-class Event(NamedTuple):
+class RecordedEvent(NamedTuple):
     """An event that a thread has made: its kind and name (`table.COLUMNS`), its times in nanoseconds of
     `time.monotonic_ns`, and further columns.
     """

@@ -11,8 +11,8 @@ from tessera import forks
 from tessera.lazy import evaluation
 from tessera.profiling.recording import regions
 from tessera.profiling.recording.attribution import IssuedWork, Moment
-from tessera.profiling.recording.events import Event
-from tessera.profiling.recording.regions import Look, Presence, RegionEvent, Scope
+from tessera.profiling.recording.events import RecordedEvent
+from tessera.profiling.recording.regions import EnteredRegion, Look, Presence, RegionEvent
 from tessera.profiling.recording.texts import number, text
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def look(instant_ns: int | None = None) -> None:
         _look(instant_ns)
 
 
-def note_region(scope: Scope) -> None:
+def note_region(scope: EnteredRegion) -> None:
     """Notes, in every active session, a region that the calling thread leaves now."""
     if recordings:
         end_ns, thread = time.monotonic_ns(), threading.get_ident()
@@ -79,7 +79,7 @@ def note(kind: str, name: str, start_ns: int, **columns: Any) -> None:
     """
     if recordings:
         look(start_ns)
-        event = Event(kind, name, start_ns, time.monotonic_ns(), threading.get_ident(), columns)
+        event = RecordedEvent(kind, name, start_ns, time.monotonic_ns(), threading.get_ident(), columns)
         for each in list(recordings):
             each.events.append(event._replace(start_ns=max(start_ns, each.start_ns)))
 

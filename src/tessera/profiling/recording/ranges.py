@@ -36,7 +36,7 @@ _LIBRARIES: Final = {
 _MOST_NAMED: Final = 4
 
 
-class Emitter(Protocol):
+class RangeLibrary(Protocol):
     """A library of ranges. Ranges of one thread nest."""
 
     def push(self, name: str) -> None:
@@ -95,7 +95,7 @@ def wanted(asked: str, environment: Mapping[str, str]) -> str | None:
     return next((kind for kind, names in ATTACHED.items() if any(environment.get(name) for name in names)), None)
 
 
-def made(kind: str) -> Emitter:
+def made(kind: str) -> RangeLibrary:
     """The emitter of one kind. Raises ProfileError where there is no library for it."""
     if kind == "itt":
         return TorchEmitter("itt")
@@ -108,7 +108,7 @@ def made(kind: str) -> Emitter:
 
 
 @functools.cache
-def emitter() -> Emitter | None:
+def emitter() -> RangeLibrary | None:
     """The emitter of this process, None where nobody wants ranges.
 
     Raises ProfileError where ranges are asked for and cannot be had; a tool that is attached asks for nothing.

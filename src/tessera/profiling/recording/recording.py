@@ -16,7 +16,7 @@ from tessera.profiling.recording import clock_sync, facts, tracks
 from tessera.profiling.recording.attribution import IssuedWork
 from tessera.profiling.recording.callers import Callers
 from tessera.profiling.recording.device_kernels import Measured
-from tessera.profiling.recording.events import Event
+from tessera.profiling.recording.events import RecordedEvent
 from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.recording.regions import Presence, RegionEvent
 from tessera.profiling.recording.totals import OperatorTotal, Totals
@@ -52,7 +52,7 @@ class CountedKernel(NamedTuple):
 
 
 @dataclass
-class Told:
+class Watermark:
     """How much of a recording went into its parts so far."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Recording:
         self.marks: list[tuple[int, str, int]] = []  # (time, name, thread)
         self.counters: list[tuple[int, str, float, str]] = []  # (time, name, value, unit)
         self.counted: list[CountedKernel] = []
-        self.events: list[Event] = []
+        self.events: list[RecordedEvent] = []
         self.issued: list[IssuedWork] = []
         self.thread_names: dict[int, str] = {}
         """The names of threads whose work is recorded, also of those that have ended since."""
@@ -245,7 +245,7 @@ class Recording:
         self.plans.update(plans)
         self._services = dict(services)
 
-    def part(self, told: Told) -> Recording:
+    def part(self, told: Watermark) -> Recording:
         """What came since the last call with the same `told`; with the sums of everything so far."""
         made = Recording(record_shapes=self.record_shapes)
         made.__dict__.update({name: value for name, value in self.__dict__.items() if name in made.__dict__})

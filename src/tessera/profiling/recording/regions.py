@@ -35,50 +35,50 @@ class Presence(NamedTuple):
     name: str | None
 
 
-class Scope:
+class EnteredRegion:
     """A region that was entered once."""
 
     __slots__ = ("is_open", "name", "outer", "start_ns", "thread")
 
-    def __init__(self, name: str, outer: Scope | None) -> None:
+    def __init__(self, name: str, outer: EnteredRegion | None) -> None:
         self.name, self.outer, self.is_open = name, outer, True
         self.thread = threading.get_ident()
         self.start_ns = time.monotonic_ns()
 
 
-current: Final[ContextVar[Scope | None]] = ContextVar("tessera_region", default=None)
+current: Final[ContextVar[EnteredRegion | None]] = ContextVar("tessera_region", default=None)
 """The innermost region that the context has entered; one that ended elsewhere may still stand here."""
 
 
-def open_of(scope: Scope | None) -> Scope | None:
+def open_of(scope: EnteredRegion | None) -> EnteredRegion | None:
     """The innermost region around, this one included, that has not ended: a task may outlive where it was started."""
     while scope is not None and not scope.is_open:
         scope = scope.outer
     return scope
 
 
-_tops: Final[dict[int, Scope]] = {}
+_tops: Final[dict[int, EnteredRegion]] = {}
 """By thread, what it entered last, whichever context that was."""
 
 
-_open: Final[dict[Scope, None]] = {}
+_open: Final[dict[EnteredRegion, None]] = {}
 
 
-def still_open() -> list[Scope]:
+def still_open() -> list[EnteredRegion]:
     """The regions of all contexts that have not ended, in the order in which they were entered."""
     return list(_open)
 
 
-def enter(name: str) -> Scope:
+def enter(name: str) -> EnteredRegion:
     """The calling context enters a region."""
-    scope = Scope(name, open_of(current.get()))
+    scope = EnteredRegion(name, open_of(current.get()))
     current.set(scope)
     _tops[scope.thread] = scope
     _open[scope] = None
     return scope
 
 
-def leave(scope: Scope) -> None:
+def leave(scope: EnteredRegion) -> None:
     """A region ends. The calling context need not be the one that entered it."""
     scope.is_open = False
     _open.pop(scope, None)
@@ -100,11 +100,11 @@ def contexts_take_turns() -> bool:
     return open_of(current.get()) is not _tops.get(threading.get_ident())
 
 
-Place: TypeAlias = int | Scope | tuple[int, Scope]
+Place: TypeAlias = int | EnteredRegion | tuple[int, EnteredRegion]
 """Where something is done: in a thread outside of regions, in a region by the thread that entered it, or by another."""
 
 
-def place_of(thread: int, scope: Scope | None) -> Place:
+def place_of(thread: int, scope: EnteredRegion | None) -> Place:
     """The place of a thread that is in a region, or in none."""
     if scope is None:
         return thread
@@ -119,11 +119,11 @@ def place() -> Place:
     return scope if scope.thread == thread else (thread, scope)
 
 
-def parts_of(place: Place) -> tuple[int, Scope | None]:
+def parts_of(place: Place) -> tuple[int, EnteredRegion | None]:
     """The thread and the region of a place."""
     if isinstance(place, int):
         return place, None
-    return (place.thread, place) if isinstance(place, Scope) else place
+    return (place.thread, place) if isinstance(place, EnteredRegion) else place
 
 
 _UNSEEN: Final = object()
@@ -139,8 +139,11 @@ def watcher(note: Callable[[Presence], None]) -> Look:
     run much before it is looked at; and so is what its first look finds, unless that is the same.
     """
     get_scope, get_thread = current.get, threading.get_ident
-    seen: dict[int, Scope | object | None] = {}
-    last: tuple[Scope | object | None, int] = (_UNSEEN, 0)  # one object, as other threads read it while it changes
+    seen: dict[int, EnteredRegion | object | None] = {}
+    last: tuple[EnteredRegion | object | None, int] = (
+        _UNSEEN,
+        0,
+    )  # one object, as other threads read it while it changes
 
     def look(instant_ns: int | None = None) -> None:
         nonlocal last

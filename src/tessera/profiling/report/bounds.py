@@ -28,7 +28,7 @@ class Bound:
     binding: str
 
 
-class Bounds:
+class DeviceBounds:
     """The bounds of many steps on one device. What ceilings say of a dtype, and of a number of workers, is looked up
     once.
     """
@@ -72,7 +72,7 @@ class Bounds:
 
 def bound(facts: StepFacts, workers: int, ceilings: Ceilings, levels: Sequence[MemoryLevel]) -> Bound | None:
     """The bound of one step on `workers` threads, None where no ceiling for that many was measured."""
-    return Bounds(ceilings, levels).of(facts.flops, facts.bytes, facts.dtype, workers)
+    return DeviceBounds(ceilings, levels).of(facts.flops, facts.bytes, facts.dtype, workers)
 
 
 def bandwidth(ceilings: Ceilings, level: str, workers: int) -> float:

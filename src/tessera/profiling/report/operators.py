@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tessera.errors import ProfileError
 from tessera.profiling.recording.totals import OperatorTotal
-from tessera.profiling.report.bounds import Bounds
+from tessera.profiling.report.bounds import DeviceBounds
 from tessera.target import Ceilings, MemoryLevel
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def by_operator(
     """Rows in order of each first kernel: two shapes of an operator are two rows. `ceilings` None: efficiencies are
     None, as those of other devices than CPUs, whose ceilings these are.
     """
-    bounds = None if ceilings is None else Bounds(ceilings, levels)
+    bounds = None if ceilings is None else DeviceBounds(ceilings, levels)
     merged: dict[tuple[object, ...], OperatorTotal] = {}
     for total in totals:
         key = total.operator, total.dtype, total.flops, total.bytes, total.workers, total.device
@@ -118,7 +118,7 @@ def _summed(trace: Trace) -> list[OperatorTotal]:
     ]
 
 
-def _row(total: OperatorTotal, bounds: Bounds | None) -> OperatorRow:
+def _row(total: OperatorTotal, bounds: DeviceBounds | None) -> OperatorRow:
     seconds = max(_latency(total), 1e-12)  # the clock may show no time at all for a kernel of a few nanoseconds
     least = None if bounds is None else bounds.of(total.flops, total.bytes, total.dtype, total.workers)
     return OperatorRow(

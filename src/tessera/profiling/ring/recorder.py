@@ -102,7 +102,7 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class ClockPair:
     """One instant on both clocks."""
 
     ticks: int
@@ -119,15 +119,15 @@ class Clock:
         self._read = read_ticks
         self._first = self._anchor()
 
-    def _anchor(self) -> Anchor:
+    def _anchor(self) -> ClockPair:
         """Of a few pairs of readings, the one with the least time between the readings."""
-        best: tuple[int, Anchor] | None = None
+        best: tuple[int, ClockPair] | None = None
         for _ in range(8):
             before = time.monotonic_ns()
             ticks = self._read()
             after = time.monotonic_ns()
             if best is None or after - before < best[0]:
-                best = (after - before, Anchor(ticks, (before + after) // 2))
+                best = (after - before, ClockPair(ticks, (before + after) // 2))
         assert best is not None
         return best[1]
 
@@ -135,12 +135,12 @@ class Clock:
         """How long a tick is. Waits until 2 ms of clock are there to take the rate from."""
         return self._rate(self._latest())
 
-    def _latest(self) -> Anchor:
+    def _latest(self) -> ClockPair:
         while time.monotonic_ns() - self._first.monotonic_ns < _CALIBRATION_NS:
             time.sleep(0.0005)
         return self._anchor()
 
-    def _rate(self, last: Anchor) -> float:
+    def _rate(self, last: ClockPair) -> float:
         return (last.monotonic_ns - self._first.monotonic_ns) / (last.ticks - self._first.ticks)
 
     def to_ns(self, ticks: NDArray[numpy.int64]) -> NDArray[numpy.int64]:

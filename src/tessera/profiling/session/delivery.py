@@ -14,11 +14,11 @@ from tessera.private import PrivateFolder
 from tessera.profiling.export.contract import Exporter
 
 if TYPE_CHECKING:
-    from tessera.profiling.session.options import Options
+    from tessera.profiling.session.options import SessionOptions
     from tessera.profiling.trace.table import Trace
 
 
-def deliver(trace: Trace, options: Options, error: BaseException | None) -> None:
+def deliver(trace: Trace, options: SessionOptions, error: BaseException | None) -> None:
     """Has every exporter that is asked for write its file. Where one fails, whatever it raises, the others write
     theirs and all records are kept in the cache folder; ProfileError says where. With an `error` of the program's own,
     which goes on its way, that is a note on it.

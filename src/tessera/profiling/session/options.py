@@ -24,7 +24,7 @@ Mode = Literal["timeline", "summary"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class SessionOptions:
     """The arguments of `profile.session`. Raises ArgumentError for those that nobody can fulfil."""
 
     activities: Sequence[str] = ("cpu",)

@@ -29,7 +29,7 @@ from tessera.lazy.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, State
 from tessera.lazy.structure import Position, Structure
 from tessera.profiling.recording import regions
-from tessera.profiling.recording.regions import Place, Scope, open_of, parts_of, place_of
+from tessera.profiling.recording.regions import EnteredRegion, Place, open_of, parts_of, place_of
 
 PRUNE_FROM: Final = 128
 """Kept notes of a thread from which on those that need no evaluation any more are dropped."""
@@ -143,7 +143,7 @@ class PendingResults:
         elif self._kept and state[0].size > 1:
             self._keep((state, _NO_NODE), place)
 
-    def hand_out(self, scope: Scope) -> None:
+    def hand_out(self, scope: EnteredRegion) -> None:
         """A region ends: what the calling thread made in it and has not evaluated is the outer region's from now on."""
         self._settle_latest()
         thread = threading.get_ident()
@@ -164,7 +164,7 @@ class PendingResults:
         with self._lock:
             taken = [(parts_of(place)[1], self._forget(place)) for place in places]
         made_in = {id(node): region for region, notes in taken for _, node in notes}
-        computable: dict[Scope | None, list[Node]] = {}
+        computable: dict[EnteredRegion | None, list[Node]] = {}
         for _, node in outstanding([note for _, notes in taken for note in notes]):
             try:
                 check_versions(node.leaves)
@@ -180,7 +180,7 @@ class PendingResults:
         return self._kept.pop(place, [])
 
 
-def _evaluate_in(region: Scope | None, results: Sequence[Node]) -> None:
+def _evaluate_in(region: EnteredRegion | None, results: Sequence[Node]) -> None:
     regions.current.set(region)
     evaluate(results)
 

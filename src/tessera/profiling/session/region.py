@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from tessera.profiling.recording import instrumentation, ranges, regions
-from tessera.profiling.recording.regions import Scope
+from tessera.profiling.recording.regions import EnteredRegion
 from tessera.profiling.recording.texts import text
 from tessera.profiling.session import sessions
 
@@ -25,7 +25,7 @@ class region:  # noqa: N801 - a context manager that reads as a verb, as users w
     def __init__(self, name: str) -> None:
         self._name = text(name)
         self._ranges = ranges.emitter()
-        self._opened: list[Scope] = []  # one object may be entered by several tasks at once
+        self._opened: list[EnteredRegion] = []  # one object may be entered by several tasks at once
 
     def __enter__(self) -> Self:
         if not instrumentation.follows_contexts and regions.contexts_take_turns():
@@ -53,7 +53,7 @@ class region:  # noqa: N801 - a context manager that reads as a verb, as users w
             regions.leave(scope)
             instrumentation.look()
 
-    def _entered_here(self) -> Scope:
+    def _entered_here(self) -> EnteredRegion:
         """Takes out what this context entered last; or anybody, as a generator may be closed in another context."""
         scope = regions.current.get()
         while scope is not None and scope not in self._opened:

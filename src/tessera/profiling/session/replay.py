@@ -18,7 +18,7 @@ from tessera.profiling.counters.backends.pm_sampling import chip_of
 from tessera.profiling.counters.nvidia_metrics import DURATION, RANGES
 from tessera.profiling.counters.range_profiling import counted
 from tessera.profiling.recording import instrumentation
-from tessera.profiling.recording.device_kernels import Measured, Run
+from tessera.profiling.recording.device_kernels import Measured, PlanRun
 from tessera.profiling.recording.recording import CountedKernel
 from tessera.profiling.ring.layout import RECORD_WORDS
 from tessera.profiling.session import sessions
@@ -55,7 +55,7 @@ class Replay:
         Where nothing can be counted, sessions are told why, as the capability of the columns.
         """
         with self._turn:
-            run = Run(plan, kernels, device, threading.get_ident(), time.monotonic_ns())
+            run = PlanRun(plan, kernels, device, threading.get_ident(), time.monotonic_ns())
             told = self._counted(launch, kernels, int(device.rpartition(":")[2]))
             if told is None:
                 instrumentation.note_unmeasured(device, kernels)
@@ -81,7 +81,7 @@ class Replay:
         return None
 
 
-def _laid_out(run: Run, told: Sequence[Mapping[str, float]]) -> Measured:
+def _laid_out(run: PlanRun, told: Sequence[Mapping[str, float]]) -> Measured:
     rows = numpy.zeros((len(told), RECORD_WORDS), numpy.int64)
     start = run.launched_ns
     for step, each in enumerate(told):
@@ -92,7 +92,7 @@ def _laid_out(run: Run, told: Sequence[Mapping[str, float]]) -> Measured:
     return Measured(run, rows)
 
 
-def _counters(run: Run, found: Measured, told: Sequence[Mapping[str, float]]) -> list[CountedKernel]:
+def _counters(run: PlanRun, found: Measured, told: Sequence[Mapping[str, float]]) -> list[CountedKernel]:
     return [
         CountedKernel(run.plan, step, int(row[1]), {name: value for name, value in each.items() if name in RANGES})
         for step, (row, each) in enumerate(zip(found.rows, told, strict=True))

@@ -24,15 +24,15 @@ from tessera.errors import LibraryError, ProfileError, TesseraError
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.recording import facts, instrumentation
 from tessera.profiling.recording.callers import Callers, together
-from tessera.profiling.recording.device_kernels import COLLECTOR, Source
+from tessera.profiling.recording.device_kernels import COLLECTOR, KernelTimeSource
 from tessera.profiling.recording.recording import Recording
-from tessera.profiling.recording.regions import Scope
+from tessera.profiling.recording.regions import EnteredRegion
 from tessera.profiling.recording.texts import text
 from tessera.profiling.ring import recorder
 from tessera.profiling.ring.draining import Drain
 from tessera.profiling.session import enqueued
 from tessera.profiling.session.delivery import deliver
-from tessera.profiling.session.options import Options
+from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.session.pending import PendingResults
 from tessera.profiling.session.spill import AFTER_S, Spill
 from tessera.profiling.session.steps import Phase
@@ -56,8 +56,8 @@ class Session:
     results are kept or evaluated for it, and the program's `current()` passes it over.
     """
 
-    def __init__(self, options: Options | None = None, *, observer: bool = False) -> None:
-        self.options = options or Options()
+    def __init__(self, options: SessionOptions | None = None, *, observer: bool = False) -> None:
+        self.options = options or SessionOptions()
         self.recording = Recording(record_shapes=self.options.record_shapes, only_totals=self.options.mode == "summary")
         """What it has recorded so far."""
         self.recording.about = self.options.about()
@@ -272,7 +272,7 @@ class Session:
         print(of_recording(self.recording))
 
 
-device_source: Callable[[], Source] = CuptiActivity
+device_source: Callable[[], KernelTimeSource] = CuptiActivity
 """Makes what GPUs tell their times by."""
 
 
@@ -298,7 +298,7 @@ def follow_contexts() -> None:
             _update()
 
 
-def hand_out(scope: Scope) -> None:
+def hand_out(scope: EnteredRegion) -> None:
     """A region ends: what the calling thread made in it, and an error kept from evaluation, is the outer region's."""
     if _pending.watching:
         _pending.hand_out(scope)

@@ -16,7 +16,7 @@ from tessera import settings
 from tessera.errors import ProfileError
 from tessera.private import PrivateFolder
 from tessera.profiling.recording import regions
-from tessera.profiling.recording.recording import Recording, Told
+from tessera.profiling.recording.recording import Recording, Watermark
 from tessera.profiling.session.delivery import file_name
 
 AFTER_S: Final = 10.0
@@ -37,7 +37,7 @@ class Spill:
     def __init__(self, recording: Recording, after_s: float) -> None:
         self._recording = recording
         self._due_ns = recording.start_ns + int(after_s * 1e9)
-        self._told = Told()
+        self._told = Watermark()
         self._told_plans: frozenset[int] = frozenset()
         self._parts = 0
         self.folder: Path = settings.current().profiles_dir / f"{file_name()}-{next(_numbers)}.spill"

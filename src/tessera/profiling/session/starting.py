@@ -10,7 +10,7 @@ from typing import Any
 from tessera import forks
 from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.export.contract import Exporter
-from tessera.profiling.session.options import SUMS_ALONE, Mode, Options
+from tessera.profiling.session.options import SUMS_ALONE, Mode, SessionOptions
 from tessera.profiling.session.sessions import Session
 from tessera.profiling.session.steps import Schedule
 
@@ -55,7 +55,7 @@ def session(
     """
     log = None if tensorboard_dir is None else Path(tensorboard_dir)
     made = Session(
-        Options(
+        SessionOptions(
             activities=_several("activities", activities),
             record_shapes=record_shapes,
             with_stack=with_stack,

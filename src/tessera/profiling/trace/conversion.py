@@ -17,7 +17,7 @@ from tessera.profiling.analyses.sweep import with_overlap
 from tessera.profiling.recording import tracks
 from tessera.profiling.recording.attribution import IssuedWork, asked, region_codes
 from tessera.profiling.recording.callers import Callers
-from tessera.profiling.recording.events import Event
+from tessera.profiling.recording.events import RecordedEvent
 from tessera.profiling.recording.facts import StepFacts, Traffic
 from tessera.profiling.recording.recording import CountedKernel, Recording, rank
 from tessera.profiling.recording.regions import Presence, RegionEvent
@@ -55,7 +55,7 @@ def records_of(recording: Recording) -> list[Record]:
 
 def events_of(recording: Recording) -> polars.DataFrame:
     """All events by start, the outer before the inner, with those columns that have values."""
-    around = Surroundings(recording.presences, recording.issued, recording.services, recording.callers)
+    around = ThreadContext(recording.presences, recording.issued, recording.services, recording.callers)
     zero = recording.start_ns
     rows = recording.kernel_rows()
     measured = kernels(rows, zero, around, recording.step_facts, shapes=recording.record_shapes)
@@ -102,7 +102,7 @@ def _with_conditions(kernels: polars.DataFrame, sampled: polars.DataFrame) -> po
     return found.select([name for name in found.columns if name in held or found[name].null_count() < len(found)])
 
 
-class Surroundings:
+class ThreadContext:
     """Where and for whom threads worked: their streams, and the regions that asked for the work."""
 
     def __init__(
@@ -145,7 +145,7 @@ class Surroundings:
         return {"stream_id": numbers[codes], "stream_name": labels([track.name or None for track in served], codes)}
 
 
-def noted_events(events: Sequence[Event], zero_ns: int, surroundings: Surroundings) -> polars.DataFrame:
+def noted_events(events: Sequence[RecordedEvent], zero_ns: int, surroundings: ThreadContext) -> polars.DataFrame:
     """Events that Python code noted."""
     threads = numpy.array([each.thread for each in events], numpy.int64)
     starts = numpy.array([each.start_ns for each in events], numpy.int64)
@@ -171,7 +171,7 @@ def labels(names: Sequence[str | None], codes: NDArray[Any]) -> polars.Series:
 def kernels(
     rows: Integers,
     zero_ns: int,
-    surroundings: Surroundings,
+    surroundings: ThreadContext,
     facts: Callable[[int, int], StepFacts],
     *,
     shapes: bool,

@@ -10,7 +10,7 @@ from tessera.backend.contract import GpuKernelObject
 from tessera.errors import DeviceError, UnsupportedTargetError
 from tessera.runtime.cuda.context import Context
 from tessera.runtime.cuda.graphs import CudaGraph
-from tessera.runtime.cuda.kernels import DirectSite, LoadedKernel
+from tessera.runtime.cuda.kernels import CudaKernel, DirectSite
 from tessera.runtime.cuda.libcuda import Libcuda
 from tessera.runtime.cuda.memory import DeviceAllocator, DeviceBytes
 from tessera.runtime.cuda.parameters import Number
@@ -37,7 +37,7 @@ class CudaDriver:
         self._library = library
         self._allocator = allocator
         self.streams = Streams(self._context, allocator)
-        self._loaded: dict[GpuKernelObject, LoadedKernel] = {}
+        self._loaded: dict[GpuKernelObject, CudaKernel] = {}
         self._lock = threading.Lock()
         self._filler: DeviceBytes | None = None
         self._launch_kernel = library.function("cuLaunchKernelEx")
@@ -49,7 +49,7 @@ class CudaDriver:
         """
         return self._allocator.allocate(nbytes)
 
-    def load(self, kernel: GpuKernelObject) -> LoadedKernel:
+    def load(self, kernel: GpuKernelObject) -> CudaKernel:
         """The kernel, loaded once and remembered.
 
         Raises UnsupportedTargetError where it was compiled for another GPU, or takes more shared memory than this one
@@ -64,7 +64,7 @@ class CudaDriver:
                         f"{self.target.name} ({self.target.arch})",
                         hints=["compile it for this GPU: objects are cached by target"],
                     )
-                known = LoadedKernel(self._context, kernel)
+                known = CudaKernel(self._context, kernel)
                 self._loaded[kernel] = known
             return known
 
@@ -131,8 +131,8 @@ class CudaDriver:
         described = [(self._own(launch.kernel), launch.grid, launch.arguments) for launch in launches]
         return CudaGraph(self._context, self._allocator, described)
 
-    def _own(self, kernel: Loaded) -> LoadedKernel:
-        if not isinstance(kernel, LoadedKernel) or kernel.context is not self._context:
+    def _own(self, kernel: Loaded) -> CudaKernel:
+        if not isinstance(kernel, CudaKernel) or kernel.context is not self._context:
             raise DeviceError(f"kernel {kernel.kernel.entry} is not loaded on {self.name}", hints=["load it there"])
         return kernel
 

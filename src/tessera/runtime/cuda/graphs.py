@@ -16,7 +16,7 @@ from ctypes import addressof, byref, c_void_p
 from tessera.errors import TesseraError
 from tessera.runtime.cuda import structures as cuda
 from tessera.runtime.cuda.context import Context
-from tessera.runtime.cuda.kernels import LoadedKernel, NodeSite
+from tessera.runtime.cuda.kernels import CudaKernel, NodeSite
 from tessera.runtime.cuda.memory import DeviceAllocator, DeviceBytes
 from tessera.runtime.cuda.parameters import Number
 from tessera.runtime.cuda.results import SUCCESS
@@ -29,7 +29,7 @@ _NOTHING: Grid = (1, 1, 1)
 class _Node:
     """A launch in a graph: its site, its handle in the graph, its scratch memory, and whether it runs at all."""
 
-    def __init__(self, kernel: LoadedKernel) -> None:
+    def __init__(self, kernel: CudaKernel) -> None:
         self.site = NodeSite(kernel)
         self.handle = 0
         self.enabled = True
@@ -43,7 +43,7 @@ class CudaGraph:
         self,
         context: Context,
         allocator: DeviceAllocator,
-        launches: Sequence[tuple[LoadedKernel, Grid, Sequence[Number]]],
+        launches: Sequence[tuple[CudaKernel, Grid, Sequence[Number]]],
     ) -> None:
         self._allocator = allocator
         self._last_stream = 0

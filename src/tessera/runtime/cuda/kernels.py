@@ -1,7 +1,7 @@
 """Loaded kernels, and the memory that a launch is described in.
 
 A `LaunchSite` is prepared once and used for many launches: only numbers that changed are written. A site belongs to one
-thread at a time; `LoadedKernel.sites` holds those that nobody uses.
+thread at a time; `CudaKernel.sites` holds those that nobody uses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHARED_WITHOUT_ASKING: Final = 48 * 1024
 _MOST_PORTABLE_CLUSTER: Final = 8
 
 
-class LoadedKernel:
+class CudaKernel:
     """A kernel in a device's memory, for good: CUDA frees modules with their context."""
 
     def __init__(self, context: Context, kernel: GpuKernelObject) -> None:
@@ -78,7 +78,7 @@ class LoadedKernel:
 class LaunchSite:
     """The parameters of one launch of a kernel in memory, and pointers to them."""
 
-    def __init__(self, kernel: LoadedKernel) -> None:
+    def __init__(self, kernel: CudaKernel) -> None:
         layout = kernel.layout
         maps_bytes = len(layout.maps) * cuda.TENSOR_MAP_BYTES
         self.kernel = kernel
@@ -112,7 +112,7 @@ class LaunchSite:
 class DirectSite(LaunchSite):
     """A site with the configuration of `cuLaunchKernelEx`, whose address is `config`."""
 
-    def __init__(self, kernel: LoadedKernel) -> None:
+    def __init__(self, kernel: CudaKernel) -> None:
         super().__init__(kernel)
         attributes = kernel.attributes
         self._config = cuda.LaunchConfig(
@@ -138,7 +138,7 @@ class DirectSite(LaunchSite):
 class NodeSite(LaunchSite):
     """A site with the parameters of a graph's kernel node, whose address is `node_parameters`."""
 
-    def __init__(self, kernel: LoadedKernel) -> None:
+    def __init__(self, kernel: CudaKernel) -> None:
         super().__init__(kernel)
         self._node = cuda.KernelNodeParams(
             func=kernel.function,

@@ -45,7 +45,7 @@ _FORMATS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Field:
+class ParameterField:
     """One parameter of the machine code: Triton's name of its type, its size, and its offset in the memory of all
     values, or, of a tensor map, in that of all maps.
     """
@@ -205,18 +205,18 @@ def _parts(kernel: GpuKernelObject) -> list[_Part]:
     return parts
 
 
-def _placed(kinds: Sequence[str]) -> list[Field]:
+def _placed(kinds: Sequence[str]) -> list[ParameterField]:
     """Values each at the next multiple of their size, which is every type's alignment; maps one after the other."""
-    fields: list[Field] = []
+    fields: list[ParameterField] = []
     at = maps = 0
     for kind in kinds:
         if kind == MAP:
-            fields.append(Field(kind, maps, TENSOR_MAP_BYTES))
+            fields.append(ParameterField(kind, maps, TENSOR_MAP_BYTES))
             maps += TENSOR_MAP_BYTES
             continue
         size = struct.calcsize(f"<{_format_of(kind)}")
         at = -(-at // size) * size
-        fields.append(Field(kind, at, size))
+        fields.append(ParameterField(kind, at, size))
         at += size
     return fields
 
@@ -229,7 +229,7 @@ def _format_of(kind: str) -> str:
     return _FORMATS[kind]
 
 
-def _format(fields: Sequence[Field]) -> str:
+def _format(fields: Sequence[ParameterField]) -> str:
     """The format of `struct` that writes all values, with the gaps between them."""
     text, at = "<", 0
     for field in fields:

@@ -13,7 +13,7 @@ from tessera.runtime.cuda.memory import DeviceAllocator
 from tessera.runtime.cuda.results import NOT_READY, SUCCESS
 
 
-class Event:
+class CudaEvent:
     """A point in a stream. `handle` is the `CUevent`, which lives as long as the object; `timing` says whether the
     time at which it passes is kept.
     """
@@ -45,30 +45,30 @@ class Streams:
         """A `torch.cuda.Stream` that runs beside all others."""
         return self._allocator.create_stream()
 
-    def create_event(self, timing: bool = False) -> Event:
+    def create_event(self, timing: bool = False) -> CudaEvent:
         """An event that was never recorded: waiting for it takes no time."""
-        return Event(self._context, timing)
+        return CudaEvent(self._context, timing)
 
-    def record_event(self, event: Event, stream: int) -> None:
+    def record_event(self, event: CudaEvent, stream: int) -> None:
         """Puts the event behind all work that the stream holds now."""
         self._call("cuEventRecord", event.handle, stream)
 
-    def wait_event(self, event: Event, stream: int) -> None:
+    def wait_event(self, event: CudaEvent, stream: int) -> None:
         """Has later work of the stream wait for the event as it was last recorded."""
         self._call("cuStreamWaitEvent", stream, event.handle, 0)
 
-    def synchronize_event(self, event: Event) -> None:
+    def synchronize_event(self, event: CudaEvent) -> None:
         """Waits until the event has passed. Raises what the device reports of the work before it."""
         self._call("cuEventSynchronize", event.handle)
 
-    def has_passed(self, event: Event) -> bool:
+    def has_passed(self, event: CudaEvent) -> bool:
         """Whether all work before the event is done. Raises what the device reports of it."""
         code = self._context.run(self._library.function("cuEventQuery"), event.handle)
         if code not in (SUCCESS, NOT_READY):
             self._library.fail(code, "cuEventQuery")
         return code == SUCCESS
 
-    def elapsed_s(self, start: Event, end: Event) -> float:
+    def elapsed_s(self, start: CudaEvent, end: CudaEvent) -> float:
         """Seconds from one event with timing to another, both passed."""
         with self._context.entered():
             return self._library.elapsed_s(start.handle, end.handle)

@@ -11,7 +11,7 @@ from xdsl.ir import BlockArgument, SSAValue
 from tessera.dtypes import DType, accumulator, dtype_of
 from tessera.ir.attributes import DTYPE_NAMES
 from tessera.ir.graph import GraphOperation
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
 from tessera.rewrite.alignment import Alignment, align_region
@@ -29,7 +29,7 @@ class Region(Protocol):
     """A kernel of a program, before it is known how its operands lie."""
 
     @property
-    def operation(self) -> KernelOp:
+    def operation(self) -> ScheduleKernelOp:
         """The kernel, whose region holds what is computed."""
 
     @property

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.dtypes import DType
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.ops.record import Operator
 from tessera.rewrite.fusion import Bounds
 from tessera.scheduling.language.schedule import Schedule
@@ -36,7 +36,7 @@ Memory: TypeAlias = int | str
 """An argument of the call, by its number, or a workspace, by its name."""
 
 
-class Operand(Protocol):
+class CallOperand(Protocol):
     """A tensor that a call reads or writes."""
 
     @property
@@ -77,7 +77,7 @@ class Array:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelStep:
     """A kernel of its own: a specification over arrays. Without a `schedule` it runs under its default, `workers` are
     then those that it can use. With `moves` it only moves what the call computes with, and reports say so.
     """
@@ -124,7 +124,7 @@ class Parts:
     of the same name as the extent `axis`. It writes one workspace, over all but the last of these dimensions.
     """
 
-    kernel: KernelOp
+    kernel: ScheduleKernelOp
     axis: str
     count: int
     result: str
@@ -150,7 +150,7 @@ class Fused:
     schedule: Schedule | None = None
 
 
-Step: TypeAlias = Kernel | Itself | Copied | Called | Parts | Function | Fused
+Step: TypeAlias = KernelStep | Itself | Copied | Called | Parts | Function | Fused
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Expected:
     seconds: float
 
 
-class Case(Protocol):
+class DecomposableCall(Protocol):
     """A call that may be decomposed, on a device. What it tells is found when it is asked for."""
 
     @property
@@ -177,7 +177,7 @@ class Case(Protocol):
         """The device."""
 
     @property
-    def kernel(self) -> KernelOp:
+    def kernel(self) -> ScheduleKernelOp:
         """What is computed, as operators."""
 
     @property
@@ -193,7 +193,7 @@ class Case(Protocol):
         """The extents of the kernel's dimensions, by their names."""
 
     @property
-    def arguments(self) -> Sequence[tuple[Operand, tuple[int, ...]]]:
+    def arguments(self) -> Sequence[tuple[CallOperand, tuple[int, ...]]]:
         """Each argument of the kernel, with the extents and strides that its descriptor holds."""
 
     @property
@@ -245,7 +245,7 @@ class Case(Protocol):
     def once(self, make: Callable[[Any], T]) -> T:
         """What `make` gives for the specification, made once for each kernel and layout."""
 
-    def once_of_kernel(self, make: Callable[[KernelOp], T]) -> T:
+    def once_of_kernel(self, make: Callable[[ScheduleKernelOp], T]) -> T:
         """What `make` gives for the kernel, made once."""
 
 
@@ -261,7 +261,7 @@ class Decomposition:
     name: str
     why: str
     when: When
-    applies: Callable[[Case], bool]
-    steps: Callable[[Case], Steps]
-    pays: Callable[[Case], bool] | None = None
+    applies: Callable[[DecomposableCall], bool]
+    steps: Callable[[DecomposableCall], Steps]
+    pays: Callable[[DecomposableCall], bool] | None = None
     proposes: Callable[[Any, Mapping[str, int], Target], Schedule | None] | None = None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from tessera.rewrite.fusion import Bounds
-from tessera.scheduling.families.decomposition import Case, Decomposition, Fused, Steps
+from tessera.scheduling.families.decomposition import DecomposableCall, Decomposition, Fused, Steps
 
 ONE_BY_ONE: Final = Bounds(limit=1)
 
 
-def _applies(case: Case) -> bool:
+def _applies(case: DecomposableCall) -> bool:
     return not case.schedule.get("fusion", True) and case.is_divided(ONE_BY_ONE)
 
 

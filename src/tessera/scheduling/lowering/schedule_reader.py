@@ -39,7 +39,7 @@ class ReadKernel(NamedTuple):
     extents: Mapping[str, int] | None
 
 
-def read_kernel(kernel: schedule_ir.KernelOp, kind: Any) -> ReadKernel:
+def read_kernel(kernel: schedule_ir.ScheduleKernelOp, kind: Any) -> ReadKernel:
     """What a kernel over buffers says, whose specification is of the class `kind`. Raises RefusalError."""
     assert kernel.arguments is not None
     with _about(kernel, "arguments"):
@@ -84,13 +84,13 @@ def _is_part(kind: Any) -> bool:
     )
 
 
-def _schedule(kernel: schedule_ir.KernelOp) -> Schedule:
+def _schedule(kernel: schedule_ir.ScheduleKernelOp) -> Schedule:
     if kernel.knobs is None:
         raise RefusalError(ScheduleError("the kernel has no `knobs`", where=""), kernel)
     return Schedule({name: _knob(kernel, name, value) for name, value in kernel.knobs.data.items()})
 
 
-def _knob(kernel: schedule_ir.KernelOp, name: str, attribute: Attribute) -> KnobValue:
+def _knob(kernel: schedule_ir.ScheduleKernelOp, name: str, attribute: Attribute) -> KnobValue:
     value = to_value(attribute)
     if isinstance(value, bool | int | str):
         return value
@@ -101,7 +101,7 @@ def _knob(kernel: schedule_ir.KernelOp, name: str, attribute: Attribute) -> Knob
     raise RefusalError(error, kernel, f"knobs.{name}")
 
 
-def _extents(kernel: schedule_ir.KernelOp) -> dict[str, int] | None:
+def _extents(kernel: schedule_ir.ScheduleKernelOp) -> dict[str, int] | None:
     if kernel.extents is None:
         return None
     with _about(kernel, "extents"):
@@ -156,7 +156,7 @@ def _index(argument: SSAValue) -> int:
 class _Region:
     """The values of a kernel's region, read in order."""
 
-    def __init__(self, kernel: schedule_ir.KernelOp, arguments: tuple[Argument, ...]) -> None:
+    def __init__(self, kernel: schedule_ir.ScheduleKernelOp, arguments: tuple[Argument, ...]) -> None:
         self.arguments = arguments
         self.axes = {axis for argument in arguments for axis in argument.axes} | {WALK}
         self.values: dict[SSAValue, Value] = {}
@@ -170,7 +170,7 @@ class _Region:
     def add(self, operation: Operation) -> None:
         """Reads the next operation."""
         match operation:
-            case region.StoreOp():
+            case region.ScheduleStoreOp():
                 self._store(self.values[operation.value], _index(operation.buffer))
             case region.AccumulateOp():
                 part = self.parts.setdefault(operation.of.data if operation.of is not None else "", {})
@@ -180,7 +180,7 @@ class _Region:
                 axes = frozenset() if operation.axes is None else self._axes(operation.axes)
                 part[ACCUMULATOR] = Value(ACCUMULATOR, (), number, _dtype(operation.result.type), axes, 0)
                 self.values[operation.result] = part[ACCUMULATOR]
-            case region.ElementOp():
+            case region.ScheduleValueOp():
                 self.values[operation.result] = self._value(operation)
 
     def _store(self, value: Value, argument: int) -> None:
@@ -214,7 +214,7 @@ class _Region:
             raise MalformedError(f"no argument walks {', '.join(unknown)}; axes are {', '.join(sorted(self.axes))}")
         return axes
 
-    def _value(self, operation: region.ElementOp) -> Value:
+    def _value(self, operation: region.ScheduleValueOp) -> Value:
         """The value that an operation gives."""
         dtype, name = _dtype(operation.result.type), operation.name.removeprefix(region.PREFIX)
         operands = tuple([self.values[each] for each in operation.operands if each in self.values])
@@ -222,7 +222,7 @@ class _Region:
         axes = default_axes(operands, None)
         attributes: tuple[ValueAttribute, ...] = ()
         match operation:
-            case region.LoadOp():
+            case region.ScheduleLoadOp():
                 attributes = (_index(operation.buffer),)
                 axes = default_axes((), self.arguments[_index(operation.buffer)])
             case region.CountOp():
@@ -232,7 +232,7 @@ class _Region:
                 attributes = (_number(operation.value),)
             case region.PositionOp():
                 axes = self._axes(ArrayAttr([operation.axis]))
-            case region.ReduceOp():
+            case region.ScheduleReduceOp():
                 attributes, stage = (operation.kind.data,), stage + 1
                 if operation.along is not None:
                     axes = axes - self._axes(operation.along) | {WALK}

@@ -76,7 +76,7 @@ def default_axes(operands: tuple[Value, ...], argument: Argument | None) -> froz
 
 def kernel_of(
     spec: Any, family: str, schedule: Schedule, extents: Mapping[str, int] | None = None
-) -> schedule_ir.KernelOp:
+) -> schedule_ir.ScheduleKernelOp:
     """The kernel of a specification under a schedule; `extents` are those that the schedule was chosen for."""
     writer = _RegionWriter(spec.arguments)
     for accumulation in accumulations(spec):
@@ -92,7 +92,7 @@ def kernel_of(
     }
     if extents is not None:
         attributes["extents"] = DictionaryAttr({axis: to_attribute(extent) for axis, extent in extents.items()})
-    return schedule_ir.KernelOp.create(attributes=attributes, regions=[Region(writer.block)])
+    return schedule_ir.ScheduleKernelOp.create(attributes=attributes, regions=[Region(writer.block)])
 
 
 def _described(argument: Argument) -> DictionaryAttr:
@@ -136,7 +136,7 @@ class _RegionWriter:
 
     def store(self, value: Value, argument: int) -> None:
         """Writes a result of the kernel."""
-        self.block.add_op(region.StoreOp.create(operands=[self.value(value), self.block.args[argument]]))
+        self.block.add_op(region.ScheduleStoreOp.create(operands=[self.value(value), self.block.args[argument]]))
 
     def _write(self, value: Value) -> SSAValue:
         if value.operation == "scalar":
@@ -150,11 +150,11 @@ class _RegionWriter:
         self.block.add_op(operation)
         return operation.results[0]
 
-    def _parts(self, value: Value) -> tuple[type[region.ElementOp], list[SSAValue], dict[str, Attribute]]:
+    def _parts(self, value: Value) -> tuple[type[region.ScheduleValueOp], list[SSAValue], dict[str, Attribute]]:
         """The class of the operation, operands and attributes."""
         match value.operation:
             case "load":
-                return region.LoadOp, [self.block.args[value.argument]], {}
+                return region.ScheduleLoadOp, [self.block.args[value.argument]], {}
             case "count":
                 along = _names(list(map(str, value.attributes[1:])))
                 return region.CountOp, [self.block.args[value.argument]], {"along": along}
@@ -169,7 +169,7 @@ class _RegionWriter:
                 (operand,) = value.arguments
                 gone = _names(sorted(operand.axes - value.axes))
                 attributes = {"kind": StringAttr(value.kind), "along" if WALK in value.axes else "taps": gone}
-                return region.ReduceOp, [self.written[operand]], attributes
+                return region.ScheduleReduceOp, [self.written[operand]], attributes
         attributes = {}
         if value.operation == "compare":
             attributes["kind"] = StringAttr(value.kind)

@@ -22,7 +22,7 @@ WORTH_COMPILING_S = 20e-6
 """Seconds a call below which a gain is not worth a kernel of its own: compiling one takes as long as 5000 such."""
 
 
-class CostModel(Protocol):
+class Estimator(Protocol):
     """`cost.RooflineModel` or `gpu_cost.GpuRooflineModel`: estimates over ceilings, None where there are none."""
 
     @property
@@ -40,7 +40,7 @@ class ModelledChoice:
     estimate: Estimate
 
 
-def modelled_choice(space: Space[Any], model: CostModel) -> ModelledChoice:
+def modelled_choice(space: Space[Any], model: Estimator) -> ModelledChoice:
     """The space's default, or its best neighbour by the model where that is predicted to be much faster."""
     start = space.default
     found = model.estimate(space.problem, start)

@@ -18,7 +18,15 @@ from tessera.runtime.device import Driver, Graph, LaunchOf
 from tessera.tuning.measure.conditions import LaunchMode
 from tessera.tuning.measure.execution import Bench, Candidate
 from tessera.tuning.measure.protocol import Sample
-from tessera.tuning.measure.workload import GpuLaunch, Launches, Operand, OperandSpec, Place, Workload, materialize
+from tessera.tuning.measure.workload import (
+    GpuLaunch,
+    Launches,
+    OperandSpec,
+    PlacedOperand,
+    SlotAddress,
+    Workload,
+    materialize,
+)
 
 _MOST_LAUNCHES: Final = 1000
 """Launches in the graph of one sample."""
@@ -41,7 +49,7 @@ class DeviceCandidate:
     """A loaded candidate: its launches, and a graph of some of them in a row once it is timed."""
 
     def __init__(
-        self, driver: Driver, launches: Sequence[LaunchOf], temporaries: Sequence[Operand], graphs: bool = True
+        self, driver: Driver, launches: Sequence[LaunchOf], temporaries: Sequence[PlacedOperand], graphs: bool = True
     ) -> None:
         self._driver = driver
         self._launches = list(launches)
@@ -85,7 +93,7 @@ class DeviceBench(Bench):
         self._driver = driver
         super().__init__(workload)
 
-    def materialize(self, spec: OperandSpec, ours: bool = False) -> Operand:
+    def materialize(self, spec: OperandSpec, ours: bool = False) -> PlacedOperand:
         """The operand in the device's memory: the same bits as on the CPU."""
         return materialize(spec).to(torch_device(self._driver.name))
 
@@ -102,7 +110,7 @@ class DeviceBench(Bench):
                 raise CacheFormatError(f"a launch on a CPU cannot be measured on {self._driver.name}")
             kernel = self._driver.load(GpuKernelObject.from_bytes(launch.kernel))
             arguments = [
-                table[value.slot] + value.offset_bytes if isinstance(value, Place) else value
+                table[value.slot] + value.offset_bytes if isinstance(value, SlotAddress) else value
                 for value in launch.arguments
             ]
             loaded.append(LaunchOf(kernel, launch.grid, arguments))

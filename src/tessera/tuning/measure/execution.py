@@ -20,14 +20,22 @@ from tessera.runtime.native import FRAME_WORDS, STEP_WORDS, driver
 from tessera.tuning.measure.clock import CacheFlush, ContentionMeter, time_batch
 from tessera.tuning.measure.guarded_memory import GuardedMemory
 from tessera.tuning.measure.protocol import Sample
-from tessera.tuning.measure.workload import Launch, Launches, Operand, OperandSpec, Workload, guarded, materialize
+from tessera.tuning.measure.workload import (
+    KernelCall,
+    Launches,
+    OperandSpec,
+    PlacedOperand,
+    Workload,
+    guarded,
+    materialize,
+)
 
 
 class Candidate(Protocol):
     """A loaded candidate and its temporaries."""
 
     @property
-    def temporaries(self) -> Sequence[Operand]: ...
+    def temporaries(self) -> Sequence[PlacedOperand]: ...
 
     def run(self) -> None:
         """One execution of all its kernels, finished or, on a GPU, enqueued."""
@@ -53,7 +61,7 @@ class Bench(ABC):
         }
 
     @abstractmethod
-    def materialize(self, spec: OperandSpec, ours: bool = False) -> Operand:
+    def materialize(self, spec: OperandSpec, ours: bool = False) -> PlacedOperand:
         """An operand where kernels find it; `ours`: as `workload.guarded` has it."""
 
     @abstractmethod
@@ -88,7 +96,7 @@ class Bench(ABC):
             return f"{problem} while it was timed"
         return sample
 
-    def addresses(self, scratch: Sequence[Operand]) -> list[int]:
+    def addresses(self, scratch: Sequence[PlacedOperand]) -> list[int]:
         """The address table: operands, scalars, temporaries."""
         operands = [operand.tensor.data_ptr() for operand in self.operands]
         return [*operands, *self.workload.scalars, *(operand.tensor.data_ptr() for operand in scratch)]
@@ -130,7 +138,7 @@ class CpuCandidate:
 
     frame: int
     alive: tuple[Any, ...]
-    temporaries: Sequence[Operand]
+    temporaries: Sequence[PlacedOperand]
 
     def run(self) -> None:
         """One execution of all its kernels."""
@@ -145,7 +153,7 @@ class CpuBench(Bench):
         self._meter = ContentionMeter()
         self._flush = CacheFlush() if workload.cache == "cold" else None
 
-    def materialize(self, spec: OperandSpec, ours: bool = False) -> Operand:
+    def materialize(self, spec: OperandSpec, ours: bool = False) -> PlacedOperand:
         """The operand between pages that nobody may touch."""
         return guarded(spec, ours)
 
@@ -164,7 +172,7 @@ class CpuBench(Bench):
         alive: list[Any] = [table]
         steps: list[int] = []
         for number, launch in enumerate(launches):
-            if not isinstance(launch, Launch):
+            if not isinstance(launch, KernelCall):
                 raise CacheFormatError("a launch on a GPU cannot be measured on a CPU")
             kernel_object = KernelObject.from_bytes(launch.kernel)
             kernel: LoadedKernel = backend.load(kernel_object)

@@ -17,8 +17,8 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.conditions import Conditions, LaunchMode
 from tessera.tuning.measure.forkserver_client import ForkServer, WorkerDiedError, WorkerTimeoutError
 from tessera.tuning.measure.protocol import (
+    CandidateCheck,
     Load,
-    Loaded,
     Prepare,
     Reply,
     Request,
@@ -128,7 +128,7 @@ class _Running:
     disturbed: list[float] = field(default_factory=list)
     spent_s: float = 0.0
     launch: LaunchMode = "call"
-    failure: Loaded | None = None
+    failure: CandidateCheck | None = None
     scale: float = 1.0
     was_retried: bool = False
 
@@ -272,7 +272,7 @@ class SubprocessMeasurer:
                 self._renew()
         broken = beside.trial()
         why = f"a kernel that was right is so no more beside it: {broken.outcome}, {broken.detail}"
-        timed.failure = Loaded("wrong", why)
+        timed.failure = CandidateCheck("wrong", why)
         return timed
 
     def _time(self, rivals: Sequence[_Running], effort: Effort) -> None:
@@ -284,13 +284,13 @@ class SubprocessMeasurer:
             for candidate in due:
                 candidate.failure = self._sample(candidate, effort)
 
-    def _sample(self, candidate: _Running, effort: Effort) -> Loaded | None:
+    def _sample(self, candidate: _Running, effort: Effort) -> CandidateCheck | None:
         """Adds a sample to the candidate's; its failure if it has become one."""
         failure = self._ensure_loaded(candidate)
         if failure is not None:
             return failure
         reply = self._attempt(candidate, TakeSample(candidate.number, effort.sample_s))
-        if isinstance(reply, Loaded):
+        if isinstance(reply, CandidateCheck):
             return reply
         assert isinstance(reply, Sample)
         self._observe(candidate.schedule, reply)
@@ -299,15 +299,15 @@ class SubprocessMeasurer:
         (candidate.disturbed if reply.contended else candidate.clean).append(reply.seconds)
         return None
 
-    def _verify(self, candidate: _Running) -> Loaded | None:
+    def _verify(self, candidate: _Running) -> CandidateCheck | None:
         failure = self._ensure_loaded(candidate)
         reply = failure or self._ask(Verify(candidate.number), self._limit(candidate.case))
-        assert isinstance(reply, Loaded)
+        assert isinstance(reply, CandidateCheck)
         return None if reply.outcome == "ok" else reply
 
     # -- the worker ---------------------------------------------------------------------------------------------------
 
-    def _ensure_loaded(self, candidate: _Running) -> Loaded | None:
+    def _ensure_loaded(self, candidate: _Running) -> CandidateCheck | None:
         """Loads the candidate unless the worker has it (another candidate may have broken the worker since); its
         failure.
         """
@@ -315,7 +315,7 @@ class SubprocessMeasurer:
         if candidate.generation == self._generation:
             return None
         reply = self._attempt(candidate, Load(candidate.number, candidate.case.launches, candidate.case.temporaries))
-        assert isinstance(reply, Loaded)
+        assert isinstance(reply, CandidateCheck)
         candidate.generation = self._generation
         self._visitors.add(candidate.number)
         return None if reply.outcome == "ok" else reply
@@ -326,7 +326,7 @@ class SubprocessMeasurer:
         """
         crowded = bool(self._visitors - {candidate.number})
         reply = self._ask(request, self._limit(candidate.case))
-        if not crowded or candidate.was_retried or not isinstance(reply, Loaded) or reply.outcome != "crashed":
+        if not crowded or candidate.was_retried or not isinstance(reply, CandidateCheck) or reply.outcome != "crashed":
             return reply
         candidate.was_retried = True
         if isinstance(request, TakeSample):
@@ -338,10 +338,10 @@ class SubprocessMeasurer:
         if self._prepared == workload.key:
             return
         reply = self._prepare(workload)
-        if isinstance(reply, Loaded) and reply.outcome != "timeout":
+        if isinstance(reply, CandidateCheck) and reply.outcome != "timeout":
             # No candidate runs yet: somebody else ended the process, or memory was short for a moment. Once more.
             reply = self._prepare(workload)
-        if isinstance(reply, Loaded):
+        if isinstance(reply, CandidateCheck):
             raise TuneFailedError(f"the measuring process could not make the operands: {reply.outcome}, {reply.detail}")
         self._prepared = workload.key
         self._generation += 1
@@ -351,19 +351,19 @@ class SubprocessMeasurer:
         return self._ask(Prepare(workload), START_LIMIT_S)
 
     def _ask(self, request: Request, limit_s: float) -> Reply:
-        """The worker's reply; `Loaded` with a failed outcome if the worker did not survive the request."""
+        """The worker's reply; `CandidateCheck` with a failed outcome if the worker did not survive the request."""
         assert self._server is not None
         self._before(request)
         try:
             return read_reply(self._server.channels[0].ask(pack_request(request), limit_s))
         except WorkerTimeoutError:
-            failure = Loaded("timeout", f"no answer within {limit_s:g} s")
+            failure = CandidateCheck("timeout", f"no answer within {limit_s:g} s")
         except WorkerDiedError as death:
             # Nobody but the kernel's out-of-memory killer sends SIGKILL to a worker of ours.
             memory = death.signal_name == "SIGKILL"
-            failure = Loaded("out_of_memory" if memory else "crashed", str(death))
+            failure = CandidateCheck("out_of_memory" if memory else "crashed", str(death))
         except ValueError as nonsense:
-            failure = Loaded("crashed", str(nonsense))
+            failure = CandidateCheck("crashed", str(nonsense))
             self._renew()
         self._prepared = None
         self._visitors.clear()

@@ -26,7 +26,7 @@ class Roof:
 
 
 @dataclass(frozen=True)
-class Work:
+class CallWork:
     """What one call does: `flops`, and `bytes`, each operand and result counted once.
 
     `roofs` has the memory level that the bytes come from, for warm and for cold caches; where one is missing,
@@ -69,7 +69,7 @@ class Metrics:
 
 
 def metrics_of(
-    seconds: float, work: Work | None, cache: Cache = "warm", occupancy_limit: float | None = None
+    seconds: float, work: CallWork | None, cache: Cache = "warm", occupancy_limit: float | None = None
 ) -> Metrics:
     """The metrics of a call of `seconds`. `occupancy_limit` is the candidate's, where its compiler told it."""
     missing: dict[str, str] = {}

@@ -25,7 +25,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Load:
-    """Load a candidate's kernels, run them once and check the outputs. Answer: `Loaded`."""
+    """Load a candidate's kernels, run them once and check the outputs. Answer: `CandidateCheck`."""
 
     candidate: int
     launches: Launches
@@ -34,7 +34,7 @@ class Load:
 
 @dataclass(frozen=True)
 class TakeSample:
-    """Time a loaded candidate for about `seconds`. Answer: `Sample`, or `Loaded` where it is right no more."""
+    """Time a loaded candidate for about `seconds`. Answer: `Sample`, or `CandidateCheck` where it is right no more."""
 
     candidate: int
     seconds: float
@@ -42,7 +42,7 @@ class TakeSample:
 
 @dataclass(frozen=True)
 class Verify:
-    """Run a loaded candidate and check its outputs once more. Answer: `Loaded`."""
+    """Run a loaded candidate and check its outputs once more. Answer: `CandidateCheck`."""
 
     candidate: int
 
@@ -58,7 +58,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class CandidateCheck:
     """Whether a candidate computes the right result; `detail` says what is wrong."""
 
     outcome: Outcome
@@ -76,9 +76,9 @@ class Sample:
 
 
 Request = Prepare | Load | TakeSample | Verify | Unload
-Reply = Done | Loaded | Sample
+Reply = Done | CandidateCheck | Sample
 
-_REPLIES: dict[str, type[Reply]] = {kind.__name__: kind for kind in (Done, Loaded, Sample)}
+_REPLIES: dict[str, type[Reply]] = {kind.__name__: kind for kind in (Done, CandidateCheck, Sample)}
 
 
 def pack_request(request: Request) -> bytes:
@@ -107,7 +107,7 @@ def read_reply(body: bytes) -> Reply:
             reply = Sample(float(reply.seconds), int(reply.calls), bool(reply.contended), reply.launch)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"this is no reply: {body[:80]!r}") from error
-    if isinstance(reply, Loaded) and reply.outcome not in get_args(Outcome):
+    if isinstance(reply, CandidateCheck) and reply.outcome not in get_args(Outcome):
         raise ValueError(f"{reply.outcome!r} is no outcome")
     if isinstance(reply, Sample) and not 0 < reply.seconds < float("inf"):
         raise ValueError(f"{reply.seconds!r} is no time in seconds")

@@ -18,9 +18,9 @@ from tessera.tuning.measure.device_execution import DeviceBench
 from tessera.tuning.measure.execution import Bench, Candidate, CpuBench
 from tessera.tuning.measure.forkserver import Connection
 from tessera.tuning.measure.protocol import (
+    CandidateCheck,
     Done,
     Load,
-    Loaded,
     Prepare,
     Reply,
     Request,
@@ -64,7 +64,7 @@ class Worker:
         self._candidates.clear()
         self._seconds.clear()
 
-    def _load(self, request: Load) -> Loaded:
+    def _load(self, request: Load) -> CandidateCheck:
         assert self._bench is not None
         self._seconds.pop(request.candidate, None)
         try:
@@ -73,29 +73,29 @@ class Worker:
         except DeviceFaultError:
             raise
         except MemoryError as error:
-            return Loaded("out_of_memory", str(error))
+            return CandidateCheck("out_of_memory", str(error))
         except TesseraError as error:
-            return Loaded("compile_error", str(error))
+            return CandidateCheck("compile_error", str(error))
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            return Loaded("out_of_memory", str(error))
+            return CandidateCheck("out_of_memory", str(error))
         if problem is not None:
-            return Loaded("wrong", problem)
+            return CandidateCheck("wrong", problem)
         self._candidates[request.candidate] = candidate
-        return Loaded("ok")
+        return CandidateCheck("ok")
 
-    def _verify(self, request: Verify) -> Loaded:
+    def _verify(self, request: Verify) -> CandidateCheck:
         assert self._bench is not None
         problem = self._bench.check(self._candidates[request.candidate])
-        return Loaded("ok") if problem is None else Loaded("wrong", f"{problem}, after it was timed")
+        return CandidateCheck("ok") if problem is None else CandidateCheck("wrong", f"{problem}, after it was timed")
 
-    def _sample(self, request: TakeSample) -> Sample | Loaded:
+    def _sample(self, request: TakeSample) -> Sample | CandidateCheck:
         assert self._bench is not None
         candidate = self._candidates[request.candidate]
         sample = self._bench.sample(candidate, request.seconds, self._seconds.get(request.candidate))
         if isinstance(sample, str):
-            return Loaded("wrong", sample)
+            return CandidateCheck("wrong", sample)
         self._seconds[request.candidate] = sample.seconds
         return sample
 

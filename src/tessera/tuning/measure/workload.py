@@ -56,7 +56,7 @@ class OperandSpec:
 
 
 @dataclass(frozen=True)
-class Operand:
+class PlacedOperand:
     """An operand in memory: the tensor that kernels see, and the storage around it, of which `before` and `after`
     elements hold a pattern that no kernel may change. On CPUs pages without access lie around `memory`.
     """
@@ -72,11 +72,11 @@ class Operand:
         """The elements between the guards."""
         return self.storage[self.before : len(self.storage) - self.after]
 
-    def to(self, device: torch.device) -> Operand:
+    def to(self, device: torch.device) -> PlacedOperand:
         """A copy on another device, without pages that guard it."""
         storage = self.storage.to(device)
         tensor = storage.as_strided(self.tensor.shape, self.tensor.stride(), self.tensor.storage_offset())
-        return Operand(tensor, storage, self.before, self.after)
+        return PlacedOperand(tensor, storage, self.before, self.after)
 
     def intact(self) -> bool:
         """Whether nothing wrote into the guards."""
@@ -118,15 +118,15 @@ class Operand:
         return int(words.sum(dtype=torch.int64))
 
 
-def materialize(spec: OperandSpec) -> Operand:
+def materialize(spec: OperandSpec) -> PlacedOperand:
     """The operand of a recipe in memory of torch's: the same bits in every process."""
     storage = torch.empty(spec.elements + 2 * GUARD, dtype=dtype_of(spec.dtype).torch)
-    operand = Operand(storage[GUARD : GUARD + spec.elements].as_strided(spec.shape, spec.strides), storage)
+    operand = PlacedOperand(storage[GUARD : GUARD + spec.elements].as_strided(spec.shape, spec.strides), storage)
     operand.fill(spec)
     return operand
 
 
-def guarded(spec: OperandSpec, ours: bool = False) -> Operand:
+def guarded(spec: OperandSpec, ours: bool = False) -> PlacedOperand:
     """The same operand in memory of its own, between pages that nobody may touch. `ours`: it lies as results and
     temporaries do, else as a user's tensors.
 
@@ -138,7 +138,7 @@ def guarded(spec: OperandSpec, ours: bool = False) -> Operand:
     count = before + spec.elements + after
     storage = torch.frombuffer(memory.memory, dtype=dtype, count=count, offset=memory.offset)
     tensor = storage[before : before + spec.elements].as_strided(spec.shape, spec.strides)
-    operand = Operand(tensor, storage, before, after, memory)
+    operand = PlacedOperand(tensor, storage, before, after, memory)
     operand.fill(spec)
     return operand
 
@@ -178,7 +178,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelCall:
     """One kernel call: a `KernelObject` as bytes, its descriptors (docs/architecture.md, section 4) and its number of
     workers.
     """
@@ -188,7 +188,7 @@ class Launch:
     workers: int = 1
 
 
-class Place(NamedTuple):
+class SlotAddress(NamedTuple):
     """An address: `offset_bytes` behind the start of slot `slot` of the address table."""
 
     slot: int
@@ -203,10 +203,10 @@ class GpuLaunch:
 
     kernel: bytes
     grid: tuple[int, int, int]
-    arguments: tuple[int | float | Place, ...]
+    arguments: tuple[int | float | SlotAddress, ...]
 
 
-Launches: TypeAlias = tuple[Launch, ...] | tuple[GpuLaunch, ...]
+Launches: TypeAlias = tuple[KernelCall, ...] | tuple[GpuLaunch, ...]
 
 
 @dataclass(frozen=True)

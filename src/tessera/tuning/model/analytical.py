@@ -27,7 +27,7 @@ class Hardware:
         return problem.estimates(schedules).seconds
 
 
-class Roofline:
+class AnalyticalRoofline:
     """Operations over the arithmetic peak, and bytes of each memory level over its bandwidth: the slowest of them, as
     if nothing else took time (Williams et al., "Roofline", CACM 52, 2009, over the levels as in Ilic et al.,
     "Cache-aware Roofline Model", IEEE CAL 13, 2014), and the launch.

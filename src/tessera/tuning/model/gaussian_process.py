@@ -76,7 +76,7 @@ def _is_number(value: KnobValue) -> bool:
 
 
 @dataclass(frozen=True)
-class Columns:
+class FeatureColumns:
     """What the columns of a row mean: the first `shape` ones are the octaves of extents, the others knobs and the like;
     `unordered` says which of these hold values without order.
     """
@@ -105,10 +105,10 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Covariance:
     """Covariance of residuals: `amplitude` is their deviation, `length` that of knobs in octaves."""
 
-    columns: Columns
+    columns: FeatureColumns
     amplitude: float = USUAL
     length: float = LENGTHS[0]
 
@@ -132,7 +132,7 @@ class Belief:
     is assumed next.
     """
 
-    kernel: Kernel
+    kernel: Covariance
     rows: Array
     mean: Array
     variance: Array
@@ -152,7 +152,7 @@ class GaussianProcess:
 
     def __init__(
         self,
-        columns: Columns,
+        columns: FeatureColumns,
         rows: Array,
         residuals: Array,
         noise: Array,
@@ -160,7 +160,7 @@ class GaussianProcess:
     ) -> None:
         """Of `rows` [n, columns], their `residuals` [n] and the deviations `noise` [n] of these; n may be 0."""
         self._rows, self._residuals, self._noise = rows, residuals, noise
-        self.kernel = Kernel(columns)
+        self.kernel = Covariance(columns)
         self._root: Array = np.zeros((0, 0))
         self._whitened: Array = np.zeros(0)
         if not len(rows):
@@ -170,7 +170,7 @@ class GaussianProcess:
         for length in LENGTHS:
             alike = columns.alike(rows, rows, length)
             for amplitude in amplitudes:
-                kernel = Kernel(columns, amplitude, length)
+                kernel = Covariance(columns, amplitude, length)
                 likely, root = self._judged(kernel, kernel.scaled(alike, near))
                 if likely > best:
                     best, self.kernel, self._root = likely, kernel, root
@@ -180,7 +180,7 @@ class GaussianProcess:
         """The same observations under the belief that the cost model may err by much more than it was seen to."""
         return GaussianProcess(self.kernel.columns, self._rows, self._residuals, self._noise, AMPLITUDES[-1:])
 
-    def _judged(self, kernel: Kernel, covariance: Array) -> tuple[float, Array]:
+    def _judged(self, kernel: Covariance, covariance: Array) -> tuple[float, Array]:
         """The logarithm of how likely a kernel is, given what was observed and what is usual; and the inverse of the
         Cholesky factor of its covariance.
         """

@@ -14,7 +14,7 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Seconds
 from tessera.sources import resource
 from tessera.tuning.interfaces import DOUBT, TuningProblem
-from tessera.tuning.model.ridge import Residual, Sample, fitted
+from tessera.tuning.model.ridge import MeasuredSchedule, Residual, fitted
 from tessera.tuning.store.identity import Identity
 
 SHIPPED: Final = Path(__file__).parent / "residuals.json"
@@ -44,10 +44,10 @@ class Learned:
 
     @classmethod
     def fitted(
-        cls, samples: Iterable[Sample], excluding: Callable[[Identity], bool] = lambda identity: False
+        cls, samples: Iterable[MeasuredSchedule], excluding: Callable[[Identity], bool] = lambda identity: False
     ) -> Learned:
         """The model of these measurements, without those of identities that `excluding` names."""
-        groups: dict[Key, list[Sample]] = {}
+        groups: dict[Key, list[MeasuredSchedule]] = {}
         for sample in samples:
             groups.setdefault((sample.identity.arch, sample.family), []).append(sample)
         found = {key: fitted(group, excluding) for key, group in groups.items()}

@@ -50,7 +50,7 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PredictedSchedule:
     """A schedule with its analytical estimate and the seconds that the problem's cost model predicts."""
 
     schedule: Schedule
@@ -64,9 +64,9 @@ class Outlook:
     where there is none), the default, and what was removed.
     """
 
-    favourite: Candidate
-    runner_up: Candidate | None
-    default: Candidate
+    favourite: PredictedSchedule
+    runner_up: PredictedSchedule | None
+    default: PredictedSchedule
     removed: Removed
 
 
@@ -145,7 +145,7 @@ def _spilling(problem: TuningProblem, ranking: Sequence[Ranked]) -> Mask:
     return np.asarray(spills > SPILLED * estimates.seconds)
 
 
-def _candidate(problem: TuningProblem, found: Ranked) -> Candidate:
+def _candidate(problem: TuningProblem, found: Ranked) -> PredictedSchedule:
     seconds, schedule = found
     (estimate,) = problem.estimates([schedule])
-    return Candidate(schedule, seconds, estimate)
+    return PredictedSchedule(schedule, seconds, estimate)

@@ -12,7 +12,7 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Seconds
 from tessera.tuning.interfaces import DOUBT, TuningProblem
 from tessera.tuning.model.learned import Learned
-from tessera.tuning.model.ridge import Sample
+from tessera.tuning.model.ridge import MeasuredSchedule
 from tessera.tuning.store.database import TuningDatabase
 from tessera.tuning.store.entry import schedule_of, seconds_of
 from tessera.tuning.store.identity import Identity
@@ -33,11 +33,11 @@ def context_of(problem: TuningProblem, schedule: Schedule) -> dict[str, Any]:
     return {"model": {**known, "estimated_s": found.seconds}} if math.isfinite(found.seconds) else {}
 
 
-def samples_of(database: TuningDatabase, generator: str) -> Iterator[Sample]:
+def samples_of(database: TuningDatabase, generator: str) -> Iterator[MeasuredSchedule]:
     """What the logs of a database teach of kernels of one generator: of a schedule's trials the last one. Lines that
     lack what `context_of` writes, or are spoiled, teach nothing.
     """
-    latest: dict[tuple[Identity, Schedule], Sample] = {}
+    latest: dict[tuple[Identity, Schedule], MeasuredSchedule] = {}
     lines = (line for layer in database.layers for path in layer.logs() for line in database.log_lines(path))
     for line in itertools.islice(lines, MOST_LINES):
         try:
@@ -49,7 +49,7 @@ def samples_of(database: TuningDatabase, generator: str) -> Iterator[Sample]:
     yield from latest.values()
 
 
-def _sample(line: Mapping[str, Any], generator: str) -> Sample | None:
+def _sample(line: Mapping[str, Any], generator: str) -> MeasuredSchedule | None:
     """The sample of a line; None for a trial that failed, or of another generator, whose estimates were others."""
     if line["outcome"] != "ok" or line["provenance"]["generator"] != generator:
         return None
@@ -60,7 +60,7 @@ def _sample(line: Mapping[str, Any], generator: str) -> Sample | None:
     terms = {str(name): float(seconds) for name, seconds in model["terms"].items()}
     if not all(math.isfinite(seconds) for seconds in terms.values()):
         raise ValueError("a term is no time")
-    return Sample(
+    return MeasuredSchedule(
         Identity.from_json(line["identity"]),
         str(model["family"]),
         schedule_of(model["default"]),

@@ -16,7 +16,7 @@ from tessera.scheduling.language.columns import Columns
 from tessera.scheduling.language.knobs import Space
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.model.estimate import Seconds
-from tessera.tuning.interfaces import SearchSpace, doubt_of, predicted
+from tessera.tuning.interfaces import TuningSpace, doubt_of, predicted
 
 Predict: TypeAlias = Callable[[Schedule], float]
 Ranked: TypeAlias = tuple[float, Schedule]
@@ -55,7 +55,7 @@ class Ranking(Sequence[Ranked]):
         return float(self.seconds[index]), self.schedules[index]
 
 
-def ranked(space: SearchSpace, predict: Predict, seed: int = 0) -> Sequence[Ranked]:
+def ranked(space: TuningSpace, predict: Predict, seed: int = 0) -> Sequence[Ranked]:
     """(predicted seconds, schedule) of legal schedules, fastest first, equal ones in the order of the knobs' choices
     (of spaces other than `Space` by their text): always the same list.
 
@@ -66,7 +66,7 @@ def ranked(space: SearchSpace, predict: Predict, seed: int = 0) -> Sequence[Rank
     return _ranked_at_once(space, predict, seed) if isinstance(space, Space) else _ranked_singly(space, predict, seed)
 
 
-def favourite(space: SearchSpace, predict: Predict, ranking: Sequence[Ranked] | None = None) -> Ranked:
+def favourite(space: TuningSpace, predict: Predict, ranking: Sequence[Ranked] | None = None) -> Ranked:
     """The choice without a trial: the first of the ranking, or the default where that is not promised to be slower by
     more than the model's doubt (`interfaces.DOUBT`); defaults were found by measuring. Raises E_TUNE_SPACE_EMPTY.
     """
@@ -140,7 +140,7 @@ def _in_order(batches: Batches, schedules: Columns, seconds: Seconds, space: Spa
 # -- one at a time ----------------------------------------------------------------------------------------------------
 
 
-def _ranked_singly(space: SearchSpace, predict: Predict, seed: int) -> list[Ranked]:
+def _ranked_singly(space: TuningSpace, predict: Predict, seed: int) -> list[Ranked]:
     default = [space.default] if not space.violations(space.default) else []
     schedules: list[Schedule] = []
     if space.size <= COMBINED:
@@ -158,7 +158,7 @@ def _known(predict: Predict, schedules: Sequence[Schedule]) -> dict[Schedule, fl
     return dict(zip(distinct, predicted(predict, distinct).tolist(), strict=True))
 
 
-def _drawn(space: SearchSpace, seed: int) -> list[Schedule]:
+def _drawn(space: TuningSpace, seed: int) -> list[Schedule]:
     generator = random.Random(seed)
     drawn: list[Schedule] = []
     # Where legal schedules are so rare that drawing misses them, climbing from the others finds more.
@@ -168,7 +168,7 @@ def _drawn(space: SearchSpace, seed: int) -> list[Schedule]:
     return drawn
 
 
-def _climb(space: SearchSpace, predict: Predict, here: Schedule, known: dict[Schedule, float]) -> None:
+def _climb(space: TuningSpace, predict: Predict, here: Schedule, known: dict[Schedule, float]) -> None:
     """Follows the prediction downhill from `here`, adding to `known` what it meets."""
     while True:
         around = space.neighbours(here)
@@ -180,7 +180,7 @@ def _climb(space: SearchSpace, predict: Predict, here: Schedule, known: dict[Sch
         here = best
 
 
-def _sorted(items: Iterable[tuple[Schedule, float]], space: SearchSpace) -> list[Ranked]:
+def _sorted(items: Iterable[tuple[Schedule, float]], space: TuningSpace) -> list[Ranked]:
     ranking = sorted(((seconds, schedule) for schedule, seconds in items), key=lambda item: (item[0], str(item[1])))
     if not ranking:
         raise TuneSpaceEmptyError("no schedule of this space is legal", hints=space.why_empty())

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from tessera.errors import ArgumentError
 from tessera.tuning.interfaces import TuningProblem
-from tessera.tuning.model.analytical import Hardware, Roofline
+from tessera.tuning.model.analytical import AnalyticalRoofline, Hardware
 from tessera.tuning.model.base import CostModel, Modelled
 from tessera.tuning.model.custom import Custom
 from tessera.tuning.model.own import OwnLearned
@@ -27,7 +27,7 @@ CostModelName: TypeAlias = str | Callable[..., float]
 """One of `COST_MODELS`, or a function from a schedule (and its features) to seconds."""
 
 _NAMED: Final[dict[str, Callable[[], CostModel]]] = {
-    "roofline": Roofline,
+    "roofline": AnalyticalRoofline,
     "hardware": Hardware,
     "learned": OwnLearned,
 }

@@ -30,7 +30,7 @@ PENALTIES: Final = (0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
 @dataclass(frozen=True)
-class Sample:
+class MeasuredSchedule:
     """One measured schedule: its identity, family, the default of its space, estimated seconds and terms, and measured
     seconds per call.
     """
@@ -97,12 +97,12 @@ class Residual:
 
 
 def fitted(
-    samples: Iterable[Sample], excluding: Callable[[Identity], bool] = lambda identity: False
+    samples: Iterable[MeasuredSchedule], excluding: Callable[[Identity], bool] = lambda identity: False
 ) -> Residual | None:
     """The correction that fits samples of one family and machine, leaving out identities that `excluding` names: a
     figure may not come from a fit that has seen the shape it speaks of. None where too few are left.
     """
-    groups: dict[Identity, list[Sample]] = {}
+    groups: dict[Identity, list[MeasuredSchedule]] = {}
     for sample in samples:
         if not excluding(sample.identity):
             groups.setdefault(sample.identity, []).append(sample)
@@ -126,7 +126,7 @@ class _Shape:
     importance: Seconds
 
     @classmethod
-    def of(cls, group: Sequence[Sample]) -> _Shape:
+    def of(cls, group: Sequence[MeasuredSchedule]) -> _Shape:
         measured = np.array([sample.measured_s for sample in group])
         names = dict.fromkeys(term for sample in group for term in sample.terms)
         terms = {name: np.array([sample.terms.get(name, 0.0) for sample in group]) for name in names}

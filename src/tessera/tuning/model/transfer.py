@@ -19,8 +19,8 @@ import numpy as np
 
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.language.sizes import size_class
-from tessera.tuning.interfaces import SearchSpace, TuningProblem, predicted
-from tessera.tuning.model.gaussian_process import FLOOR, Array, Columns, Encoding, GaussianProcess, log_seconds
+from tessera.tuning.interfaces import TuningProblem, TuningSpace, predicted
+from tessera.tuning.model.gaussian_process import FLOOR, Array, Encoding, FeatureColumns, GaussianProcess, log_seconds
 from tessera.tuning.store.database import TuningDatabase
 from tessera.tuning.store.entry import schedule_of, seconds_of
 from tessera.tuning.store.identity import Identity, log_shape
@@ -100,7 +100,7 @@ def schedule_for(problem: TuningProblem, neighbours: Sequence[Neighbour]) -> Tra
     return Transferred(offered[best], float(seconds[best]), f"from the model and {source}")
 
 
-def _offered(space: SearchSpace, neighbours: Sequence[Neighbour]) -> Iterator[Schedule]:
+def _offered(space: TuningSpace, neighbours: Sequence[Neighbour]) -> Iterator[Schedule]:
     """What did well in the neighbourhood, as far as it is legal here, the nearest shape's winner first; the default."""
     for neighbour in neighbours:
         for known in neighbour.trials[:OFFERED]:
@@ -111,7 +111,7 @@ def _offered(space: SearchSpace, neighbours: Sequence[Neighbour]) -> Iterator[Sc
         yield space.default
 
 
-def adapted(space: SearchSpace, schedule: Schedule) -> Schedule | None:
+def adapted(space: TuningSpace, schedule: Schedule) -> Schedule | None:
     """A schedule of another shape, made legal: the default with as many of its knobs as the rules permit, one after
     another; None where it has other knobs, or the default is not legal.
     """
@@ -141,7 +141,7 @@ def _corrected(
     shape = log_shape(problem.identity.shape)
     rows = np.column_stack([np.tile(shape, (len(offered), 1)), encoding.rows(offered)])
     errors = np.log([known.measured_s for _, known in learnt]) - there_log
-    columns = Columns(encoding.unordered, len(shape))
+    columns = FeatureColumns(encoding.unordered, len(shape))
     belief = GaussianProcess(columns, there, errors, np.full(len(learnt), 2 * FLOOR)).belief(rows)
     # What is uncertain of all of them alike, the model's error for this shape at all, decides nothing.
     deviation = np.sqrt(belief.variance - belief.variance.min())

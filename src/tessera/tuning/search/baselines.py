@@ -8,7 +8,7 @@ from itertools import groupby, islice
 
 from tessera.errors import TuneSpaceEmptyError
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.interfaces import SearchSpace
+from tessera.tuning.interfaces import TuningSpace
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.model.ranking import Predict, ranked
 
@@ -19,7 +19,7 @@ _TRIES = 20
 class RankedEnumeration:
     """The cost model's favourites, one of each predicted time, the fastest first."""
 
-    def __init__(self, space: SearchSpace, predict: Predict) -> None:
+    def __init__(self, space: TuningSpace, predict: Predict) -> None:
         order = _distinct(ranked(space, predict))
         self._queue = (schedule for schedule in order if schedule != space.default)
 
@@ -34,7 +34,7 @@ class RankedEnumeration:
 class RandomSearch:
     """Legal schedules drawn evenly, none twice; `seed` decides the draw."""
 
-    def __init__(self, space: SearchSpace, predict: Predict, seed: int = 0) -> None:
+    def __init__(self, space: TuningSpace, predict: Predict, seed: int = 0) -> None:
         self._space = space
         self._generator = random.Random(seed)
         self._drawn = {space.default}

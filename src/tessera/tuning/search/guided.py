@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from tessera.errors import TuneSpaceEmptyError
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.interfaces import SearchSpace, predicted
+from tessera.tuning.interfaces import TuningSpace, predicted
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.model.gaussian_process import (
     FLOOR,
     Array,
     Belief,
-    Columns,
     Encoding,
+    FeatureColumns,
     GaussianProcess,
     expected_gain,
     log_seconds,
@@ -60,7 +60,7 @@ class GuidedSearch:
     corrected model. Raises TuneSpaceEmptyError for a space without legal schedules.
     """
 
-    def __init__(self, space: SearchSpace, predict: Predict, restarts: int = 3, seed: int = 0) -> None:
+    def __init__(self, space: TuningSpace, predict: Predict, restarts: int = 3, seed: int = 0) -> None:
         self._space = space
         self._predict = predict
         self._restarts = restarts
@@ -137,7 +137,7 @@ class GuidedSearch:
         residuals[~ran] = FAILED + (residuals[ran].mean() if ran.any() else 0.0)
         noise = [FLOOR if trial.timing is None else FLOOR + _deviation(trial) for trial in self._trials.values()]
         unordered = np.append(self._encoding.unordered, False)
-        return GaussianProcess(Columns(unordered), self._features(numbers), residuals, np.array(noise))
+        return GaussianProcess(FeatureColumns(unordered), self._features(numbers), residuals, np.array(noise))
 
     def _best_seconds(self) -> float:
         return min((trial.seconds for trial in self._trials.values()), default=math.inf)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from tessera.distribution import installing
 from tessera.errors import ArgumentError
 from tessera.scheduling.language.schedule import KnobValue, Schedule
-from tessera.tuning.interfaces import SearchSpace
+from tessera.tuning.interfaces import TuningSpace
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.model.ranking import Predict, ranked
 
@@ -30,7 +30,7 @@ class OptunaSearch:
     where Optuna is not installed.
     """
 
-    def __init__(self, space: SearchSpace, predict: Predict, sampler: Any = None, seed: int = 0) -> None:
+    def __init__(self, space: TuningSpace, predict: Predict, sampler: Any = None, seed: int = 0) -> None:
         optuna = _optuna()
         self._space = space
         ranking = [schedule for _, schedule in ranked(space, predict)]

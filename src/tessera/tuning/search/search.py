@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tessera.errors import ScheduleError, TuneFailedError
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.interfaces import SearchSpace
+from tessera.tuning.interfaces import TuningSpace
 from tessera.tuning.measure.measurement import FINAL, SCREEN, Effort
 from tessera.tuning.measure.trial import Trial, drift
 from tessera.tuning.model.ranking import Predict
@@ -57,7 +57,7 @@ class SearchResult:
 
 
 def search(
-    space: SearchSpace,
+    space: TuningSpace,
     predict: Predict,
     evaluate: Evaluate,
     limits: SearchLimits = SearchLimits(),
@@ -76,7 +76,7 @@ def search(
 
 @dataclass
 class _Search:
-    space: SearchSpace
+    space: TuningSpace
     model: Predict
     evaluate: Evaluate
     limits: SearchLimits

@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from tessera.errors import ArgumentError
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.interfaces import SearchSpace
+from tessera.tuning.interfaces import TuningSpace
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.model.ranking import Predict
 from tessera.tuning.search.baselines import RandomSearch, RankedEnumeration
@@ -51,7 +51,7 @@ class Explained(Protocol):
         ...
 
 
-StrategyFor: TypeAlias = Callable[[SearchSpace, Predict], Strategy]
+StrategyFor: TypeAlias = Callable[[TuningSpace, Predict], Strategy]
 """Makes the strategy of one search: a class of strategies is one."""
 
 

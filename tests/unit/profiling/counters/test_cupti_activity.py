@@ -18,7 +18,7 @@ from tessera.errors import LibraryError
 from tessera.lazy.leaf import scalar_leaf
 from tessera.profiling.counters import gpus
 from tessera.profiling.counters.cupti_activity import CuptiActivity
-from tessera.profiling.recording.device_kernels import Collection, TimedKernel, Told
+from tessera.profiling.recording.device_kernels import RunCollection, SourceReport, TimedKernel
 from tessera.profiling.session import sessions
 from tests.unit.device.fake import FakeDriver
 from tests.unit.device.test_plan import leaf, plan
@@ -215,7 +215,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
-        self.parts: list[Told] = []
+        self.parts: list[SourceReport] = []
 
     def begin(self) -> None:
         """Nothing to start."""
@@ -229,21 +229,21 @@ class Slow:
     def pop(self) -> None:
         """Nothing to end."""
 
-    def told(self) -> Told:
+    def told(self) -> SourceReport:
         return self.parts.pop(0)
 
 
 def test_kernels_told_late_are_waited_for_once() -> None:
     source = Slow()
-    collection = Collection(source)
+    collection = RunCollection(source)
     for _ in range(2):
         collection.enter(5, 2, "cuda:1").leave()
     first, second = source.numbers
     kernels = [TimedKernel(index, 100 - index, 200, 1, "k") for index in range(4)]
     source.parts = [
-        Told([kernels[0]], [], {0: first}),
-        Told([kernels[1], kernels[2]], [], {1: first, 2: second}),
-        Told([kernels[3]], [], {3: second}),
+        SourceReport([kernels[0]], [], {0: first}),
+        SourceReport([kernels[1], kernels[2]], [], {1: first, 2: second}),
+        SourceReport([kernels[3]], [], {3: second}),
     ]
     assert collection.take() == ([], [])
     ((measured,), _) = collection.take()

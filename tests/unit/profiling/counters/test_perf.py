@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tessera.profiling.counters import perf_event
 from tessera.profiling.counters.backends.perf import PerfBackend
 from tessera.profiling.counters.interfaces import Subject
-from tessera.profiling.counters.perf_event import SOFTWARE, Event, EventGroup, ProcessEvents, scaled
+from tessera.profiling.counters.perf_event import SOFTWARE, EventGroup, PerfEvent, ProcessEvents, scaled
 
-TASK_CLOCK = Event("task_clock", SOFTWARE, 1)
-PAGE_FAULTS = Event("page_faults", SOFTWARE, 2)
+TASK_CLOCK = PerfEvent("task_clock", SOFTWARE, 1)
+PAGE_FAULTS = PerfEvent("page_faults", SOFTWARE, 2)
 
 counted = pytest.mark.skipif(
     perf_event.refusal(PAGE_FAULTS, 0) is not None, reason=f"no perf: {perf_event.refusal(PAGE_FAULTS, 0)}"
@@ -62,7 +62,7 @@ def test_a_process_counts_threads_that_start_later() -> None:
 
 
 def test_an_event_that_nobody_knows_is_refused_with_a_reason() -> None:
-    unknown = Event("unknown", SOFTWARE, 12345)
+    unknown = PerfEvent("unknown", SOFTWARE, 12345)
     with pytest.raises(OSError):
         EventGroup([unknown])
     reason, _ = perf_event.refusal(unknown, 0) or ("", "")
@@ -73,7 +73,7 @@ def test_an_event_that_nobody_knows_is_refused_with_a_reason() -> None:
 def test_a_refused_member_leaves_no_descriptor_open() -> None:
     open_before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(OSError):
-        EventGroup([PAGE_FAULTS, Event("unknown", SOFTWARE, 12345)])
+        EventGroup([PAGE_FAULTS, PerfEvent("unknown", SOFTWARE, 12345)])
     assert len(list(Path("/proc/self/fd").iterdir())) == open_before
 
 
@@ -112,7 +112,7 @@ def test_a_refusal_is_explained(code: int, words: str, tmp_path: Path) -> None:
 
 
 def test_refused_events_are_capabilities_and_not_sampled() -> None:
-    backend = PerfBackend(events=(Event("unknown", SOFTWARE, 12345),))
+    backend = PerfBackend(events=(PerfEvent("unknown", SOFTWARE, 12345),))
     assert not backend.capabilities(Subject())["unknown"].available
     assert backend.open(Subject()) == []
 

@@ -7,10 +7,10 @@ import mmap
 import pytest
 
 from tessera.profiling.counters import perf_event, traffic
-from tessera.profiling.counters.perf_event import SOFTWARE, Event
+from tessera.profiling.counters.perf_event import SOFTWARE, PerfEvent
 
-FAULTS = Event("page_faults", SOFTWARE, 2)
-UNKNOWN = Event("unknown", SOFTWARE, 12345)
+FAULTS = PerfEvent("page_faults", SOFTWARE, 2)
+UNKNOWN = PerfEvent("unknown", SOFTWARE, 12345)
 
 
 def touch() -> None:

@@ -12,7 +12,7 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.checking import FullReference, check_output
 from tessera.tuning.measure.measurement import Effort, SubprocessMeasurer
 from tessera.tuning.measure.trial import Trial
-from tessera.tuning.measure.workload import Case, GpuLaunch, OperandSpec, Place, Workload, materialize
+from tessera.tuning.measure.workload import Case, GpuLaunch, OperandSpec, SlotAddress, Workload, materialize
 from tests.unit.cuda.fake import kernel
 from tests.unit.tuning.measure import kernels
 from tests.unit.tuning.measure.device_worker import FLUSH_S, SECONDS
@@ -40,7 +40,7 @@ def workload(cache: str = "warm", mode: str = "graph") -> Workload:
 def launch(entry: str, source: int = 0, target: int = 1, arch: str = "sm_90", at: int = 0) -> GpuLaunch:
     parameters = (GpuParameter("x", "*fp32", 0), GpuParameter("y", "*fp32", 1), GpuParameter("n", "i32", 0, "size"))
     made = kernel(*parameters, entry=entry, arch=arch).to_bytes()
-    return GpuLaunch(made, (1, 1, 1), (Place(source), Place(target, at), ELEMENTS))
+    return GpuLaunch(made, (1, 1, 1), (SlotAddress(source), SlotAddress(target, at), ELEMENTS))
 
 
 def case(on: Workload, *entries: str) -> Case:

@@ -20,9 +20,9 @@ from tessera.scheduling.language.schedule import Schedule
 from tessera.tuning.measure.clock import CacheFlush, ContentionMeter, time_batch
 from tessera.tuning.measure.forkserver_client import Channel, WorkerDiedError
 from tessera.tuning.measure.measurement import Effort, SubprocessMeasurer
-from tessera.tuning.measure.protocol import Load, Loaded, read_request
+from tessera.tuning.measure.protocol import CandidateCheck, Load, read_request
 from tessera.tuning.measure.trial import Trial
-from tessera.tuning.measure.workload import Case, Launch, OperandSpec, Workload
+from tessera.tuning.measure.workload import Case, KernelCall, OperandSpec, Workload
 from tests.unit.tuning.measure import kernels
 
 BRIEF = Effort(rounds=3, sample_s=2e-4, lag=10.0, limit_s=1.0)
@@ -77,7 +77,7 @@ def test_write_beside_the_output_is_wrong_and_repaired(measurer: SubprocessMeasu
 
 def test_candidate_that_corrupts_its_input_does_not_harm_the_next(measurer: SubprocessMeasurer) -> None:
     workload = kernels.doubling()
-    backwards = Case(workload, (Launch(kernels.scale(), kernels.descriptors(workload, 1, 0)),))
+    backwards = Case(workload, (KernelCall(kernels.scale(), kernels.descriptors(workload, 1, 0)),))
     trials = measure(measurer, backwards, kernels.case(workload, kernels.scale()))
     assert outcomes(trials) == ["crashed", "ok"]
     assert "SIGSEGV" in trials[0].detail
@@ -137,8 +137,8 @@ def test_candidate_of_two_kernels_uses_its_temporaries(measurer: SubprocessMeasu
     half, four = kernels.scale("0.5"), kernels.scale("4.0")
     temporary = workload.operands[0]
     launches = (
-        Launch(half, kernels.descriptors(workload, 0, 2)),
-        Launch(four, kernels.descriptors(workload, 2, 1)),
+        KernelCall(half, kernels.descriptors(workload, 0, 2)),
+        KernelCall(four, kernels.descriptors(workload, 2, 1)),
     )
     assert outcomes(measure(measurer, Case(workload, launches, (temporary,)))) == ["ok"]
     assert outcomes(measure(measurer, Case(workload, launches[::-1], (temporary,)))) == ["wrong"]
@@ -148,8 +148,8 @@ def test_scalars_stand_between_operands_and_temporaries(measurer: SubprocessMeas
     plain = kernels.doubling()
     workload = Workload(plain.operands, plain.checks, scalars=(2**64 - 1, 7), time_limit_s=60.0)
     launches = (
-        Launch(kernels.scale("1.0"), kernels.descriptors(workload, 0, 4)),
-        Launch(kernels.scale("2.0"), kernels.descriptors(workload, 4, 1)),
+        KernelCall(kernels.scale("1.0"), kernels.descriptors(workload, 0, 4)),
+        KernelCall(kernels.scale("2.0"), kernels.descriptors(workload, 4, 1)),
     )
     assert outcomes(measure(measurer, Case(workload, launches, (plain.operands[0],)))) == ["ok"]
 
@@ -315,12 +315,12 @@ def test_a_candidate_that_breaks_the_one_beside_it_is_wrong(
     sample = SubprocessMeasurer._sample
     second: list[int] = []
 
-    def beside(self: SubprocessMeasurer, candidate: Any, effort: Effort) -> Loaded | None:
+    def beside(self: SubprocessMeasurer, candidate: Any, effort: Effort) -> CandidateCheck | None:
         # What the second one writes is not seen in its own result, but in that of the first.
         number = candidate.schedule["number"]
         second[:] = [1] if number == 1 else [] if number == 2 else second
         if number == 0 and second:
-            return Loaded("crashed", "by another")
+            return CandidateCheck("crashed", "by another")
         return sample(self, candidate, effort)
 
     monkeypatch.setattr(SubprocessMeasurer, "_sample", beside)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tessera.errors import ArgumentError
 from tessera.tuning.measure.conditions import Conditions
-from tessera.tuning.measure.metrics import Metrics, Roof, Work, metrics_of
+from tessera.tuning.measure.metrics import CallWork, Metrics, Roof, metrics_of
 from tessera.tuning.measure.trial import Timing, Trial, drift
 from tests.unit.tuning.support import OPTIMUM
 
-WORK = Work(2e9, 1e8, {"warm": Roof("L2", 1e12), "cold": Roof("DRAM", 2e11, "data sheet")})
+WORK = CallWork(2e9, 1e8, {"warm": Roof("L2", 1e12), "cold": Roof("DRAM", 2e11, "data sheet")})
 FIGURES = {field.name for field in fields(Metrics)} - {"missing"}
 
 
@@ -32,7 +32,7 @@ times = st.floats(1e-9, 1e3)
 works = st.one_of(
     st.none(),
     st.builds(
-        Work,
+        CallWork,
         st.floats(0, 1e18),
         st.floats(0, 1e15),
         st.one_of(st.just({}), st.just({"warm": Roof("HBM", 1e12)})),
@@ -43,7 +43,7 @@ works = st.one_of(
 
 @given(times, works, st.sampled_from(["warm", "cold"]), st.one_of(st.none(), st.floats(0, 1)))
 def test_what_cannot_be_had_is_none_with_the_reason(
-    seconds: float, work: Work | None, cache: str, limit: float | None
+    seconds: float, work: CallWork | None, cache: str, limit: float | None
 ) -> None:
     metrics = metrics_of(seconds, work, cache, limit)  # type: ignore[arg-type]
     absent = {name for name in FIGURES if getattr(metrics, name) is None}
@@ -54,7 +54,7 @@ def test_what_cannot_be_had_is_none_with_the_reason(
 
 def test_occupancy_is_a_matter_of_gpus() -> None:
     assert "one worker" in metrics_of(1e-3, WORK).missing["occupancy"]
-    on_gpu = metrics_of(1e-3, Work(1.0, 1.0, is_gpu=True), occupancy_limit=0.5)
+    on_gpu = metrics_of(1e-3, CallWork(1.0, 1.0, is_gpu=True), occupancy_limit=0.5)
     assert "counters" in on_gpu.missing["occupancy"]
     assert on_gpu.occupancy_limit == 0.5
 

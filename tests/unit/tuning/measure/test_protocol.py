@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.tuning.measure.protocol import Done, Loaded, Reply, Sample, pack_reply, read_reply
+from tessera.tuning.measure.protocol import CandidateCheck, Done, Reply, Sample, pack_reply, read_reply
 
 replies: st.SearchStrategy[Reply] = st.one_of(
     st.just(Done()),
-    st.builds(Loaded, st.sampled_from(["ok", "crashed", "wrong", "out_of_memory"]), st.text()),
+    st.builds(CandidateCheck, st.sampled_from(["ok", "crashed", "wrong", "out_of_memory"]), st.text()),
     st.builds(
         Sample,
         st.floats(0, 1e9, exclude_min=True),
@@ -46,4 +46,4 @@ def test_a_sample_that_cannot_be_is_refused(changes: dict[str, object]) -> None:
 
 def test_an_outcome_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ValueError, match="no outcome"):
-        read_reply(b'["Loaded", {"outcome": "fine"}]')
+        read_reply(b'["CandidateCheck", {"outcome": "fine"}]')

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.model.gaussian_process import Array, Columns, Encoding, GaussianProcess, expected_gain
+from tessera.tuning.model.gaussian_process import Array, Encoding, FeatureColumns, GaussianProcess, expected_gain
 from tests.unit.tuning.support import SPACE
 
 ALL = list(SPACE.candidates())
 ENCODING = Encoding(ALL)
-COLUMNS = Columns(ENCODING.unordered)
+COLUMNS = FeatureColumns(ENCODING.unordered)
 ROWS = ENCODING.rows(ALL)
 
 

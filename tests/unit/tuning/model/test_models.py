@@ -16,7 +16,7 @@ from tessera.tuning.interfaces import DOUBT, TuningProblem
 from tessera.tuning.model.learned import Learned
 from tessera.tuning.model.ranking import favourite, ranked
 from tessera.tuning.model.registry import COST_MODELS, cost_model, under
-from tessera.tuning.model.ridge import LEAST_SHAPES, LEAST_TRIALS, Sample, fitted
+from tessera.tuning.model.ridge import LEAST_SHAPES, LEAST_TRIALS, MeasuredSchedule, fitted
 from tessera.tuning.store.identity import Identity
 from tests.unit.tuning.support import MATMUL, OPTIMUM, SPACE, problem, shaped, synthetic_seconds
 
@@ -44,16 +44,18 @@ def posed(identity: Identity = MATMUL, family: str = "contraction") -> TuningPro
 
 def measured(
     identity: Identity, seconds: Callable[[Schedule], float] = synthetic_seconds, every: int = 1
-) -> list[Sample]:
+) -> list[MeasuredSchedule]:
     asked = posed(identity)
     schedules = CANDIDATES[::every]
     return [
-        Sample(identity, "contraction", SPACE.default, schedule, found.seconds, found.terms, seconds(schedule))
+        MeasuredSchedule(
+            identity, "contraction", SPACE.default, schedule, found.seconds, found.terms, seconds(schedule)
+        )
         for schedule, found in zip(schedules, asked.estimates(schedules), strict=True)
     ]
 
 
-def samples() -> list[Sample]:
+def samples() -> list[MeasuredSchedule]:
     return [sample for shape in SHAPES for sample in measured(shaped(*shape))]
 
 

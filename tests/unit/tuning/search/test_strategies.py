@@ -15,7 +15,7 @@ from tessera.distribution import installing
 from tessera.errors import ArgumentError, ScheduleError
 from tessera.scheduling.language.knobs import Knob, Rule, Space
 from tessera.scheduling.language.schedule import Schedule
-from tessera.tuning.interfaces import SearchSpace
+from tessera.tuning.interfaces import TuningSpace
 from tessera.tuning.measure.measurement import ReplayMeasurer
 from tessera.tuning.measure.trial import Outcome, Timing, Trial
 from tessera.tuning.model.outlook import kept
@@ -57,7 +57,7 @@ def run(
     strategy: StrategyName | StrategyFor,
     seconds: Callable[[Schedule], float] = synthetic_seconds,
     predict: Predict = misled_seconds,
-    space: SearchSpace = SPACE,
+    space: TuningSpace = SPACE,
     noise: float = 0.002,
     **limits: int,
 ) -> SearchResult:
@@ -174,7 +174,7 @@ class Countdown:
 
     told: list[Trial]
 
-    def __init__(self, space: SearchSpace, predict: Predict) -> None:
+    def __init__(self, space: TuningSpace, predict: Predict) -> None:
         self.left = list(space.candidates())
         self.told = []
         Countdown.last = self

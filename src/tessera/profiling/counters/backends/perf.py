@@ -9,7 +9,7 @@ from tessera.profiling.counters.interfaces import Capability, Field, Sampler, Su
 from tessera.profiling.counters.perf_event import (
     HARDWARE_EVENTS,
     SOFTWARE_EVENTS,
-    Event,
+    PerfEvent,
     ProcessEvents,
     available,
     refusal,
@@ -21,7 +21,7 @@ class EventSampler:
 
     min_interval_ms = 250.0  # a system call for each event and thread
 
-    def __init__(self, events: Sequence[Event], pid: int) -> None:
+    def __init__(self, events: Sequence[PerfEvent], pid: int) -> None:
         self.fields: Sequence[Field] = [_field(event) for event in events]
         self._counted = ProcessEvents(events, pid)
 
@@ -32,7 +32,7 @@ class EventSampler:
         self._counted.close()
 
 
-def _field(event: Event) -> Field:
+def _field(event: PerfEvent) -> Field:
     if event.name == "task_clock":  # nanoseconds
         return Field("task_clock", "s/s", cumulative=True, scale=1e-9)
     return Field(event.name, "1/s", cumulative=True)
@@ -42,7 +42,7 @@ def _field(event: Event) -> Field:
 class PerfBackend:
     """Cycles, instructions, cache and branch misses where the processor counts them; faults, switches, migrations."""
 
-    events: tuple[Event, ...] = (*HARDWARE_EVENTS, *SOFTWARE_EVENTS)
+    events: tuple[PerfEvent, ...] = (*HARDWARE_EVENTS, *SOFTWARE_EVENTS)
     name: str = "perf"
     activities: frozenset[str] = frozenset({"cpu"})
 

@@ -14,7 +14,14 @@ import math
 from dataclasses import replace
 
 from tessera.lazy.structure import contiguous_strides
-from tessera.scheduling.families.decomposition import Array, Case, Decomposition, Kernel, Steps, Workspace
+from tessera.scheduling.families.decomposition import (
+    Array,
+    DecomposableCall,
+    Decomposition,
+    KernelStep,
+    Steps,
+    Workspace,
+)
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Argument, AttentionSpec, MapReduceSpec, Output
 
@@ -78,7 +85,7 @@ def _cut(spec: AttentionSpec) -> tuple[AttentionSpec, MapReduceSpec]:
     return partial_spec(spec), joining_spec(spec)
 
 
-def _steps(case: Case) -> Steps:
+def _steps(case: DecomposableCall) -> Steps:
     spec, parts = case.spec, case.schedule.integer(PARTS)
     extents = {**case.extents, PART: parts}
     count = min(output.argument for output in spec.outputs)
@@ -95,14 +102,16 @@ def _steps(case: Case) -> Steps:
     means = Array("means", wide, contiguous_strides(wide))
     return Steps(
         (
-            Kernel(
+            KernelStep(
                 partial,
                 (*arguments[:count], means, Array("logarithms", rows, steps)),
                 extents,
                 case.schedule.replace(parts=1, parallel="batch"),
                 min(case.workers, parts),
             ),
-            Kernel(joining, (means, Array("logarithms", wide, (*steps, 0)), *arguments[count:]), extents, moves=True),
+            KernelStep(
+                joining, (means, Array("logarithms", wide, (*steps, 0)), *arguments[count:]), extents, moves=True
+            ),
         ),
         {"means": Workspace(dtype, seen), "logarithms": Workspace(dtype, rows)},
     )

@@ -26,7 +26,7 @@ COPIED = 64
 
 
 @dataclass(frozen=True)
-class Block:
+class ImageBlock:
     """A block of results: where it begins, how many rows and columns it has, and the elements of scratch memory from a
     row of its pixels to the next.
     """
@@ -86,18 +86,18 @@ class StagedImage:
         self.scratch = builder.alloc(kind, "L2")
 
     def read(
-        self, block: Block, row: SSAValue, column: SSAValue, channel: SSAValue, shape: tuple[int, int]
+        self, block: ImageBlock, row: SSAValue, column: SSAValue, channel: SSAValue, shape: tuple[int, int]
     ) -> SSAValue:
         """The pixels that so many neighbouring results need, from a row and column of the block on."""
         place = [self._place(block, row, column), *[self.builder.index(0)] * 2, channel]
         return self.builder.load(self.scratch, place, [1, 3], shape, [True, True])
 
-    def _place(self, block: Block, row: SSAValue, column: SSAValue) -> SSAValue:
+    def _place(self, block: ImageBlock, row: SSAValue, column: SSAValue) -> SSAValue:
         """The element at which a pixel begins."""
         builder = self.builder
         return builder.add(builder.mul(row, block.line), builder.mul(column, builder.index(self.pixel)))
 
-    def fill(self, block: Block, height: SSAValue, width: SSAValue) -> None:
+    def fill(self, block: ImageBlock, height: SSAValue, width: SSAValue) -> None:
         """Copies the pixels that a block of results needs, and zeros where the window leaves the image of so many rows
         and columns.
         """
@@ -134,19 +134,19 @@ class StagedImage:
         steps = builder.mul(builder.sub(results, builder.index(1)), builder.index(stride))
         return builder.add(steps, builder.index(span + 1))
 
-    def _zeros(self, block: Block, row: SSAValue, lower: SSAValue, upper: SSAValue) -> None:
+    def _zeros(self, block: ImageBlock, row: SSAValue, lower: SSAValue, upper: SSAValue) -> None:
         builder = self.builder
         with builder.loop(lower, upper, 1) as column:
             for channel, lanes in _pieces(0, self.depth, COPIED):
                 zeros = builder.splat(0.0, self.element, (1, lanes))
                 self._put(block, zeros, row, column.index, builder.index(channel))
 
-    def _put(self, block: Block, value: SSAValue, row: SSAValue, column: SSAValue, channel: SSAValue) -> None:
+    def _put(self, block: ImageBlock, value: SSAValue, row: SSAValue, column: SSAValue, channel: SSAValue) -> None:
         place = [self._place(block, row, column), *[self.builder.index(0)] * 2, channel]
         self.builder.store(value, self.scratch, place, [2, 3], [True, True])
 
     def _copy(
-        self, block: Block, row: SSAValue, h: SSAValue, first: SSAValue, lower: SSAValue, upper: SSAValue
+        self, block: ImageBlock, row: SSAValue, h: SSAValue, first: SSAValue, lower: SSAValue, upper: SSAValue
     ) -> None:
         """Columns [lower, upper) of a row of the block, all of which lie inside the image."""
         turned = unit_axis(self.image, self.spec.arguments, "c") == "w"
@@ -162,7 +162,7 @@ class StagedImage:
 
     def _copy_columns(
         self,
-        block: Block,
+        block: ImageBlock,
         row: SSAValue,
         h: SSAValue,
         first: SSAValue,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from xdsl.ir import SSAValue
 
 from tessera.scheduling.families.convolution.blocks import RowTile, unit_height, unit_step
-from tessera.scheduling.families.convolution.image import Block
+from tessera.scheduling.families.convolution.image import ImageBlock
 from tessera.scheduling.families.convolution.nest import ConvolutionLowering, Step
 from tessera.scheduling.families.product.problem import UNIT_GROUPS
 from tessera.scheduling.language.schedule import Schedule
@@ -85,7 +85,7 @@ class MatrixConvolution(ConvolutionLowering):
         return builder.load(buffer, place, [0, 1, 2], shape, [True] * 3)
 
     def _finish(
-        self, sums: Sequence[SSAValue], block: Block, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile
+        self, sums: Sequence[SSAValue], block: ImageBlock, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile
     ) -> None:
         builder, zero = self.builder, self.builder.index(0)
         for (number, pixel, at), total in zip(self._tiles(rows), sums, strict=True):

@@ -35,7 +35,7 @@ from tessera.scheduling.families.convolution.blocks import (
     pixel_stride,
     tails,
 )
-from tessera.scheduling.families.convolution.image import Block, PackedPixels, StagedImage
+from tessera.scheduling.families.convolution.image import ImageBlock, PackedPixels, StagedImage
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.spec import ConvolutionSpec
@@ -106,7 +106,7 @@ class ConvolutionLowering:
                 y = nest.enter_context(self._blocks(top, bottom, by))
                 x = nest.enter_context(self._blocks(left, right, bx, macro_tile=True))
                 rows, columns = builder.minimum(by, builder.sub(bottom, y)), builder.minimum(bx, builder.sub(right, x))
-                self._block(Block(y, x, rows, columns, line), channels)
+                self._block(ImageBlock(y, x, rows, columns, line), channels)
 
     @contextmanager
     def _blocks(self, lower: SSAValue, upper: SSAValue, size: SSAValue, macro_tile: bool = False) -> Iterator[SSAValue]:
@@ -121,7 +121,7 @@ class ConvolutionLowering:
         result = self.arguments[self.spec.outputs[0].argument]
         return extent_of(self.builder, (result, *self.arguments.values()), axis)
 
-    def _block(self, block: Block, channels: tuple[SSAValue, SSAValue]) -> None:
+    def _block(self, block: ImageBlock, channels: tuple[SSAValue, SSAValue]) -> None:
         builder = self.builder
         if self.staged is not None:
             self.staged.fill(block, self.extents["h"], self.extents["w"])
@@ -137,7 +137,7 @@ class ConvolutionLowering:
 
         self._over_results(block, panels)
 
-    def _over_results(self, block: Block, body: Callable[[int, SSAValue, RowTile], None]) -> None:
+    def _over_results(self, block: ImageBlock, body: Callable[[int, SSAValue, RowTile], None]) -> None:
         """Register tiles over a block: `body` gets how many rows, the first one, and what each is along the row."""
         for rows, lower, upper in self._row_loops(block.rows):
             with self.builder.loop(lower, upper, rows) as row:
@@ -171,7 +171,9 @@ class ConvolutionLowering:
             panel = builder.add(builder.mul(self.at[self.spec.groups], panels), panel)
         return builder.mul(panel, builder.index(self.kh * self.kw * self.depth // self.step))
 
-    def _tile(self, block: Block, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, tile: RowTile) -> None:
+    def _tile(
+        self, block: ImageBlock, channel: SSAValue, first: SSAValue, rows: int, row: SSAValue, tile: RowTile
+    ) -> None:
         """Sums, and stores, a register tile of `rows` rows of results from `row` of the block on."""
         builder = self.builder
         if self.fetches:
@@ -203,17 +205,17 @@ class ConvolutionLowering:
         ]
 
     def _finish(
-        self, sums: Sequence[SSAValue], block: Block, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile
+        self, sums: Sequence[SSAValue], block: ImageBlock, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile
     ) -> None:
         """Stores the results of `rows` rows from `row` of the block on."""
         for number, total in enumerate(sums):
             self._epilogue(total, self._row_of(block, row, number), self.builder.add(block.x, tile.x), channel, tile)
 
-    def _row_of(self, block: Block, row: SSAValue, number: int) -> SSAValue:
+    def _row_of(self, block: ImageBlock, row: SSAValue, number: int) -> SSAValue:
         builder = self.builder
         return builder.add(builder.add(block.y, row), builder.index(number))
 
-    def _fetch(self, block: Block, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile) -> None:
+    def _fetch(self, block: ImageBlock, channel: SSAValue, rows: int, row: SSAValue, tile: RowTile) -> None:
         """Fetches the lines that a register tile will be stored to while it is summed."""
         builder, x = self.builder, self.builder.add(block.x, tile.x)
         for number in range(rows):
@@ -225,7 +227,7 @@ class ConvolutionLowering:
                 if axes[-2:] == ("x", "n"):
                     builder.prefetch(argument.value, [where[axis] for axis in axes], tile.height, self.nr, write=True)
 
-    def _rows_inside(self, block: Block, row: SSAValue, rows: int) -> tuple[SSAValue, SSAValue]:
+    def _rows_inside(self, block: ImageBlock, row: SSAValue, rows: int) -> tuple[SSAValue, SSAValue]:
         """The rows of the window, from one to the end, that meet the image in any of so many rows of results."""
         builder, zero, window = self.builder, self.builder.index(0), self.spec.window
         stride, apart = builder.index(window.stride[0]), builder.index(window.dilation[0])
@@ -304,7 +306,7 @@ class Step:
     channels, and the row of the packed weights.
     """
 
-    block: Block
+    block: ImageBlock
     row: SSAValue
     tile: RowTile
     kh: SSAValue

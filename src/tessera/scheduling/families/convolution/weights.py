@@ -20,8 +20,8 @@ from tessera.scheduling.families.convolution.problem import panel_width
 from tessera.scheduling.families.decomposition import (
     Array,
     Called,
-    Case,
     Copied,
+    DecomposableCall,
     Decomposition,
     Itself,
     Steps,
@@ -185,7 +185,7 @@ def _by_panels(source: Array, itemsize: int, packed: str, form: WeightPanels) ->
             )
 
 
-def _steps(case: Case) -> Steps:
+def _steps(case: DecomposableCall) -> Steps:
     """By kernels that copy, or by a call of the library where weights become another dtype or the last pair lacks a
     channel.
     """

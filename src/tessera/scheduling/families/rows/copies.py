@@ -11,8 +11,8 @@ from __future__ import annotations
 from tessera.lazy.structure import contiguous_strides
 from tessera.scheduling.families.decomposition import (
     Array,
-    Case,
     Copied,
+    DecomposableCall,
     Decomposition,
     Fused,
     Itself,
@@ -31,7 +31,7 @@ NOT_MERGED = Decomposition(
 )
 
 
-def _steps(case: Case) -> Steps:
+def _steps(case: DecomposableCall) -> Steps:
     copies: list[Step] = []
     workspaces: dict[str, Workspace] = {}
     arrays: dict[int, Array] = {}

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.ops.counting import DEAR
 from tessera.ops.record import family_of
 from tessera.rewrite.depth import instructions_of
 from tessera.rewrite.fusion import Bounds
 from tessera.rewrite.reasons import operations_in
-from tessera.scheduling.families.decomposition import Case, Decomposition, Fused, Steps
+from tessera.scheduling.families.decomposition import DecomposableCall, Decomposition, Fused, Steps
 
 CONVINCING: Final = 1.05
 """How much longer the model must expect one kernel to take: stages take memory. Where it errs it is in favour of one
@@ -29,13 +29,13 @@ WORTH_COMPILING_S: Final = 3e-6
 STAGED: Final = Bounds(staged=True)
 
 
-def has_dear_maps(kernel: KernelOp) -> bool:
+def has_dear_maps(kernel: ScheduleKernelOp) -> bool:
     """Whether a kernel holds maps that together are dear."""
     maps = (op for op in operations_in(kernel) if family_of(op.operator) == "elementwise")
     return sum(instructions_of(op) for op in maps) >= DEAR
 
 
-def _applies(case: Case) -> bool:
+def _applies(case: DecomposableCall) -> bool:
     """A user's pins speak of the kernel; a fixed order of sums may not depend on what a model expects. A GPU's rows
     stay in registers.
     """
@@ -44,11 +44,11 @@ def _applies(case: Case) -> bool:
     return case.target.kind == "cpu" and not (case.pins or case.fixed_order) and case.is_divided(STAGED)
 
 
-def _steps(case: Case) -> Steps:
+def _steps(case: DecomposableCall) -> Steps:
     return Steps((Fused(STAGED),))
 
 
-def _pays(case: Case) -> bool:
+def _pays(case: DecomposableCall) -> bool:
     alone = case.itself().seconds
     staged = sum(launch.seconds for launch in case.expected(_steps(case)))
     return alone > staged * CONVINCING and alone - staged > WORTH_COMPILING_S

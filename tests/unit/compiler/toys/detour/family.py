@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tessera.lazy.structure import contiguous_strides
-from tessera.scheduling.families.decomposition import Array, Case, Decomposition, Kernel, Steps, Workspace
+from tessera.scheduling.families.decomposition import (
+    Array,
+    DecomposableCall,
+    Decomposition,
+    KernelStep,
+    Steps,
+    Workspace,
+)
 from tessera.scheduling.families.rows import family as rows
 from tessera.scheduling.language.expression import Recorder
 from tessera.scheduling.lowering.spec import MapReduceSpec, Output
 
 
-def _applies(case: Case) -> bool:
+def _applies(case: DecomposableCall) -> bool:
     spec = case.spec
     return spec.reduced is None and len(spec.outputs) == 1 and len(spec.arguments) > 1
 
@@ -25,7 +32,7 @@ def _copying(spec: MapReduceSpec) -> MapReduceSpec:
     return MapReduceSpec(name, (result, result), spec.outer, None, spec.lanes, (Output(1, value),))
 
 
-def _steps(case: Case) -> Steps:
+def _steps(case: DecomposableCall) -> Steps:
     arrays = [
         Array(index, words[: len(words) // 2], words[len(words) // 2 :])
         for index, (_, words) in enumerate(case.arguments)
@@ -35,8 +42,8 @@ def _steps(case: Case) -> Steps:
     outward = replace(case.spec, name=f"{case.spec.name}_there")
     return Steps(
         (
-            Kernel(outward, (*read, there), case.extents),
-            Kernel(case.once(_copying), (there, result), case.extents, moves=True),
+            KernelStep(outward, (*read, there), case.extents),
+            KernelStep(case.once(_copying), (there, result), case.extents, moves=True),
         ),
         {"there": Workspace(case.arguments[-1][0].dtype, result.extents)},
     )

@@ -52,7 +52,7 @@ def left(until: float) -> float:
     return seconds
 
 
-class Connection(http.client.HTTPConnection):
+class HttpConnection(http.client.HTTPConnection):
     """A connection that stays open from one request to the next; `bound` comes before each of them."""
 
     def __init__(self, host: str, port: int, secure: bool) -> None:

@@ -60,7 +60,7 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class PendingBatches:
     """Batches to be made when their turn comes, and the number of items in all of them together."""
 
     items: int
@@ -78,14 +78,14 @@ class Delivery:
         self._transport = transport
         self._give_up_s = give_up_s
         self._waiting_jobs = waiting_jobs
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[PendingBatches] = deque()
         self._changed = threading.Condition(forks.lock())
         self._open = 0  # items of the job being delivered that are counted nowhere yet
         self._abandoned = False  # that job is, and its items are counted
         self._hurry: float | None = None  # when everything must be done
         self._thread: threading.Thread | None = None  # None when nothing is being delivered
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: PendingBatches) -> None:
         """Enqueues a job and returns at once; one that the queue has no room for is counted as dropped.
 
         Where no thread can be started, as at the end of a program, the job is delivered before this returns, within
@@ -158,7 +158,7 @@ class Delivery:
                 if not finished:  # an error of ours, which is printed and ends this thread
                     self._give_over()
 
-    def _next(self) -> Job | None:
+    def _next(self) -> PendingBatches | None:
         """The next job, or None, with which this thread ends."""
         with self._changed:
             self._drop(self._open, "an error ended their delivery")

@@ -10,7 +10,7 @@ from typing import cast
 
 from tessera.errors import ArgumentError
 from tessera.profiling.export.formats.otlp import encoding, transport
-from tessera.profiling.export.formats.otlp.delivery import Batch, Delivery, Job
+from tessera.profiling.export.formats.otlp.delivery import Batch, Delivery, PendingBatches
 from tessera.profiling.trace.table import Trace
 
 
@@ -61,7 +61,7 @@ class OtlpExporter:
         def batches() -> itertools.chain[Batch]:
             return itertools.chain(encoding.spans(trace, self._service), encoding.metrics(trace, self._service))
 
-        self._delivery.submit(Job(encoding.count(trace), batches))
+        self._delivery.submit(PendingBatches(encoding.count(trace), batches))
         return self.endpoint
 
     def flush(self, timeout_s: float = 30.0) -> bool:

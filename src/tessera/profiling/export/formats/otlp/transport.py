@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tessera.distribution import installing
 from tessera.errors import ArgumentError, ProfileError
-from tessera.profiling.export.formats.otlp.bounded import Connection, EndlessAnswerError, left
+from tessera.profiling.export.formats.otlp.bounded import EndlessAnswerError, HttpConnection, left
 from tessera.profiling.export.formats.otlp.delivery import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
@@ -113,7 +113,7 @@ class _Http(Transport):
 
         self._responses = responses()
         self._unreadable = DecodeError
-        self._connection: Connection | None = None
+        self._connection: HttpConnection | None = None
 
     def send(self, batch: Batch, until: float) -> int:
         path = f"{self._parts.path.rstrip('/')}/v1/{batch.signal}"
@@ -146,7 +146,7 @@ class _Http(Transport):
         if self._connection is None:
             secure = self._parts.scheme == "https"
             port = self._parts.port or (443 if secure else _PORTS["http"])
-            self._connection = Connection(self._parts.hostname or "", port, secure)
+            self._connection = HttpConnection(self._parts.hostname or "", port, secure)
         connection = self._connection
         connection.bound(min(until, time.monotonic() + TIMEOUT_S), _ANSWER_LIMIT)
         connection.request("POST", path, payload, self._headers)

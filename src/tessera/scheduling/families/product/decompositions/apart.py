@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.ops.record import family_of
 from tessera.rewrite.fusion import Bounds
 from tessera.rewrite.reasons import operations_in
 from tessera.rewrite.siblings import products_of
-from tessera.scheduling.families.decomposition import Case, Decomposition, Fused, Steps
+from tessera.scheduling.families.decomposition import DecomposableCall, Decomposition, Fused, Steps
 from tessera.scheduling.families.product import space
 from tessera.scheduling.families.product.decompositions.few_columns import few_columns
 from tessera.scheduling.families.product.problem import DEPTHS
@@ -29,25 +29,25 @@ STAGED: Final = Bounds(staged=True)
 SINGLE: Final = Bounds(products=1)
 
 
-def takes_rows(kernel: KernelOp) -> bool:
+def takes_rows(kernel: ScheduleKernelOp) -> bool:
     """Whether a product's kernel normalizes the rows of its first operand."""
     return any(family_of(operation.operator) == "row" for operation in operations_in(kernel))
 
 
-def forms_several(kernel: KernelOp) -> bool:
+def forms_several(kernel: ScheduleKernelOp) -> bool:
     """Whether a kernel has several products, of one A."""
     return len(products_of(operations_in(kernel))) > 1
 
 
-def _takes_rows(case: Case) -> bool:
+def _takes_rows(case: DecomposableCall) -> bool:
     return case.once_of_kernel(takes_rows)
 
 
-def _is_several(case: Case) -> bool:
+def _is_several(case: DecomposableCall) -> bool:
     return case.once_of_kernel(forms_several)
 
 
-def _is_narrow(case: Case) -> bool:
+def _is_narrow(case: DecomposableCall) -> bool:
     """Whether a device makes the product alone: a GPU, or a CPU where it has few columns."""
     return case.target.kind == "gpu" or case.extents["n"] <= few_columns(case.target)
 
@@ -68,7 +68,7 @@ PRODUCTS_ALONE = Decomposition(
 )
 
 
-def _is_faster_alone(case: Case) -> bool:
+def _is_faster_alone(case: DecomposableCall) -> bool:
     """Whether the products cannot be formed together, or the model expects that to take longer."""
     problem = case.problem()
     start = space.default_schedule(problem)
@@ -91,11 +91,11 @@ PRODUCTS_FASTER_ALONE = Decomposition(
 )
 
 
-def _norm_first(case: Case) -> Steps:
+def _norm_first(case: DecomposableCall) -> Steps:
     return Steps((Fused(STAGED),))
 
 
-def _has_no_block(case: Case) -> bool:
+def _has_no_block(case: DecomposableCall) -> bool:
     """Whether the norm goes first whatever the model expects: pins speak of the kernel, a fixed order of sums may not
     depend on a model, and blocks that hold all of K have a largest depth.
     """
@@ -111,7 +111,7 @@ NORM_FIRST = Decomposition(
 )
 
 
-def _is_norm_faster_first(case: Case) -> bool:
+def _is_norm_faster_first(case: DecomposableCall) -> bool:
     kernel, rival = case.itself(), case.expected(_norm_first(case))
     # The model is trusted with a little less work in blocks of the same sizes, not with blocks of others.
     alike = any(launch.schedule["tile"] == kernel.schedule["tile"] for launch in rival)

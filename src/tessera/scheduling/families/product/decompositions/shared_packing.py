@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 from tessera.dtypes import DType, int32
 from tessera.lazy.structure import contiguous_strides
-from tessera.scheduling.families.decomposition import Array, Case, Decomposition, Itself, Kernel, Steps, Workspace
+from tessera.scheduling.families.decomposition import (
+    Array,
+    DecomposableCall,
+    Decomposition,
+    Itself,
+    KernelStep,
+    Steps,
+    Workspace,
+)
 from tessera.scheduling.families.packing.operand import packing_spec
 from tessera.scheduling.families.product.forms import packed_argument, panels_of
 from tessera.scheduling.families.product.problem import SHARED
@@ -44,7 +52,7 @@ class _Source:
         return _Source(int32, (*shape[:-1], depth // group), {**walked, "k": (depth // group, 1)})
 
 
-def _steps(case: Case) -> Steps:
+def _steps(case: DecomposableCall) -> Steps:
     spec = case.spec
     found = panels_of(spec, case.extents["n"], case.target)
     assert found is not None, "rule packed-by-all"
@@ -66,7 +74,7 @@ def _steps(case: Case) -> Steps:
     replaced = packed_argument(spec.arguments[index], form), Array(PANELS, *_described(shape, form.panels))
     return Steps(
         (
-            Kernel(kernel, (source.array(index), filled), extents, moves=True),
+            KernelStep(kernel, (source.array(index), filled), extents, moves=True),
             Itself({index: replaced}, case.schedule.replace(pack_b=False)),
         ),
         {PANELS: Workspace(stored, shape)},

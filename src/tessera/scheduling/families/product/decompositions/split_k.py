@@ -22,13 +22,13 @@ from tessera.ir import graph
 from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type
 from tessera.ir.graph import GraphOperation
-from tessera.ir.schedule import KernelOp
+from tessera.ir.schedule import ScheduleKernelOp
 from tessera.rewrite.algebra import dtype
 from tessera.rewrite.engine import dims_of
 from tessera.rewrite.fusion import fuse_function
 from tessera.rewrite.reasons import operations_in
 from tessera.rewrite.siblings import products_of
-from tessera.scheduling.families.decomposition import Case, Decomposition, Function, Parts, Steps, Workspace
+from tessera.scheduling.families.decomposition import DecomposableCall, Decomposition, Function, Parts, Steps, Workspace
 
 PARTS: Final = "split_k"
 """The name of the extent that counts the parts, and of the knob that says how many there are."""
@@ -41,20 +41,20 @@ class SplitProduct:
     then all inputs of the product; the names of a part's extents.
     """
 
-    partial: KernelOp
+    partial: ScheduleKernelOp
     rest: ModuleOp
     dims: tuple[str, ...]
     sums: DType
 
 
-def split_product(kernel: KernelOp) -> SplitProduct:
+def split_product(kernel: ScheduleKernelOp) -> SplitProduct:
     """The two halves of a product's kernel."""
     (product,) = products_of(operations_in(kernel))
     sums = accumulator(dtype(product.result))
     return SplitProduct(_partial(kernel, product, sums), _rest(kernel, product, sums), dims_of(product.result), sums)
 
 
-def _partial(kernel: KernelOp, product: GraphOperation, sums: DType) -> KernelOp:
+def _partial(kernel: ScheduleKernelOp, product: GraphOperation, sums: DType) -> ScheduleKernelOp:
     """The kernel of the product and what goes before it, with the sums as its result."""
     needed = _producers(product)
     body = kernel.body.block
@@ -67,13 +67,13 @@ def _partial(kernel: KernelOp, product: GraphOperation, sums: DType) -> KernelOp
             block.add_op(made)
         elif operation in needed:
             block.add_op(operation.clone(copies))
-    block.add_op(schedule_ir.YieldOp.create(operands=[made.result]))
+    block.add_op(schedule_ir.ScheduleYieldOp.create(operands=[made.result]))
     attributes = {
         **kernel.attributes,
         "sym_name": StringAttr(f"{kernel.sym_name.data}_parts"),
         "result_dims": ArrayAttr([dimension_names(dims_of(product.result))]),
     }
-    return KernelOp.create(operands=[], result_types=[], attributes=attributes, regions=[Region(block)])
+    return ScheduleKernelOp.create(operands=[], result_types=[], attributes=attributes, regions=[Region(block)])
 
 
 def _producers(product: GraphOperation) -> set[Operation]:
@@ -97,7 +97,7 @@ def _kind(product: GraphOperation, sums: DType, *first: None) -> TensorType[Attr
     )
 
 
-def _rest(kernel: KernelOp, product: GraphOperation, sums: DType) -> ModuleOp:
+def _rest(kernel: ScheduleKernelOp, product: GraphOperation, sums: DType) -> ModuleOp:
     """The sum over the parts, and what goes after the product."""
     body = kernel.body.block
     workspace = _kind(product, sums, None)
@@ -141,7 +141,7 @@ def _is_after(operation: GraphOperation, before: set[Operation]) -> bool:
     return operation not in before or operation.operator == "constant"
 
 
-def _steps(case: Case) -> Steps:
+def _steps(case: DecomposableCall) -> Steps:
     split, parts = case.once_of_kernel(split_product), case.schedule.integer(PARTS)
     depth = case.extents["k"]
     if depth % parts:  # what the rule says; here wrong values would come of it

@@ -55,7 +55,7 @@ _BASE_REGISTERS: Final[Mapping[Unit, int]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BlockStep:
     """One step along K of the `at_once` blocks that a multiprocessor holds: the seconds of one block's matrix
     instructions and shared memory traffic, the wait for loads that stages do not hide, and all of them together.
     """
@@ -85,7 +85,7 @@ class ContractionWork:
     held: Occupancy
     tiles_per_multiprocessor: int
     wave_fill: float
-    step: Step
+    step: BlockStep
     mma_s: float
     shared_s: float
     wait_s: float
@@ -202,7 +202,7 @@ def _step(
     taken: BlockResources,
     flop_per_s: float,
     at_once: int,
-) -> Step:
+) -> BlockStep:
     bm, bn, bk = schedule.integers("tile")
     stages, cycle = schedule.integer("pipeline_depth"), 1 / rates.clock_hz
     spilling = 1 + taken.spill_bytes / 256
@@ -216,7 +216,7 @@ def _step(
     arrive_s = rates.latency_s[1] + at_once * loaded / (PORT_BYTES_PER_CLOCK * rates.clock_hz)
     wait_s = arrive_s / (stages - 1) if stages > 1 else alone_s + arrive_s
     seconds = max(at_once * (busy_s + ISSUE_CYCLES * cycle), alone_s, wait_s)
-    return Step(at_once, mma_s, shared_s, wait_s, seconds, at_once * max(stages - 1, 1) * loaded)
+    return BlockStep(at_once, mma_s, shared_s, wait_s, seconds, at_once * max(stages - 1, 1) * loaded)
 
 
 def _number(schedule: Schedule, name: str, otherwise: int) -> int:
@@ -309,7 +309,7 @@ def _sum_seconds(problem: GpuContractionProblem, rates: GpuMachine, split: int) 
     return read + elements * problem.output.itemsize / rates.hbm_byte_per_s + rates.latency_s[1]
 
 
-def _block_seconds(problem: GpuContractionProblem, schedule: Schedule, rates: GpuMachine, step: Step) -> float:
+def _block_seconds(problem: GpuContractionProblem, schedule: Schedule, rates: GpuMachine, step: BlockStep) -> float:
     """Filling the pipeline, writing the result, entering and leaving: what a block does beside its steps."""
     bm, bn, _ = schedule.integers("tile")
     grid = schedule.get("grid", "flat")

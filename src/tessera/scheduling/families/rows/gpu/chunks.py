@@ -13,7 +13,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.lazy.structure import contiguous_strides
-from tessera.scheduling.families.decomposition import Array, Case, Decomposition, Kernel, Steps, Workspace
+from tessera.scheduling.families.decomposition import (
+    Array,
+    DecomposableCall,
+    Decomposition,
+    KernelStep,
+    Steps,
+    Workspace,
+)
 from tessera.scheduling.families.rows.gpu.lowering import MapReduceLowering
 from tessera.scheduling.families.rows.gpu.problem import GpuRowsProblem, map_reduce_gpu_problem
 from tessera.scheduling.families.rows.gpu.space import row_width
@@ -215,7 +222,7 @@ def _proposed(spec: MapReduceSpec, extents: Mapping[str, int], target: Target) -
     return None if schedule is None or two_steps(spec) is None else schedule
 
 
-def _steps(case: Case) -> Steps:
+def _steps(case: DecomposableCall) -> Steps:
     spec, made = case.spec, case.once(two_steps)
     assert made is not None
     count = min(output.argument for output in spec.outputs)
@@ -233,8 +240,8 @@ def _steps(case: Case) -> Steps:
     joined = (*partial, *[arguments[index] for index in made.inputs], *arguments[count:])
     return Steps(
         (
-            Kernel(made.first, (*arguments[:count], *partial), extents, case.schedule),
-            Kernel(made.second, joined, extents),
+            KernelStep(made.first, (*arguments[:count], *partial), extents, case.schedule),
+            KernelStep(made.second, joined, extents),
         ),
         workspaces,
     )

@@ -303,7 +303,7 @@ def test_a_failure_of_ours_is_counted_and_the_next_profile_goes_on(http: HttpCol
     caught: list[Any] = []
     before, threading.excepthook = threading.excepthook, caught.append
     try:
-        made._delivery.submit(delivery.Job(7, broken))
+        made._delivery.submit(delivery.PendingBatches(7, broken))
         assert wait_until(lambda: bool(caught))
     finally:
         threading.excepthook = before
