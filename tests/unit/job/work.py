@@ -254,7 +254,7 @@ MISMATCHES: dict[str, Callable[[ProcessCommunicator, bool], object]] = {
     "reduction": lambda g, odd: g.all_reduce(torch.ones(4), "max" if odd else "sum"),
     "shape": lambda g, odd: g.all_reduce(torch.ones(5 if odd else 4), "sum"),
     "dtype": lambda g, odd: g.all_reduce(torch.ones(4, dtype=torch.int32 if odd else torch.float32), "sum"),
-    "order": lambda g, odd: swapped(g, odd),
+    "order": swapped,
 }
 
 

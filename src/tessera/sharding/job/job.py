@@ -91,14 +91,12 @@ class Job:
         return ProcessCommunicator(ranks, key, self.watcher, patience, connected)
 
     def _shared(self, ranks: tuple[int, ...], key: int, waiting: Patience) -> Transport:
-        if self._heap is None:
-            self._heap = Heap()
-            self._heaps[self.rank] = self._heap
+        own = self._own_heap()
         lane, descriptor = new_lane()
         others = [rank for rank in ranks if rank != self.rank]
         for rank in others:
             self.watcher.give(rank, "lane", key, descriptor)
-            self.watcher.give(rank, "heap", key, self._heap.descriptor)
+            self.watcher.give(rank, "heap", key, own.descriptor)
         lanes: dict[int, Lane] = {self.rank: lane}
         doing = f"this rank meets ranks {', '.join(map(str, ranks))}"
         for rank in others:
@@ -110,7 +108,7 @@ class Job:
             ranks.index(self.rank),
             [lanes[rank] for rank in ranks],
             [self._heaps[rank] for rank in ranks],
-            self._heap,
+            own,
             waiting,
             spins=self._spins,
         )
@@ -118,7 +116,14 @@ class Job:
         return transport
 
     def _gloo(self, ranks: tuple[int, ...], key: int, waiting: Patience) -> Transport:
-        return GlooTransport(ranks.index(self.rank), ranks, self._group, key, waiting)
+        empty = self._own_heap().empty_or_small
+        return GlooTransport(ranks.index(self.rank), ranks, self._group, key, empty, waiting)
+
+    def _own_heap(self) -> Heap:
+        if self._heap is None:
+            self._heap = Heap()
+            self._heaps[self.rank] = self._heap
+        return self._heap
 
 
 def _key(ranks: Sequence[int], transport: str) -> int:

@@ -15,8 +15,9 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from tessera.sharding.communicator import Reduction, combined
+from tessera.sharding.communicator import Reduction
 from tessera.sharding.transport.contract import Exchange, Move, Receipt, Region, Waiting, slices
+from tessera.sharding.transport.reducing import reduce_into
 
 _STEP_S: Final = 0.05
 _ONE_STEP_BYTES: Final = 1 << 14
@@ -52,22 +53,28 @@ class _Task:
 
 class GlooTransport:
     """Messages between the ranks of a group, of which this process is `rank`: `ranks` are their numbers in the process
-    group `group`. `salt` keeps the messages of several groups apart.
+    group `group`. `salt` keeps the messages of several groups apart, `empty` gives memory.
     """
 
     name = "gloo"
 
     def __init__(
-        self, rank: int, ranks: Sequence[int], group: dist.ProcessGroup | None, salt: int, waiting: Waiting
+        self,
+        rank: int,
+        ranks: Sequence[int],
+        group: dist.ProcessGroup | None,
+        salt: int,
+        empty: Callable[[tuple[int, ...], torch.dtype], torch.Tensor],
+        waiting: Waiting,
     ) -> None:
         self._rank, self._size, self._ranks = rank, len(ranks), ranks
-        self._group, self._salt, self._waiting = group, salt, waiting
+        self._group, self._salt, self._waiting, self._empty = group, salt, waiting, empty
         self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """See `Transport`: any memory."""
-        return torch.empty(shape, dtype=dtype)
+        """See `Transport`: any memory. Much is taken from where its pages are kept, which cost as much as a message."""
+        return self._empty(shape, dtype)
 
     def algorithm(self, nbytes: int) -> str:
         """See `Transport`."""
@@ -122,13 +129,12 @@ class GlooTransport:
     def _reduce_scatter(
         self, x: torch.Tensor, op: Reduction, parts: Sequence[Region], result: torch.Tensor, tag: int
     ) -> None:
-        pieces = [torch.empty(result.shape, dtype=x.dtype) for _ in parts]
-        pieces[self._rank] = parts[self._rank].of(x)
+        shape = tuple(result.shape)
+        pieces = [parts[peer].of(x) if peer == self._rank else self.empty(shape, x.dtype) for peer in range(self._size)]
         peers = self._peers()
         sends = [(peer, parts[peer].of(x).contiguous()) for peer in peers]
         self._exchange(sends, [(peer, pieces[peer]) for peer in peers], tag)
-        if result.numel():
-            result.copy_(combined(pieces, op))
+        reduce_into(result, pieces, op)
 
     def _direct(self, x: torch.Tensor, move: Move, result: torch.Tensor, tag: int) -> None:
         """Every piece from its rank to where it belongs."""

@@ -14,11 +14,12 @@ from typing import Final, NamedTuple, Protocol
 
 import torch
 
-from tessera.sharding.communicator import Reduction, combined
+from tessera.sharding.communicator import Reduction
 from tessera.sharding.transport import native as words
 from tessera.sharding.transport.contract import Exchange, Move, Region, Waiting, slices
 from tessera.sharding.transport.lanes import DEPTH, SLOT_BYTES, Lane
-from tessera.sharding.transport.native import ONE_SHOT_WORDS, Outcome, Reduce, native
+from tessera.sharding.transport.native import ONE_SHOT_WORDS, Outcome, native
+from tessera.sharding.transport.reducing import reduce_into
 
 _SPIN_NS: Final = 20_000
 _LIMIT_NS: Final = 50_000_000
@@ -39,6 +40,9 @@ class OwnMemory(Memory, Protocol):
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A tensor in it."""
+
+    def empty_or_small(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor in it, or elsewhere if it is so little that it is copied in any case."""
 
 
 class _Published(NamedTuple):
@@ -77,8 +81,7 @@ class SharedTransport:
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """See `Transport`: memory of the heap, unless it is so little that it is copied in any case."""
-        small = math.prod(shape) * dtype.itemsize <= SLOT_BYTES
-        return torch.empty(shape, dtype=dtype) if small else self._heap.empty(shape, dtype)
+        return self._heap.empty_or_small(shape, dtype)
 
     def algorithm(self, nbytes: int) -> str:
         """See `Transport`."""
@@ -250,18 +253,8 @@ class SharedTransport:
 
     def _reduce(self, number: int, x: torch.Tensor, part: Region, op: Reduction, result: torch.Tensor) -> None:
         """The same part of all operands, reduced in rank order into `result`."""
-        if result.numel() == 0:
-            return
         operands = [
             part.of(x if peer == self._rank else self._operand(peer, number, x.shape, x.dtype))
             for peer in range(self._size)
         ]
-        function = self._native.reduction(x.dtype, op)
-        if function is None:
-            result.copy_(combined(operands, op))
-            return
-        if not part.is_contiguous(x.shape):
-            operands = [operand.contiguous() for operand in operands]
-        for peer, operand in enumerate(operands):
-            self._parts[peer] = operand.data_ptr()
-        Reduce(function)(result.data_ptr(), ctypes.addressof(self._parts), self._size, result.numel())
+        reduce_into(result, operands, op)
