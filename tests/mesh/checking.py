@@ -21,7 +21,7 @@ def fault_of(seed: int, smooth: bool, compiled: bool = False) -> str | None:
         if not case.steps:
             return None
         for what, exact, here, there in _gradients(case) if smooth else _results(case):
-            if not _agree(here, there, exact):
+            if not agree(here, there, exact):
                 return f"{what}:\n{case.text()}\none process: {here}\nthe mesh:    {there}"
     return None
 
@@ -51,7 +51,7 @@ def _gradients(case: Case) -> Iterator[tuple[str, bool, torch.Tensor, torch.Tens
         yield f"the gradient by %{number}", exact, one.torch(), other.full().torch()
 
 
-def _agree(here: torch.Tensor, there: torch.Tensor, exact: bool) -> bool:
+def agree(here: torch.Tensor, there: torch.Tensor, exact: bool) -> bool:
     if here.shape != there.shape or here.dtype != there.dtype:
         return False
     if exact:

@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 from tessera.errors import AbstractMeshError, MeshError, NotInMeshError
 from tessera.lazy.layouts import MeshShape
 from tessera.sharding.communicator import Communicator
+from tessera.sharding.job import is_rank
 
 State: TypeAlias = Literal["running", "emulated", "abstract"]
 """Whether each device is a rank of the job, all are in this process, or none is there."""
@@ -44,6 +45,17 @@ class Alone:
         raise AssertionError("a job of one rank exchanges nothing")
 
 
+def current_job() -> Job:
+    """The job that this process is a rank of, which it joins where it has not yet; one of its own where nobody started
+    it as a rank. Raises what `join` raises.
+    """
+    if not is_rank():
+        return Alone()
+    from tessera.sharding.job import join
+
+    return join()
+
+
 class Mesh:
     """Devices in a grid with named axes, of which the last counts fastest.
 
@@ -67,7 +79,7 @@ class Mesh:
     ) -> None:
         if backend not in BACKENDS:
             raise MeshError(f"backend={backend!r}", hints=[f"one of {', '.join(BACKENDS)}"])
-        self.job: Final[Job] = job or Alone()
+        self.job: Final[Job] = job or current_job()
         names = _axis_names(axes)
         extents = None if shape is None else _integers(shape, "the shape of a mesh")
         self.devices: Final = _devices(devices, self.job, extents if backend == "emulated" else None)

@@ -75,9 +75,16 @@ def way(shape: Shape, itemsize: int, source: Layout, target: Layout) -> Way | No
         done.add(reached)
         for step in _steps(shape, itemsize, reached, target):
             if step.target not in done:
-                price = 0.01 if step.kind == "Slice" else step.nbytes + START_BYTES
-                heapq.heappush(queue, (cost + price, next(count), step.target, (*steps, step)))
+                heapq.heappush(queue, (cost + _price(step, shape, itemsize), next(count), step.target, (*steps, step)))
     return None
+
+
+def _price(step: Step, shape: Shape, itemsize: int) -> float:
+    """What a step costs: the bytes that arrive, those of memory that a gathered tensor takes, and the start."""
+    if step.kind == "Slice":
+        return 0.01
+    held = math.prod(step.target.largest_shape(shape)) * itemsize if step.kind == "AllGather" else 0
+    return step.nbytes + held + START_BYTES
 
 
 def _steps(shape: Shape, itemsize: int, at: Layout, target: Layout) -> Iterator[Step]:

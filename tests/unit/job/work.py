@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import signal
 import threading
@@ -15,13 +16,16 @@ from unittest.mock import patch
 
 import torch
 
-from tessera import settings
+from tessera import Tensor, dist, grad, op, settings
 from tessera.errors import TesseraError
 from tessera.sharding import emulated
 from tessera.sharding.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job import join
 from tessera.sharding.job.communicator import ProcessCommunicator
 from tessera.sharding.transport import gloo
+from tests.mesh.checking import agree
+from tests.mesh.drawing import NAMES, drawn
+from tests.mesh.references import by_references
 from tests.unit.job import sequences
 
 DTYPES = (
@@ -358,3 +362,36 @@ def ring() -> None:
         found = group.all_gather(parts[job.rank], 0, extents)
     assert torch.equal(found, torch.cat(parts)), found
     tell(extents=extents)
+
+
+def mesh_cases(first: int, count: int) -> None:
+    """Drawn expressions on the running mesh of the job's ranks give what one process gives."""
+    job = join()
+    checked = 0
+    with by_references():
+        for seed in range(first, first + count):
+            case = drawn(seed)
+            if math.prod(case.grid) != job.size or not case.steps:
+                continue
+            mesh = dist.Mesh(NAMES[: len(case.grid)], shape=case.grid)
+            assert mesh.state == "running"
+            place = case.steps[-1][0]
+            here, there = case.values(None)[place].torch(), case.values(mesh)[place].full().torch()
+            assert agree(here, there, case.exact), f"seed {seed}, rank {job.rank}:\n{case.text()}\n{here}\n{there}"
+            checked += 1
+    tell(count=checked)
+
+
+def mesh_step() -> None:
+    """A step of training on a mesh of the job's ranks, by kernels: the loss before and after."""
+    mesh = dist.Mesh(["dp", "tp"])
+    columns, rows = dist.ShardSpec(("col",), ("tp",)), dist.ShardSpec(("row",), ("tp",))
+    w1, w2 = dist.tensor((8, 16), columns, mesh, seed=1), dist.tensor((16, 8), rows, mesh, seed=2)
+    x = dist.tensor((6, 8), dist.ShardSpec((0,), ("dp",)), mesh, seed=3)
+
+    def loss(w1: Tensor, w2: Tensor, x: Tensor) -> Tensor:
+        return op.mean(op.matmul(op.relu(op.matmul(x, w1)), w2) ** 2)
+
+    value, (g1, g2) = grad.value_and_grad(loss, (0, 1))(w1, w2, x)
+    w1, w2 = (w1 - 1e-3 * g1).eval(), (w2 - 1e-3 * g2).eval()
+    tell(before=round(float(value.item()), 3), after=round(float(loss(w1, w2, x).item()), 3), layout=str(g1.layout))

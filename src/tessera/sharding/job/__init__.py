@@ -6,19 +6,28 @@ Names are imported when they are asked for, as those of `tessera` are: the launc
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tessera.sharding.job.job import Job, TransportName
     from tessera.sharding.job.joining import join
 
-__all__ = ["Job", "TransportName", "join"]
+__all__ = ["Job", "TransportName", "is_rank", "join"]
 
 _HOMES: Final = {
     "Job": "tessera.sharding.job.job",
     "TransportName": "tessera.sharding.job.job",
     "join": "tessera.sharding.job.joining",
 }
+
+
+def is_rank() -> bool:
+    """Whether this process is a rank of a job that others take part in: of torch's process group, or of a launcher."""
+    distributed = sys.modules.get("torch.distributed")
+    grouped = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    return bool(grouped or "RANK" in os.environ)
 
 
 def __getattr__(name: str) -> Any:
