@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import torch
 import torch.distributed as dist
 
-from tessera.sharding.job import Job, join
+from tessera.sharding.job import ProcessJob, join
 from tessera.sharding.job.communicator import ProcessCommunicator
 
 ROUNDS = 9
@@ -38,7 +38,7 @@ class Timed:
 Pair = tuple[Callable[[], torch.Tensor], Callable[[], torch.Tensor]]
 
 
-def all_reduce(job: Job, group: ProcessCommunicator, nbytes: int) -> Pair:
+def all_reduce(job: ProcessJob, group: ProcessCommunicator, nbytes: int) -> Pair:
     """Sums; torch's is in place, ours gives fresh memory. The operand lies where peers read it."""
     x = group.empty((nbytes // 4,), torch.float32).fill_(job.rank + 1)
     y = x.clone()
@@ -50,7 +50,7 @@ def all_reduce(job: Job, group: ProcessCommunicator, nbytes: int) -> Pair:
     return lambda: group.all_reduce(x, "sum"), peer
 
 
-def reduce_scatter(job: Job, group: ProcessCommunicator, nbytes: int) -> Pair:
+def reduce_scatter(job: ProcessJob, group: ProcessCommunicator, nbytes: int) -> Pair:
     """Sums of slices."""
     count = nbytes // 4 // job.size
     x = torch.full((count * job.size,), job.rank + 1.0)
@@ -63,7 +63,7 @@ def reduce_scatter(job: Job, group: ProcessCommunicator, nbytes: int) -> Pair:
     return lambda: group.reduce_scatter(x, 0, "sum", (count,) * job.size), peer
 
 
-def all_gather(job: Job, group: ProcessCommunicator, nbytes: int) -> Pair:
+def all_gather(job: ProcessJob, group: ProcessCommunicator, nbytes: int) -> Pair:
     """Slices put together."""
     count = nbytes // 4 // job.size
     x = torch.full((count,), job.rank + 1.0)
@@ -76,7 +76,7 @@ def all_gather(job: Job, group: ProcessCommunicator, nbytes: int) -> Pair:
     return lambda: group.all_gather(x, 0, (count,) * job.size), peer
 
 
-def wanted(name: str, job: Job, nbytes: int) -> torch.Tensor:
+def wanted(name: str, job: ProcessJob, nbytes: int) -> torch.Tensor:
     """What a case gives."""
     count, total = nbytes // 4, job.size * (job.size + 1) / 2
     if name == "all-gather":
@@ -100,7 +100,7 @@ def calls_of(call: Callable[[], torch.Tensor]) -> int:
     return int(count.item())
 
 
-def measure(name: str, job: Job, pair: Pair, nbytes: int, rounds: int) -> Timed:
+def measure(name: str, job: ProcessJob, pair: Pair, nbytes: int, rounds: int) -> Timed:
     """Checks both, then times them by turns."""
     ours, peer = pair
     right = wanted(name.partition(" ")[0], job, nbytes)

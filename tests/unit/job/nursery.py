@@ -24,7 +24,7 @@ import torch
 
 from tessera import settings
 from tessera.sharding.job import mail
-from tessera.sharding.job.launcher import Run
+from tessera.sharding.job.launcher import WatchedRun
 from tessera.sharding.transport.native import native
 from tests.unit.job import work
 
@@ -105,7 +105,7 @@ def main() -> None:
                 with settings.override(**changes):
                     live(partial(getattr(work, job["function"]), **job["arguments"]))
         out, err = io.BytesIO(), io.BytesIO()
-        run = Run(ranks, launcher, (out, err))
+        run = WatchedRun(ranks, launcher, (out, err))
         signal.signal(signal.SIGALRM, lambda *_, run=run: run.stop(signal.SIGKILL))
         signal.alarm(SECONDS)
         code = run.watch()

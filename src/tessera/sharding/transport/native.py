@@ -26,7 +26,7 @@ ONE_SHOT_WORDS: Final = 16
 NUMBER, FINGERPRINT, OPERAND, RESULT, STAGE, PEER = 7, 8, 12, 13, 14, 15
 
 
-class Outcome(IntEnum):
+class WaitOutcome(IntEnum):
     """Why a wait came back."""
 
     MET = 0
