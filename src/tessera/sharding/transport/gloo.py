@@ -73,7 +73,7 @@ class GlooTransport:
         self._thread: threading.Thread | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """See `GroupTransport`: any memory. Much is taken from where its pages are kept, which cost as much as a message."""
+        """See `GroupTransport`: any memory; much of it where pages are kept, which cost as much as a message."""
         return self._empty(shape, dtype)
 
     def algorithm(self, nbytes: int) -> str:
