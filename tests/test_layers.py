@@ -92,6 +92,7 @@ NATIVE = {
     "llvm.library",
     "llvm.openmp",
     "llvm.polling_ir",
+    "llvm.reduction_ir",
     "llvm.spectral_ir",
 }
 """The runtime's own native code, which is text for LLVM and no kernel of Tile IR."""

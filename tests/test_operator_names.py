@@ -33,7 +33,7 @@ generated kernel of one operator, kernels of other libraries in traces, and titl
 """
 
 OTHER_WORDS: Mapping[str, str] = {
-    "backend/llvm/exchange_ir.py": "sum min max",
+    "backend/llvm/reduction_ir.py": "sum min max",
     "profiling/analyses/compare.py": "log",
     "profiling/analyses/durations.py": "sum",
     "profiling/analyses/presentation/result.py": "log",

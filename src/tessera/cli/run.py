@@ -72,11 +72,11 @@ def _run(
     """
     if file.suffix == ".py":
         from tessera.sharding.job.launcher import launch
-        from tessera.sharding.job.ranks import Launch
+        from tessera.sharding.job.ranks import JobLaunch
 
         if not file.is_file():
             raise ArgumentError(f"{file} is no file")
-        raise typer.Exit(launch(Launch((str(file), *context.obj), ranks, threads, restarts, pin)))
+        raise typer.Exit(launch(JobLaunch((str(file), *context.obj), ranks, threads, restarts, pin)))
     from tessera.cli.run_kernel import run_kernel
 
     run_kernel(file, arg or [], output or [], seed, workers)

@@ -12,7 +12,6 @@ from tessera.lazy.evaluation import check_versions, evaluate, refuse_mutated
 from tessera.lazy.node import leaf_node
 from tessera.runtime.streams import Stream
 from tessera.sharding import collectives
-from tessera.sharding.communicator import Reduction
 
 
 def all_reduce(x: object, op: str = "sum", *, stream: Stream | None = None) -> Tensor:
@@ -32,16 +31,15 @@ def all_reduce(x: object, op: str = "sum", *, stream: Stream | None = None) -> T
     """
     if op not in collectives.REDUCTIONS:
         raise ArgumentError(f"all_reduce: op={op!r}", hints=[f"one of {', '.join(collectives.REDUCTIONS)}"])
-    reduction = typed(Reduction, op)
     operand = node(x)
     _check(operand, op)
     if stream is not None:
         issuing.issue(operand, stream)
         refuse_mutated(operand.leaves)
-        return typed(Tensor, leaf_node(collectives.all_reduce_on(operand.leaves[0], reduction, stream)))
+        return typed(Tensor, leaf_node(collectives.all_reduce_on(operand.leaves[0], op, stream)))
     evaluate((operand,))
     check_versions(operand.leaves)
-    return typed(Tensor, leaf_node(collectives.all_reduce(operand.leaves[0], reduction)))
+    return typed(Tensor, leaf_node(collectives.all_reduce(operand.leaves[0], op)))
 
 
 def _check(operand: Tensor, op: str) -> None:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import IO, Any, NoReturn, cast
 
@@ -23,7 +24,7 @@ import torch
 
 from tessera import settings
 from tessera.sharding.job import mail
-from tessera.sharding.job.launcher import Run
+from tessera.sharding.job.launcher import WatchedRun
 from tessera.sharding.transport.native import native
 from tests.unit.job import work
 
@@ -102,9 +103,9 @@ def main() -> None:
                 os.close(0)
                 launcher.close()
                 with settings.override(**changes):
-                    live(lambda job=job: getattr(work, job["function"])(**job["arguments"]))
+                    live(partial(getattr(work, job["function"]), **job["arguments"]))
         out, err = io.BytesIO(), io.BytesIO()
-        run = Run(ranks, launcher, (out, err))
+        run = WatchedRun(ranks, launcher, (out, err))
         signal.signal(signal.SIGALRM, lambda *_, run=run: run.stop(signal.SIGKILL))
         signal.alarm(SECONDS)
         code = run.watch()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.sharding.job.ranks import Launch, environment, shares
+from tessera.sharding.job.ranks import JobLaunch, environment, shares
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 300.0
@@ -127,7 +127,7 @@ def test_cores_are_shared_out(cores: list[int], ranks: int, wanted: list[list[in
 def test_ranks_get_the_variables_of_torchrun_and_the_users_own() -> None:
     given = {"HOME": "/home", "GLOO_SOCKET_IFNAME": "eth1", "OMP_NUM_THREADS": "5"}
 
-    variables = environment(Launch(("train.py",), 4, restarts=2), 3, 8, 1234, 1, "mailbox", given)
+    variables = environment(JobLaunch(("train.py",), 4, restarts=2), 3, 8, 1234, 1, "mailbox", given)
 
     wanted = {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "4", "MASTER_PORT": "1234", "TESSERA_THREADS": "8"}
     assert wanted.items() <= variables.items()

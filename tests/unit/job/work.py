@@ -244,14 +244,21 @@ def stopped(victim: int, transport: str) -> None:
     tell(total=total, warned=[str(each.message) for each in seen])
 
 
+def swapped(group: ProcessCommunicator, odd: bool) -> None:
+    """A sum and a barrier, or the other way round."""
+    if odd:
+        group.barrier()
+    group.all_reduce(torch.ones(4), "sum")
+    if not odd:
+        group.barrier()
+
+
 MISMATCHES: dict[str, Callable[[ProcessCommunicator, bool], object]] = {
     "operator": lambda g, odd: g.permute(torch.ones(4), 1) if odd else g.all_reduce(torch.ones(4), "sum"),
     "reduction": lambda g, odd: g.all_reduce(torch.ones(4), "max" if odd else "sum"),
     "shape": lambda g, odd: g.all_reduce(torch.ones(5 if odd else 4), "sum"),
     "dtype": lambda g, odd: g.all_reduce(torch.ones(4, dtype=torch.int32 if odd else torch.float32), "sum"),
-    "order": lambda g, odd: (
-        [g.barrier(), g.all_reduce(torch.ones(4), "sum")] if odd else [g.all_reduce(torch.ones(4), "sum"), g.barrier()]
-    ),
+    "order": swapped,
 }
 
 

@@ -11,13 +11,13 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tessera.sharding.job.job import Job, TransportName
+    from tessera.sharding.job.job import ProcessJob, TransportName
     from tessera.sharding.job.joining import join
 
-__all__ = ["Job", "TransportName", "is_rank", "join"]
+__all__ = ["ProcessJob", "TransportName", "is_rank", "join"]
 
 _HOMES: Final = {
-    "Job": "tessera.sharding.job.job",
+    "ProcessJob": "tessera.sharding.job.job",
     "TransportName": "tessera.sharding.job.job",
     "join": "tessera.sharding.job.joining",
 }

@@ -16,7 +16,7 @@ from tessera.sharding.job.page import Seen
 from tessera.sharding.job.patience import Patience
 from tessera.sharding.job.watcher import Watcher
 from tessera.sharding.transport import moves
-from tessera.sharding.transport.contract import Exchange, Move, Transport
+from tessera.sharding.transport.contract import Exchange, GroupTransport, Movement
 
 _OUTSTANDING: Final = 6
 """Collectives that may have been started and not waited for; a further one ends the first. A two-phase one takes two of
@@ -53,7 +53,7 @@ class _Kind:
 
     __slots__ = ("description", "fingerprint", "index", "move")
 
-    def __init__(self, description: str, index: int, move: Move | None) -> None:
+    def __init__(self, description: str, index: int, move: Movement | None) -> None:
         self.description, self.index, self.move = description, index, move
         digest = hashlib.blake2b(description.encode(), digest_size=8).digest()
         self.fingerprint = int.from_bytes(digest, "little")
@@ -68,7 +68,7 @@ class ProcessCommunicator:
         key: int,
         watcher: Watcher,
         patience: Patience,
-        transport: Callable[[Patience], Transport],
+        transport: Callable[[Patience], GroupTransport],
     ) -> None:
         self.ranks = tuple(ranks)
         self.rank, self.size = self.ranks.index(watcher.rank), len(ranks)
@@ -80,7 +80,7 @@ class ProcessCommunicator:
         self._turn = threading.Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory for an operand that the group's transport reads without copying it first."""
+        """PeerMemory for an operand that the group's transport reads without copying it first."""
         return self.transport.empty(shape, dtype)
 
     def all_reduce(self, x: torch.Tensor, op: Reduction) -> torch.Tensor:
@@ -239,7 +239,7 @@ class ProcessCommunicator:
                 hints=["one thread at a time calls the collectives of a group: their order must not be left to chance"],
             )
 
-    def _kind(self, key: object, description: str, move: Move | None = None) -> _Kind:
+    def _kind(self, key: object, description: str, move: Movement | None = None) -> _Kind:
         made = self._kinds[key] = _Kind(description, self._page.describe(description), move)
         return made
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import signal
 import struct
 from typing import Final, NamedTuple
@@ -53,13 +52,6 @@ SHARED: Final = {CollectiveMismatchError.code, CollectiveStalledError.code}
 def is_consequence(code: str) -> bool:
     """Whether an error is what other ranks raise of themselves: it is news to nobody."""
     return code == RankLostError.code
-
-
-def ended(status: int | None) -> str:
-    """How a process ended, from the status that `os.waitpid` gives; None where nobody knows."""
-    if status is None:
-        return "has ended"
-    return ended_by(os.waitstatus_to_exitcode(status))
 
 
 def ended_by(code: int) -> str:

@@ -15,18 +15,18 @@ from tessera.sharding.job.members import Member
 from tessera.sharding.job.page import Page
 from tessera.sharding.job.patience import Patience
 from tessera.sharding.job.watcher import Watcher
-from tessera.sharding.transport.contract import Transport
+from tessera.sharding.transport.contract import GroupTransport
 from tessera.sharding.transport.gloo import GlooTransport
 from tessera.sharding.transport.heap import Heap, PeerHeap
 from tessera.sharding.transport.lanes import Lane, new_lane
-from tessera.sharding.transport.shared import Memory, SharedTransport
+from tessera.sharding.transport.shared import PeerMemory, SharedTransport
 
 TransportName = Literal["auto", "shared", "gloo"]
 _JOINING: Final = "this rank joins its job"
 _WHOLE: Final = 0
 
 
-class Job:
+class ProcessJob:
     """The ranks that run one program, by their `members`; this process is one of them."""
 
     def __init__(self, watcher: Watcher, members: Sequence[Member]) -> None:
@@ -39,7 +39,7 @@ class Job:
         self._communicators: dict[tuple[tuple[int, ...], TransportName], ProcessCommunicator] = {}
         self._lock = forks.lock()
         self._heap: Heap | None = None
-        self._heaps: dict[int, Memory] = {}
+        self._heaps: dict[int, PeerMemory] = {}
         cores = {core for rank in self.local for core in self.members[rank].cores}
         self._spins = len(self.local) <= len(cores)
 
@@ -85,20 +85,18 @@ class Job:
         patience = Patience(self.watcher, ranks, key, self.members)
         self.watcher.check("")
 
-        def connected(waiting: Patience) -> Transport:
+        def connected(waiting: Patience) -> GroupTransport:
             return self._shared(ranks, key, waiting) if shares else self._gloo(ranks, key, waiting)
 
         return ProcessCommunicator(ranks, key, self.watcher, patience, connected)
 
-    def _shared(self, ranks: tuple[int, ...], key: int, waiting: Patience) -> Transport:
-        if self._heap is None:
-            self._heap = Heap()
-            self._heaps[self.rank] = self._heap
+    def _shared(self, ranks: tuple[int, ...], key: int, waiting: Patience) -> GroupTransport:
+        own = self._own_heap()
         lane, descriptor = new_lane()
         others = [rank for rank in ranks if rank != self.rank]
         for rank in others:
             self.watcher.give(rank, "lane", key, descriptor)
-            self.watcher.give(rank, "heap", key, self._heap.descriptor)
+            self.watcher.give(rank, "heap", key, own.descriptor)
         lanes: dict[int, Lane] = {self.rank: lane}
         doing = f"this rank meets ranks {', '.join(map(str, ranks))}"
         for rank in others:
@@ -110,15 +108,22 @@ class Job:
             ranks.index(self.rank),
             [lanes[rank] for rank in ranks],
             [self._heaps[rank] for rank in ranks],
-            self._heap,
+            own,
             waiting,
             spins=self._spins,
         )
         self.watcher.wakes.append(transport.wake)
         return transport
 
-    def _gloo(self, ranks: tuple[int, ...], key: int, waiting: Patience) -> Transport:
-        return GlooTransport(ranks.index(self.rank), ranks, self._group, key, waiting)
+    def _gloo(self, ranks: tuple[int, ...], key: int, waiting: Patience) -> GroupTransport:
+        empty = self._own_heap().empty_or_small
+        return GlooTransport(ranks.index(self.rank), ranks, self._group, key, empty, waiting)
+
+    def _own_heap(self) -> Heap:
+        if self._heap is None:
+            self._heap = Heap()
+            self._heaps[self.rank] = self._heap
+        return self._heap
 
 
 def _key(ranks: Sequence[int], transport: str) -> int:

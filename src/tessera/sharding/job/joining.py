@@ -24,7 +24,7 @@ from tessera import forks, settings
 from tessera.errors import JobError, TesseraError
 from tessera.sharding.job import members
 from tessera.sharding.job.faults import FORKED
-from tessera.sharding.job.job import Job
+from tessera.sharding.job.job import ProcessJob
 from tessera.sharding.job.watcher import Watcher
 from tessera.sharding.transport import gloo
 
@@ -33,12 +33,12 @@ _LOOK_S: Final = 0.02
 _BESIDE: Final = "tessera-joining"
 _JOINING: Final = "this rank joins its job"
 _lock = forks.lock()
-_job: Job | None = None
+_job: ProcessJob | None = None
 _group: weakref.ref[dist.ProcessGroup] | None = None
 _is_forked = False
 
 
-def join() -> Job:
+def join() -> ProcessJob:
     """The job that this process is a rank of; joins it at the first call, which every rank makes. It is that of the
     process group that there is, or else the one that `torchrun` or `tessera run` has started. A process that nobody
     started as a rank is a job of its own. Where the process group is replaced, so is the job.
@@ -67,11 +67,11 @@ def _has_group() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def _joined() -> Job:
+def _joined() -> ProcessJob:
     has_group = _has_group()
     if not has_group and "RANK" not in os.environ:
         watcher = Watcher(0, None)
-        return Job(watcher, [members.myself(0, watcher.mailbox.name)])
+        return ProcessJob(watcher, [members.myself(0, watcher.mailbox.name)])
     watcher = Watcher(dist.get_rank() if has_group else _number("RANK"), settings.current().launcher)
     os.register_at_fork(after_in_child=_forked)
     _relay(watcher)
@@ -80,7 +80,7 @@ def _joined() -> Job:
     store = _get_default_store() if has_group else _beside(lambda: _rendezvous(timeout), watcher)
     own = PrefixStore("tessera", store)
     texts = _beside(lambda: _told(own, watcher.rank, size, members.myself(watcher.rank, watcher.mailbox.name)), watcher)
-    job = Job(watcher, [members.read(text) for text in texts])
+    job = ProcessJob(watcher, [members.read(text) for text in texts])
     job.meet()
     group = _beside(lambda: _gloo(has_group, store, watcher.rank, size, timeout), watcher)
     job.use(group)

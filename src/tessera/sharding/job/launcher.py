@@ -19,7 +19,7 @@ from typing import IO, Any, Final, Protocol
 
 from tessera.sharding.job.faults import ended_by
 from tessera.sharding.job.mail import Mailbox
-from tessera.sharding.job.ranks import Launch, Lines, RankProcess, environment, shares
+from tessera.sharding.job.ranks import JobLaunch, Lines, RankProcess, environment, shares
 
 _GRACE_S: Final = 5.0
 _KILL_S: Final = 2.0
@@ -45,7 +45,7 @@ class Running(Protocol):
         """Sends a signal to the rank and to all it has started."""
 
 
-def launch(wanted: Launch) -> int:
+def launch(wanted: JobLaunch) -> int:
     """Runs a job, and again after failures as often as is wanted. Gives the exit code: 0, or that of the rank that
     failed first, 128 and the signal where one killed it.
     """
@@ -61,7 +61,7 @@ def launch(wanted: Launch) -> int:
 
 
 class _Launcher:
-    def __init__(self, wanted: Launch) -> None:
+    def __init__(self, wanted: JobLaunch) -> None:
         self._wanted = wanted
         self._mailbox = Mailbox()
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -80,7 +80,7 @@ class _Launcher:
                 self._wanted, rank, len(own[rank]), self._port, attempt, self._mailbox.name, dict(os.environ)
             )
             ranks.append(RankProcess(rank, self._wanted.command, variables, own[rank] if pinned else cores))
-        run = Run(ranks, self._mailbox, (sys.stdout.buffer, sys.stderr.buffer))
+        run = WatchedRun(ranks, self._mailbox, (sys.stdout.buffer, sys.stderr.buffer))
         before = {number: signal.signal(number, lambda number, _: run.stop(number)) for number in _SIGNALS}
         try:
             self._host_store()
@@ -109,7 +109,7 @@ class _Launcher:
             )
 
 
-class Run:
+class WatchedRun:
     """The ranks of one start."""
 
     def __init__(self, ranks: Sequence[Running], mailbox: Mailbox, outputs: tuple[IO[bytes], IO[bytes]]) -> None:

@@ -17,7 +17,7 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 @dataclass(frozen=True)
-class Launch:
+class JobLaunch:
     """What is run: a command in `ranks` processes, each with `threads` threads (None: its share of the cores), pinned
     to its share of the cores where that is at least one, started again up to `restarts` times after a failure.
     """
@@ -38,7 +38,7 @@ def shares(cores: Sequence[int], ranks: int) -> list[list[int]]:
 
 
 def environment(
-    launch: Launch, rank: int, cores: int, port: int, attempt: int, launcher: str, inherited: Mapping[str, str]
+    launch: JobLaunch, rank: int, cores: int, port: int, attempt: int, launcher: str, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """The variables of a rank: those that torchrun sets, number of threads, and the launcher's mailbox."""
     made = {

@@ -17,7 +17,7 @@ from tessera.sharding.communicator import Reduction
 Exchange: TypeAlias = Generator[None, None, torch.Tensor]
 
 
-class Region(NamedTuple):
+class TensorPart(NamedTuple):
     """A part of a tensor: `length` elements along a dimension, from `start` on; all of it where `dim` is None."""
 
     dim: int | None = None
@@ -41,17 +41,17 @@ class Receipt(NamedTuple):
     """What comes from a rank: the shape of its operand, which part of that, and to which part of the result."""
 
     shape: tuple[int, ...]
-    source: Region
-    target: Region
+    source: TensorPart
+    target: TensorPart
 
 
-class Move(NamedTuple):
+class Movement(NamedTuple):
     """Who sends what to whom: for each rank of the group what it gets of the own operand, and what comes from it; None
     where that is nothing.
     """
 
     shape: tuple[int, ...]
-    sends: tuple[Region | None, ...]
+    sends: tuple[TensorPart | None, ...]
     receipts: tuple[Receipt | None, ...]
 
 
@@ -73,7 +73,7 @@ class Waiting(Protocol):
         """Raises what has gone wrong, after the transport has failed."""
 
 
-class Transport(Protocol):
+class GroupTransport(Protocol):
     """The way between the ranks of one group. `fingerprint` says what is exchanged: ranks that come with different ones
     exchange nothing. `number` counts the collectives of the group from 0 on.
     """
@@ -84,24 +84,24 @@ class Transport(Protocol):
         """See `Communicator`."""
 
     def reduce_scatter(
-        self, x: torch.Tensor, op: Reduction, parts: Sequence[Region], number: int, fingerprint: int
+        self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], number: int, fingerprint: int
     ) -> Exchange:
         """The own part of what all operands are reduced to; `parts` says which part each rank has."""
 
-    def move(self, x: torch.Tensor, move: Move, number: int, fingerprint: int) -> Exchange:
+    def move(self, x: torch.Tensor, move: Movement, number: int, fingerprint: int) -> Exchange:
         """Pieces of operands, put together."""
 
     def algorithm(self, nbytes: int) -> str:
         """How an all-reduce of so many bytes goes, in the words of records."""
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory that this transport reads without copying it first."""
+        """PeerMemory that this transport reads without copying it first."""
 
 
-def slices(count: int, size: int) -> list[Region]:
+def slices(count: int, size: int) -> list[TensorPart]:
     """`count` elements shared out to ranks, in order: as even as can be, in whole cache lines where there are many."""
     each = -(-count // size)
     if each > 1024:
         each = -(-each // 64) * 64
     starts = [min(rank * each, count) for rank in range(size + 1)]
-    return [Region(0, starts[rank], starts[rank + 1] - starts[rank]) for rank in range(size)]
+    return [TensorPart(0, starts[rank], starts[rank + 1] - starts[rank]) for rank in range(size)]

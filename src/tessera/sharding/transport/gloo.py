@@ -15,8 +15,9 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from tessera.sharding.communicator import Reduction, combined
-from tessera.sharding.transport.contract import Exchange, Move, Receipt, Region, Waiting, slices
+from tessera.sharding.communicator import Reduction
+from tessera.sharding.transport.contract import Exchange, Movement, Receipt, TensorPart, Waiting, slices
+from tessera.sharding.transport.reducing import reduce_into
 
 _STEP_S: Final = 0.05
 _ONE_STEP_BYTES: Final = 1 << 14
@@ -52,40 +53,46 @@ class _Task:
 
 class GlooTransport:
     """Messages between the ranks of a group, of which this process is `rank`: `ranks` are their numbers in the process
-    group `group`. `salt` keeps the messages of several groups apart.
+    group `group`. `salt` keeps the messages of several groups apart, `empty` gives memory.
     """
 
     name = "gloo"
 
     def __init__(
-        self, rank: int, ranks: Sequence[int], group: dist.ProcessGroup | None, salt: int, waiting: Waiting
+        self,
+        rank: int,
+        ranks: Sequence[int],
+        group: dist.ProcessGroup | None,
+        salt: int,
+        empty: Callable[[tuple[int, ...], torch.dtype], torch.Tensor],
+        waiting: Waiting,
     ) -> None:
         self._rank, self._size, self._ranks = rank, len(ranks), ranks
-        self._group, self._salt, self._waiting = group, salt, waiting
+        self._group, self._salt, self._waiting, self._empty = group, salt, waiting, empty
         self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """See `Transport`: any memory."""
-        return torch.empty(shape, dtype=dtype)
+        """See `GroupTransport`: any memory; much of it where pages are kept, which cost as much as a message."""
+        return self._empty(shape, dtype)
 
     def algorithm(self, nbytes: int) -> str:
-        """See `Transport`."""
+        """See `GroupTransport`."""
         return f"{self.name}, {'one-shot' if nbytes <= _ONE_STEP_BYTES else 'two-phase'}"
 
     def wake(self) -> None:
         """Nothing: those who wait look often enough."""
 
     def all_reduce(self, x: torch.Tensor, op: Reduction, number: int, fingerprint: int) -> Exchange:
-        """See `Transport`: in one step where it is small, else as a reduce-scatter and an all-gather."""
+        """See `GroupTransport`: in one step where it is small, else as a reduce-scatter and an all-gather."""
         if x.nbytes <= _ONE_STEP_BYTES:
-            return self.reduce_scatter(x, op, [Region()] * self._size, number, fingerprint)
+            return self.reduce_scatter(x, op, [TensorPart()] * self._size, number, fingerprint)
         return self._two_phases(x, op, number, fingerprint)
 
     def reduce_scatter(
-        self, x: torch.Tensor, op: Reduction, parts: Sequence[Region], number: int, fingerprint: int
+        self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], number: int, fingerprint: int
     ) -> Exchange:
-        """See `Transport`."""
+        """See `GroupTransport`."""
         result = self.empty(parts[self._rank].shape(x.shape), x.dtype)
         tag = self._tag(number, fingerprint)
         task = self._start(lambda: self._reduce_scatter(x, op, parts, result, tag))
@@ -93,11 +100,11 @@ class GlooTransport:
         self._finish(task)
         return result
 
-    def move(self, x: torch.Tensor, move: Move, number: int, fingerprint: int) -> Exchange:
-        """See `Transport`."""
+    def move(self, x: torch.Tensor, move: Movement, number: int, fingerprint: int) -> Exchange:
+        """See `GroupTransport`."""
         result = self.empty(move.shape, x.dtype)
         tag = self._tag(number, fingerprint)
-        goes_round = self._size > _DIRECT_RANKS and all(send == Region() for send in move.sends)
+        goes_round = self._size > _DIRECT_RANKS and all(send == TensorPart() for send in move.sends)
         way = self._ring if goes_round and None not in move.receipts else self._direct
         task = self._start(lambda: way(x, move, result, tag))
         yield
@@ -120,17 +127,16 @@ class GlooTransport:
         return result
 
     def _reduce_scatter(
-        self, x: torch.Tensor, op: Reduction, parts: Sequence[Region], result: torch.Tensor, tag: int
+        self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], result: torch.Tensor, tag: int
     ) -> None:
-        pieces = [torch.empty(result.shape, dtype=x.dtype) for _ in parts]
-        pieces[self._rank] = parts[self._rank].of(x)
+        shape = tuple(result.shape)
+        pieces = [parts[peer].of(x) if peer == self._rank else self.empty(shape, x.dtype) for peer in range(self._size)]
         peers = self._peers()
         sends = [(peer, parts[peer].of(x).contiguous()) for peer in peers]
         self._exchange(sends, [(peer, pieces[peer]) for peer in peers], tag)
-        if result.numel():
-            result.copy_(combined(pieces, op))
+        reduce_into(result, pieces, op)
 
-    def _direct(self, x: torch.Tensor, move: Move, result: torch.Tensor, tag: int) -> None:
+    def _direct(self, x: torch.Tensor, move: Movement, result: torch.Tensor, tag: int) -> None:
         """Every piece from its rank to where it belongs."""
         received: list[tuple[torch.Tensor, Receipt]] = []
         sends: list[_Piece] = []
@@ -153,7 +159,7 @@ class GlooTransport:
             if place.data_ptr() != piece.data_ptr():
                 place.copy_(piece)
 
-    def _ring(self, x: torch.Tensor, move: Move, result: torch.Tensor, tag: int) -> None:
+    def _ring(self, x: torch.Tensor, move: Movement, result: torch.Tensor, tag: int) -> None:
         """Whole operands from neighbour to neighbour: at every step each rank passes on what it got last."""
         after, before = (self._rank + 1) % self._size, (self._rank - 1) % self._size
         passing = x

@@ -21,6 +21,7 @@ import torch
 
 from tessera import forks
 from tessera.errors import MemoryLimitError
+from tessera.sharding.transport.lanes import SLOT_BYTES
 
 _ALIGNED: Final = 4096
 _IDLE_BYTES: Final = 256 << 20
@@ -71,6 +72,11 @@ class Heap:
         # The storage of the tensor and of all its views keeps `memory`; a deque takes it from whichever thread ends it.
         weakref.finalize(memory, self._returned.append, (offset, size)).atexit = False
         return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
+
+    def empty_or_small(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """As `empty`; what no peer reads in place, because it is so little, lies elsewhere."""
+        small = math.prod(shape) * dtype.itemsize <= SLOT_BYTES
+        return torch.empty(shape, dtype=dtype) if small else self.empty(shape, dtype)
 
     def _take(self, size: int) -> int:
         with self._lock:

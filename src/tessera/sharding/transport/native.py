@@ -26,7 +26,7 @@ ONE_SHOT_WORDS: Final = 16
 NUMBER, FINGERPRINT, OPERAND, RESULT, STAGE, PEER = 7, 8, 12, 13, 14, 15
 
 
-class Outcome(IntEnum):
+class WaitOutcome(IntEnum):
     """Why a wait came back."""
 
     MET = 0
@@ -40,8 +40,9 @@ class Native:
     """The loaded functions. Those that may take a while release the GIL."""
 
     def __init__(self) -> None:
-        from tessera.backend.llvm.exchange_ir import NUMBERS, exchange_text, reduction_name, reductions
+        from tessera.backend.llvm.exchange_ir import exchange_text
         from tessera.backend.llvm.library import cached_library
+        from tessera.backend.llvm.reduction_ir import NUMBERS, reduction_name, reductions
 
         text = exchange_text(
             machine=platform.machine(),

@@ -14,24 +14,25 @@ from typing import Final, NamedTuple, Protocol
 
 import torch
 
-from tessera.sharding.communicator import Reduction, combined
+from tessera.sharding.communicator import Reduction
 from tessera.sharding.transport import native as words
-from tessera.sharding.transport.contract import Exchange, Move, Region, Waiting, slices
+from tessera.sharding.transport.contract import Exchange, Movement, TensorPart, Waiting, slices
 from tessera.sharding.transport.lanes import DEPTH, SLOT_BYTES, Lane
-from tessera.sharding.transport.native import ONE_SHOT_WORDS, Outcome, Reduce, native
+from tessera.sharding.transport.native import ONE_SHOT_WORDS, WaitOutcome, native
+from tessera.sharding.transport.reducing import reduce_into
 
 _SPIN_NS: Final = 20_000
 _LIMIT_NS: Final = 50_000_000
 _IN_SLOT: Final = -1
 
 
-class Memory(Protocol):
+class PeerMemory(Protocol):
     """The heap of a rank, as others see it."""
 
     address: int
 
 
-class OwnMemory(Memory, Protocol):
+class OwnMemory(PeerMemory, Protocol):
     """This rank's heap."""
 
     def offset(self, x: torch.Tensor) -> int | None:
@@ -39,6 +40,9 @@ class OwnMemory(Memory, Protocol):
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A tensor in it."""
+
+    def empty_or_small(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor in it, or elsewhere if it is so little that it is copied in any case."""
 
 
 class _Published(NamedTuple):
@@ -59,7 +63,7 @@ class SharedTransport:
         self,
         rank: int,
         lanes: Sequence[Lane],
-        heaps: Sequence[Memory],
+        heaps: Sequence[PeerMemory],
         own: OwnMemory,
         waiting: Waiting,
         *,
@@ -76,12 +80,11 @@ class SharedTransport:
         self._calls: dict[tuple[torch.dtype, Reduction, int], ctypes.Array[ctypes.c_int64]] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """See `Transport`: memory of the heap, unless it is so little that it is copied in any case."""
-        small = math.prod(shape) * dtype.itemsize <= SLOT_BYTES
-        return torch.empty(shape, dtype=dtype) if small else self._heap.empty(shape, dtype)
+        """See `GroupTransport`: memory of the heap, unless it is so little that it is copied in any case."""
+        return self._heap.empty_or_small(shape, dtype)
 
     def algorithm(self, nbytes: int) -> str:
-        """See `Transport`."""
+        """See `GroupTransport`."""
         return f"{self.name}, {'one-shot' if nbytes <= SLOT_BYTES else 'two-phase'}"
 
     def wake(self) -> None:
@@ -90,19 +93,19 @@ class SharedTransport:
             self._native.ring(lane.address)
 
     def all_reduce(self, x: torch.Tensor, op: Reduction, number: int, fingerprint: int) -> Exchange:
-        """See `Transport`: small ones in one step, in which every rank reduces all, others in two, in which each
+        """See `GroupTransport`: small ones in one step, in which every rank reduces all, others in two, in which each
         reduces a part and reads the others'.
         """
         if x.nbytes <= SLOT_BYTES:
             if x.numel() and self._native.reduction(x.dtype, op) is not None:
                 return self._one_shot(x, op, fingerprint)
-            return self.reduce_scatter(x, op, [Region()] * self._size, number, fingerprint)
+            return self.reduce_scatter(x, op, [TensorPart()] * self._size, number, fingerprint)
         return self._two_phases(x, op, fingerprint)
 
     def reduce_scatter(
-        self, x: torch.Tensor, op: Reduction, parts: Sequence[Region], number: int, fingerprint: int
+        self, x: torch.Tensor, op: Reduction, parts: Sequence[TensorPart], number: int, fingerprint: int
     ) -> Exchange:
-        """See `Transport`."""
+        """See `GroupTransport`."""
         published = self._publish(self._numbered(), x, fingerprint)
         yield
         part = parts[self._rank]
@@ -112,8 +115,8 @@ class SharedTransport:
         self._end(published)
         return result
 
-    def move(self, x: torch.Tensor, move: Move, number: int, fingerprint: int) -> Exchange:
-        """See `Transport`."""
+    def move(self, x: torch.Tensor, move: Movement, number: int, fingerprint: int) -> Exchange:
+        """See `GroupTransport`."""
         published = self._publish(self._numbered(), x, fingerprint)
         yield
         result = self.empty(move.shape, x.dtype)
@@ -157,8 +160,8 @@ class SharedTransport:
         call[words.STAGE] = call[words.PEER] = 0
         yield
         address = ctypes.addressof(call)
-        while (outcome := self._native.one_shot(address)) != Outcome.MET:
-            if outcome == Outcome.MISMATCH:
+        while (outcome := self._native.one_shot(address)) != WaitOutcome.MET:
+            if outcome == WaitOutcome.MISMATCH:
                 self._waiting.mismatch(call[words.PEER])
             self._waiting.again(self._missing(number) if call[words.STAGE] else [call[words.PEER]])
         return result
@@ -229,7 +232,7 @@ class SharedTransport:
 
     def _await(self, word: int, wanted: int, lane: Lane, number: int) -> None:
         fault = self._waiting.fault_address
-        while self._native.wait(word, wanted, lane.address, fault, self._spin_ns, _LIMIT_NS) != Outcome.MET:
+        while self._native.wait(word, wanted, lane.address, fault, self._spin_ns, _LIMIT_NS) != WaitOutcome.MET:
             self._waiting.again(self._missing(number) or [self._lanes.index(lane)])
 
     def _missing(self, number: int) -> list[int]:
@@ -248,20 +251,10 @@ class SharedTransport:
         memory = (ctypes.c_uint8 * (count * dtype.itemsize)).from_address(address)
         return torch.frombuffer(memory, dtype=dtype, count=count).view(tuple(shape))
 
-    def _reduce(self, number: int, x: torch.Tensor, part: Region, op: Reduction, result: torch.Tensor) -> None:
+    def _reduce(self, number: int, x: torch.Tensor, part: TensorPart, op: Reduction, result: torch.Tensor) -> None:
         """The same part of all operands, reduced in rank order into `result`."""
-        if result.numel() == 0:
-            return
         operands = [
             part.of(x if peer == self._rank else self._operand(peer, number, x.shape, x.dtype))
             for peer in range(self._size)
         ]
-        function = self._native.reduction(x.dtype, op)
-        if function is None:
-            result.copy_(combined(operands, op))
-            return
-        if not part.is_contiguous(x.shape):
-            operands = [operand.contiguous() for operand in operands]
-        for peer, operand in enumerate(operands):
-            self._parts[peer] = operand.data_ptr()
-        Reduce(function)(result.data_ptr(), ctypes.addressof(self._parts), self._size, result.numel())
+        reduce_into(result, operands, op)
