@@ -77,12 +77,6 @@ MUTATIONS = (
         "",
     ),
     Mutation(
-        "what is repeated is split",
-        "sharding/rules.py",
-        "return None if repeated else axis",
-        "return axis",
-    ),
-    Mutation(
         "places do not matter to causal attention",
         "sharding/rules.py",
         "whole = set(anchor.placed)",
