@@ -11,6 +11,7 @@ from bench.suites import (
     fused,
     gemm,
     jobs,
+    mesh,
     overhead,
     profile,
     profile_analyses,
@@ -41,4 +42,5 @@ SUITES: dict[str, Suite] = {
     profile.NAME: profile.run,
     profile_analyses.NAME: profile_analyses.run,
     profile_attach.NAME: profile_attach.run,
+    mesh.NAME: mesh.run,
 }

@@ -247,6 +247,30 @@ class ScheduleIgnoredError(CompileError):
     code = "E_SCHEDULE_IGNORED"
 
 
+class MeshError(TesseraError, ValueError):
+    """A mesh or a layout that cannot be: axes, devices, extents or tensors that do not fit together."""
+
+    code = "E_MESH"
+
+
+class AbstractMeshError(MeshError):
+    """Values are asked for of tensors on a mesh that no job runs on."""
+
+    code = "E_MESH_ABSTRACT"
+
+
+class NotInMeshError(MeshError):
+    """A rank evaluates tensors on a mesh that it has no device of."""
+
+    code = "E_NOT_IN_MESH"
+
+
+class ImplicitCommunicationError(MeshError):
+    """An expression moves data between devices that no line of the program asks for, where that is refused."""
+
+    code = "E_LAYOUT_IMPLICIT"
+
+
 class ProfileError(TesseraError, RuntimeError):
     """A profile was asked for where there is none, or sessions were used out of order."""
 
@@ -257,6 +281,42 @@ class AttachError(ProfileError):
     """A process that cannot be profiled from outside: it is gone, somebody else's, or does not answer."""
 
     code = "E_ATTACH"
+
+
+class JobError(TesseraError, RuntimeError):
+    """A job of several ranks cannot be joined, or cannot go on."""
+
+    code = "E_JOB"
+
+
+class RankLostError(JobError):
+    """Another rank of the job has ended: the message names it and says how, and what this rank was waiting for."""
+
+    code = "E_RANK_LOST"
+
+
+class CollectiveStalledError(JobError):
+    """A collective waits for a rank that does not come: the message names it, the hints say where its program is."""
+
+    code = "E_COLLECTIVE_STALLED"
+
+
+class CollectiveMismatchError(JobError):
+    """Ranks have called different collectives, or with different shapes or dtypes; no data was exchanged."""
+
+    code = "E_COLLECTIVE_MISMATCH"
+
+
+class CollectiveOrderError(JobError):
+    """Two threads have called collectives of one group at the same time, so that their order is left to chance."""
+
+    code = "E_COLLECTIVE_ORDER"
+
+
+class ForkedError(JobError):
+    """A fork of a rank's program has called a collective: the job is its parent's."""
+
+    code = "E_FORKED"
 
 
 def user_location() -> str | None:

@@ -11,9 +11,11 @@ from tessera.handle import Tensor
 from tessera.lazy.building import apply
 from tessera.lazy.conversion import as_node
 from tessera.lazy.leaf import Leaf
+from tessera.lazy.node import leaf_node
 from tessera.lazy.structure import Occurrence
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import filled
+from tessera.sharding.making import zeros_like
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 
@@ -37,7 +39,16 @@ def _pulled_back(output: Tensor, inputs: Sequence[Tensor], cotangent: object = N
         )
     by_leaf = _backward(output, _cotangent(output, cotangent))
     parts = [by_leaf.get(leaf) for leaf in wanted]
-    return [_zeros(tensor) if part is None else part for part, tensor in zip(parts, inputs, strict=True)]
+    return [
+        _zeros(tensor, leaf) if part is None else _laid_out(part, leaf)
+        for part, tensor, leaf in zip(parts, inputs, wanted, strict=True)
+    ]
+
+
+def _laid_out(part: Tensor, leaf: Leaf) -> Tensor:
+    """A gradient in the layout of what it is by."""
+    layout = leaf.structure.layout
+    return part if layout is None else part.reshard(layout)
 
 
 def grad(function: Callable[..., Tensor], argument: int | Sequence[int] = 0) -> Callable[..., Any]:
@@ -118,7 +129,9 @@ def _input_leaf(tensor: Tensor) -> Leaf:
     return leaves[0]
 
 
-def _zeros(tensor: Tensor) -> Tensor:
+def _zeros(tensor: Tensor, leaf: Leaf) -> Tensor:
+    if leaf.structure.layout is not None:
+        return cast(Tensor, leaf_node(zeros_like(leaf)))
     return cast(Tensor, filled(0, tensor))
 
 

@@ -11,11 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tessera.compiler.explain.graph_explanation import GraphExplanation, KernelExplanation, PlanExplanation
+from tessera.compiler.explain.graph_explanation import (
+    GraphExplanation,
+    KernelExplanation,
+    MeshExplanation,
+    MoveExplanation,
+    PlanExplanation,
+)
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
+from tessera.lazy.devices import is_mesh
 from tessera.profiling.session.starting import session
 from tessera.profiling.tiles.tile_profile import TileProfile, TileRow
+from tessera.sharding.tensors import program_of
 
 if TYPE_CHECKING:
     from tessera.compiler.device.timing import Timing
@@ -23,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = [
     "GraphExplanation",
     "KernelExplanation",
+    "MeshExplanation",
+    "MoveExplanation",
     "PlanExplanation",
     "TileProfile",
     "TileRow",
@@ -71,9 +81,11 @@ def explain(fn: Callable[[], object] | Tensor) -> GraphExplanation:
     `fn()` is called once, and what it makes is computed; of a tensor that has not been computed yet nothing is. Raises
     ArgumentError for what is neither; and what `fn` raises.
     """
-    from tessera.compiler.explain.explaining import Explainer, explain_structure
+    from tessera.compiler.explain.explaining import Explainer, explain_mesh, explain_structure
 
-    if isinstance(fn, Tensor):
+    if isinstance(fn, Tensor) and fn.is_pending and is_mesh(fn.structure.device):
+        result = GraphExplanation((), (explain_mesh(program_of(fn.structure)),))
+    elif isinstance(fn, Tensor):
         result = GraphExplanation((explain_structure(fn.structure),) if fn.is_pending else ())
     else:
         _require_callable(fn, "explain")
@@ -82,7 +94,7 @@ def explain(fn: Callable[[], object] | Tensor) -> GraphExplanation:
         explainer = Explainer()
         with planned_by(explainer), session():
             fn()
-        result = GraphExplanation(explainer.plans)
+        result = GraphExplanation(explainer.plans, explainer.meshes)
     print(result)
     return result
 

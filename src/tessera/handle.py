@@ -21,9 +21,10 @@ from tessera.errors import (
 )
 from tessera.lazy import evaluation
 from tessera.lazy.conversion import NotATensorError, beside
-from tessera.lazy.devices import CPU, INTERPRETER, check_device, is_cpu_memory, torch_device
+from tessera.lazy.devices import CPU, INTERPRETER, check_device, is_cpu_memory, is_mesh, torch_device
 from tessera.lazy.export import exported, to_torch
 from tessera.lazy.issuing import issue
+from tessera.lazy.layouts import Layout
 from tessera.lazy.leaf import Placeholder
 from tessera.lazy.node import leaf_node, use_node_class
 from tessera.lazy.policy import is_current
@@ -38,6 +39,9 @@ from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into, issue_into
 from tessera.runtime.streams import Stream
 from tessera.scheduling.language.schedule import KnobValue, Schedule
+from tessera.sharding import tensors
+from tessera.sharding.mesh import Mesh
+from tessera.sharding.specs import ShardSpec
 
 if TYPE_CHECKING:  # what the doors add, as `doors/methods.py` says
     from tessera.methods import OperatorMethods
@@ -117,7 +121,7 @@ class Tensor(OperatorMethods):
         """
         if self.dtype in _NOT_IN_NUMPY:
             raise DTypeError(f"numpy has no {self.dtype}", hints=['.to("fp32").numpy()', "or .torch()"])
-        if not is_cpu_memory(self._device):
+        if not is_cpu_memory(self._device) and not is_mesh(self._device):
             raise DeviceError(f"numpy has no arrays on {self._device}", hints=['.to("cpu").numpy()'])
         array = self._values().numpy()
         array.flags.writeable = False
@@ -175,6 +179,43 @@ class Tensor(OperatorMethods):
         if not knobs:
             raise ArgumentError("pin() names no knob", hints=["for example pin(tile=(128, 128, 64))"])
         result: Tensor = call("pin", self, knobs=str(Schedule(_knob_values(knobs))))
+        return result
+
+    # -- meshes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> Layout | None:
+        """How the tensor lies on its mesh, or will lie once it is computed: `str(x.layout)` is "dp, tp"; None of one
+        that lies on a single device. Nothing is computed or moved for it.
+        """
+        return tensors.layout_of(self) if is_mesh(self._device) else None
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The mesh that the tensor lies on; None of one on a single device."""
+        return tensors.mesh_of(self) if is_mesh(self._device) else None
+
+    def reshard(self, layout: ShardSpec | Layout | None) -> Tensor:
+        """The tensor in another layout; None has every device hold all of it. Differentiable.
+
+        Raises MeshError (E_MESH) for a tensor that lies on no mesh, and for a layout that its mesh does not have.
+        """
+        result: Tensor = tensors.resharded(self, layout)
+        return result
+
+    def local(self, coordinates: Mapping[str, int] | None = None) -> Tensor:
+        """The shard that this process holds, a tensor of a single device that shares the memory; on an emulated mesh
+        that of the place at some coordinates. Raises MeshError (E_MESH) where there is none, or several.
+        """
+        tensors.mesh_of(self)
+        result: Tensor = leaf_node(tensors.local_shard(self.eval().state[1][0], coordinates))
+        return result
+
+    def full(self) -> Tensor:
+        """All of the tensor, on this device. On a running mesh a collective: every rank asks for it. Raises
+        MemoryLimitError (E_MEMORY_LIMIT) where the limit of the settings does not hold it.
+        """
+        result: Tensor = leaf_node(from_torch(self._values())) if is_mesh(self._device) else self
         return result
 
     def inspect(self, level: str) -> entry.LevelText:
@@ -246,12 +287,16 @@ class Tensor(OperatorMethods):
         `repr` says. `repr` itself, which debuggers call, never computes.
         """
         structure, leaves = self.state
-        if not structure.is_leaf and not any(isinstance(leaf, Placeholder) for leaf in leaves):
+        # Nothing is evaluated on a mesh: where one rank prints, the others need not come.
+        known = structure.is_leaf or is_mesh(structure.device)
+        if not known and not any(isinstance(leaf, Placeholder) for leaf in leaves):
             self.eval()
         return repr(self)
 
     def __repr__(self) -> str:
         structure, leaves = self.state
+        if is_mesh(structure.device):
+            return tensors.described(self)
         place = "" if structure.device in (None, CPU) else f", {structure.device}"
         head = f"Tensor({list(structure.shape)}, {structure.dtype}{place}"
         if not structure.is_leaf:

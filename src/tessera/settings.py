@@ -159,6 +159,17 @@ class Settings:
         ),
     )
 
+    collective_timeout_s: float = field(
+        default=300.0,
+        metadata=_variable(
+            "TESSERA_COLLECTIVE_TIMEOUT_S", _seconds, "seconds after which a collective that waits for a rank fails"
+        ),
+    )
+    launcher: str | None = field(
+        default=None,
+        metadata=_variable("TESSERA_LAUNCHER", str.strip, "socket of the tessera run that started this rank"),
+    )
+
     @property
     def autotune_dir(self) -> Path:
         """The tuning cache: TESSERA_CACHE_DIR itself, else $HOME/.tessera/autotune. It need not exist yet."""

@@ -235,6 +235,13 @@ def test_7_4_a_convolution_with_a_large_window_is_a_product_of_spectra() -> None
     torch.testing.assert_close(result.torch().double(), expected, atol=1e-3, rtol=1e-3)
 
 
+def test_7_5_a_tensor_over_72_devices_is_described_before_it_is_anywhere() -> None:
+    names = run_all(PERFORMANCE[3:4], {"dist": dist})
+    assert names["mesh"].state == "abstract"
+    assert dict(names["mesh"].shape) == {"tp": 6, "pp": 4, "dp": 3}
+    assert "166.7 GB for each of 6 x 4 shards" in repr(names["W"])
+
+
 def test_7_7_a_profile_of_a_step_shows_operators_and_tiles(capsys: pytest.CaptureFixture[str]) -> None:
     a, b = torch.randn(256, 192), torch.randn(192, 256)
     q, k, v = (torch.randn(1, 2, 128, 32) for _ in range(3))
@@ -243,7 +250,7 @@ def test_7_7_a_profile_of_a_step_shows_operators_and_tiles(capsys: pytest.Captur
         op.matmul(a, b, tile_shape=(128, 128, 64)).eval()
         op.flash_attention(q, k, v).eval()
 
-    run_all(PERFORMANCE[3:4], {"graph": graph, "step_fn": step_fn})
+    run_all(PERFORMANCE[4:5], {"graph": graph, "step_fn": step_fn})
     product, attention = capsys.readouterr().out.splitlines()[:2]
     assert re.match(r"MatMul\[128x128x64\] +latency=[\d.e+]+µs +occupancy=\d+% +tiles=\d+", product)
     assert re.match(r"FusedOp\[FlashAttn\] +latency=[\d.e+]+µs +occupancy=\d+% +tiles=\d+", attention)

@@ -172,6 +172,10 @@ def _scatter_add(draw: Draw, record: Operator, dtype: DType) -> Case:
     return Case(tensor, _magnitude(record, (x, index, source), axis=axis))
 
 
+def _constrained(draw: Draw, record: Operator, dtype: DType) -> Case:
+    return Case(call("constrain", as_node(_matrix(draw, dtype))))
+
+
 LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "cumsum": _cumsum,
     "topk_values": _topk,
@@ -189,4 +193,5 @@ LIBRARY_CASES: dict[str, Callable[[Draw, Operator, DType], Case]] = {
     "put": _put,
     "gather": _gather,
     "scatter_add": _scatter_add,
+    "constrain": _constrained,
 }

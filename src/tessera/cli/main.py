@@ -24,7 +24,7 @@ COMMANDS = {
     "doctor": "Print versions, CPU, threads, caches and GPU, and why what is missing is missing.",
     "opt": "Run passes on a file of IR, and print it or what a backend makes of it.",
     "compile": "Compile an operator for a GPU that need not be there: registers, spills, shared memory, instructions.",
-    "run": "Run a compiled kernel that `tessera opt --emit=object` wrote.",
+    "run": "Run a script in several processes, or a compiled kernel that `tessera opt --emit=object` wrote.",
     "cache": "List, show, export, import, merge, compare and tidy the winners that tuning found.",
 }
 """Name -> one line of help, in the order of the help page."""

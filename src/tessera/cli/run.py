@@ -1,157 +1,82 @@
-"""`tessera run`: runs a compiled kernel on operands from files or of given shapes."""
+"""`tessera run`: runs a compiled kernel, or starts a script in several processes that are the ranks of a job."""
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import numpy
-import torch
 import typer
+from typer.core import TyperCommand
 
-from tessera.backend.contract import KernelObject, Parameter
-from tessera.backend.registry import cpu_backend
-from tessera.dtypes import DType, dtype_of
-from tessera.errors import ArgumentError, MemoryLimitError
-from tessera.runtime.calling import Argument, call
+from tessera.errors import ArgumentError
 
-_SHAPE = re.compile(r"\d+(x\d+)*")
-_SHOWN = 3
+_KERNEL, _SCRIPT = "Kernels", "Scripts"
 
 
-def run(
+class _Command(TyperCommand):
+    """What follows the name of a script is the script's, options included."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        script = next((place for place, word in enumerate(args) if word.endswith(".py")), len(args) - 1)
+        ctx.obj = args[script + 1 :]
+        return super().parse_args(ctx, args[: script + 1])
+
+
+run = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@run.command(cls=_Command)
+def _run(
+    context: typer.Context,
     file: Annotated[
-        Path, typer.Argument(help="What `tessera opt --emit=object` wrote; - is the standard input.")
+        Path,
+        typer.Argument(help="A script, SCRIPT.py, or what `tessera opt --emit=object` wrote; - is standard input."),
     ] = Path("-"),
     arg: Annotated[
         list[str] | None,
         typer.Option(
             "--arg",
             "-a",
+            rich_help_panel=_KERNEL,
             help="One per kernel parameter, in order: FILE.npy, a shape such as 4x5, or a number for a scalar. "
             "An operand given as a shape is random, an output zero. The kernel trusts that shapes fit together.",
         ),
     ] = None,
     output: Annotated[
-        list[Path] | None, typer.Option("--output", "-o", help="Where to write each output, in order, as .npy.")
+        list[Path] | None,
+        typer.Option("--output", "-o", rich_help_panel=_KERNEL, help="Where to write each output, in order, as .npy."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of random operands.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Shares of the work, run one after the other.")] = 1,
+    seed: Annotated[int, typer.Option(rich_help_panel=_KERNEL, help="The seed of random operands.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=1, rich_help_panel=_KERNEL, help="Shares of the work, run one after the other.")
+    ] = 1,
+    ranks: Annotated[
+        int, typer.Option(min=1, rich_help_panel=_SCRIPT, help="Processes that run the script together.")
+    ] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, rich_help_panel=_SCRIPT, help="Threads of each; else its share of the cores.")
+    ] = None,
+    restarts: Annotated[
+        int, typer.Option(min=0, rich_help_panel=_SCRIPT, help="How often all ranks start again after a failure.")
+    ] = 0,
+    pin: Annotated[
+        bool, typer.Option(rich_help_panel=_SCRIPT, help="Whether each rank keeps to its share of the cores.")
+    ] = True,
 ) -> None:
-    """Run a compiled kernel, print what its outputs are, and write them.
+    """Run a compiled kernel, print what its outputs are, and write them; or run SCRIPT.py in several processes.
 
-    Files hold fp32 where the kernel takes bf16 or fp8, which numpy does not have; both ways the numbers are converted.
+    Files hold fp32 where a kernel takes bf16 or fp8, which numpy does not have; both ways the numbers are converted.
+
+    A script's own arguments follow its name. Each of its processes is a rank of one job. Their lines begin with [RANK];
+    when one fails, all end, and the exit code is that of the first that failed.
     """
-    kernel = KernelObject.from_bytes(_read(file))
-    texts, outputs = arg or [], output or []
-    if len(texts) != len(kernel.parameters):
-        raise ArgumentError(
-            f"kernel {kernel.entry} has {len(kernel.parameters)} parameters, --arg was given {len(texts)} times",
-            hints=[_signature(kernel)],
-        )
-    if len(outputs) > len(kernel.outputs):
-        raise ArgumentError(f"kernel {kernel.entry} has {len(kernel.outputs)} outputs, --output names {len(outputs)}")
-    random = torch.Generator().manual_seed(seed)
-    arguments = [
-        _argument(parameter, text, index in kernel.outputs, random)
-        for index, (parameter, text) in enumerate(zip(kernel.parameters, texts, strict=True))
-    ]
-    call(cpu_backend().load(kernel), arguments, workers)
-    _report(kernel, arguments, outputs)
+    if file.suffix == ".py":
+        from tessera.sharding.job.launcher import launch
+        from tessera.sharding.job.ranks import JobLaunch
 
+        if not file.is_file():
+            raise ArgumentError(f"{file} is no file")
+        raise typer.Exit(launch(JobLaunch((str(file), *context.obj), ranks, threads, restarts, pin)))
+    from tessera.cli.run_kernel import run_kernel
 
-def _read(file: Path) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    except OSError as error:
-        raise ArgumentError(f"{file} cannot be read: {error}") from error
-
-
-def _signature(kernel: KernelObject) -> str:
-    def describe(index: int, parameter: Parameter) -> str:
-        if parameter.extents is None:
-            return parameter.dtype
-        extents = "x".join("?" if extent is None else str(extent) for extent in parameter.extents)
-        return f"{parameter.dtype}[{extents}]{' (output)' if index in kernel.outputs else ''}"
-
-    return "parameters are " + ", ".join(describe(index, p) for index, p in enumerate(kernel.parameters))
-
-
-def _argument(parameter: Parameter, text: str, is_output: bool, random: torch.Generator) -> Argument:
-    if parameter.extents is None:
-        try:
-            return int(text) if parameter.dtype[0] == "i" else float(text)
-        except ValueError as error:
-            raise ArgumentError(f"{text!r} is no number, which a scalar {parameter.dtype} is") from error
-    dtype = dtype_of(parameter.dtype)
-    if text.endswith(".npy"):
-        return _laid_out(_load(Path(text)).to(dtype.torch), parameter)
-    if not _SHAPE.fullmatch(text):
-        raise ArgumentError(f"{text!r} is neither a .npy file nor a shape such as 4x5")
-    try:
-        values = _drawn([int(extent) for extent in text.split("x")], dtype, is_output, random)
-        return _laid_out(values, parameter)
-    except RuntimeError as error:  # torch's allocator
-        raise MemoryLimitError(f"an array of {text} {dtype} does not fit into memory") from error
-
-
-def _drawn(shape: Sequence[int], dtype: DType, is_output: bool, random: torch.Generator) -> torch.Tensor:
-    if is_output:
-        return torch.zeros(shape, dtype=dtype.torch)
-    if dtype.kind == "float":
-        return torch.randn(shape, generator=random, dtype=torch.float64).to(dtype.torch)
-    bound = 2 if dtype.kind == "bool" else 100
-    return torch.randint(bound, shape, generator=random).to(dtype.torch)
-
-
-def _load(file: Path) -> torch.Tensor:
-    try:
-        return torch.from_numpy(numpy.load(file, allow_pickle=False))
-    except (OSError, ValueError, TypeError) as error:
-        raise ArgumentError(f"{file} cannot be read as an array: {error}") from error
-
-
-def _laid_out(values: torch.Tensor, parameter: Parameter) -> torch.Tensor:
-    """The values with the strides that the kernel relies on; along a stride of 0 the first ones count."""
-    if values.dim() != len(parameter.strides):
-        raise ArgumentError(f"an array of rank {values.dim()} where the kernel takes rank {len(parameter.strides)}")
-    strides = list(parameter.strides)
-    for dimension in reversed(range(values.dim())):
-        if strides[dimension] is None:
-            known = [(n - 1) * s for n, s in zip(values.shape, strides, strict=True) if s is not None]
-            strides[dimension] = 1 + sum(known)
-    fixed = [stride if stride is not None else 1 for stride in strides]
-    size = 1 + sum((n - 1) * s for n, s in zip(values.shape, fixed, strict=True)) if values.numel() else 0
-    result = torch.empty(size, dtype=values.dtype).as_strided(values.shape, fixed)
-    first = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in fixed)
-    result[first].copy_(values[first])
-    return result
-
-
-def _report(kernel: KernelObject, arguments: Sequence[Argument], files: Sequence[Path]) -> None:
-    for position, index in enumerate(kernel.outputs):
-        value = arguments[index]
-        assert isinstance(value, torch.Tensor)
-        shape = "x".join(map(str, value.shape))
-        shown = ", ".join(f"{number:.6g}" for number in value.flatten()[:_SHOWN].tolist())
-        more = ", ..." if value.numel() > _SHOWN else ""
-        line = f"output {position}: {kernel.parameters[index].dtype}[{shape}] = {shown}{more}"
-        if position < len(files):
-            _save(value, files[position])
-            line += f" -> {files[position]}"
-        print(line)
-
-
-_NOT_IN_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
-
-
-def _save(value: torch.Tensor, file: Path) -> None:
-    array = (value.float() if value.dtype in _NOT_IN_NUMPY else value).contiguous().numpy()
-    try:
-        with file.open("wb") as stream:
-            numpy.save(stream, array)
-    except OSError as error:
-        raise ArgumentError(f"{file} cannot be written: {error}") from error
+    run_kernel(file, arg or [], output or [], seed, workers)

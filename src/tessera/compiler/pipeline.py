@@ -24,13 +24,14 @@ from tessera.compiler.tune.tuner import autotune
 from tessera.compiler.tune.tuning import tuned_schedule
 from tessera.compiler.tune.warming import WarmingPlan, running
 from tessera.errors import ProfileError
-from tessera.lazy.devices import CPU
+from tessera.lazy.devices import CPU, is_mesh
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import FAST, Policy, current_policy, take_detour
 from tessera.lazy.structure import Plan, Structure
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording import facts
 from tessera.runtime.plan import BoundPlan
+from tessera.sharding.execution import ShardedPlan
 
 
 class PlanKey(NamedTuple):
@@ -51,6 +52,8 @@ _bound: OrderedDict[PlanKey, tuple[Plan, list[Choice]]] = OrderedDict()
 
 
 def _bind(asked: Structure) -> tuple[Plan, list[Choice]]:
+    if is_mesh(asked.device):
+        return ShardedPlan(asked), []
     structure = as_planned(asked).structure
     order = structure.post_order()
     program = program_of(structure, order)

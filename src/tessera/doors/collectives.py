@@ -10,21 +10,24 @@ from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.evaluation import check_versions, evaluate, refuse_mutated
 from tessera.lazy.node import leaf_node
-from tessera.runtime import collectives
 from tessera.runtime.streams import Stream
+from tessera.sharding import collectives
 
 
 def all_reduce(x: object, op: str = "sum", *, stream: Stream | None = None) -> Tensor:
-    """x reduced over all ranks of torch.distributed's default group, element by element, the same on every rank: "sum",
-    "avg", "min", "max" or "product". x itself where there is no group.
+    """x reduced over all ranks of the job, element by element, the same on every rank: "sum", "avg", "min", "max" or
+    "product". x itself in a process that is no rank. The job is joined at the first call: that of torch.distributed's
+    default group, or the one that `tessera run` or torchrun started.
 
     It is issued at the call, in the order of the program, since every rank has to call the same collectives in the same
     order, with one shape and dtype; x is computed for it. Without `stream` the call returns when the result is there.
-    16-bit floats are summed by the group's backend, in their own precision. Not differentiated: it reads values.
+    16-bit floats in CPU memory are summed in fp32, in the order of ranks; on GPUs by the group's backend, in their own
+    precision. Not differentiated: it reads values.
 
     Raises ArgumentError (E_ARGUMENT) for another reduction, DTypeError (E_DTYPE) for bools, 8-bit floats, averages of
-    integers and all but sums and averages of complex numbers, LibraryError (E_LIBRARY) for what the backend refuses and
-    where another rank is gone.
+    integers and all but sums and averages of complex numbers, RankLostError (E_RANK_LOST), CollectiveStalledError
+    (E_COLLECTIVE_STALLED) and CollectiveMismatchError (E_COLLECTIVE_MISMATCH) for what other ranks do, LibraryError
+    (E_LIBRARY) for what a backend refuses.
     """
     if op not in collectives.REDUCTIONS:
         raise ArgumentError(f"all_reduce: op={op!r}", hints=[f"one of {', '.join(collectives.REDUCTIONS)}"])

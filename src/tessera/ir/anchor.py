@@ -30,6 +30,9 @@ Place: TypeAlias = tuple[int, int]
 Reduction: TypeAlias = Literal["add", "mul", "max", "min", "row"]
 """What elements along an axis are reduced by; "row": by what the operator's body says, and the axis may stay."""
 
+ADD: Final[Reduction] = "add"
+MUL: Final[Reduction] = "mul"
+
 Fit: TypeAlias = Literal["exact", "broadcast", "spread"]
 """How an extent of 1 fits an axis of another one: not at all; repeated, where it makes an axis what the largest of such
 operands says; or repeated along an axis that others have said.
@@ -78,6 +81,8 @@ class Anchor:
     reduced: Mapping[str, Reduction] = field(default_factory=dict)
     given: Mapping[str, Extent] = field(default_factory=dict)
     """Extents of axes that attributes say."""
+    placed: frozenset[str] = frozenset()
+    """Axes along which an element depends on its place, so that part of an axis is no such axis."""
 
     def extents(self, shapes: Sequence[Extents]) -> dict[str, Extent]:
         """The extents of the axes, by name, over operands of these shapes. Raises AnchorError for others."""

@@ -56,7 +56,7 @@ def numbering(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """No operands: an element for each place of `shape`."""
     shape = tuple(attributes["shape"])
     axes = _axes(len(shape))
-    return Anchor((), _read(axes), given=dict(zip(axes, shape, strict=True)))
+    return Anchor((), _read(axes), given=dict(zip(axes, shape, strict=True)), placed=frozenset(axes))
 
 
 def along_axis(ranks: tuple[int, ...], attributes: Named) -> Anchor:
@@ -168,11 +168,11 @@ def attention(ranks: tuple[int, ...], attributes: Named) -> Anchor:
     """`[..., (h g), i, d]`, `[..., h, j, d]`, `[..., h, j, e] -> [..., (h g), i, e]`: g heads of queries share one of
     keys and values. A scale without dimensions, and maybe a mask, spread over the scores, `[..., (h g), i, j]`.
     """
-    return _attention(ranks)
+    return _attention(ranks, bool(attributes.get("causal")))
 
 
 @lru_cache(maxsize=256)
-def _attention(ranks: tuple[int, ...]) -> Anchor:
+def _attention(ranks: tuple[int, ...], causal: bool) -> Anchor:
     queries, keys, values, scale, *mask = ranks
     if min(queries, keys, values) < 2:
         raise AnchorError("Q, K and V are [..., heads, length, head size], or [length, head size]")
@@ -200,7 +200,10 @@ def _attention(ranks: tuple[int, ...]) -> Anchor:
     outer = (*_read(batch), *((heads,) if most > 2 else ()), Index(("i",)))
     refusal = "the mask does not broadcast to the scores"
     operands += [_spread((*outer, length), rank, refusal) for rank in mask]
-    return Anchor(tuple(operands), (*outer, Index(("e",))), reduced={"d": "add", "j": "row"}, given=given)
+    placed = frozenset({"i"} if causal else ())  # which keys a query sees
+    return Anchor(
+        tuple(operands), (*outer, Index(("e",))), reduced={"d": "add", "j": "row"}, given=given, placed=placed
+    )
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------

@@ -1,18 +1,22 @@
-"""Names of devices, as structures hold them: "cpu", "cuda:0", "interpreter"."""
+"""Names of devices, as structures hold them: "cpu", "cuda:0", "interpreter", and meshes: "mesh(tp=2, dp=4)"."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
 import torch
 
 from tessera.errors import DeviceError
+from tessera.lazy.layouts import MeshShape
 
 CPU: Final = "cpu"
 INTERPRETER: Final = "interpreter"
 """CPU memory on which the kernels of a GPU are interpreted, to check them without one."""
+
+_MESH: Final = "mesh"
 
 _NAME = re.compile(r"(cpu|cuda|interpreter)(?::(\d+))?")
 
@@ -34,6 +38,23 @@ def device_named(device: object) -> str:
     return f"cuda:{torch.cuda.current_device() if torch.cuda.is_available() else 0}"
 
 
+def mesh_device(shape: MeshShape) -> str:
+    """The device of tensors that are shared out over a mesh: only those on meshes of one shape meet in an operator."""
+    return f"{_MESH}({shape})"
+
+
+def is_mesh(device: str | None) -> bool:
+    """Whether a device is a mesh of several."""
+    return device is not None and device.startswith(_MESH)
+
+
+def how_to_join(devices: Iterable[str]) -> str:
+    """What makes operands on these devices operands of one operator."""
+    if any(map(is_mesh, devices)):
+        return "put each on the mesh: dist.distribute(tensor, layout, mesh)"
+    return f'move one of them: tensor.to("{next(iter(devices))}")'
+
+
 def is_cpu_memory(device: str) -> bool:
     """Whether the elements of a tensor on a device lie in memory that the CPU reads."""
     return device in (CPU, INTERPRETER)
@@ -42,7 +63,7 @@ def is_cpu_memory(device: str) -> bool:
 @lru_cache(maxsize=64)
 def torch_device(device: str) -> torch.device:
     """Where torch finds the memory of a device."""
-    return torch.device(CPU if is_cpu_memory(device) else device)
+    return torch.device(CPU if is_cpu_memory(device) or is_mesh(device) else device)
 
 
 def check_device(device: object) -> str:

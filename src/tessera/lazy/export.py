@@ -11,7 +11,7 @@ import torch
 
 from tessera.errors import ValueControlFlowError
 from tessera.lazy import promise
-from tessera.lazy.devices import is_cpu_memory, torch_device
+from tessera.lazy.devices import is_cpu_memory, is_mesh, torch_device
 from tessera.lazy.leaf import Attached, Leaf, Placeholder
 from tessera.lazy.promise import Promise, settle
 from tessera.lazy.structure import Shape, Structure
@@ -104,7 +104,12 @@ def memory_of(leaf: Leaf) -> torch.Tensor:
 
 
 def _on_device(leaf: Leaf) -> torch.Tensor:
-    """A tensor over the storage of the torch tensor that owns the leaf's memory."""
+    """A tensor over the storage of the torch tensor that owns the leaf's memory; the whole of one that is shared out
+    over a mesh, a new tensor which its ranks bring together.
+    """
+    if is_mesh(leaf.device):
+        whole: torch.Tensor = leaf.owner.whole()
+        return whole
     dtype, shape = leaf.dtype.torch, leaf.shape
     made = torch.empty(0, dtype=dtype, device=torch_device(leaf.device))
     if 0 in shape:

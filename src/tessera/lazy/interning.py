@@ -9,8 +9,9 @@ from typing import Any, Final
 from tessera import forks
 from tessera.dtypes import DType
 from tessera.errors import DeviceError
-from tessera.lazy.devices import CPU
-from tessera.lazy.structure import Attributes, OperatorRecord, Position, Shape, Structure
+from tessera.lazy.devices import CPU, how_to_join, mesh_device
+from tessera.lazy.layouts import Layout
+from tessera.lazy.structure import Attributes, OperatorRecord, Position, Shape, Structure, contiguous_strides
 
 PENDING_LIMIT: Final = 10_000
 """The largest number of operators in a pending graph; an operand of a larger one is evaluated first."""
@@ -91,7 +92,7 @@ def _common_device(operator: OperatorRecord, operands: tuple[Structure, ...]) ->
     if len(found) > 1:
         raise DeviceError(
             f"{operator.name}: operands on {' and '.join(found)}",
-            hints=[f'move one of them: tensor.to("{next(iter(found))}")'],
+            hints=[how_to_join(found)],
         )
     return next(iter(found), None)
 
@@ -106,6 +107,17 @@ def buffer(shape: Shape, strides: Shape, dtype: DType, device: str = CPU, frozen
     if known is not None:
         return known
     made = Structure("buffer", shape, dtype, strides=canonical, device=device, frozen=frozen, leaf_count=1)
+    return _remember(key, made)
+
+
+def sharded(shape: Shape, dtype: DType, layout: Layout) -> Structure:
+    """The structure of a buffer that is shared out over a mesh; each shard is contiguous."""
+    key = ("sharded", shape, dtype, layout)
+    known = table.get(key)
+    if known is not None:
+        return known
+    strides, device = contiguous_strides(shape), mesh_device(layout.mesh)
+    made = Structure("buffer", shape, dtype, strides=strides, device=device, layout=layout, leaf_count=1)
     return _remember(key, made)
 
 

@@ -75,6 +75,14 @@ class Leaf:
         return f"<leaf {self.structure.kind} {self.dtype}{list(self.shape)} strides {list(self.strides)}>"
 
 
+class ShardedLeaf(Leaf):
+    """A tensor that is shared out over a mesh; `owner` has its shards. Layout operators on it stay nodes, since no
+    single memory has views of it.
+    """
+
+    __slots__ = ()
+
+
 class Placeholder(Leaf):
     """The argument of a function that is being traced: structure only. Layout operators on it stay nodes; see
     `ops.layout.views`.

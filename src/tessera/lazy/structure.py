@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from tessera.dtypes import DType
+from tessera.lazy.layouts import Layout
 
 Shape: TypeAlias = tuple[int, ...]
 Position: TypeAlias = int | tuple[int, ...]
@@ -57,7 +58,8 @@ class Structure:
     `kind` says what stands at the root: a "buffer" or a "scalar" (leaves), a "constant", a "node" (an operator), or a
     "tuple" of roots that are evaluated together. `strides` are in elements, and 0 along extents of 1, for buffers only;
     a result is contiguous. `frozen` says of a buffer that its contents stay (`op.constant`). `device` names the device
-    of the elements ("cpu", "cuda:0"); numbers and constants have none and go with any. `size` counts the distinct
+    of the elements ("cpu", "cuda:0"); numbers and constants have none and go with any. `layout` says how a buffer is
+    shared out over a mesh, None for one that lies on a single device. `size` counts the distinct
     operators below, itself included, or bounds the count from above; `serial` and `oldest` serve that count
     (`_measure`). `plan` is the compiler's: None, or an object whose `run(leaves)` gives the result leaves.
     """
@@ -68,6 +70,7 @@ class Structure:
         "dtype",
         "frozen",
         "kind",
+        "layout",
         "leaf_count",
         "oldest",
         "operands",
@@ -92,6 +95,7 @@ class Structure:
     strides: Shape
     device: str | None
     frozen: bool
+    layout: Layout | None
     value: bool | int | float | None
     leaf_count: int
     size: int
@@ -109,6 +113,7 @@ class Structure:
         strides: Shape = (),
         device: str | None = None,
         frozen: bool = False,
+        layout: Layout | None = None,
         value: bool | int | float | None = None,
         leaf_count: int = 0,
     ) -> None:
@@ -122,6 +127,7 @@ class Structure:
         self.strides = strides
         self.device = device
         self.frozen = frozen
+        self.layout = layout
         self.value = value
         self.leaf_count = leaf_count
         self.size = 0

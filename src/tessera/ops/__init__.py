@@ -25,6 +25,7 @@ _RECORDS: Final = (
     "flow.records",
     "spectral.records",
     "window.records",
+    "collective.records",
 )
 """The modules that register operators, in the order of `OPERATORS`, by which the fuzzer draws."""
 

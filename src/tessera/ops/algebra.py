@@ -5,6 +5,7 @@ Operators are looked up in the registry by name, since rules of one family use o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -166,6 +167,20 @@ def filling(value: Number, dtype: DType) -> Any:
         return literal(value, dtype)
     argument = leaf_node(scalar_leaf(value, accumulator(dtype)))
     return argument if argument.dtype is dtype else call("cast", argument, dtype=dtype)
+
+
+def widely(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule that computes in the accumulator of its operands' dtype, and rounds once, as a kernel would."""
+
+    @functools.wraps(rule)
+    def wide(*operands: Node, **attributes: Any) -> Any:
+        dtype = operands[0].dtype
+        if accumulator(dtype) is dtype:
+            return rule(*operands, **attributes)
+        cast_up = [call("cast", operand, dtype=accumulator(dtype)) for operand in operands]
+        return call("cast", rule(*cast_up, **attributes), dtype=dtype)
+
+    return wide
 
 
 def sum_to(node: Node, shape: Shape) -> Any:

@@ -70,6 +70,12 @@ ElementRule: TypeAlias = Callable[[str, Sequence[Typed], Sequence[DType], Named]
 ArgumentError for operands that fit the anchor and still mean nothing.
 """
 
+KnownAnchor: TypeAlias = Callable[[Sequence[Shape], Named], Anchor]
+"""(shapes of the operands, attributes) -> the anchor over operands of known extents."""
+
+Spelling: TypeAlias = Callable[..., Node]
+"""(*operands, attributes as keywords) -> the same in other operators."""
+
 Advice: TypeAlias = Callable[[Sequence[Typed], Named], Sequence[str]]
 """(operands whose shapes do not fit, attributes) -> what may be done about it."""
 
@@ -141,6 +147,12 @@ class Operator:
     """Names of the attributes, in order, with their defaults."""
     anchor: AnchorRule | None = None
     """How operands and result are indexed; None where the family says it (`families.py`) or no map can."""
+    known_anchor: KnownAnchor | None = None
+    """The anchor where extents decide it, as of reshapes, of which no map over ranks alone says what is computed."""
+    spelled: Spelling | None = None
+    """The operator in others, which reduce one axis at a time by one function: so it is computed where what its body
+    reduces is split over devices. None where it is not.
+    """
     element: ElementRule = as_first
     advice: Advice = _no_advice
     result: ResultRule | None = None
@@ -230,6 +242,12 @@ class Operator:
         """The anchor over operands of these ranks; None where no map says what is computed. Raises AnchorError."""
         rule = self.anchor_rule
         return None if rule is None else rule(ranks, attributes)
+
+    def anchored_over(self, shapes: Sequence[Shape], attributes: Named) -> Anchor | None:
+        """As `anchored`, over operands of known shapes."""
+        if self.known_anchor is not None:
+            return self.known_anchor(shapes, attributes)
+        return self.anchored(tuple(map(len, shapes)), attributes)
 
     @cached_property
     def anchor_rule(self) -> AnchorRule | None:

@@ -92,8 +92,8 @@ def test_what_is_refused_is_refused_on_every_rank_before_anything_is_sent(ranks:
     assert [seen["refused"] for seen in ranks] == ["E_DTYPE", "E_DTYPE"]
 
 
-def test_a_lost_rank_is_an_error_of_the_library(ranks: list[Seen]) -> None:
-    assert ranks[0]["lost"] == {"stream": "E_LIBRARY", "program": "E_LIBRARY"}
+def test_a_rank_that_has_ended_is_not_waited_for(ranks: list[Seen]) -> None:
+    assert ranks[0]["lost"] == {"stream": "E_COLLECTIVE_STALLED", "program": "E_COLLECTIVE_STALLED"}
 
 
 def test_collectives_are_recorded_with_type_and_bytes(ranks: list[Seen]) -> None:
@@ -107,8 +107,8 @@ def test_clocks_of_one_machine_agree_within_the_uncertainty(ranks: list[Seen]) -
     first, second = (seen["offsets"] for seen in ranks)
     assert len(first) == len(second) >= 2
     assert all((offset, uncertainty) == (0, 0) for _, offset, uncertainty, _ in first)
-    # The processes share one clock: what was measured as an offset is all error.
-    assert all(abs(offset) <= uncertainty for _, offset, uncertainty, _ in second)
+    # The processes share one clock.
+    assert all((offset, uncertainty) == (0, 0) for _, offset, uncertainty, _ in second)
 
 
 @pytest.mark.usefixtures("ranks")
@@ -118,7 +118,7 @@ def test_spec_003_8_4_the_overlap_of_a_job_of_two_ranks(folder: Path, monkeypatc
     (row,) = result
     assert (row.collective, row.bytes, row.ranks, row.calls) == ("all_reduce", float(64 << 20), 2, 2)
     assert 0 < row.overlap_pct <= 100
-    assert row.algorithm is None
+    assert row.algorithm == "shared, two-phase"
     assert row.exposed_ms + row.total_ms * row.overlap_pct / 100 == pytest.approx(row.total_ms)
     assert "clocks of the ranks agree within" in str(result)
 

@@ -8,7 +8,13 @@ from tessera.compiler.bind.launches import AnyLaunch, Launch
 from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.explain.fusion_report import through_memory
-from tessera.compiler.explain.graph_explanation import KernelExplanation, PlanExplanation, ScheduleSource
+from tessera.compiler.explain.graph_explanation import (
+    KernelExplanation,
+    MeshExplanation,
+    MoveExplanation,
+    PlanExplanation,
+    ScheduleSource,
+)
 from tessera.compiler.explain.inspection import rewrites_of
 from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.tune.problems import is_tuned
@@ -18,6 +24,8 @@ from tessera.lazy.policy import Policy, current_policy
 from tessera.lazy.structure import Plan, Structure
 from tessera.profiling.report.labels import kernel_label
 from tessera.scheduling.model.estimate import Estimate
+from tessera.sharding.execution import ShardedPlan
+from tessera.sharding.program import LocalProgram
 
 
 class Explainer:
@@ -25,19 +33,44 @@ class Explainer:
 
     def __init__(self) -> None:
         self._explained: dict[tuple[Structure, Policy], PlanExplanation] = {}
+        self._meshes: dict[Structure, MeshExplanation] = {}
 
     @property
     def plans(self) -> tuple[PlanExplanation, ...]:
         """Of each structure under each policy, once, in the order in which they were first asked for."""
         return tuple(self._explained.values())
 
+    @property
+    def meshes(self) -> tuple[MeshExplanation, ...]:
+        """Of each structure over tensors of a mesh, once."""
+        return tuple(self._meshes.values())
+
     def plan(self, structure: Structure) -> Plan:
         """The usual plan."""
         plan = pipeline.usual_plan(structure)
+        if isinstance(plan, ShardedPlan):
+            self._meshes.setdefault(structure, explain_mesh(plan.program))
+            return plan
         key = structure, current_policy()
         if key not in self._explained:
             self._explained[key] = explain_structure(structure)
         return plan
+
+
+def explain_mesh(program: LocalProgram) -> MeshExplanation:
+    """What a local program moves between devices, and the program itself."""
+    moves = tuple(
+        MoveExplanation(
+            str(move.step),
+            move.step.nbytes,
+            str(move.step.source),
+            str(move.step.target),
+            move.reason,
+            move.implicit,
+        )
+        for move in program.moves
+    )
+    return MeshExplanation(str(program.mesh), "\n  ".join(program.lines()), moves)
 
 
 def explain_structure(asked: Structure) -> PlanExplanation:

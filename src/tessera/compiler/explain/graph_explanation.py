@@ -83,12 +83,51 @@ class PlanExplanation:
 
 
 @dataclass(frozen=True)
+class MoveExplanation:
+    """A step between devices: "AllReduce[tp]", the bytes that each device receives, from which layout to which, and
+    why. It is `implicit` where it brings data together that the program neither sums nor asks for.
+    """
+
+    step: str
+    bytes: int
+    source: str
+    target: str
+    reason: str
+    implicit: bool
+
+    def __str__(self) -> str:
+        asked = "  (implicit)" if self.implicit else ""
+        return f'{self.step}  {self.bytes:,} bytes  "{self.source}" -> "{self.target}"  {self.reason}{asked}'
+
+
+@dataclass(frozen=True)
+class MeshExplanation:
+    """What an expression over tensors of a mesh became: the program of each device as text, and what moves between
+    devices.
+    """
+
+    mesh: str
+    program: str
+    moves: tuple[MoveExplanation, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that each device receives."""
+        return sum(move.bytes for move in self.moves)
+
+    def __str__(self) -> str:
+        head = f"mesh {self.mesh}: each device receives {self.bytes:,} bytes"
+        return "\n".join([head, *_section("moves", tuple(map(str, self.moves))), *_section("program", (self.program,))])
+
+
+@dataclass(frozen=True)
 class GraphExplanation:
-    """What `graph.explain` gives: the plans of a step, each once, in the order in which they first ran. Printing it
-    shows the text.
+    """What `graph.explain` gives: the plans of a step, each once, in the order in which they first ran, and what became
+    of expressions over tensors of a mesh. Printing it shows the text.
     """
 
     plans: tuple[PlanExplanation, ...]
+    meshes: tuple[MeshExplanation, ...] = ()
 
     @property
     def kernels(self) -> tuple[KernelExplanation, ...]:
@@ -96,7 +135,7 @@ class GraphExplanation:
         return tuple(kernel for plan in self.plans for kernel in plan.kernels)
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self.plans)) or "nothing is computed"
+        return "\n\n".join(map(str, (*self.meshes, *self.plans))) or "nothing is computed"
 
 
 def _section(heading: str, lines: Sequence[str]) -> list[str]:

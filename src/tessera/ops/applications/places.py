@@ -118,3 +118,8 @@ def of_orders(chance: random.Random, x: AbstractValue) -> Application | None:
     if not x.shape:
         return None
     return Application((like(x),), {"axis": chance.randrange(len(x.shape)), "descending": chance.random() < 0.5})
+
+
+def of_whole_values(chance: random.Random, x: AbstractValue) -> Application:
+    """Of what leaves a value as it is."""
+    return Application((like(x),))

@@ -16,7 +16,7 @@ import torch
 from tessera.dtypes import DType, int8, int32
 from tessera.ir import anchor_rules
 from tessera.lazy.promotion import product_dtype
-from tessera.ops.algebra import call, sum_to
+from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import products
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, per_point, register
@@ -97,6 +97,16 @@ def _gemm_gradient(
     return (*scaled, sum_to(g if beta == 1 else g * beta, operands[2].shape))
 
 
+def _gemm_spelled(a: N, b: N, c: N | None = None, *, alpha: float, beta: float, **settings: Any) -> N:
+    """The product alone, and what is done to it afterwards: C is added once, not by every device that has a part."""
+    product = call("matmul", a, b, **settings)
+    scaled = product if alpha == 1 else product * literal(alpha, product.dtype)
+    if c is None or beta == 0:
+        return scaled
+    addend = call("cast", c, dtype=product.dtype)
+    return scaled + (addend if beta == 1 else addend * literal(beta, product.dtype))
+
+
 def _matmul_body(e: Emitter[V], a: V, b: V, **settings: object) -> V:
     return e.contract(a, b)
 
@@ -141,6 +151,7 @@ GEMM = register(
         bytes_moved=bytes_once,
         reference=_gemm_reference,
         gradient=_gemm_gradient,
+        spelled=_gemm_spelled,
         body=_gemm_body,
         attributes={"alpha": 1.0, "beta": 1.0, **SETTINGS},
         application=products.of_scaled_products,

@@ -17,6 +17,7 @@ from tessera.lazy.structure import Shape
 from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import layouts
 from tessera.ops.emitter import Emitter, V
+from tessera.ops.layout.regrouping import regrouped
 from tessera.ops.record import Named, Operator, Typed, bytes_once, elements, register
 
 N: TypeAlias = Any
@@ -274,6 +275,7 @@ _define(
     _SHAPE,
     result=_target_shape,
     symbolic=_without_shape,
+    known_anchor=regrouped,
     movement="regrouped",
     application=layouts.of_reshapes,
 )

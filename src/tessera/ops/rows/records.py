@@ -14,7 +14,7 @@ import torch
 from tessera.dtypes import DType
 from tessera.ir import anchor_rules
 from tessera.ir.anchor import Anchor
-from tessera.ops.algebra import call, sum_to
+from tessera.ops.algebra import call, literal, sum_to, widely
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule
 from tessera.ops.emitter import Emitter, V
@@ -112,6 +112,44 @@ def _rms_norm_gradient(g: N, operands: tuple[N, ...], out: N, *, eps: float) -> 
     return _fitted(dx, x), *(_fitted(g * normal, weight) for weight in parameters)
 
 
+# -- spelled in other operators ---------------------------------------------------------------------------------------
+
+
+def _shifted(x: N, axis: int) -> N:
+    return x - call("max", x, axes=(axis,), keepdims=True)
+
+
+@widely
+def _softmax_spelled(x: N, *, axis: int) -> N:
+    if not x.shape[axis]:
+        return x
+    weights = call("exp", _shifted(x, axis))
+    return weights / _sum_along(weights, axis)
+
+
+@widely
+def _log_softmax_spelled(x: N, *, axis: int) -> N:
+    if not x.shape[axis]:
+        return x
+    shifted = _shifted(x, axis)
+    return shifted - call("log", _sum_along(call("exp", shifted), axis))
+
+
+@widely
+def _layer_norm_spelled(x: N, weight: N | None = None, bias: N | None = None, *, eps: float) -> N:
+    centred = x - _mean_last(x)
+    result = centred * call("rsqrt", _mean_last(centred * centred) + literal(eps, x.dtype))
+    if weight is not None:
+        result = result * call("cast", weight, dtype=x.dtype)
+    return result if bias is None else result + call("cast", bias, dtype=x.dtype)
+
+
+@widely
+def _rms_norm_spelled(x: N, weight: N | None = None, *, eps: float) -> N:
+    result = x * call("rsqrt", _mean_last(x * x) + literal(eps, x.dtype))
+    return result if weight is None else result * call("cast", weight, dtype=x.dtype)
+
+
 # -- bodies -----------------------------------------------------------------------------------------------------------
 
 
@@ -205,7 +243,7 @@ _ALONG: dict[str, Any] = {
     "anchor": _along_axis,
     "application": maps.along_axis(),
 }
-_define("softmax", 1, 5, _softmax_reference, _softmax_gradient, _softmax_body, **_ALONG)
+_define("softmax", 1, 5, _softmax_reference, _softmax_gradient, _softmax_body, spelled=_softmax_spelled, **_ALONG)
 _define(
     "log_softmax",
     1,
@@ -214,6 +252,7 @@ _define(
     _log_softmax_gradient,
     _log_softmax_body,
     terms=_one,
+    spelled=_log_softmax_spelled,
     **_ALONG,
 )
 _define(
@@ -227,6 +266,7 @@ _define(
     True,
     anchor=anchor_rules.normalization,
     terms=_deviations,
+    spelled=_layer_norm_spelled,
 )
 _define(
     "rms_norm",
@@ -238,4 +278,5 @@ _define(
     {"eps": 1e-6},
     True,
     anchor=anchor_rules.normalization,
+    spelled=_rms_norm_spelled,
 )

@@ -18,7 +18,7 @@ from tessera.errors import ArgumentError
 from tessera.ir import anchor_rules
 from tessera.ir.anchor import Reduction
 from tessera.lazy.structure import Shape
-from tessera.ops.algebra import call, literal
+from tessera.ops.algebra import call, literal, widely
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule
 from tessera.ops.emitter import Emitter, V
@@ -144,6 +144,14 @@ def _mean_gradient(g: N, operands: tuple[N], out: N, *, axes: Axes, keepdims: bo
     return (_spread(g / count if count else g, shape, axes),)
 
 
+@widely
+def _mean_spelled(x: N, *, axes: Axes, keepdims: bool) -> N:
+    """The sum over the number of elements, which is NaN of none."""
+    total = call("sum", x, axes=axes, keepdims=keepdims)
+    count = elements(tuple(x.shape[axis] for axis in axes))
+    return call("div", total, literal(count, x.dtype)) if axes else x
+
+
 def _extreme_gradient(g: N, operands: tuple[N], out: N, *, axes: Axes, keepdims: bool) -> tuple[N]:
     """To the extreme element, in equal parts where there are several (`torch.amax`)."""
     (x,) = operands
@@ -162,6 +170,23 @@ def _prod_gradient(g: N, operands: tuple[N], out: N, *, axes: Axes, keepdims: bo
     at_zero = call("where", (zeros == 1) & is_zero, product, literal(0, x.dtype))
     others = call("where", zeros == 0, product / nonzero, at_zero)
     return (_spread(g, x.shape, axes) * others,)
+
+
+@widely
+def _logsumexp_spelled(x: N, *, axes: Axes, keepdims: bool) -> N:
+    """log of the sum of exp(x - m), and m, the largest element; an infinite m is its own result."""
+    if not axes or 0 in (x.shape[axis] for axis in axes):
+        return call("log", call("sum", call("exp", x), axes=axes, keepdims=keepdims))
+    largest = call("max", x, axes=axes, keepdims=True)
+    infinite = call("eq", call("abs", largest), literal(math.inf, x.dtype))
+    finite = call("where", infinite, literal(0, x.dtype), largest)
+    total = call("sum", call("exp", x - _spread(finite, x.shape, axes)), axes=axes, keepdims=True)
+    result = finite + call("log", total)
+    return result if keepdims else call("reshape", result, shape=_without(x.shape, axes))
+
+
+def _without(shape: Shape, axes: Axes) -> Shape:
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
 def _logsumexp_gradient(g: N, operands: tuple[N], out: N, *, axes: Axes, keepdims: bool) -> tuple[N]:
@@ -267,7 +292,7 @@ def _largest_partial_product(x: torch.Tensor, *, axes: Axes, keepdims: bool) -> 
 
 
 _define("prod", _accumulated, _prod_reference, _prod_gradient, _prod_body, by="mul", terms=_largest_partial_product)
-_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=(1, 1), by="add")
+_define("mean", _only_float, _mean_reference, _mean_gradient, _mean_body, flops=(1, 1), by="add", spelled=_mean_spelled)
 _define("max", _ordered, _max_reference, _extreme_gradient, _max_body, element=_extreme, by="max")
 _define("min", _ordered, _min_reference, _extreme_gradient, _min_body, element=_extreme, by="min")
 _define("argmax", _no_bool, _argmax_reference, _none, _argmax_body, element=_place, application=maps.of_places)
@@ -278,5 +303,6 @@ _define(
     _logsumexp_gradient,
     _logsumexp_body,
     flops=(4, 2),
+    spelled=_logsumexp_spelled,
     terms=lambda x, **attributes: 1.0,  # the logarithm of a sum of exponentials, of which the largest is 1
 )

@@ -1,7 +1,8 @@
-"""Collectives of torch.distributed's default group, one after the other in the order of the program.
+"""Collectives of all ranks of the job, one after the other in the order of the program.
 
 Every rank has to issue the same collectives in the same order. A rank's streams run beside each other, so a collective
-comes after the one before it, whatever streams they are on.
+comes after the one before it, whatever streams they are on. CPU memory goes through the job's communicator; memory of
+other devices through torch.distributed's default group.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from tessera.lazy.writes import Watch
 from tessera.profiling.recording import clock_sync, instrumentation
 from tessera.runtime.operations import Operation
 from tessera.runtime.streams import core_of
+from tessera.sharding.communicator import REDUCTIONS, Reduction
+from tessera.sharding.job.joining import is_rank, join
 
-REDUCTIONS: Final = ("sum", "avg", "min", "max", "product")
+__all__ = ["REDUCTIONS", "all_reduce", "all_reduce_on"]
 
 _CLOCKS_EVERY: Final = 8
 """Clocks are compared at the collectives whose number is a power of this."""
@@ -38,25 +41,22 @@ _group: weakref.ref[dist.ProcessGroup] | None = None
 _issued = 0
 
 
-def all_reduce(source: Leaf, reduction: str) -> Leaf:
+def all_reduce(source: Leaf, reduction: Reduction) -> Leaf:
     """The reduction over all ranks of a leaf whose value is there; the leaf itself where there is no group.
 
-    Raises LibraryError (E_LIBRARY) for what the group's backend refuses, and where another rank is gone.
+    Raises LibraryError (E_LIBRARY) for what a backend refuses, and the errors of jobs (E_RANK_LOST and its like).
     """
     with _lock:
         if _last is not None:
             _last.wait()
-        if not _has_group():
+        if not is_rank():
             _identity(source)
             return source
-        result = _new_like(source)
-        memory = memory_of(result)
-        memory.copy_(memory_of(source))
-        _reducer(memory, reduction, _numbered())()
-        return result
+        reduce = _reducer(source, reduction)
+        return on_device(from_torch(reduce(memory_of(source))), source.device)
 
 
-def all_reduce_on(source: Leaf, reduction: str, stream: object) -> Leaf:
+def all_reduce_on(source: Leaf, reduction: Reduction, stream: object) -> Leaf:
     """As `all_reduce`, enqueued on a stream: gives a leaf whose value is on its way. What fails is raised where the
     value is read.
     """
@@ -64,19 +64,19 @@ def all_reduce_on(source: Leaf, reduction: str, stream: object) -> Leaf:
     core = core_of(stream)
     with _lock:
         after = [] if _last is None else [_last]
-        if not _has_group():
+        if not is_rank():
             _last = core.enqueue("all_reduce", lambda: _identity(source), reads=[source], after=after)
             return source
         with core.queue.entered():
             result = _new_like(source)
         memory = memory_of(result)
-        reduce = _reducer(memory, reduction, _numbered())
+        reduce = _reducer(source, reduction)
         watch = Watch((source,) if is_cpu_memory(source.device) else ())
 
         def run() -> None:
-            memory.copy_(memory_of(source))
+            operand = memory_of(source).clone()
             watch.refuse_mutated()
-            reduce()
+            memory.copy_(reduce(operand))
 
         def promised(operation: Operation) -> list[Leaf]:
             promise = Promise(result.owner, operation)
@@ -88,18 +88,14 @@ def all_reduce_on(source: Leaf, reduction: str, stream: object) -> Leaf:
         return result
 
 
-def _has_group() -> bool:
-    return dist.is_available() and dist.is_initialized()
-
-
 def _numbered() -> int:
-    """The number of a collective in its group, from 1 on: the same on every rank."""
+    """The number of a collective in the job, from 1 on: the same on every rank."""
     global _group, _issued  # noqa: PLW0603 - the process has one default group
     group = dist.group.WORLD
-    assert group is not None
-    if _group is None or _group() is not group:
-        _group, _issued = weakref.ref(group), 0
+    if _issued and group is not None and (_group is None or _group() is not group):
+        _issued = 0
         clock_sync.forget()
+    _group = None if group is None else weakref.ref(group)
     _issued += 1
     return _issued
 
@@ -110,42 +106,58 @@ def _new_like(source: Leaf) -> Leaf:
     return on_device(from_torch(memory), source.device)
 
 
-def _reducer(memory: torch.Tensor, reduction: str, number: int) -> Callable[[], None]:
-    """What reduces `memory` in place."""
+def _reducer(source: Leaf, reduction: Reduction) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What reduces such memory as a leaf's is. Issued now, in the order of the program; it gives fresh memory."""
+    job = join()
+    number = _numbered()
+    if not is_cpu_memory(source.device):
+        return lambda memory: _by_torch(memory, reduction, number)
+    everyone = job.communicator(tuple(range(job.size)))
 
-    def run() -> None:
-        size = dist.get_world_size()
-        try:
-            if size > 1 and _compares_clocks(number):
-                clock_sync.exchange(dist.get_rank(), size)
-            start_ns = time.monotonic_ns()
-            work = dist.all_reduce(memory, _operation(reduction), async_op=True)
-            work.wait()
-        except (RuntimeError, ValueError) as error:
-            text = str(error).strip().partition("\n")[0]
-            shape = tuple(memory.shape)
-            raise LibraryError(
-                f"all_reduce of {shape} {memory.dtype} by {dist.get_backend()}: {text}",
-                hints=["every rank calls the same collectives, in the same order, with the same shape and dtype"],
-            ) from error
-        if memory.is_cpu:
-            _note(memory.nbytes, start_ns, number, None)
-        else:
-            instrumentation.note_unmeasured(str(memory.device), 1)
-        if reduction == "avg":
-            memory.div_(size)
+    def run(memory: torch.Tensor) -> torch.Tensor:
+        if job.size > 1 and _compares_clocks(number):
+            _compare_clocks(is_one_host=len(job.local) == job.size)
+        start_ns = time.monotonic_ns()
+        result = everyone.all_reduce(memory.contiguous(), reduction)
+        _note(result.nbytes, start_ns, number, everyone.transport.algorithm(result.nbytes))
+        return result
 
     return run
+
+
+def _by_torch(memory: torch.Tensor, reduction: Reduction, number: int) -> torch.Tensor:
+    """Reduces memory of a device by torch.distributed's default group."""
+    result = memory.clone(memory_format=torch.contiguous_format)
+    try:
+        if dist.get_world_size() > 1 and _compares_clocks(number):
+            _compare_clocks(is_one_host=False)
+        dist.all_reduce(result, _operation(reduction), async_op=True).wait()
+    except (RuntimeError, ValueError) as error:
+        text = str(error).strip().partition("\n")[0]
+        raise LibraryError(
+            f"all_reduce of {tuple(memory.shape)} {memory.dtype} by {dist.get_backend()}: {text}",
+            hints=["every rank calls the same collectives, in the same order, with the same shape and dtype"],
+        ) from error
+    instrumentation.note_unmeasured(str(memory.device), 1)
+    return result.div_(dist.get_world_size()) if reduction == "avg" else result
 
 
 def _compares_clocks(number: int) -> bool:
     while number % _CLOCKS_EVERY == 0:
         number //= _CLOCKS_EVERY
+    return number == 1
+
+
+def _compare_clocks(*, is_one_host: bool) -> None:
+    """Ranks of one host have one clock; others send each other the time, where their backend sends CPU memory."""
     config = str(dist.get_backend_config())
-    return number == 1 and ("cpu:gloo" in config or "cpu:mpi" in config)
+    if is_one_host:
+        clock_sync.same()
+    elif "cpu:gloo" in config or "cpu:mpi" in config:
+        clock_sync.exchange(dist.get_rank(), dist.get_world_size())
 
 
-def _operation(reduction: str) -> dist.ReduceOp.RedOpType:
+def _operation(reduction: Reduction) -> dist.ReduceOp.RedOpType:
     """torch's name. Averages are sums until they are divided, which not all backends do themselves."""
     return {
         "sum": dist.ReduceOp.SUM,

@@ -1,0 +1,267 @@
+"""The communicator of a group of ranks that are processes: every collective numbered, described and watched."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import torch
+
+from tessera.errors import ArgumentError, CollectiveOrderError
+from tessera.sharding.communicator import REDUCTIONS, Extents, Reduction
+from tessera.sharding.job.page import Seen
+from tessera.sharding.job.patience import Patience
+from tessera.sharding.job.watcher import Watcher
+from tessera.sharding.transport import moves
+from tessera.sharding.transport.contract import Exchange, GroupTransport, Movement
+
+_OUTSTANDING: Final = 6
+"""Collectives that may have been started and not waited for; a further one ends the first. A two-phase one takes two of
+the sixteen places of a lane."""
+
+
+class Handle:
+    """A collective that was started. Its operand must not be written to before it was waited for."""
+
+    __slots__ = ("_communicator", "_exchange", "_result", "seen")
+
+    def __init__(self, communicator: ProcessCommunicator, exchange: Exchange, seen: Seen) -> None:
+        self._communicator, self._exchange, self.seen = communicator, exchange, seen
+        self._result: torch.Tensor | None = None
+        next(exchange)
+
+    def wait(self) -> torch.Tensor:
+        """The result, when it is there. Collectives that were started before end first."""
+        if self._result is None:
+            self._communicator.end(self)
+        assert self._result is not None, "what has ended has a result"
+        return self._result
+
+    def finish(self) -> None:
+        """Ends the exchange; for the communicator, in the order of starts."""
+        try:
+            next(self._exchange)
+        except StopIteration as end:
+            self._result = end.value
+
+
+class _Kind:
+    """A collective with all that ranks must agree on, which is worked out once."""
+
+    __slots__ = ("description", "fingerprint", "index", "move")
+
+    def __init__(self, description: str, index: int, move: Movement | None) -> None:
+        self.description, self.index, self.move = description, index, move
+        digest = hashlib.blake2b(description.encode(), digest_size=8).digest()
+        self.fingerprint = int.from_bytes(digest, "little")
+
+
+class ProcessCommunicator:
+    """A `Communicator` of the processes `ranks` of a job, which also starts collectives and ends them later."""
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        key: int,
+        watcher: Watcher,
+        patience: Patience,
+        transport: Callable[[Patience], GroupTransport],
+    ) -> None:
+        self.ranks = tuple(ranks)
+        self.rank, self.size = self.ranks.index(watcher.rank), len(ranks)
+        self._key, self._watcher, self._page, self._patience = key, watcher, watcher.page, patience
+        self.transport = transport(patience)
+        self._kinds: dict[object, _Kind] = {}
+        self._number = 0
+        self._under_way: deque[Handle] = deque()
+        self._turn = threading.Lock()
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """PeerMemory for an operand that the group's transport reads without copying it first."""
+        return self.transport.empty(shape, dtype)
+
+    def all_reduce(self, x: torch.Tensor, op: Reduction) -> torch.Tensor:
+        """See `Communicator`."""
+        return self.start_all_reduce(x, op).wait()
+
+    def all_gather(self, x: torch.Tensor, dim: int, extents: Extents) -> torch.Tensor:
+        """See `Communicator`."""
+        return self.start_all_gather(x, dim, extents).wait()
+
+    def reduce_scatter(self, x: torch.Tensor, dim: int, op: Reduction, extents: Extents) -> torch.Tensor:
+        """See `Communicator`."""
+        return self.start_reduce_scatter(x, dim, op, extents).wait()
+
+    def all_to_all(
+        self, x: torch.Tensor, split: int, concat: int, split_extents: Extents, concat_extents: Extents
+    ) -> torch.Tensor:
+        """See `Communicator`."""
+        return self.start_all_to_all(x, split, concat, split_extents, concat_extents).wait()
+
+    def permute(self, x: torch.Tensor, shift: int) -> torch.Tensor:
+        """See `Communicator`."""
+        return self.start_permute(x, shift).wait()
+
+    def broadcast(self, x: torch.Tensor, source: int) -> torch.Tensor:
+        """See `Communicator`."""
+        return self.start_broadcast(x, source).wait()
+
+    def barrier(self) -> None:
+        """See `Communicator`."""
+        kind = self._kinds.get("barrier") or self._kind("barrier", "barrier", moves.barrier(self.size))
+        self._start_move(torch.empty(1, dtype=torch.uint8), kind).wait()
+
+    def start_all_reduce(self, x: torch.Tensor, op: Reduction) -> Handle:
+        """Begins `all_reduce`."""
+        x = _plain(x)
+        key = ("all_reduce", op, x.shape, x.dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            if op not in REDUCTIONS:
+                raise ArgumentError(f"a reduction {op!r}", hints=[f"one of {', '.join(REDUCTIONS)}"])
+            kind = self._kind(key, f"all_reduce {op} of {_of(x.shape, x.dtype)}")
+        return self._start(kind, lambda number: self.transport.all_reduce(x, op, number, kind.fingerprint))
+
+    def start_all_gather(self, x: torch.Tensor, dim: int, extents: Extents) -> Handle:
+        """Begins `all_gather`."""
+        x = _plain(x)
+        self._check(x, dim, extents, x.shape[dim], own=True)
+        dim %= x.dim()
+        key = ("all_gather", dim, tuple(extents), x.shape, x.dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            move = moves.all_gather(x.shape, dim, extents)
+            kind = self._kind(key, f"all_gather of {_of(move.shape, x.dtype)} along {dim} by {_by(extents)}", move)
+        return self._start_move(x, kind)
+
+    def start_reduce_scatter(self, x: torch.Tensor, dim: int, op: Reduction, extents: Extents) -> Handle:
+        """Begins `reduce_scatter`."""
+        x = _plain(x)
+        self._check(x, dim, extents, x.shape[dim], own=False)
+        dim %= x.dim()
+        key = ("reduce_scatter", dim, op, tuple(extents), x.shape, x.dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            if op not in REDUCTIONS:
+                raise ArgumentError(f"a reduction {op!r}", hints=[f"one of {', '.join(REDUCTIONS)}"])
+            kind = self._kind(key, f"reduce_scatter {op} of {_of(x.shape, x.dtype)} along {dim} by {_by(extents)}")
+        parts = moves.parts(dim, extents)
+        return self._start(kind, lambda number: self.transport.reduce_scatter(x, op, parts, number, kind.fingerprint))
+
+    def start_all_to_all(
+        self, x: torch.Tensor, split: int, concat: int, split_extents: Extents, concat_extents: Extents
+    ) -> Handle:
+        """Begins `all_to_all`."""
+        x = _plain(x)
+        self._check(x, split, split_extents, x.shape[split], own=False)
+        self._check(x, concat, concat_extents, x.shape[concat], own=True)
+        split, concat = split % x.dim(), concat % x.dim()
+        if split == concat:
+            raise ArgumentError(f"all_to_all splits and concatenates along {split}", hints=["take two dimensions"])
+        key = ("all_to_all", split, concat, tuple(split_extents), tuple(concat_extents), x.shape, x.dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            move = moves.all_to_all(x.shape, self.rank, split, concat, split_extents, concat_extents)
+            whole = [*x.shape]
+            whole[concat] = sum(concat_extents)
+            told = f"{split} by {_by(split_extents)} to {concat} by {_by(concat_extents)}"
+            kind = self._kind(key, f"all_to_all of {_of(whole, x.dtype)} from {told}", move)
+        return self._start_move(x, kind)
+
+    def start_permute(self, x: torch.Tensor, shift: int) -> Handle:
+        """Begins `permute`."""
+        x = _plain(x)
+        shift %= self.size
+        key = ("permute", shift, x.shape, x.dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            move = moves.permute(x.shape, self.rank, self.size, shift)
+            kind = self._kind(key, f"permute by {shift} of {_of(x.shape, x.dtype)}", move)
+        return self._start_move(x, kind)
+
+    def start_broadcast(self, x: torch.Tensor, source: int) -> Handle:
+        """Begins `broadcast`."""
+        x = _plain(x)
+        if not 0 <= source < self.size:
+            raise ArgumentError(f"broadcast from rank {source} of a group of {self.size}")
+        key = ("broadcast", source, x.shape, x.dtype)
+        kind = self._kinds.get(key)
+        if kind is None:
+            move = moves.broadcast(x.shape, self.rank, self.size, source)
+            kind = self._kind(key, f"broadcast from {source} of {_of(x.shape, x.dtype)}", move)
+        return self._start_move(x, kind)
+
+    def end(self, handle: Handle) -> None:
+        """Ends collectives that were started, in their order, up to this one."""
+        self._take_turn()
+        try:
+            while self._under_way:
+                first = self._under_way.popleft()
+                self._finish(first)
+                if first is handle:
+                    break
+        finally:
+            self._turn.release()
+
+    def _start_move(self, x: torch.Tensor, kind: _Kind) -> Handle:
+        move = kind.move
+        assert move is not None, "a kind of movement says what moves"
+        return self._start(kind, lambda number: self.transport.move(x, move, number, kind.fingerprint))
+
+    def _start(self, kind: _Kind, exchange: Callable[[int], Exchange]) -> Handle:
+        self._take_turn()
+        try:
+            self._watcher.check("")
+            while len(self._under_way) >= _OUTSTANDING:
+                self._finish(self._under_way.popleft())
+            number, self._number = self._number, self._number + 1
+            seen = Seen(number, kind.fingerprint, kind.description)
+            self._patience.begin(seen)
+            self._page.begin(self._key, number, kind.fingerprint, kind.index)
+            handle = Handle(self, exchange(number), seen)
+            self._under_way.append(handle)
+            return handle
+        finally:
+            self._turn.release()
+
+    def _finish(self, handle: Handle) -> None:
+        self._patience.begin(handle.seen)
+        handle.finish()
+        self._page.finish(self._key, handle.seen.number)
+
+    def _take_turn(self) -> None:
+        if not self._turn.acquire(blocking=False):
+            raise CollectiveOrderError(
+                f"another thread is in a collective of ranks {', '.join(map(str, self.ranks))}",
+                hints=["one thread at a time calls the collectives of a group: their order must not be left to chance"],
+            )
+
+    def _kind(self, key: object, description: str, move: Movement | None = None) -> _Kind:
+        made = self._kinds[key] = _Kind(description, self._page.describe(description), move)
+        return made
+
+    def _check(self, x: torch.Tensor, dim: int, extents: Extents, extent: int, *, own: bool) -> None:
+        wanted = extents[self.rank] if own and len(extents) == self.size else sum(extents)
+        if len(extents) != self.size or wanted != extent:
+            whose = f"rank {self.rank}'s" if own else "all"
+            raise ArgumentError(
+                f"extents {tuple(extents)} along dimension {dim} of a tensor of shape {tuple(x.shape)}, "
+                f"among {self.size} ranks",
+                hints=[f"one extent for each rank; {whose} extent is {wanted}, the tensor has {extent}"],
+            )
+
+
+def _of(shape: Sequence[int], dtype: torch.dtype) -> str:
+    return f"{'x'.join(map(str, shape)) or 'a scalar'} {str(dtype).removeprefix('torch.')}"
+
+
+def _by(extents: Extents) -> str:
+    return ",".join(map(str, extents))
+
+
+def _plain(x: torch.Tensor) -> torch.Tensor:
+    """The values alone, one behind the other."""
+    return x if x.is_contiguous() and not x.requires_grad else x.detach().contiguous()

@@ -1,0 +1,132 @@
+"""A job as one of its ranks sees it: who the others are, and the communicators of groups."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import torch.distributed as dist
+
+from tessera import forks
+from tessera.errors import ArgumentError
+from tessera.sharding.job.communicator import ProcessCommunicator
+from tessera.sharding.job.members import Member
+from tessera.sharding.job.page import Page
+from tessera.sharding.job.patience import Patience
+from tessera.sharding.job.watcher import Watcher
+from tessera.sharding.transport.contract import GroupTransport
+from tessera.sharding.transport.gloo import GlooTransport
+from tessera.sharding.transport.heap import Heap, PeerHeap
+from tessera.sharding.transport.lanes import Lane, new_lane
+from tessera.sharding.transport.shared import PeerMemory, SharedTransport
+
+TransportName = Literal["auto", "shared", "gloo"]
+_JOINING: Final = "this rank joins its job"
+_WHOLE: Final = 0
+
+
+class ProcessJob:
+    """The ranks that run one program, by their `members`; this process is one of them."""
+
+    def __init__(self, watcher: Watcher, members: Sequence[Member]) -> None:
+        self.rank, self.size, self.members = watcher.rank, len(members), tuple(members)
+        self.watcher = watcher
+        self._group: dist.ProcessGroup | None = None
+        own = self.members[self.rank]
+        self.local = tuple(member.rank for member in members if member.host == own.host)
+        """The ranks on this host."""
+        self._communicators: dict[tuple[tuple[int, ...], TransportName], ProcessCommunicator] = {}
+        self._lock = forks.lock()
+        self._heap: Heap | None = None
+        self._heaps: dict[int, PeerMemory] = {}
+        cores = {core for rank in self.local for core in self.members[rank].cores}
+        self._spins = len(self.local) <= len(cores)
+
+    def meet(self) -> None:
+        """Watches the ranks of this host, and exchanges pages with them."""
+        self.watcher.watch([self.members[rank] for rank in self.local])
+        others = [rank for rank in self.local if rank != self.rank]
+        for rank in others:
+            self.watcher.give(rank, "page", _WHOLE, self.watcher.page.descriptor)
+        for rank in others:
+            self.watcher.pages[rank] = Page(self.watcher.take(rank, "page", _WHOLE, _JOINING))
+
+    def use(self, group: dist.ProcessGroup | None) -> None:
+        """Sends messages by a process group whose backend is Gloo; None for the default one."""
+        self._group = group
+
+    def communicator(self, ranks: Sequence[int], transport: TransportName = "auto") -> ProcessCommunicator:
+        """The communicator of a group of ranks, of which this is one. Every rank of the group asks for it, and gets the
+        same one at the next time. Ranks of one host share memory unless another transport is asked for.
+
+        Raises ArgumentError (E_ARGUMENT) for ranks that there are not, and for shared memory between hosts.
+        """
+        group = tuple(ranks)
+        with self._lock:
+            made = self._communicators.get((group, transport))
+            if made is None:
+                made = self._communicators[group, transport] = self._made(group, transport)
+            return made
+
+    def _made(self, ranks: tuple[int, ...], transport: TransportName) -> ProcessCommunicator:
+        wrong = [rank for rank in ranks if not 0 <= rank < self.size]
+        if wrong or len(set(ranks)) != len(ranks) or self.rank not in ranks:
+            raise ArgumentError(
+                f"a group of ranks {ranks} on rank {self.rank} of {self.size}",
+                hints=["each rank at most once, and this one among them"],
+            )
+        is_local = set(ranks) <= set(self.local)
+        if transport == "shared" and not is_local:
+            raise ArgumentError(f"ranks {ranks} share no memory: they run on several hosts")
+        shares = is_local and transport != "gloo"
+        key = _key(ranks, "shared" if shares else "gloo")
+        self.watcher.groups[key] = ranks
+        patience = Patience(self.watcher, ranks, key, self.members)
+        self.watcher.check("")
+
+        def connected(waiting: Patience) -> GroupTransport:
+            return self._shared(ranks, key, waiting) if shares else self._gloo(ranks, key, waiting)
+
+        return ProcessCommunicator(ranks, key, self.watcher, patience, connected)
+
+    def _shared(self, ranks: tuple[int, ...], key: int, waiting: Patience) -> GroupTransport:
+        own = self._own_heap()
+        lane, descriptor = new_lane()
+        others = [rank for rank in ranks if rank != self.rank]
+        for rank in others:
+            self.watcher.give(rank, "lane", key, descriptor)
+            self.watcher.give(rank, "heap", key, own.descriptor)
+        lanes: dict[int, Lane] = {self.rank: lane}
+        doing = f"this rank meets ranks {', '.join(map(str, ranks))}"
+        for rank in others:
+            lanes[rank] = Lane(self.watcher.take(rank, "lane", key, doing))
+            heap = self.watcher.take(rank, "heap", key, doing)
+            if rank not in self._heaps:
+                self._heaps[rank] = PeerHeap(heap)
+        transport = SharedTransport(
+            ranks.index(self.rank),
+            [lanes[rank] for rank in ranks],
+            [self._heaps[rank] for rank in ranks],
+            own,
+            waiting,
+            spins=self._spins,
+        )
+        self.watcher.wakes.append(transport.wake)
+        return transport
+
+    def _gloo(self, ranks: tuple[int, ...], key: int, waiting: Patience) -> GroupTransport:
+        empty = self._own_heap().empty_or_small
+        return GlooTransport(ranks.index(self.rank), ranks, self._group, key, empty, waiting)
+
+    def _own_heap(self) -> Heap:
+        if self._heap is None:
+            self._heap = Heap()
+            self._heaps[self.rank] = self._heap
+        return self._heap
+
+
+def _key(ranks: Sequence[int], transport: str) -> int:
+    """A number that names a group on all of its ranks; not 0."""
+    digest = hashlib.blake2b(f"{transport} {ranks}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1 | 1

@@ -1,0 +1,1 @@
+"""Random graphs over random layouts and meshes, compared with one process: `python -m tests.mesh --cases 2000`."""

@@ -1,0 +1,69 @@
+"""Checking cases: what a mesh gives against what one process gives, results and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import torch
+
+from tessera import dist, grad, op
+from tests.mesh.drawing import INEXACT, Case, drawn
+from tests.mesh.references import by_references
+
+
+def fault_of(seed: int, smooth: bool, compiled: bool = False) -> str | None:
+    """What is wrong with the case of a seed; None where nothing is. `compiled` has kernels compute, else references
+    do, which take a hundredth of the time.
+    """
+    with nullcontext() if compiled else by_references():
+        case = drawn(seed, smooth)
+        if not case.steps:
+            return None
+        for what, exact, here, there in _gradients(case) if smooth else _results(case):
+            if not agree(here, there, exact, case.rounding):
+                return f"{what}:\n{case.text()}\none process: {here}\nthe mesh:    {there}"
+    return None
+
+
+def _results(case: Case) -> Iterator[tuple[str, bool, torch.Tensor, torch.Tensor]]:
+    """All results that no operator reads."""
+    read = {place for _, step in case.steps for place in step.operands}
+    here, there = case.values(None), case.values(case.mesh())
+    for place, step in case.steps:
+        if place not in read:
+            yield (
+                f"%{place}, {step.operator}",
+                case.exact and not case.rounding,
+                here[place].torch(),
+                there[place].full().torch(),
+            )
+
+
+def _gradients(case: Case) -> Iterator[tuple[str, bool, torch.Tensor, torch.Tensor]]:
+    """The cotangents of all floating-point inputs for a cotangent of the last value."""
+    mesh = case.mesh()
+    here, there = case.values(None), case.values(mesh)
+    last = case.steps[-1][0]
+    cotangent = torch.arange(here[last].size).remainder(5).sub(2).reshape(here[last].shape)
+    cotangent = cotangent.to(here[last].dtype.torch)
+    wanted = [n for n, each in case.inputs if each.whole.is_floating_point()]
+    ones = grad.vjp(here[last], [here[n] for n in wanted], op.tensor(cotangent))
+    many = grad.vjp(there[last], [there[n] for n in wanted], dist.distribute(cotangent, None, mesh))
+    exact = case.exact and not any(step.operator in INEXACT for _, step in case.steps)
+    for number, one, other in zip(wanted, ones, many, strict=True):
+        assert other.layout == there[number].layout, "a gradient lies as what it is by"
+        yield f"the gradient by %{number}", exact, one.torch(), other.full().torch()
+
+
+def agree(here: torch.Tensor, there: torch.Tensor, exact: bool, rounding: float = 0.0) -> bool:
+    """Whether a mesh gave what one process did: the same bits, or within rounding of some units of 1."""
+    if here.shape != there.shape or here.dtype != there.dtype:
+        return False
+    if exact:
+        one, many = (each.double().nan_to_num(nan=0.25) for each in (here, there))  # which is no whole number
+        return torch.equal(one, many)
+    one, many = here.double(), there.double()
+    largest = one[one.isfinite()].abs().max().item() if one.isfinite().any() else 0.0
+    bound = 1e-9 + 16 * rounding
+    return torch.allclose(one, many, rtol=bound, atol=bound * max(largest, 1.0), equal_nan=True)
