@@ -186,3 +186,12 @@ def test_inputs_that_are_one_view_of_a_tensor_are_operands_of_their_own(cache_di
     case = problem.build(problem.space.default)
     bench = CpuBench(case.workload)
     assert bench.check(bench.load(case.launches, case.temporaries)) is None
+
+
+def test_a_convolution_over_packed_weights_is_not_taken_apart() -> None:
+    """Its operations one by one would read the weights that these were made of."""
+    image, weights = normal(1, 16, 12, 12), op.constant(normal(16, 16, 3, 3))
+    tensor = op.tanh(op.conv2d(image, weights, padding=1))
+    structure, compiler = planning.as_planned(tensor.structure).structure, compilers.kernel_compiler()
+    call = kernel_launches(launches_of(planning.program_of(structure), structure, compiler))[-1].call
+    assert tuning_problem(call, compiler).space.by_name["fusion"].choices == (True,)
