@@ -194,4 +194,5 @@ def test_a_convolution_over_packed_weights_is_not_taken_apart() -> None:
     tensor = op.tanh(op.conv2d(image, weights, padding=1))
     structure, compiler = planning.as_planned(tensor.structure).structure, compilers.kernel_compiler()
     call = kernel_launches(launches_of(planning.program_of(structure), structure, compiler))[-1].call
-    assert tuning_problem(call, compiler).space.by_name["fusion"].choices == (True,)
+    space = tuning_problem(call, compiler).space
+    assert space.objections(space.default.replace(fusion=False)) == ("knob fusion",)
