@@ -154,7 +154,7 @@ def _kernel(
 
 
 def _family(group: Group) -> str:
-    if group.kind in ("contraction", "attention", "convolution", "window"):
+    if group.kind not in ("map", "reduction"):
         return group.kind
     if group.reduced is not None and group.reduced[1] < len(group.domain):
         return "column"

@@ -12,16 +12,20 @@ import pytest
 import torch
 
 from tessera import Tensor, autotune, numerics, op, settings
-from tessera.compiler import pipeline
+from tessera.compiler import pipeline, planning
 from tessera.compiler.bind.arrays import Call
+from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.bind.launches import kernel_launches
 from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.tune.problems import tuning_problem
 from tessera.compiler.tune.tuning import CompilerBackend
 from tessera.errors import ArgumentError
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
+from tessera.tuning.measure.execution import CpuBench
 from tessera.tuning.measure.metrics import Roof
 
 GENERATOR = torch.Generator().manual_seed(3)
@@ -169,3 +173,26 @@ def test_tuning_around_a_given_tile_is_no_winner_of_all_tiles(cache_dir: Path) -
         assert config.schedule["tile"] == (96, 128, 64)
         assert autotune.load(op.matmul, (256, 256, 250)).source == "default"
     pipeline.forget_plans()
+
+
+def test_inputs_that_are_one_view_of_a_tensor_are_operands_of_their_own(cache_dir: Path) -> None:
+    product = op.matmul(normal(8, 16), normal(16, 64))
+    tensor = product[0:4] - op.reshape(product, (2, 4, 64))[0] * 2.0
+    structure, compiler = planning.as_planned(tensor.structure).structure, compilers.kernel_compiler()
+    call = kernel_launches(launches_of(planning.program_of(structure), structure, compiler))[-1].call
+    (first, _), (second, _), _ = call.arguments
+    assert first == second
+    problem = tuning_problem(call, compiler)
+    case = problem.build(problem.space.default)
+    bench = CpuBench(case.workload)
+    assert bench.check(bench.load(case.launches, case.temporaries)) is None
+
+
+def test_a_convolution_over_packed_weights_is_not_taken_apart() -> None:
+    """Its operations one by one would read the weights that these were made of."""
+    image, weights = normal(1, 16, 12, 12), op.constant(normal(16, 16, 3, 3))
+    tensor = op.tanh(op.conv2d(image, weights, padding=1))
+    structure, compiler = planning.as_planned(tensor.structure).structure, compilers.kernel_compiler()
+    call = kernel_launches(launches_of(planning.program_of(structure), structure, compiler))[-1].call
+    space = tuning_problem(call, compiler).space
+    assert space.objections(space.default.replace(fusion=False)) == ("knob fusion",)

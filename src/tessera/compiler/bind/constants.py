@@ -78,8 +78,8 @@ def _copies(call: Call, subject: Subject, constants: Sequence[int], packed: Pack
 
 
 def is_packed(call: Call) -> bool:
-    """Whether an operand of the call is packed."""
-    return any(argument.panels is not None for argument in call.shaped.pattern.arguments)
+    """Whether an operand of the call is packed: the second one of a product, or a convolution's weights."""
+    return any(argument.panels is not None or are_weights(argument) for argument in call.shaped.pattern.arguments)
 
 
 def packed_note(call: Call) -> str:

@@ -107,11 +107,15 @@ class Candidates:
 
 
 def over_storages_of_its_own(call: Call) -> Call:
-    """The call over a storage for each argument, as workers have them: also where several are views of one tensor."""
-    own: dict[View, View] = {}
+    """The call over a storage for each operand, as workers have them: also where several inputs are views of one
+    tensor, or the same view of it. An input that is read under two alignments is one operand.
+    """
+    loads = call.item.loads
+    own: dict[tuple[int, View], View] = {}
     arguments = []
-    for view, words in call.arguments:
-        moved = own.setdefault(view, view._replace(storage=Storage(view.storage.nbytes)))
+    for index, (view, words) in enumerate(call.arguments):
+        operand = loads[index][0] if index < len(loads) else len(loads) + index
+        moved = own.setdefault((operand, view), view._replace(storage=Storage(view.storage.nbytes)))
         arguments.append((moved, words))
     return Call(call.item, tuple(arguments), call.shaped)
 
