@@ -37,7 +37,7 @@ from tessera.sharding.planner import plan as _planning
 from tessera.sharding.planner.plan import MeshPlan
 from tessera.sharding.planner.traced import StepPlan, plan_step
 from tessera.sharding.planner.transformer import Transformer
-from tessera.sharding.specs import ShardSpec
+from tessera.sharding.specs import ShardSpec, layout_on
 from tessera.sharding.values import Init
 
 __all__ = [
@@ -58,7 +58,7 @@ __all__ = [
 
 def tensor(
     shape: Iterable[int],
-    layout: ShardSpec | None = None,
+    layout: ShardSpec | Layout | None = None,
     mesh: Mesh | None = None,
     dtype: object = "fp32",
     *,
@@ -89,11 +89,11 @@ def tensor(
     number = values.next_seed() if seed is None else _seed(seed)
     if mesh is None:
         return op.tensor(values.region_of(extents, [(0, extent) for extent in extents], kind, init, number))
-    laid = (layout or ShardSpec()).layout(mesh, len(extents), dims)
+    laid = layout_on(mesh, layout, len(extents), dims)
     return typed(Tensor, leaf_node(making.of_values(extents, kind, mesh, laid, init, number)))
 
 
-def distribute(full: object, layout: ShardSpec | None, mesh: Mesh) -> Tensor:
+def distribute(full: object, layout: ShardSpec | Layout | None, mesh: Mesh) -> Tensor:
     """A tensor whose whole every process has, shared out: each keeps its shards, copied. Without a layout every device
     holds the whole. On a running mesh `full` has to be the same on every rank.
 
@@ -102,12 +102,12 @@ def distribute(full: object, layout: ShardSpec | None, mesh: Mesh) -> Tensor:
     node = typed(Tensor, as_node(full))
     if is_mesh(node.structure.device):
         raise MeshError("a tensor on a mesh already", hints=["x.reshard(layout) changes its layout"])
-    laid = (layout or ShardSpec()).layout(mesh, node.ndim)
+    laid = layout_on(mesh, layout, node.ndim)
     return typed(Tensor, leaf_node(making.of_whole(node.torch(), node.dtype, mesh, laid)))
 
 
 def from_local(
-    local: torch.Tensor | Callable[[Mapping[str, int]], torch.Tensor], layout: ShardSpec | None, mesh: Mesh
+    local: torch.Tensor | Callable[[Mapping[str, int]], torch.Tensor], layout: ShardSpec | Layout | None, mesh: Mesh
 ) -> Tensor:
     """The tensor of which this process has a shard, whose memory is borrowed. On an emulated mesh `local` is a function
     of coordinates, `lambda at: batches[at["dp"]]`, which gives the shard of each place. Global extents are the sums of
@@ -116,8 +116,7 @@ def from_local(
     Raises MeshError (E_MESH) for shards that are no parts of one tensor: parts are of ceil(n / devices) elements, the
     last ones short or empty.
     """
-    spec = layout or ShardSpec()
-    return typed(Tensor, leaf_node(making.of_shards(local, mesh, lambda rank: spec.layout(mesh, rank))))
+    return typed(Tensor, leaf_node(making.of_shards(local, mesh, lambda rank: layout_on(mesh, layout, rank))))
 
 
 def constrain(x: Tensor, layout: ShardSpec | Layout | None) -> Tensor:

@@ -86,6 +86,23 @@ def test_layouts_that_a_mesh_does_not_have_are_refused(mesh: dist.Mesh) -> None:
     assert str(dist.tensor((4, 4), dist.ShardSpec(("b",), ("dp",)), mesh, dims=("a", "b")).layout) == "-, dp"
 
 
+def test_a_layout_of_another_tensor_is_one(mesh: dist.Mesh) -> None:
+    layout = dist.tensor((4, 8), COLUMNS, mesh).layout
+    assert layout is not None
+    made = (
+        dist.tensor((3, 5), layout, mesh),
+        dist.distribute(torch.ones(2, 2), layout, mesh),
+        dist.from_local(lambda at: torch.ones(2, 2), layout, mesh),
+        dist.tensor((3, 5), None, mesh).reshard(layout),
+    )
+    assert [tensor.layout for tensor in made] == [layout] * 4
+    with pytest.raises(MeshError, match="for 1 dimensions"):
+        dist.tensor((3,), layout, mesh)
+    for wrong in ("tp", 0):
+        with pytest.raises(MeshError, match="is no layout"):
+            dist.tensor((3, 5), wrong, mesh)  # type: ignore[arg-type]
+
+
 def test_values_are_the_same_in_every_layout(mesh: dist.Mesh) -> None:
     specs = (None, COLUMNS, ROWS, dist.ShardSpec((0,), (("tp", "dp"),)))
     whole = [dist.tensor((7, 5), spec, mesh, seed=3).full().torch() for spec in specs]
