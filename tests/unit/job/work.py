@@ -291,6 +291,18 @@ def raising(victim: int) -> None:
     caught(lambda: group.all_reduce(torch.ones(3), "sum"))
 
 
+def alike(transport: str) -> None:
+    """Sums of one shape are started one after the other before the first is waited for, and ended in any order."""
+    job = join()
+    group = job.communicator(range(job.size), transport)  # type: ignore[arg-type]
+    found = []
+    for order in ((0, 1, 2), (2, 1, 0)):
+        handles = [group.start_all_reduce(torch.full((3,), 10.0**place + job.rank), "sum") for place in range(3)]
+        results = {place: handles[place].wait().tolist() for place in order}
+        found.append([results[place] for place in range(3)])
+    tell(found=found)
+
+
 def missing(victim: int, transport: str, leaves: bool) -> None:
     """A rank does not come: it is elsewhere, or its program has ended."""
     job = join()
