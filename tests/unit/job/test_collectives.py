@@ -47,6 +47,15 @@ def test_groups_may_overlap_be_in_another_order_and_be_one_rank(forks: Nursery) 
         assert outcome.said(rank) == [{"found": [of_pair, of_pair, alone, alone, everyone, everyone]}]
 
 
+def test_a_group_has_one_communicator_in_shared_memory(forks: Nursery) -> None:
+    outcome = forks.run(2, "asked_in_words")
+
+    assert outcome.code == 0, outcome.err
+    # The first group is there already; of the second two lanes are mapped, by a descriptor each.
+    told = {"found": [[2.0, 2.0]] * 4, "same": True, "kept": 2}
+    assert [outcome.said(rank) for rank in range(2)] == [[told]] * 2
+
+
 def test_operands_that_peers_read_in_place_may_be_written_to_afterwards(forks: Nursery) -> None:
     outcome = forks.run(3, "symmetric")
 

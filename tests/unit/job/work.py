@@ -303,6 +303,17 @@ def alike(transport: str) -> None:
     tell(found=found)
 
 
+def asked_in_words() -> None:
+    """A group that shares memory is one communicator, however it is asked for, and keeps few descriptors."""
+    job = join()
+    everyone = job.communicator(range(job.size))
+    everyone.barrier()
+    before = len(os.listdir("/proc/self/fd"))
+    groups = [job.communicator(ranks, name) for ranks in ((0, 1), (1, 0)) for name in ("shared", "auto")]
+    found = [group.all_reduce(torch.ones(2), "sum").tolist() for group in groups]
+    tell(found=found, same=groups[0] is groups[1], kept=len(os.listdir("/proc/self/fd")) - before)
+
+
 def missing(victim: int, transport: str, leaves: bool) -> None:
     """A rank does not come: it is elsewhere, or its program has ended."""
     job = join()
