@@ -40,7 +40,7 @@ def is_question(node: ast.AST) -> bool:
     return False
 
 
-NOT_OF_FAMILIES = {"OperandSpec", "TuningProblem"}
+NOT_OF_FAMILIES = {"OperandSpec", "ShardSpec", "TuningProblem"}
 
 
 def questions(source: Path) -> Iterator[str]:

@@ -37,7 +37,7 @@ from tessera.sharding.planner import plan as _planning
 from tessera.sharding.planner.plan import MeshPlan
 from tessera.sharding.planner.traced import StepPlan, plan_step
 from tessera.sharding.planner.transformer import Transformer
-from tessera.sharding.specs import ShardSpec
+from tessera.sharding.specs import ShardSpec, layout_on
 from tessera.sharding.values import Init
 
 __all__ = [
@@ -58,7 +58,7 @@ __all__ = [
 
 def tensor(
     shape: Iterable[int],
-    layout: ShardSpec | None = None,
+    layout: ShardSpec | Layout | None = None,
     mesh: Mesh | None = None,
     dtype: object = "fp32",
     *,
@@ -71,26 +71,29 @@ def tensor(
     seed hold the same; without `seed` each tensor has its own, the same on every rank. No memory is taken before values
     are read, and then for the shards of this process alone. `dims` are names of the dimensions, for the layout.
 
-    Without a mesh the tensor lies on this device, filled as `op.tensor` fills it. Raises ArgumentError (E_ARGUMENT) for
-    what is no row of extents, DTypeError (E_DTYPE) for a dtype that tensors do not have, MeshError (E_MESH) for a
-    layout that the mesh does not have, or without one.
+    Without a mesh the tensor lies on this device: where `init` or `seed` is given with the values that it has on every
+    mesh, else filled as `op.tensor` fills it. Raises ArgumentError (E_ARGUMENT) for what is no row of extents and no
+    seed of 64 bits, DTypeError (E_DTYPE) for a dtype that tensors do not have, MeshError (E_MESH) for a layout that the
+    mesh does not have, or without one.
     """
     extents = _extents(shape)
-    if mesh is None:
-        if layout is not None:
-            raise MeshError("a layout without a mesh", hints=["dist.tensor(shape, layout, mesh)"])
+    if mesh is None and layout is not None:
+        raise MeshError("a layout without a mesh", hints=["dist.tensor(shape, layout, mesh)"])
+    if init not in values.INITS:
+        raise ArgumentError(f"init={init!r}", hints=[f"one of {', '.join(values.INITS)}"])
+    if mesh is None and init == "normal" and seed is None:
         return op.tensor(extents, dtype=dtype)
     kind = dtype_of(dtype)
     if kind not in SUPPORTED or kind.kind == "complex":
-        raise DTypeError(f"tensors of {kind} are not made of random values on a mesh")
-    if init not in values.INITS:
-        raise ArgumentError(f"init={init!r}", hints=[f"one of {', '.join(values.INITS)}"])
-    laid = (layout or ShardSpec()).layout(mesh, len(extents), dims)
-    number = values.next_seed() if seed is None else operator.index(seed)
+        raise DTypeError(f"tensors of {kind} are not made of random values by their places")
+    number = values.next_seed() if seed is None else _seed(seed)
+    if mesh is None:
+        return op.tensor(values.region_of(extents, [(0, extent) for extent in extents], kind, init, number))
+    laid = layout_on(mesh, layout, len(extents), dims)
     return typed(Tensor, leaf_node(making.of_values(extents, kind, mesh, laid, init, number)))
 
 
-def distribute(full: object, layout: ShardSpec | None, mesh: Mesh) -> Tensor:
+def distribute(full: object, layout: ShardSpec | Layout | None, mesh: Mesh) -> Tensor:
     """A tensor whose whole every process has, shared out: each keeps its shards, copied. Without a layout every device
     holds the whole. On a running mesh `full` has to be the same on every rank.
 
@@ -99,12 +102,12 @@ def distribute(full: object, layout: ShardSpec | None, mesh: Mesh) -> Tensor:
     node = typed(Tensor, as_node(full))
     if is_mesh(node.structure.device):
         raise MeshError("a tensor on a mesh already", hints=["x.reshard(layout) changes its layout"])
-    laid = (layout or ShardSpec()).layout(mesh, node.ndim)
+    laid = layout_on(mesh, layout, node.ndim)
     return typed(Tensor, leaf_node(making.of_whole(node.torch(), node.dtype, mesh, laid)))
 
 
 def from_local(
-    local: torch.Tensor | Callable[[Mapping[str, int]], torch.Tensor], layout: ShardSpec | None, mesh: Mesh
+    local: torch.Tensor | Callable[[Mapping[str, int]], torch.Tensor], layout: ShardSpec | Layout | None, mesh: Mesh
 ) -> Tensor:
     """The tensor of which this process has a shard, whose memory is borrowed. On an emulated mesh `local` is a function
     of coordinates, `lambda at: batches[at["dp"]]`, which gives the shard of each place. Global extents are the sums of
@@ -113,8 +116,7 @@ def from_local(
     Raises MeshError (E_MESH) for shards that are no parts of one tensor: parts are of ceil(n / devices) elements, the
     last ones short or empty.
     """
-    spec = layout or ShardSpec()
-    return typed(Tensor, leaf_node(making.of_shards(local, mesh, lambda rank: spec.layout(mesh, rank))))
+    return typed(Tensor, leaf_node(making.of_shards(local, mesh, lambda rank: layout_on(mesh, layout, rank))))
 
 
 def constrain(x: Tensor, layout: ShardSpec | Layout | None) -> Tensor:
@@ -135,6 +137,13 @@ def _extents(shape: Iterable[int]) -> tuple[int, ...]:
     if any(extent < 0 for extent in extents):
         raise ArgumentError(f"a shape of negative extents: {extents}")
     return extents
+
+
+def _seed(seed: int) -> int:
+    number = operator.index(seed)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ArgumentError(f"seed={number}", hints=["a seed is a number of 64 bits, with its sign"])
+    return number
 
 
 @overload
@@ -202,7 +211,7 @@ def plan(
 def _stand_in(argument: Tensor | tuple[int, ...]) -> Tensor:
     if isinstance(argument, Tensor):
         return argument
-    shape = tuple(map(operator.index, argument))
+    shape = _extents(argument)
     buffer = interning.buffer(shape, contiguous_strides(shape), dtype_of("bf16"))
     tensor: Tensor = leaf_node(Placeholder(buffer))
     return tensor

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from examples import gpt2, gpt2_block, llama_block, resnet50, train_gpt
+from examples import gpt2, gpt2_block, llama_block, mesh_72, resnet50, train_gpt
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 33])
@@ -73,3 +73,14 @@ def test_a_gpt_is_trained_as_eagerly(tmp_path: Path) -> None:
     assert report.losses[-1] < report.losses[0]
     assert len(report.sample) == 201
     assert train_gpt.plot(report, tmp_path / "losses.png").stat().st_size > 1000
+
+
+def test_72_devices_are_planned_without_any() -> None:
+    lines: list[str] = []
+    plan = mesh_72.main(lines.append)
+    told = "\n".join(lines)
+    assert "tp=6, pp=4, dp=3, abstract" in told
+    assert "166.7 GB for each of 6 x 4 shards" in told
+    assert "tessera run --ranks 72" in told
+    assert str(plan) in told
+    assert plan.best.candidate.devices + plan.best.spare == mesh_72.DEVICES

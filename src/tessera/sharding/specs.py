@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.errors import MeshError
-from tessera.lazy.layouts import Layout, MeshShape, Shape, layout
+from tessera.lazy.layouts import Layout, MeshShape, Shape, layout, replicated
 from tessera.sharding.mesh import Mesh
 
 
@@ -47,6 +47,22 @@ class ShardSpec:
                 dimension = _dimension(entry, rank, dims)
                 split[dimension] += over
         return layout(mesh.grid, split)
+
+
+def layout_on(mesh: Mesh, wanted: ShardSpec | Layout | None, rank: int, dims: Sequence[str] | None = None) -> Layout:
+    """The layout on a mesh that a user asks for, of a tensor of so many dimensions; None has every device hold all.
+
+    Raises MeshError (E_MESH) for one that the mesh does not have, and for what is no layout.
+    """
+    if isinstance(wanted, Layout):
+        if wanted.mesh != mesh.grid or len(wanted.dims) != rank or wanted.pending:
+            raise MeshError(f'the layout "{wanted}" of {wanted.mesh} for {rank} dimensions on {mesh.grid}')
+        return wanted
+    if wanted is None:
+        return replicated(mesh.grid, rank)
+    if not isinstance(wanted, ShardSpec):
+        raise MeshError(f"{wanted!r} is no layout", hints=['dist.ShardSpec((0, "col"), ("dp", "tp")), or x.layout'])
+    return wanted.layout(mesh, rank, dims)
 
 
 def _dimension(entry: str | int, rank: int, dims: Sequence[str] | None) -> int:

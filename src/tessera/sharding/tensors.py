@@ -17,7 +17,7 @@ from tessera.sharding.mesh import Mesh
 from tessera.sharding.partition import partition
 from tessera.sharding.program import LocalProgram
 from tessera.sharding.shards import shards_of
-from tessera.sharding.specs import ShardSpec, shard_summary
+from tessera.sharding.specs import ShardSpec, layout_on, shard_summary
 
 
 def mesh_of(node: Node) -> Mesh:
@@ -49,13 +49,7 @@ def layout_of(node: Node) -> Layout:
 def resharded(node: Node, wanted: ShardSpec | Layout | None) -> Any:
     """The tensor in another layout; None has every device hold all of it."""
     mesh = mesh_of(node)
-    if isinstance(wanted, Layout):
-        if wanted.mesh != mesh.grid or len(wanted.dims) != len(node.structure.shape) or wanted.pending:
-            raise MeshError(f'the layout "{wanted}" of {wanted.mesh} for {node.structure.shape} on {mesh.grid}')
-        laid = wanted
-    else:
-        laid = (wanted or ShardSpec()).layout(mesh, len(node.structure.shape))
-    return apply(CONSTRAIN, (laid,), (node,))
+    return apply(CONSTRAIN, (layout_on(mesh, wanted, len(node.structure.shape)),), (node,))
 
 
 def local_shard(leaf: Leaf, coordinates: Coordinates | None) -> Leaf:

@@ -28,6 +28,15 @@ def test_random_sequences_started_and_ended_out_of_order_equal_emulation(forks: 
     assert [outcome.said(rank) for rank in range(4)] == [[{"count": SEQUENCES}]] * 4
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_sums_of_one_shape_may_be_under_way_together(forks: Nursery, transport: str) -> None:
+    outcome = forks.run(2, "alike", transport=transport)
+
+    assert outcome.code == 0, outcome.err
+    sums = [[3.0] * 3, [21.0] * 3, [201.0] * 3]
+    assert [outcome.said(rank) for rank in range(2)] == [[{"found": [sums, sums]}]] * 2
+
+
 def test_groups_may_overlap_be_in_another_order_and_be_one_rank(forks: Nursery) -> None:
     outcome = forks.run(4, "subgroups")
 
@@ -36,6 +45,15 @@ def test_groups_may_overlap_be_in_another_order_and_be_one_rank(forks: Nursery) 
     for rank, pair in enumerate(pairs):
         of_pair, alone, everyone = [float(sum(pair)), list(pair)], [float(rank), [rank]], [6.0, [3, 2, 1, 0]]
         assert outcome.said(rank) == [{"found": [of_pair, of_pair, alone, alone, everyone, everyone]}]
+
+
+def test_a_group_has_one_communicator_in_shared_memory(forks: Nursery) -> None:
+    outcome = forks.run(2, "asked_in_words")
+
+    assert outcome.code == 0, outcome.err
+    # The first group is there already; of the second two lanes are mapped, by a descriptor each.
+    told = {"found": [[2.0, 2.0]] * 4, "same": True, "kept": 2}
+    assert [outcome.said(rank) for rank in range(2)] == [[told]] * 2
 
 
 def test_operands_that_peers_read_in_place_may_be_written_to_afterwards(forks: Nursery) -> None:

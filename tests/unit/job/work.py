@@ -291,6 +291,29 @@ def raising(victim: int) -> None:
     caught(lambda: group.all_reduce(torch.ones(3), "sum"))
 
 
+def alike(transport: str) -> None:
+    """Sums of one shape are started one after the other before the first is waited for, and ended in any order."""
+    job = join()
+    group = job.communicator(range(job.size), transport)  # type: ignore[arg-type]
+    found = []
+    for order in ((0, 1, 2), (2, 1, 0)):
+        handles = [group.start_all_reduce(torch.full((3,), 10.0**place + job.rank), "sum") for place in range(3)]
+        results = {place: handles[place].wait().tolist() for place in order}
+        found.append([results[place] for place in range(3)])
+    tell(found=found)
+
+
+def asked_in_words() -> None:
+    """A group that shares memory is one communicator, however it is asked for, and keeps few descriptors."""
+    job = join()
+    everyone = job.communicator(range(job.size))
+    everyone.barrier()
+    before = len(os.listdir("/proc/self/fd"))
+    groups = [job.communicator(ranks, name) for ranks in ((0, 1), (1, 0)) for name in ("shared", "auto")]
+    found = [group.all_reduce(torch.ones(2), "sum").tolist() for group in groups]
+    tell(found=found, same=groups[0] is groups[1], kept=len(os.listdir("/proc/self/fd")) - before)
+
+
 def missing(victim: int, transport: str, leaves: bool) -> None:
     """A rank does not come: it is elsewhere, or its program has ended."""
     job = join()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tessera import Tensor, dist, grad, graph, op
-from tessera.errors import AbstractMeshError, DeviceError, ImplicitCommunicationError, MeshError
+from tessera.errors import AbstractMeshError, ArgumentError, DeviceError, ImplicitCommunicationError, MeshError
 from tessera.sharding.mesh import as_even_as_possible
 
 COLUMNS, ROWS, BATCH = (
@@ -86,11 +86,39 @@ def test_layouts_that_a_mesh_does_not_have_are_refused(mesh: dist.Mesh) -> None:
     assert str(dist.tensor((4, 4), dist.ShardSpec(("b",), ("dp",)), mesh, dims=("a", "b")).layout) == "-, dp"
 
 
+def test_a_layout_of_another_tensor_is_one(mesh: dist.Mesh) -> None:
+    layout = dist.tensor((4, 8), COLUMNS, mesh).layout
+    assert layout is not None
+    made = (
+        dist.tensor((3, 5), layout, mesh),
+        dist.distribute(torch.ones(2, 2), layout, mesh),
+        dist.from_local(lambda at: torch.ones(2, 2), layout, mesh),
+        dist.tensor((3, 5), None, mesh).reshard(layout),
+    )
+    assert [tensor.layout for tensor in made] == [layout] * 4
+    with pytest.raises(MeshError, match="for 1 dimensions"):
+        dist.tensor((3,), layout, mesh)
+    for wrong in ("tp", 0):
+        with pytest.raises(MeshError, match="is no layout"):
+            dist.tensor((3, 5), wrong, mesh)  # type: ignore[arg-type]
+
+
 def test_values_are_the_same_in_every_layout(mesh: dist.Mesh) -> None:
     specs = (None, COLUMNS, ROWS, dist.ShardSpec((0,), (("tp", "dp"),)))
     whole = [dist.tensor((7, 5), spec, mesh, seed=3).full().torch() for spec in specs]
     assert all(torch.equal(whole[0], other) for other in whole[1:])
     assert not torch.equal(whole[0], dist.tensor((7, 5), None, mesh, seed=4).full().torch())
+
+
+def test_a_seed_and_an_init_hold_without_a_mesh(mesh: dist.Mesh) -> None:
+    whole = dist.tensor((7, 5), COLUMNS, mesh, seed=3).full().torch()
+    assert torch.equal(dist.tensor((7, 5), seed=3).torch(), whole)
+    assert dist.tensor((2,), init="zeros").tolist() == [0, 0]
+    assert dist.tensor((2,), dtype="int32", init="ones").tolist() == [1, 1]
+    with pytest.raises(ArgumentError, match="normal, uniform"):
+        dist.tensor((2,), init="gaussian")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="64 bits"):
+        dist.tensor((2,), None, mesh, seed=1 << 64)
 
 
 def test_uneven_shards_are_short_or_empty(mesh: dist.Mesh) -> None:

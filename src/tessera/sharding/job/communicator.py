@@ -80,7 +80,7 @@ class ProcessCommunicator:
         self._turn = threading.Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """PeerMemory for an operand that the group's transport reads without copying it first."""
+        """Memory for an operand that the group's transport reads without copying it first."""
         return self.transport.empty(shape, dtype)
 
     def all_reduce(self, x: torch.Tensor, op: Reduction) -> torch.Tensor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Final, Literal
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, TypeVar
 
 import torch.distributed as dist
 
@@ -21,6 +22,7 @@ from tessera.sharding.transport.heap import Heap, PeerHeap
 from tessera.sharding.transport.lanes import Lane, new_lane
 from tessera.sharding.transport.shared import PeerMemory, SharedTransport
 
+T = TypeVar("T")
 TransportName = Literal["auto", "shared", "gloo"]
 _JOINING: Final = "this rank joins its job"
 _WHOLE: Final = 0
@@ -36,7 +38,8 @@ class ProcessJob:
         own = self.members[self.rank]
         self.local = tuple(member.rank for member in members if member.host == own.host)
         """The ranks on this host."""
-        self._communicators: dict[tuple[tuple[int, ...], TransportName], ProcessCommunicator] = {}
+        self._communicators: dict[tuple[tuple[int, ...], bool], ProcessCommunicator] = {}
+        """By ranks, and whether they share memory: a group has one lane, whichever way it was asked for."""
         self._lock = forks.lock()
         self._heap: Heap | None = None
         self._heaps: dict[int, PeerMemory] = {}
@@ -50,7 +53,7 @@ class ProcessJob:
         for rank in others:
             self.watcher.give(rank, "page", _WHOLE, self.watcher.page.descriptor)
         for rank in others:
-            self.watcher.pages[rank] = Page(self.watcher.take(rank, "page", _WHOLE, _JOINING))
+            self.watcher.pages[rank] = _mapped(Page, self.watcher.take(rank, "page", _WHOLE, _JOINING))
 
     def use(self, group: dist.ProcessGroup | None) -> None:
         """Sends messages by a process group whose backend is Gloo; None for the default one."""
@@ -63,23 +66,22 @@ class ProcessJob:
         Raises ArgumentError (E_ARGUMENT) for ranks that there are not, and for shared memory between hosts.
         """
         group = tuple(ranks)
+        shares = set(group) <= set(self.local) and transport != "gloo"
         with self._lock:
-            made = self._communicators.get((group, transport))
-            if made is None:
-                made = self._communicators[group, transport] = self._made(group, transport)
+            made = self._communicators.get((group, shares))
+            if made is None or (transport == "shared" and not shares):
+                made = self._communicators[group, shares] = self._made(group, transport, shares)
             return made
 
-    def _made(self, ranks: tuple[int, ...], transport: TransportName) -> ProcessCommunicator:
+    def _made(self, ranks: tuple[int, ...], transport: TransportName, shares: bool) -> ProcessCommunicator:
         wrong = [rank for rank in ranks if not 0 <= rank < self.size]
         if wrong or len(set(ranks)) != len(ranks) or self.rank not in ranks:
             raise ArgumentError(
                 f"a group of ranks {ranks} on rank {self.rank} of {self.size}",
                 hints=["each rank at most once, and this one among them"],
             )
-        is_local = set(ranks) <= set(self.local)
-        if transport == "shared" and not is_local:
+        if transport == "shared" and not shares:
             raise ArgumentError(f"ranks {ranks} share no memory: they run on several hosts")
-        shares = is_local and transport != "gloo"
         key = _key(ranks, "shared" if shares else "gloo")
         self.watcher.groups[key] = ranks
         patience = Patience(self.watcher, ranks, key, self.members)
@@ -97,13 +99,13 @@ class ProcessJob:
         for rank in others:
             self.watcher.give(rank, "lane", key, descriptor)
             self.watcher.give(rank, "heap", key, own.descriptor)
+        os.close(descriptor)
         lanes: dict[int, Lane] = {self.rank: lane}
         doing = f"this rank meets ranks {', '.join(map(str, ranks))}"
         for rank in others:
-            lanes[rank] = Lane(self.watcher.take(rank, "lane", key, doing))
-            heap = self.watcher.take(rank, "heap", key, doing)
-            if rank not in self._heaps:
-                self._heaps[rank] = PeerHeap(heap)
+            lanes[rank] = _mapped(Lane, self.watcher.take(rank, "lane", key, doing))
+            heap = _mapped(PeerHeap, self.watcher.take(rank, "heap", key, doing))
+            self._heaps.setdefault(rank, heap)
         transport = SharedTransport(
             ranks.index(self.rank),
             [lanes[rank] for rank in ranks],
@@ -124,6 +126,14 @@ class ProcessJob:
             self._heap = Heap()
             self._heaps[self.rank] = self._heap
         return self._heap
+
+
+def _mapped(memory: Callable[[int], T], descriptor: int) -> T:
+    """What is mapped by a descriptor, which is not needed any more: a mapping keeps one of its own."""
+    try:
+        return memory(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _key(ranks: Sequence[int], transport: str) -> int:

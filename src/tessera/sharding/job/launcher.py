@@ -156,6 +156,9 @@ class WatchedRun:
             self._press()
         for descriptor in list(self._outputs):
             self._print_rest(descriptor)
+        # What ranks have said before they ended may lie behind other letters, and is not the next start's to read.
+        while select.select([self._mailbox], [], [], 0)[0]:
+            self._read()
         return self._judge()
 
     def _print(self, descriptor: int) -> None:

@@ -50,7 +50,7 @@ class Parallelism(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanCandidates:
-    """PlanCandidates as columns; names as indices into `RECOMPUTE`, `SCHEDULES` and `ORDERS`."""
+    """Candidates as columns; names as indices into `RECOMPUTE`, `SCHEDULES` and `ORDERS`."""
 
     tp: Column
     pp: Column

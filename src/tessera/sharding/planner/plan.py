@@ -214,7 +214,7 @@ def place(
         known = ", ".join(name for name, other in TOPOLOGIES.items() if other.device in EFFICIENCIES)
         raise ArgumentError(f"{found.name} has no fitted constants", hints=[f"there are some for {known}"])
     rates = device_rates(found, precision, EFFICIENCIES[found.device], memory)
-    return count, rates, memory or (1 - _RESERVE) * rates.memory
+    return count, rates, (1 - _RESERVE) * rates.memory if memory is None else memory
 
 
 def _too_large(model: Transformer, limit: float, least: float, devices: int) -> MemoryLimitError:

@@ -79,7 +79,7 @@ def device_rates(
         peak.published,
         wide.published,
         level.byte_per_s,
-        memory or float(size),
+        float(size) if memory is None else memory,
         host.one_way_byte_per_s if coherent and host is not None else 0.0,
         # fp8: read in 16 bits, written in 8, once as it lies and once transposed for the gradient of weights; gradients
         # in 16 bits, as Megatron-Bridge's recipes have them (grad_reduce_in_fp32 = False).

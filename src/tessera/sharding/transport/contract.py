@@ -95,7 +95,7 @@ class GroupTransport(Protocol):
         """How an all-reduce of so many bytes goes, in the words of records."""
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """PeerMemory that this transport reads without copying it first."""
+        """Memory that this transport reads without copying it first."""
 
 
 def slices(count: int, size: int) -> list[TensorPart]:

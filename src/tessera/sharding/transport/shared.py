@@ -152,13 +152,14 @@ class SharedTransport:
 
     def _one_shot(self, x: torch.Tensor, op: Reduction, fingerprint: int) -> Exchange:
         number = self._numbered()
+        yield
+        # Filled in here, since exchanges of one kind share a call, and several of them may have been started.
         call = self._calls.get((x.dtype, op, x.numel())) or self._call(x, op)
         result = torch.empty_like(x)
         call[words.NUMBER] = number
         call[words.FINGERPRINT] = fingerprint
         call[words.OPERAND], call[words.RESULT] = x.data_ptr(), result.data_ptr()
         call[words.STAGE] = call[words.PEER] = 0
-        yield
         address = ctypes.addressof(call)
         while (outcome := self._native.one_shot(address)) != WaitOutcome.MET:
             if outcome == WaitOutcome.MISMATCH:
