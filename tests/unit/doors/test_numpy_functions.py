@@ -57,4 +57,4 @@ def test_operators_stay_lazy(name: str) -> None:
 
 def test_what_numpy_refuses_is_refused() -> None:
     with pytest.raises(ValueError, match="size not equal to one"):
-        numpy.squeeze(op.tensor(X), 0)  # type: ignore[call-overload]
+        numpy.squeeze(op.tensor(X), 0)
