@@ -15,10 +15,9 @@ import numpy
 import torch
 
 from tessera import dtypes
-from tessera.doors import creation, einsum, functions, indexing, reductions, selection, shapes, tensors
+from tessera.doors import arithmetic, creation, einsum, functions, indexing, reductions, selection, shapes, tensors
 from tessera.doors.arithmetic import (
     add,
-    clip,
     copysign,
     floor_divide,
     logaddexp,
@@ -65,7 +64,7 @@ from tessera.doors.functions import neg as negative
 from tessera.doors.indexing import take
 from tessera.doors.nodes import call, node
 from tessera.doors.products import matmul
-from tessera.doors.shapes import broadcast_to, diff, flip, roll, tile
+from tessera.doors.shapes import broadcast_to, flip, roll, tile
 from tessera.doors.shapes import movedim as moveaxis
 from tessera.doors.shapes import permute as permute_dims
 from tessera.doors.spectral import conj, imag, real
@@ -420,6 +419,19 @@ def reshape(x: object, /, shape: Sequence[int], *, copy: Any = None) -> Tensor:
 def repeat(x: object, repeats: int, /, *, axis: int | None = None) -> Tensor:
     """x with each element several times in a row."""
     return shapes.repeat_interleave(x, repeats, axis)
+
+
+def clip(x: object, /, min: object = None, max: object = None) -> Tensor:
+    """x within bounds, numbers or tensors; x itself without them."""
+    return node(x) if min is None and max is None else arithmetic.clamp(x, min, max)
+
+
+def diff(
+    x: object, /, *, axis: int = -1, n: int = 1, prepend: object | None = None, append: object | None = None
+) -> Tensor:
+    """The differences of neighbours along an axis, n times, of x between what is set before it and behind it."""
+    parts = [part for part in (prepend, x, append) if part is not None]
+    return shapes.diff(shapes.concat(parts, axis) if len(parts) > 1 else x, n, axis)
 
 
 def unstack(x: object, /, *, axis: int = 0) -> tuple[Tensor, ...]:

@@ -401,7 +401,7 @@ class Tensor(OperatorMethods):
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __ipow__ = __imatmul__ = __iand__ = __ior__ = _no_in_place
 
     def __setitem__(self, index: object, value: object) -> NoReturn:
-        raise InPlaceError("tensors are immutable", hints=["op.where(condition, value, tensor) replaces elements"])
+        raise InPlaceError("tensors are immutable", hints=["x = x.at[index].set(value) gives a new one"])
 
 
 use_node_class(Tensor)

@@ -79,10 +79,9 @@ clip = clamp
 
 def copysign(a: object, b: object, *, stream: Stream | None = None) -> Tensor:
     """The size of a with the sign of b, that of -0.0 too; integers give floats."""
-    size, like = as_pair(a, b)
-    return on(
-        call("where", signbit(like), -call("div", call("abs", size), 1.0), call("div", call("abs", size), 1.0)), stream
-    )
+    given, like = as_pair(a, b)
+    size = call("abs", call("div", given, 1.0))  # in this order: the least integer has no absolute value of its dtype
+    return on(call("where", signbit(like), -size, size), stream)
 
 
 def logaddexp(a: object, b: object, *, stream: Stream | None = None) -> Tensor:

@@ -30,6 +30,12 @@ from tessera.doors.nodes import node
 from tessera.errors import InPlaceError
 from tessera.handle import Tensor
 
+
+def _reciprocal(x: object) -> Any:
+    """Of integers NumPy's, which is one."""
+    return functions.reciprocal(x) if node(x).dtype.kind == "float" else NotImplemented
+
+
 _UFUNCS: Final[Mapping[str, Callable[..., Any]]] = {
     **{
         name: getattr(door, name)
@@ -39,7 +45,7 @@ _UFUNCS: Final[Mapping[str, Callable[..., Any]]] = {
             (comparisons, "logical_and logical_or logical_xor logical_not"),
             (
                 functions,
-                "exp expm1 log log1p sqrt sin cos tanh floor ceil trunc square reciprocal isnan isinf isfinite signbit",
+                "exp expm1 log log1p sqrt sin cos tanh floor ceil trunc square isnan isinf isfinite signbit",
             ),
             (trigonometry, "tan sinh cosh log2 log10 exp2 hypot"),
         )
@@ -53,6 +59,7 @@ _UFUNCS: Final[Mapping[str, Callable[..., Any]]] = {
     "negative": functions.neg,
     "absolute": functions.abs,
     "rint": functions.round,
+    "reciprocal": _reciprocal,
     "invert": bits.bitwise_not,
     "left_shift": bits.bitwise_left_shift,
     "right_shift": bits.bitwise_right_shift,
@@ -81,9 +88,11 @@ def _concatenate(arrays: Sequence[object], axis: int | None = 0) -> Tensor:
     return shapes.concat(arrays, axis)
 
 
-def _variance(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def translated(a: object, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Tensor:
-        return function(a, axis, ddof, keepdims)
+def _variance(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    of_floats = _statistic(function)
+
+    def translated(a: object, axis: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+        return of_floats(a, axis, correction=ddof, keepdims=keepdims)
 
     return translated
 
@@ -106,12 +115,56 @@ def _argsort(a: object, axis: int | None = -1) -> Tensor:
 
 
 def _clip(a: object, a_min: object = None, a_max: object = None) -> Tensor:
-    return arithmetic.clamp(a, a_min, a_max)
+    return node(a) if a_min is None and a_max is None else arithmetic.clamp(a, a_min, a_max)
+
+
+def _statistic(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Operators of floats alone; of integers NumPy's own values."""
+
+    def translated(a: object, axis: Any = None, *, keepdims: bool = False, **more: float) -> Any:
+        value = node(a)
+        if value.dtype.kind != "float":
+            return NotImplemented
+        return function(value, axis, **more, keepdims=keepdims)
+
+    return translated
+
+
+def _triangle(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    def translated(m: object, k: int = 0) -> Any:
+        return function(m, k) if len(node(m).shape) > 1 else NotImplemented
+
+    return translated
+
+
+def _squeeze(a: object, axis: Any = None) -> Any:
+    value = node(a)
+    axes = () if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    # Where an extent is not 1, NumPy refuses what torch leaves as it is.
+    return shapes.squeeze(value, axis) if all(value.shape[each] == 1 for each in axes) else NotImplemented
+
+
+def _ravel(a: object) -> Tensor:
+    return shapes.flatten(a)
+
+
+def _expand_dims(a: object, axis: Any) -> Any:
+    return shapes.unsqueeze(a, axis) if isinstance(axis, int) else NotImplemented
+
+
+def _repeat(a: object, repeats: Any, axis: int | None = None) -> Any:
+    return shapes.repeat_interleave(a, repeats, axis) if isinstance(repeats, int) else NotImplemented
+
+
+def _roll(a: object, shift: Any, axis: Any = None) -> Any:
+    if axis is None and not isinstance(shift, int):
+        return NotImplemented
+    return shapes.roll(a, shift, axis)
 
 
 _FUNCTIONS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
     numpy.sum: lambda a, axis=None, *, keepdims=False: reductions.sum(a, axis, keepdims),
-    numpy.mean: lambda a, axis=None, *, keepdims=False: reductions.mean(a, axis, keepdims),
+    numpy.mean: _statistic(reductions.mean),
     numpy.prod: lambda a, axis=None, *, keepdims=False: reductions.prod(a, axis, keepdims),
     numpy.max: lambda a, axis=None, *, keepdims=False: reductions.max(a, axis, keepdims),
     numpy.min: lambda a, axis=None, *, keepdims=False: reductions.min(a, axis, keepdims),
@@ -127,19 +180,19 @@ _FUNCTIONS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
     numpy.concatenate: _concatenate,
     numpy.stack: lambda arrays, axis=0: shapes.stack(arrays, axis),
     numpy.reshape: lambda a, shape: shapes.reshape(a, (shape,) if isinstance(shape, int) else shape),
-    numpy.ravel: shapes.flatten,
+    numpy.ravel: _ravel,
     numpy.transpose: _transpose,
     numpy.swapaxes: shapes.swapaxes,
     numpy.moveaxis: shapes.movedim,
-    numpy.squeeze: lambda a, axis=None: shapes.squeeze(a, axis),
-    numpy.expand_dims: shapes.unsqueeze,
+    numpy.squeeze: _squeeze,
+    numpy.expand_dims: _expand_dims,
     numpy.broadcast_to: shapes.broadcast_to,
     numpy.flip: lambda m, axis=None: shapes.flip(m, axis),
-    numpy.roll: lambda a, shift, axis=None: shapes.roll(a, shift, axis),
+    numpy.roll: _roll,
     numpy.tile: lambda a, reps: shapes.tile(a, (reps,) if isinstance(reps, int) else reps),
-    numpy.repeat: lambda a, repeats, axis=None: shapes.repeat_interleave(a, repeats, axis),
-    numpy.tril: lambda m, k=0: creation.tril(m, k),
-    numpy.triu: lambda m, k=0: creation.triu(m, k),
+    numpy.repeat: _repeat,
+    numpy.tril: _triangle(creation.tril),
+    numpy.triu: _triangle(creation.triu),
     numpy.where: arithmetic.where,
     numpy.clip: _clip,
     numpy.cumsum: _cumsum,
@@ -153,7 +206,10 @@ _FUNCTIONS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
     numpy.shape: lambda a: node(a).shape,
     numpy.ndim: lambda a: len(node(a).shape),
 }
-"""NumPy's functions that are operators, by themselves, for the arguments that the operator has."""
+"""NumPy's functions that are operators, by themselves, for the arguments that the operator has.
+
+NotImplemented, or no such argument: NumPy's of the values.
+"""
 
 
 def _values(given: Any) -> Any:
@@ -178,8 +234,9 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
     """NumPy's universal functions. Raises InPlaceError (E_IN_PLACE) where a result is to be written into a tensor."""
     _refuse_writing(kwargs)
     function = _UFUNCS.get(ufunc.__name__) if method == "__call__" and not kwargs else None
-    if function is not None:
-        return function(*inputs)
+    found = NotImplemented if function is None else function(*inputs)
+    if found is not NotImplemented:
+        return found
     return getattr(ufunc, method)(*map(_values, inputs), **{name: _values(each) for name, each in kwargs.items()})
 
 
@@ -190,7 +247,9 @@ def array_function(
     _refuse_writing(kwargs)
     ours = _FUNCTIONS.get(function)
     if ours is not None and _accepts(ours, args, kwargs):
-        return ours(*args, **kwargs)
+        found = ours(*args, **kwargs)
+        if found is not NotImplemented:
+            return found
     return function(*map(_values, args), **{name: _values(each) for name, each in kwargs.items()})
 
 

@@ -93,6 +93,25 @@ print(hashlib.sha256(y.numpy().tobytes()).hexdigest())
 """
 
 
+class Striding(nn.Module):
+    """Constants with strides of 0, with gaps, and transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("repeated", torch.randn(1, 8).expand(4, 8))
+        self.register_buffer("gaps", torch.randn(4, 20)[:, 1:17:2])
+        self.register_buffer("transposed", torch.randn(8, 4).t())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + self.repeated) * self.gaps - self.transposed  # type: ignore[operator]
+
+
+def test_constants_lie_as_they_were_compiled(tmp_path: Path) -> None:
+    model, x = Striding(), torch.randn(4, 8)
+    tessera.torch.aot_compile(export(model, (x,)), tmp_path / "striding")
+    torch.testing.assert_close(tessera.torch.load(tmp_path / "striding")(x), model(x))
+
+
 def test_another_process_runs_it_without_compiler_and_cache(path: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "file"
     nowhere.touch()

@@ -230,3 +230,11 @@ def test_dtypes() -> None:
     assert {*xp.__array_namespace_info__().dtypes(kind="integral")} == {"int8", "int32", "int64"}
     with pytest.raises(ArgumentError, match="numbers alone"):
         xp.result_type(1, 2.0)
+
+
+def test_bounds_and_ends_may_be_left_away() -> None:
+    x = op.tensor([1, 4, 9])
+    assert xp.clip(x).tolist() == [1, 4, 9]
+    assert xp.clip(x, max=3).tolist() == [1, 3, 3]
+    assert xp.diff(x, prepend=op.tensor([0]), append=op.tensor([9, 8])).tolist() == [1, 3, 5, 0, -1]
+    assert xp.diff(x, append=op.tensor([16]), n=2).tolist() == [2, 2]

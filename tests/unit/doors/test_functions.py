@@ -113,3 +113,15 @@ def test_reductions_on_the_interpreter() -> None:
     torch.testing.assert_close(op.var(there, 1).torch(), x.var(1))
     torch.testing.assert_close(op.logsumexp(there, 1).torch(), x.logsumexp(1))
     assert torch.equal(op.any(there > 2, 1).torch(), (x > 2).any(1))
+
+
+def test_powers_of_two_reach_the_ends_of_doubles() -> None:
+    x = torch.tensor([1023.7, 1023.99, 1024.0, -1074.4, -1074.6, -1075.5, 1e300, -1e300], dtype=torch.float64)
+    torch.testing.assert_close(op.exp2(x).torch(), torch.exp2(x), rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_the_least_integer_has_a_size(dtype: torch.dtype) -> None:
+    x = torch.tensor([torch.iinfo(dtype).min, 7, -3], dtype=dtype)
+    for sign in (1, -1):
+        assert torch.equal(op.copysign(x, sign).torch(), torch.copysign(x, torch.tensor(sign)))

@@ -139,6 +139,19 @@ def test_gradients_go_where_elements_came_from() -> None:
         torch.testing.assert_close(grad.grad(ours)(X).torch(), leaf.grad)
 
 
+def test_values_that_do_not_stay_have_no_gradient() -> None:
+    weight, values = torch.tensor([2.0, 3.0, 5.0]), torch.ones(3, 3)
+    for place in (0, 1):
+        index: Any = (torch.tensor([1, 1, 0]),) if place == 0 else (ALL, torch.tensor([1, 1, 0]))
+        by_x, by_values = grad.grad(lambda x, y, index=index: (x.at[index].set(y) * weight).sum(), (0, 1))(
+            torch.zeros(3, 3), values
+        )
+        kept = torch.tensor([0.0, 1.0, 1.0])
+        assert torch.equal(by_x.torch()[2 if place == 0 else (ALL, 2)], weight if place == 0 else torch.full((3,), 5.0))
+        expected = kept[:, None] * weight if place == 0 else kept * torch.tensor([3.0, 3.0, 2.0])
+        assert torch.equal(by_values.torch(), expected.expand(3, 3))
+
+
 def test_what_is_refused() -> None:
     x = op.tensor(X)
     for wrong, there in ((4, 4), (-5, 4)):

@@ -41,7 +41,7 @@ def of_sums_at_places(chance: random.Random, x: AbstractValue) -> Application | 
 
 
 def of_replacements(chance: random.Random, x: AbstractValue) -> Application | None:
-    """Of `put`: one part at most, since of two at one place both get its gradient."""
+    """Of `put`: one part at most, since of two at one place torch, which judges, gives both its gradient."""
     if not x.shape:
         return None
     axis = chance.randrange(len(x.shape))

@@ -172,8 +172,8 @@ def _scaled_log(base: float) -> Callable[[Emitter[V], V], V]:
 
 
 def _exp2(e: Emitter[V], x: V) -> V:
-    """By the whole and the broken part: powers of two are exact."""
-    whole = e.round(x)
+    """By the whole and the broken part: powers of two are exact. The whole part is one whose power is a double."""
+    whole = e.maximum(e.minimum(e.round(x), e.constant(1023.0, x)), e.constant(-1074.0, x))
     broken = e.exp(e.mul(e.sub(x, whole), e.constant(math.log(2.0), x)))
     is_finite = e.compare("eq", e.sub(x, x), e.constant(0.0, x))
     return e.select(is_finite, e.mul(broken, e.pow(e.constant(2.0, x), whole)), e.exp(x))

@@ -243,10 +243,18 @@ def _replace_reference(
 
 
 def _replace_gradient(g: N, operands: tuple[N, N, N], out: N, *, what: str, axis: int) -> tuple[N, None, N]:
-    """What is replaced gets none. Of two parts at one place both get that of the place, as in torch."""
-    _, index, source = operands
+    """What is replaced gets none; neither do parts that a later one at the same place has replaced."""
+    x, index, source = operands
     nothing = call("broadcast_to", literal(0, g.dtype), shape=source.shape)
-    return call("put", g, index, nothing, what=what, axis=axis), None, call("take", g, index, what=what, axis=axis)
+    given = call("take", g, index, what=what, axis=axis)
+    if elements(index.shape) > 1:
+        numbers = call("iota", shape=index.shape)
+        none = call("broadcast_to", literal(0, int64), shape=x.shape[axis : axis + 1])
+        last = call("put", none, index, numbers, what=what, axis=0)
+        stays = call("eq", call("take", last, index, what=what, axis=0), numbers)
+        after = len(x.shape) - axis - 1
+        given = call("where", call("reshape", stays, shape=(*index.shape, *[1] * after)), given, literal(0, g.dtype))
+    return call("put", g, index, nothing, what=what, axis=axis), None, given
 
 
 def _replace(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], attributes: Named) -> None:

@@ -112,23 +112,25 @@ def plain_tensor(tensor: torch.Tensor, blobs: Blobs) -> dict[str, Any]:
     """A tensor as JSON, its elements as a blob."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         raise ArtefactError(f"a constant of layout {tensor.layout} on {tensor.device} cannot be written down")
-    # The bytes of the elements in the order in which they lie.
-    strides: Sequence[int] = tensor.stride()
-    order = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
-    dense = tensor.detach().permute(order).contiguous()
+    once = tensor.detach()[_each_once(tensor.stride())].contiguous()
     return {
-        "blob": blobs.keep(dense.reshape(-1).view(torch.uint8).numpy().tobytes()),
+        "blob": blobs.keep(once.reshape(-1).view(torch.uint8).numpy().tobytes()),
         "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(dense.shape),
-        "order": order,
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
     }
 
 
 def tensor_of(given: dict[str, Any], content: Callable[[int], memoryview]) -> torch.Tensor:
-    """The tensor that `plain_tensor` has told of, in memory of its own."""
-    shape: Sequence[int] = given["shape"]
-    made = torch.empty(shape, dtype=getattr(torch, given["dtype"]))
+    """The tensor that `plain_tensor` has told of, in memory of its own, as it lay: plans read it by its strides."""
+    shape, strides = given["shape"], given["strides"]
+    made = torch.empty_strided(shape, strides, dtype=getattr(torch, given["dtype"]))
     if made.numel():
-        made.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(content(given["blob"]), dtype=torch.uint8))
-    order = given["order"]
-    return made.permute([order.index(axis) for axis in range(len(order))])
+        once = made[_each_once(strides)]
+        once.copy_(torch.frombuffer(content(given["blob"]), dtype=torch.uint8).view(made.dtype).view(once.shape))
+    return made
+
+
+def _each_once(strides: Sequence[int]) -> tuple[slice, ...]:
+    """The index of the elements without repetitions, which have a stride of 0."""
+    return tuple(slice(None if stride else 1) for stride in strides)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -49,12 +48,12 @@ for _name in "eq ge gt le lt ne".split():
 
 @maps(aten.isnan.default)
 def isnan(x: Tensor) -> Tensor:
-    return op.isnan(x) if x.dtype.kind == "float" else op.full(x.shape, False)
+    return op.isnan(x)
 
 
 @maps(aten.isinf.default)
 def isinf(x: Tensor) -> Tensor:
-    return op.eq(op.abs(x), math.inf) if x.dtype.kind == "float" else op.full(x.shape, False)
+    return op.isinf(x)
 
 
 @maps(aten.reciprocal.default)
@@ -64,9 +63,7 @@ def reciprocal(x: Tensor) -> Tensor:
 
 @maps(aten.sign.default, aten.sgn.default)
 def sign(x: Tensor) -> Tensor:
-    if x.dtype.kind == "bool":
-        return x
-    return op.sub(op.gt(x, 0).to(x.dtype), op.lt(x, 0).to(x.dtype))  # 0 of NaN, as torch has it
+    return op.sign(x)
 
 
 @maps(aten.silu.default)

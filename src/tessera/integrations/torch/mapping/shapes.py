@@ -106,10 +106,7 @@ def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 @maps(aten.repeat.default)
 def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    shape = (1,) * (len(repeats) - len(x.shape)) + x.shape
-    rows = op.reshape(x, [extent for each in shape for extent in (1, each)])
-    wide = op.broadcast_to(rows, [extent for pair in zip(repeats, shape, strict=True) for extent in pair])
-    return op.reshape(wide, [times * extent for times, extent in zip(repeats, shape, strict=True)])
+    return op.tile(x, repeats)
 
 
 @maps(aten.constant_pad_nd.default)
@@ -136,19 +133,12 @@ def along(numbers: Tensor, dim: int, rank: int) -> Tensor:
 
 @maps(aten.tril.default)
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    return _triangle(x, diagonal, lower=True)
+    return op.tril(x, diagonal)
 
 
 @maps(aten.triu.default)
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    return _triangle(x, diagonal, lower=False)
-
-
-def _triangle(x: Tensor, diagonal: int, lower: bool) -> Tensor:
-    rows, columns = (op.arange(extent) for extent in x.shape[-2:])
-    border = along(rows, 0, 2) + diagonal
-    kept = op.le(columns, border) if lower else op.ge(columns, border)
-    return op.where(kept, x, op.full((), False if x.dtype.kind == "bool" else 0, x.dtype))
+    return op.triu(x, diagonal)
 
 
 @maps(aten.slice_scatter.default)
