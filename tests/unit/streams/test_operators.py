@@ -34,14 +34,37 @@ UNARY += [
     "leaky_relu",
     "hardswish",
 ]
+UNARY += (
+    "acosh asinh atan cosh exp2 log2 log10 sinh tan isfinite isinf nan_to_num reciprocal sign signbit square".split()
+)
+UNARY += "trunc count_nonzero diff tril triu trace argsort zeros_like ones_like".split()
 BINARY = ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "logical_and", "logical_or"]
 BINARY += ["eq", "ne", "lt", "le", "gt", "ge"]
-REDUCTIONS = ["sum", "mean", "max", "min", "prod", "argmax", "logsumexp", "var", "std", "all", "any"]
+BINARY += "atan2 copysign floor_divide fmod hypot logaddexp logical_xor remainder".split()
+BITS = "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift".split()
+REDUCTIONS = ["sum", "mean", "max", "min", "prod", "argmax", "argmin", "logsumexp", "var", "std", "all", "any"]
 
 CALLS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(UNARY, (X,)),
     **dict.fromkeys(BINARY, (X, Y)),
     **dict.fromkeys(REDUCTIONS, (X, 1)),
+    **dict.fromkeys(BITS, (INDICES, INDICES)),
+    **dict.fromkeys(("acos", "asin", "atanh"), (X / 8,)),
+    "bitwise_not": (INDICES,),
+    "clip": (X, 0.5, 1.5),
+    "full_like": (X, 0.5),
+    "eye": (3,),
+    "linspace": (0.0, 1.0, 5),
+    "rand": ((3, 4), 7),
+    "randn": ((3, 4), 7),
+    "randint": (0, 9, (3, 4), 7),
+    "repeat_interleave": (X, 2, 1),
+    "roll": (X, 1, 1),
+    "tile": (X, (2, 1)),
+    "flatten": (op.tensor(X) * 1,),
+    "diagonal": (op.tensor(X) * 1,),
+    "movedim": (op.tensor(X) * 1, 0, 1),
+    "permute": (op.tensor(X) * 1, (1, 0)),
     "matmul": (X, Y.t()),
     "gemm": (X, Y.t(), torch.ones(3, 3)),
     "clamp": (X, 0.5, 1.5),
@@ -90,8 +113,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "batch_norm": (IMAGE, torch.zeros(3), torch.ones(3)),
 }
 
-NO_OPERATORS = {"autotune", "tensor", "kernel", "constant"}
-SEVERAL_RESULTS = {"topk", "split", "quantize"}
+NO_OPERATORS = {"autotune", "tensor", "kernel", "constant", "scan", "while_loop", "cond", "map"}
+SEVERAL_RESULTS = {"topk", "split", "quantize", "chunk", "unbind", "meshgrid", "sort"}
 
 
 def test_no_operator_was_forgotten() -> None:

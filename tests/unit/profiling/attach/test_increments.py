@@ -15,12 +15,12 @@ PROGRAM = """
 import sys
 from tessera import op
 from tessera.profiling.attach.increments import Taker
-from tessera.profiling.session.options import Options
+from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.session.sessions import Session
 x = op.tensor((8, 8))
 op.add(x, x).eval()
 before = set(sys.modules)
-session = Session(Options(), observer=True)
+session = Session(SessionOptions(), observer=True)
 session.__enter__()
 op.add(x, x).eval()
 taken = Taker(session).take()
