@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,19 @@ MKL_SHIM = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
 
 class NotMeasuredError(Exception):
     """A contender that cannot run here. Its text is the reason, shown in the table."""
+
+
+@contextmanager
+def onednn_packs() -> Iterator[None]:
+    """Within it oneDNN packs weights; the peer whose weights it refuses for this CPU's sake is not measured.
+
+    Raises:
+        NotMeasuredError: what oneDNN says.
+    """
+    try:
+        yield
+    except RuntimeError as refusal:
+        raise NotMeasuredError(f"oneDNN packs no such weights here: {refusal}") from None
 
 
 def environment(name: str, threads: int) -> dict[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from bench.environments import NotMeasuredError
+from bench.environments import NotMeasuredError, onednn_packs
 from bench.jobs.job import Call, Group, Inputs, Job, Peer
 from tessera import op
 
@@ -154,7 +154,8 @@ def _packed(module: nn.Module, inputs: Inputs) -> Call:
     mkldnn = torch.ops.mkldnn
     if not hasattr(mkldnn, "_convolution_pointwise"):
         raise NotMeasuredError("torch was built without oneDNN")
-    weight = mkldnn._reorder_convolution_weight(conv.weight, padding, stride, dilation, 1, list(x.shape))
+    with onednn_packs():
+        weight = mkldnn._reorder_convolution_weight(conv.weight, padding, stride, dilation, 1, list(x.shape))
     return lambda: mkldnn._convolution_pointwise(x, weight, conv.bias, padding, stride, dilation, 1, "relu", [], "")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from bench.environments import NotMeasuredError
+from bench.environments import NotMeasuredError, onednn_packs
 from bench.jobs.job import Call, Group, Inputs, Job, Peer
 from tessera import op
 
@@ -121,7 +121,8 @@ def _exact(module: nn.Module, inputs: Inputs) -> torch.Tensor:
 def _onednn(module: nn.Module, inputs: Inputs) -> Call:
     """oneDNN's linear over weights that it reordered."""
     (x,) = inputs
-    packed = torch.ops.mkldnn._reorder_linear_weight(module.weight, x.shape[0])
+    with onednn_packs():
+        packed = torch.ops.mkldnn._reorder_linear_weight(module.weight, x.shape[0])
     linear = torch.ops.mkldnn._linear_pointwise.default
     return lambda: linear(x, packed, None, "none", [], "")
 

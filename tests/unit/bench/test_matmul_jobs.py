@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
+from bench.environments import NotMeasuredError
 from bench.jobs import load
 from bench.jobs.posing import PosedJob
 
@@ -19,8 +21,10 @@ def test_small_jobs_are_right(number: int, tmp_path: Path) -> None:
     reference = str(tmp_path / "reference.pt")
     posed.write_reference(reference)
     for contender in ("tessera", "torch", *job.peers):
-        _, error = posed.prepare(contender, reference)
-        assert error <= job.tolerance
+        # A peer that cannot run on this CPU says so; we and torch can.
+        with suppress(NotMeasuredError) if contender in job.peers else nullcontext():
+            _, error = posed.prepare(contender, reference)
+            assert error <= job.tolerance
 
 
 def test_the_suite_has_all_layers() -> None:

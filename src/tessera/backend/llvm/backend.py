@@ -41,7 +41,7 @@ class LLVMBackend:
         from tessera.backend.llvm import loading  # noqa: F401
 
         if compiles:
-            from tessera.backend.llvm import kernel  # noqa: F401
+            from tessera.backend.llvm import driver_ir, engine, kernel  # noqa: F401
 
     def emit(self, module: ModuleOp, target: Target, kind: Kind) -> str | bytes:
         """LLVM IR ("source"), assembly ("asm") or the bytes of a `KernelObject` container ("object").
