@@ -12,7 +12,7 @@ import torch
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.test_value import create_ssa_value
 
-from tessera.dtypes import COMPLEX, DType, dtype_of, fp32
+from tessera.dtypes import COMPLEX, DType, dtype_of
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.ir.anchor import AnchorError, ExtentClasses
 from tessera.ir.attributes import ELEMENT_TYPES, tensor_type
@@ -34,7 +34,7 @@ ANCHORED = [
     record
     for record in OPERATORS.values()
     if (record.result is None or record.family == "attention")
-    and record.name != "pin"  # no operation, but a note on one
+    and record.name not in ("pin", "constrain")  # no operations: a note on one, and what a mesh moves
 ]
 STRICTER = frozenset(
     "flash_attention gemm matmul layer_norm rms_norm concat depthwise_conv2d max_pool2d sum_pool2d".split()
@@ -42,11 +42,17 @@ STRICTER = frozenset(
 """References of these take vectors, single images, or broadcast what the operators do not."""
 
 
+OF_OTHERS = {"view_as_real": "complex64", "floor_divide": "int64"} | {
+    name: "int64" for name in OPERATORS if name.startswith("bitwise_")
+}
+"""The dtype of operands, for operators that take no fp32."""
+
+
 def cases(record: Operator) -> Iterator[tuple[list[Operand], dict[str, Any]]]:
     """Operands and attributes; in every other draw, maybe of other shapes than the operator takes."""
     for seed in range(300):
         chance = random.Random(seed)
-        dtype = dtype_of("complex64") if record.name == "view_as_real" else fp32
+        dtype = dtype_of(OF_OTHERS.get(record.name, "fp32"))
         value = Operand(tuple(chance.choice(EXTENTS) for _ in range(chance.choice((0, 1, 2, 2, 3, 4, 4)))), dtype)
         application = record.apply_to(value, chance)
         if application is None:
