@@ -190,6 +190,10 @@ def _hypot(e: Emitter[V], a: V, b: V) -> V:
     return e.select(either, infinite, length)
 
 
+def _length(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.hypot(*(x if x.is_floating_point() else x.double() for x in (a, b)))  # torch takes no integers
+
+
 def _hypot_gradient(g: N, a: N, b: N, out: N) -> tuple[N, N]:
     return g * (a / out), g * (b / out)
 
@@ -249,7 +253,7 @@ ROWS = (
         "exp2", _widely(_exp2), lambda g, x, out: g * (out * math.log(2.0)), torch.exp2, to_float, flops=3,
     ),
     elementwise(
-        "hypot", _widely_of_two(_hypot), _hypot_gradient, torch.hypot, to_float, flops=6,
+        "hypot", _widely_of_two(_hypot), _hypot_gradient, _length, to_float, flops=6,
     ),
 )  # fmt: skip
 """One row an operator: name, body, gradient, reference, dtypes of operands, and what else is special."""
