@@ -310,6 +310,7 @@ def asked_in_words() -> None:
     everyone = job.communicator(range(job.size))
     everyone.barrier()
     before = lanes_mapped()
+    everyone.barrier()  # so that no peer has sent its lane of the second group by then
     groups = [job.communicator(ranks, name) for ranks in ((0, 1), (1, 0)) for name in ("shared", "auto")]
     found = [group.all_reduce(torch.ones(2), "sum").tolist() for group in groups]
     tell(found=found, same=groups[0] is groups[1], kept=lanes_mapped() - before)
