@@ -35,8 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Threads of OpenMP that wait for others spin, on processors that those need where other processes of pytest run: a
     # product of 32 x 64 by 64 x 32 takes a millisecond of a busy machine then, and 36 microseconds where they sleep.
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-    # Where the environment has Python keep no bytecode, every process that a test starts compiles all sources anew, which
-    # takes it a second, and every worker of xdist rewrites the assertions of all tests.
+    # Where the environment has Python keep no bytecode, every process that a test starts compiles all sources anew,
+    # which takes it a second, and every worker of xdist rewrites the assertions of all tests.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     os.environ.pop("COLUMNS", None)  # tables are printed for no terminal, also in workers of xdist, which sets this
