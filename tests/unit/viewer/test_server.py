@@ -82,7 +82,7 @@ def test_requests_beside_each_other_are_answered(address: str) -> None:
     place = address.removeprefix("http://").partition("/")[0]
     waiting = http.client.HTTPConnection(place)  # holds a connection and asks for nothing
     waiting.connect()
-    asking = http.client.HTTPConnection(place, timeout=20)
+    asking = http.client.HTTPConnection(place, timeout=120)
     asking.request("GET", "/api/runs")
     assert asking.getresponse().status == 403
     asking.close()
