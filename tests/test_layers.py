@@ -87,14 +87,14 @@ CONTRACT = {"contract", "registry"}
 LAYOUT = {"tile_times"}
 """The layout of what timed kernels write, which those who read it need."""
 NATIVE = {
-    "llvm.driver_ir",
-    "llvm.exchange_ir",
-    "llvm.library",
-    "llvm.loading",
-    "llvm.openmp",
-    "llvm.polling_ir",
-    "llvm.reduction_ir",
-    "llvm.spectral_ir",
+    "llvm.machine_code.library",
+    "llvm.machine_code.loading",
+    "llvm.machine_code.openmp",
+    "llvm.native.driver_ir",
+    "llvm.native.exchange_ir",
+    "llvm.native.polling_ir",
+    "llvm.native.reduction_ir",
+    "llvm.native.spectral_ir",
 }
 """The runtime's own native code, which is text for LLVM and no kernel of Tile IR."""
 KNOWN: Mapping[str, Set[str]] = {
@@ -105,7 +105,7 @@ KNOWN: Mapping[str, Set[str]] = {
     "compiler": CONTRACT,
     "handle.py": CONTRACT,
     "integrations": CONTRACT,
-    "cli": CONTRACT | {"triton.ceilings", "llvm.engine"},
+    "cli": CONTRACT | {"triton.ceilings", "llvm.machine_code.engine"},
 }
 """What each room above backends knows of them: ceilings are measured by those who were asked to, `doctor` looks at LLVM
 itself, and the driver of "interpreter" is the interpreter.

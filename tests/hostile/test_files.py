@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tessera import profile, settings
-from tessera.backend.llvm.library import cached_library
-from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache
+from tessera.backend.llvm.machine_code.library import cached_library
+from tessera.backend.llvm.machine_code.objects import CacheUnwritableWarning, ObjectCache
 from tessera.errors import ProfileError
 from tessera.files import append_lines, write_atomically
 from tessera.private import PrivateFolder

@@ -122,7 +122,7 @@ def cpu(machine: target.Target) -> Iterator[Diagnosis]:
 
 def matrix_unit(machine: target.Target) -> Iterator[Diagnosis]:
     """What a matrix unit multiplies, or why this process may not use it; nothing where the CPU has none."""
-    from tessera.backend.llvm.engine import host_features
+    from tessera.backend.llvm.machine_code.engine import host_features
 
     if "amx-tile" not in host_features():
         return

@@ -2,7 +2,7 @@
 
 A tile of 8-bit floats becomes one of `i8` patterns, conversions become arithmetic on 32-bit patterns, and products are
 formed of `f16`, which holds every 8-bit float. What comes out is to the bit what `tessera.tile.cast` means (`dtypes`
-says how numbers round); the method is that of SoftFloat and of torch's headers (`backend/llvm/float8.py`).
+says how numbers round); the method is that of SoftFloat and of torch's headers (`backend/llvm/tiles/float8.py`).
 """
 
 from __future__ import annotations

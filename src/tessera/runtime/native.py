@@ -1,7 +1,7 @@
 """The native driver: runs all steps of a bound plan in one call, outside the GIL.
 
-It is generated once as LLVM IR text (`backend/llvm/driver_ir.py`), and its object is kept on disk. All fields are 8
-bytes wide.
+It is generated once as LLVM IR text (`backend/llvm/native/driver_ir.py`), and its object is kept on disk. All fields
+are 8 bytes wide.
 
 Frame, the argument of `tessera_run`:
 
@@ -38,9 +38,9 @@ from collections.abc import Callable
 from functools import cache
 
 from tessera import forks, settings
-from tessera.backend.llvm import openmp
-from tessera.backend.llvm.library import cached_library, compile_text
-from tessera.backend.llvm.loading import MachineCode, load_object
+from tessera.backend.llvm.machine_code import openmp
+from tessera.backend.llvm.machine_code.library import cached_library, compile_text
+from tessera.backend.llvm.machine_code.loading import MachineCode, load_object
 from tessera.profiling.ring import recorder
 
 FRAME_WORDS = 5
@@ -97,7 +97,9 @@ def build_driver(*, use_openmp: bool) -> PlanDriver:
 
 
 def _text(use_openmp: bool) -> str:
-    from tessera.backend.llvm.driver_ir import driver_text  # imports the generator of kernels, which some do without
+    from tessera.backend.llvm.native.driver_ir import (
+        driver_text,  # imports the generator of kernels, which some do without
+    )
 
     return driver_text(openmp=use_openmp)
 

@@ -7,9 +7,9 @@ from functools import cache
 from typing import NamedTuple
 
 from tessera import settings
-from tessera.backend.llvm.library import cached_library
-from tessera.backend.llvm.loading import MachineCode
-from tessera.backend.llvm.spectral_ir import NAME, WORDS, spectral_text
+from tessera.backend.llvm.machine_code.library import cached_library
+from tessera.backend.llvm.machine_code.loading import MachineCode
+from tessera.backend.llvm.native.spectral_ir import NAME, WORDS, spectral_text
 from tessera.runtime import fourier
 from tessera.runtime.fourier import TransformLibrary, Transforms
 

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import op, target
 from tessera.backend.llvm import LLVMBackend
-from tessera.backend.llvm.objects import ObjectCache
+from tessera.backend.llvm.machine_code.objects import ObjectCache
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.device import recipes

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tessera import settings
-from tessera.backend.llvm import engine, library, openmp
-from tessera.backend.llvm.driver_ir import driver_text
-from tessera.backend.llvm.engine import assembly
-from tessera.backend.llvm.library import cached_library, compile_text
+from tessera.backend.llvm.machine_code import engine, library, openmp
+from tessera.backend.llvm.machine_code.engine import assembly
+from tessera.backend.llvm.machine_code.library import cached_library, compile_text
+from tessera.backend.llvm.native.driver_ir import driver_text
 from tessera.lazy import threads
 from tessera.private import CacheRefusedWarning
 from tessera.runtime import native

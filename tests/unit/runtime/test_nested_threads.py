@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.backend.llvm import openmp
+from tessera.backend.llvm.machine_code import openmp
 from tessera.runtime import native
 
 needs_pool = pytest.mark.skipif(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from string import Template
 from typing import Final
 
-from tessera.backend.llvm.reduction_ir import reductions_text
+from tessera.backend.llvm.native.reduction_ir import reductions_text
 
 _WAITING: Final = Template("""
 declare i32 @clock_gettime(i32, ptr)

@@ -9,12 +9,10 @@ from xdsl.dialects import arith, math
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IndexType, IntegerAttr
 from xdsl.ir import Operation
 
-from tessera.backend.llvm import matrix_tiles
-from tessera.backend.llvm.conversion import FLOAT_NAMES, computed_in, convert, convert_part, each_part
-from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.indices import INDEX_ARITHMETIC, INTEGER_PREDICATES, compare_indices
-from tessera.backend.llvm.literals import literal
-from tessera.backend.llvm.values import (
+from tessera.backend.llvm.emission.generator import Generator, Handler
+from tessera.backend.llvm.emission.indices import INDEX_ARITHMETIC, INTEGER_PREDICATES, compare_indices
+from tessera.backend.llvm.emission.literals import literal
+from tessera.backend.llvm.emission.values import (
     I1,
     I64,
     NARROW,
@@ -27,6 +25,8 @@ from tessera.backend.llvm.values import (
     shape_of,
     vector_type,
 )
+from tessera.backend.llvm.matrix import tiles as matrix_tiles
+from tessera.backend.llvm.tiles.conversion import FLOAT_NAMES, computed_in, convert, convert_part, each_part
 from tessera.errors import CompileError
 
 # -- constants, casts, comparisons ------------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from tessera.backend.llvm.addressing import TileAddress, advance
-from tessera.backend.llvm.emitter import zero
-from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.values import Element, Streamed, vector_type
+from tessera.backend.llvm.emission.emitter import zero
+from tessera.backend.llvm.emission.generator import Generator
+from tessera.backend.llvm.emission.values import Element, Streamed, vector_type
+from tessera.backend.llvm.memory.addressing import TileAddress, advance
 
 _LINE_BYTES = 64
 

@@ -15,13 +15,13 @@ from xdsl.dialects.arith import FastMathFlagsAttr
 from xdsl.dialects.utils import FastMathFlag
 from xdsl.ir import Operation
 
-from tessera.backend.llvm.arithmetic import Maker, apply, compare, intrinsic, select
-from tessera.backend.llvm.control import flatten, rebuild
-from tessera.backend.llvm.conversion import computed_in, convert, each_part
-from tessera.backend.llvm.emitter import FunctionEmitter
-from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.literals import literal
-from tessera.backend.llvm.values import F32, I1, NARROW, Element, Tile, Value, vector_type
+from tessera.backend.llvm.emission.control import flatten, rebuild
+from tessera.backend.llvm.emission.emitter import FunctionEmitter
+from tessera.backend.llvm.emission.generator import Generator, Handler
+from tessera.backend.llvm.emission.literals import literal
+from tessera.backend.llvm.emission.values import F32, I1, NARROW, Element, Tile, Value, vector_type
+from tessera.backend.llvm.tiles.arithmetic import Maker, apply, compare, intrinsic, select
+from tessera.backend.llvm.tiles.conversion import computed_in, convert, each_part
 from tessera.backend.llvm.vecmath import REACH, FloatType, expand
 
 

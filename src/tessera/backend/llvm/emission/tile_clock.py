@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.backend.llvm.emitter import FunctionEmitter
+from tessera.backend.llvm.emission.emitter import FunctionEmitter
 from tessera.backend.tile_times import CAPACITY, COUNT, HEADER_WORDS, LONGEST, SHORTEST, TOTAL, WORKER_WORDS
 
 _WORD_BYTES = 8

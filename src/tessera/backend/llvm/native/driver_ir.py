@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from string import Template
 
-from tessera.backend.llvm.tile_clock import CLOCK
+from tessera.backend.llvm.emission.tile_clock import CLOCK
 
 _TEAM = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)

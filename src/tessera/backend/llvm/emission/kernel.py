@@ -8,18 +8,27 @@ from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp
 from xdsl.ir import Attribute
 
 from tessera.backend.contract import Parameter
-from tessera.backend.llvm.arithmetic import ARITHMETIC
-from tessera.backend.llvm.control import CONTROL
-from tessera.backend.llvm.emitter import FunctionEmitter
-from tessera.backend.llvm.functions import FUNCTIONS
-from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.matrix import MATRIX
-from tessera.backend.llvm.matrix_tiles import unit_values
-from tessera.backend.llvm.memory import MEMORY, static_strides
-from tessera.backend.llvm.staging import STAGING
-from tessera.backend.llvm.tile_clock import TileClock
-from tessera.backend.llvm.tiles import TILES
-from tessera.backend.llvm.values import I1, BufferValue, Element, IndexValue, Tile, Value, constant_index, element_of
+from tessera.backend.llvm.emission.control import CONTROL
+from tessera.backend.llvm.emission.emitter import FunctionEmitter
+from tessera.backend.llvm.emission.generator import Generator
+from tessera.backend.llvm.emission.tile_clock import TileClock
+from tessera.backend.llvm.emission.values import (
+    I1,
+    BufferValue,
+    Element,
+    IndexValue,
+    Tile,
+    Value,
+    constant_index,
+    element_of,
+)
+from tessera.backend.llvm.matrix.product import MATRIX
+from tessera.backend.llvm.matrix.tiles import unit_values
+from tessera.backend.llvm.memory.buffers import MEMORY, static_strides
+from tessera.backend.llvm.memory.staging import STAGING
+from tessera.backend.llvm.tiles.arithmetic import ARITHMETIC
+from tessera.backend.llvm.tiles.functions import FUNCTIONS
+from tessera.backend.llvm.tiles.operations import TILES
 from tessera.errors import CompileError
 from tessera.ir import tile
 from tessera.ir.tile import find_kernel

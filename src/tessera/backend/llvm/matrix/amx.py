@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backend.llvm.addressing import advance
-from tessera.backend.llvm.emitter import FunctionEmitter
-from tessera.backend.llvm.values import BF16, F32, I8, I32, Element, MatrixTile, split_columns
+from tessera.backend.llvm.emission.emitter import FunctionEmitter
+from tessera.backend.llvm.emission.values import BF16, F32, I8, I32, Element, MatrixTile, split_columns
+from tessera.backend.llvm.memory.addressing import advance
 from tessera.errors import CompileError
 
 TILE = "x86_amx"

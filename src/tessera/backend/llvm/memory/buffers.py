@@ -9,15 +9,10 @@ from xdsl.dialects import memref
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType, NoneAttr, StridedLayoutAttr
 from xdsl.ir import Attribute, Operation
 
-from tessera.backend.llvm import matrix_tiles
-from tessera.backend.llvm.access import read, write
-from tessera.backend.llvm.addressing import TileAddress, advance, single, window
-from tessera.backend.llvm.emitter import zero
-from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.literals import literal
-from tessera.backend.llvm.pairs import pair_tiles
-from tessera.backend.llvm.parts import load, store_past_caches
-from tessera.backend.llvm.values import (
+from tessera.backend.llvm.emission.emitter import zero
+from tessera.backend.llvm.emission.generator import Generator, Handler
+from tessera.backend.llvm.emission.literals import literal
+from tessera.backend.llvm.emission.values import (
     GROUP_BYTES,
     BufferValue,
     IndexValue,
@@ -31,6 +26,11 @@ from tessera.backend.llvm.values import (
     shape_of,
     vector_type,
 )
+from tessera.backend.llvm.matrix import tiles as matrix_tiles
+from tessera.backend.llvm.matrix.pairs import pair_tiles
+from tessera.backend.llvm.memory.access import read, write
+from tessera.backend.llvm.memory.addressing import TileAddress, advance, single, window
+from tessera.backend.llvm.memory.parts import load, store_past_caches
 from tessera.errors import CompileError
 from tessera.ir import tile
 

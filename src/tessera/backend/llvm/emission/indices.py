@@ -7,8 +7,8 @@ from collections.abc import Callable
 from xdsl.dialects import arith
 from xdsl.ir import Operation
 
-from tessera.backend.llvm.emitter import FunctionEmitter
-from tessera.backend.llvm.values import IndexValue, constant_index
+from tessera.backend.llvm.emission.emitter import FunctionEmitter
+from tessera.backend.llvm.emission.values import IndexValue, constant_index
 
 INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 """LLVM's names of the predicates of arith.cmpi, by number."""

@@ -8,13 +8,9 @@ from typing import TypeAlias, cast
 from xdsl.dialects.builtin import MemRefType
 from xdsl.ir import Attribute, Operation
 
-from tessera.backend.llvm.access import write
-from tessera.backend.llvm.addressing import advance, window
-from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.indices import divide
-from tessera.backend.llvm.memory import scratch
-from tessera.backend.llvm.pairs import pair_tiles, turned_pairs
-from tessera.backend.llvm.values import (
+from tessera.backend.llvm.emission.generator import Generator, Handler
+from tessera.backend.llvm.emission.indices import divide
+from tessera.backend.llvm.emission.values import (
     BufferValue,
     IndexValue,
     PairTile,
@@ -24,6 +20,10 @@ from tessera.backend.llvm.values import (
     constant_index,
     shape_of,
 )
+from tessera.backend.llvm.matrix.pairs import pair_tiles, turned_pairs
+from tessera.backend.llvm.memory.access import write
+from tessera.backend.llvm.memory.addressing import advance, window
+from tessera.backend.llvm.memory.buffers import scratch
 from tessera.errors import CompileError
 from tessera.ir import tile
 

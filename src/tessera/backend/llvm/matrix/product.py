@@ -7,11 +7,11 @@ from typing import cast
 
 from xdsl.ir import Operation
 
-from tessera.backend.llvm import matrix_tiles
-from tessera.backend.llvm.conversion import convert, each_part
-from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.pairs import pair_tiles
-from tessera.backend.llvm.values import BF16, F32, I8, I32, PairTile, Tile, Value, vector_type
+from tessera.backend.llvm.emission.generator import Generator, Handler
+from tessera.backend.llvm.emission.values import BF16, F32, I8, I32, PairTile, Tile, Value, vector_type
+from tessera.backend.llvm.matrix import tiles as matrix_tiles
+from tessera.backend.llvm.matrix.pairs import pair_tiles
+from tessera.backend.llvm.tiles.conversion import convert, each_part
 from tessera.ir import tile
 
 _PAIR_LANES = 16

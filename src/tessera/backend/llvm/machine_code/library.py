@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from tessera.backend.llvm.loading import MachineCode, load_object
+from tessera.backend.llvm.machine_code.loading import MachineCode, load_object
 from tessera.errors import CacheFormatError
 from tessera.private import PrivateFolder
 
@@ -24,14 +24,14 @@ def compile_text(text: str) -> bytes:
 
     Raises RuntimeError (from LLVM) when the text does not parse or verify.
     """
-    from tessera.backend.llvm import engine
+    from tessera.backend.llvm.machine_code import engine
 
     return engine.compile_helper(text)
 
 
 def identity(text: str) -> str:
     """A hash over everything that the object of `text` depends on."""
-    from tessera.backend.llvm import engine
+    from tessera.backend.llvm.machine_code import engine
 
     parts = (text, *engine.host(), repr(engine.llvm_version()))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

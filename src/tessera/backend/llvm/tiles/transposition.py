@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import gcd
 
-from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.values import Tile
+from tessera.backend.llvm.emission.generator import Generator
+from tessera.backend.llvm.emission.values import Tile
 
 
 def transpose(generator: Generator, value: Tile) -> Tile:

@@ -7,11 +7,8 @@ from typing import TypeVar, cast
 
 from xdsl.ir import Operation
 
-from tessera.backend.llvm.addressing import lanes_below
-from tessera.backend.llvm.arithmetic import MAXIMUM, MINIMUM, Maker, apply, binary, compare, intrinsic, select
-from tessera.backend.llvm.conversion import computed_in, convert
-from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.values import (
+from tessera.backend.llvm.emission.generator import Generator, Handler
+from tessera.backend.llvm.emission.values import (
     I1,
     I64,
     Element,
@@ -23,6 +20,9 @@ from tessera.backend.llvm.values import (
     shape_of,
     vector_type,
 )
+from tessera.backend.llvm.memory.addressing import lanes_below
+from tessera.backend.llvm.tiles.arithmetic import MAXIMUM, MINIMUM, Maker, apply, binary, compare, intrinsic, select
+from tessera.backend.llvm.tiles.conversion import computed_in, convert
 from tessera.errors import CompileError
 from tessera.ir import tile
 

@@ -21,7 +21,7 @@ def load_object(code: bytes) -> MachineCode:
     """Links an object into this process. Raises CompileError for what it asks for and the process does not have."""
     if is_linked_here():
         return LinkedObject(code)
-    from tessera.backend.llvm.engine import LoadedCode
+    from tessera.backend.llvm.machine_code.engine import LoadedCode
 
     return LoadedCode(code)
 

@@ -7,10 +7,22 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from tessera.backend.llvm import float8
-from tessera.backend.llvm.emitter import zero
-from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.values import BF16, E4M3, E5M2, F16, F32, F64, I64, NARROW, Element, Tile, vector_type
+from tessera.backend.llvm.emission.emitter import zero
+from tessera.backend.llvm.emission.generator import Generator
+from tessera.backend.llvm.emission.values import (
+    BF16,
+    E4M3,
+    E5M2,
+    F16,
+    F32,
+    F64,
+    I64,
+    NARROW,
+    Element,
+    Tile,
+    vector_type,
+)
+from tessera.backend.llvm.tiles import float8
 
 _ROUNDED_LANES: Final = 16
 _DENORMAL: Final = "32"  # of `vfpclassps`: of either sign

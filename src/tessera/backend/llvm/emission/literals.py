@@ -6,7 +6,7 @@ import math
 import struct
 from typing import Final
 
-from tessera.backend.llvm.values import BF16, E4M3, E5M2, F16, F32, Element
+from tessera.backend.llvm.emission.values import BF16, E4M3, E5M2, F16, F32, Element
 
 
 def literal(element: Element, value: float | int | bool) -> str:

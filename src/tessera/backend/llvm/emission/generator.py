@@ -7,10 +7,9 @@ from typing import TypeAlias, cast
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.backend.llvm import amx
-from tessera.backend.llvm.emitter import FunctionEmitter
-from tessera.backend.llvm.tile_clock import TileClock
-from tessera.backend.llvm.values import (
+from tessera.backend.llvm.emission.emitter import FunctionEmitter
+from tessera.backend.llvm.emission.tile_clock import TileClock
+from tessera.backend.llvm.emission.values import (
     BufferValue,
     IndexValue,
     MatrixTile,
@@ -21,6 +20,7 @@ from tessera.backend.llvm.values import (
     split_columns,
     vector_type,
 )
+from tessera.backend.llvm.matrix import amx
 from tessera.errors import CompileError
 
 _LINE_BYTES = 64

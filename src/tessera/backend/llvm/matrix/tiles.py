@@ -12,12 +12,12 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tessera.backend.llvm import amx
-from tessera.backend.llvm.access import bring_back, detour
-from tessera.backend.llvm.addressing import TileAddress, window
-from tessera.backend.llvm.emitter import zero
-from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.values import GROUP_BYTES, MatrixTile, element_of, shape_of
+from tessera.backend.llvm.emission.emitter import zero
+from tessera.backend.llvm.emission.generator import Generator
+from tessera.backend.llvm.emission.values import GROUP_BYTES, MatrixTile, element_of, shape_of
+from tessera.backend.llvm.matrix import amx
+from tessera.backend.llvm.memory.access import bring_back, detour
+from tessera.backend.llvm.memory.addressing import TileAddress, window
 from tessera.errors import CompileError
 from tessera.ir import tile
 

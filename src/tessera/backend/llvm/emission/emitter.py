@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tessera.backend.llvm.values import Element, IndexValue, vector_type
+from tessera.backend.llvm.emission.values import Element, IndexValue, vector_type
 from tessera.target import Target
 
 _NAMES = re.compile(r"%[\w.]+")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.transposition import transpose
-from tessera.backend.llvm.values import GROUP_BYTES, I32, PairTile, Tile, TurnedTile, vector_type
+from tessera.backend.llvm.emission.generator import Generator
+from tessera.backend.llvm.emission.values import GROUP_BYTES, I32, PairTile, Tile, TurnedTile, vector_type
+from tessera.backend.llvm.tiles.transposition import transpose
 from tessera.errors import CompileError
 
 

@@ -10,11 +10,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IndexType
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backend.llvm.amx import TILE, register_shapes
-from tessera.backend.llvm.emitter import FunctionEmitter
-from tessera.backend.llvm.generator import Generator, Handler
-from tessera.backend.llvm.matrix_tiles import unit_shape
-from tessera.backend.llvm.values import (
+from tessera.backend.llvm.emission.emitter import FunctionEmitter
+from tessera.backend.llvm.emission.generator import Generator, Handler
+from tessera.backend.llvm.emission.values import (
     BufferValue,
     IndexValue,
     MatrixTile,
@@ -27,6 +25,8 @@ from tessera.backend.llvm.values import (
     shape_of,
     vector_type,
 )
+from tessera.backend.llvm.matrix.amx import TILE, register_shapes
+from tessera.backend.llvm.matrix.tiles import unit_shape
 from tessera.errors import CompileError
 from tessera.ir import tile
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.backend.llvm.emitter import FunctionEmitter
-from tessera.backend.llvm.values import E4M3, E5M2, Element, vector_type
+from tessera.backend.llvm.emission.emitter import FunctionEmitter
+from tessera.backend.llvm.emission.values import E4M3, E5M2, Element, vector_type
 
 _FLOAT_MANTISSA: Final = 23
 _FLOAT_BIAS: Final = 127

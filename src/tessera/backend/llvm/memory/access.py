@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backend.llvm.addressing import Axis, TileAddress, single
-from tessera.backend.llvm.generator import Generator
-from tessera.backend.llvm.parts import (
+from tessera.backend.llvm.emission.generator import Generator
+from tessera.backend.llvm.emission.values import GROUP_BYTES, IndexValue, Streamed, Tile, constant_index
+from tessera.backend.llvm.memory.addressing import Axis, TileAddress, single
+from tessera.backend.llvm.memory.parts import (
     PartLoader,
     backwards_part,
     gather_part,
@@ -21,8 +22,7 @@ from tessera.backend.llvm.parts import (
     scatter_part,
     store_part,
 )
-from tessera.backend.llvm.transposition import transpose
-from tessera.backend.llvm.values import GROUP_BYTES, IndexValue, Streamed, Tile, constant_index
+from tessera.backend.llvm.tiles.transposition import transpose
 
 MASKED_ROWS = 2
 """Rows that are rather read under masks, where these are free: the innermost loop of a product of bf16 pairs."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.backend.llvm.emitter import FunctionEmitter
-from tessera.backend.llvm.indices import divide
-from tessera.backend.llvm.values import BufferValue, Element, IndexValue, constant_index, vector_type
+from tessera.backend.llvm.emission.emitter import FunctionEmitter
+from tessera.backend.llvm.emission.indices import divide
+from tessera.backend.llvm.emission.values import BufferValue, Element, IndexValue, constant_index, vector_type
 
 _UNWALKED = -1
 
