@@ -27,7 +27,7 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.program import Program
 from tessera.compiler.graph.programs import Programs
 from tessera.handle import Tensor
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.operations import find_kernel
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.structure import Structure
 from tessera.lazy.symbolic import symbolic_form

@@ -17,10 +17,10 @@ from tessera import target as targets
 from tessera.backend.contract import Kind
 from tessera.backend.registry import cpu_backend, gpu_backend
 from tessera.errors import ArgumentError
-from tessera.ir import schedule as schedule_ir
 from tessera.ir.parsing import SourceMap, parse_with_source, print_module
 from tessera.ir.passes import IR_PASSES, Pass, PassPipeline, pass_class
-from tessera.ir.tile import KernelOp
+from tessera.ir.schedule import operations as schedule_ir
+from tessera.ir.tile.operations import KernelOp
 from tessera.rewrite.passes import REWRITE_PASSES
 from tessera.scheduling.passes import SCHEDULING_PASSES
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
-from tessera.ir import anchor_rules
+from tessera.ir.anchors import rules as anchor_rules
 from tessera.lazy import interning
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promotion import broadcast_shape, common_dtype

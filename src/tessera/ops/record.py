@@ -14,7 +14,7 @@ import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
-from tessera.ir.anchor import Anchor, AnchorError, AnchorRule
+from tessera.ir.anchors.anchor import Anchor, AnchorError, AnchorRule
 from tessera.lazy import interning
 from tessera.lazy.node import Node
 from tessera.lazy.structure import Attributes, Position, Shape, Structure

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from tessera.dtypes import DType, dtype_of, holds
 from tessera.ir.attributes import DTYPE_NAMES, Value
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
 from tessera.rewrite.engine import Measure, NamedRule, Rewriter, dims_attribute

@@ -10,10 +10,10 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.errors import CompileError
-from tessera.ir import schedule as schedule_ir
-from tessera.ir.anchor import Anchor
+from tessera.ir.anchors.anchor import Anchor
 from tessera.ir.attributes import names_of
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule import operations as schedule_ir
 from tessera.ops.families import FAMILIES
 from tessera.ops.record import family_of
 from tessera.rewrite.engine import dims_of

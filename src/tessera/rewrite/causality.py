@@ -12,7 +12,7 @@ from typing import Final
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.rewrite.algebra import made_by
 from tessera.rewrite.engine import Rewriter, dims_of
 from tessera.rewrite.guards import require

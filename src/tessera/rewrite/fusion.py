@@ -14,9 +14,9 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
-from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import dimension_names, to_attribute
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule import operations as schedule_ir
 from tessera.rewrite.algebra import made_by
 from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, dims_of

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
 
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.counting import DEAR
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.alignment import Alignment, operand_alignment, reduced_mapping, reduced_range

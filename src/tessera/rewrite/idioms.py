@@ -14,7 +14,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import DType, accumulator, bool_, fp32, holds
 from tessera.ir.attributes import Value
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.pins import KNOBS
 from tessera.ops.record import family_of
 from tessera.rewrite.algebra import dtype, form_source, forms_above, made_by

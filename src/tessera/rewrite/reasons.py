@@ -12,8 +12,8 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
 from tessera.ir.attributes import names_of
-from tessera.ir.graph import GraphOperation
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops.families import FAMILIES
 from tessera.ops.record import OPERATORS, family_of
 from tessera.rewrite.depth import DEPTH, instructions_of, room_in

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.rewrite.algebra import constant_of, dtype
 from tessera.rewrite.engine import dims_of
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.pins import KNOBS
 from tessera.ops.record import family_of
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from tessera.ir.attributes import Value
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.record import family_of
 from tessera.rewrite.algebra import FORMS_READ, dtype, made_by, place_in_form
 from tessera.rewrite.engine import Measure, NamedRule, Rewriter, dims_of

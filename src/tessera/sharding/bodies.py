@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from tessera.dtypes import DType, accumulator, bool_, int64
-from tessera.ir.anchor import ADD
+from tessera.ir.anchors.anchor import ADD
 from tessera.ops.record import Operator
 
 Kind: TypeAlias = Literal["literal", "given", "linear", "other"]

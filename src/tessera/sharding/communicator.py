@@ -12,7 +12,7 @@ from typing import Final, Literal, Protocol, TypeAlias, get_args
 import torch
 
 from tessera.errors import ArgumentError
-from tessera.ir import anchor
+from tessera.ir.anchors import anchor
 
 Reduction: TypeAlias = Literal["sum", "avg", "min", "max", "product"]
 """What elements of several ranks are reduced by."""

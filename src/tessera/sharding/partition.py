@@ -14,7 +14,7 @@ from typing import Final
 
 from tessera.dtypes import DType
 from tessera.errors import MeshError
-from tessera.ir.anchor import ADD
+from tessera.ir.anchors.anchor import ADD
 from tessera.lazy import interning
 from tessera.lazy.layouts import Layout, MeshShape, layout, replicated
 from tessera.lazy.leaf import Leaf, Placeholder

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from tessera.ir.anchor import ADD, Reduction
+from tessera.ir.anchors.anchor import ADD, Reduction
 from tessera.lazy.layouts import Layout, Shape, layout
 
 MeshStepKind: TypeAlias = Literal["AllReduce", "ReduceScatter", "AllGather", "AllToAll", "Slice"]

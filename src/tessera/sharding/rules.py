@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tessera.dtypes import DType
-from tessera.ir.anchor import ADD, MUL, Anchor, Index, Reduction
+from tessera.ir.anchors.anchor import ADD, MUL, Anchor, Index, Reduction
 from tessera.lazy.layouts import Layout, MeshShape, Shape, layout, split
 from tessera.ops.record import Operator
 from tessera.sharding.bodies import combines

@@ -21,10 +21,10 @@ from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.dtypes import fp32
 from tessera.errors import CompileError, DeviceError, ScheduleError, TuneSpaceEmptyError, UnsupportedTargetError
 from tessera.handle import Tensor
-from tessera.ir.divisors import divisors_of
-from tessera.ir.grid import programs_of
 from tessera.ir.parsing import parse
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.divisors import divisors_of
+from tessera.ir.tile.grid import programs_of
+from tessera.ir.tile.operations import find_kernel
 from tessera.lazy import interning
 from tessera.lazy.leaf import Leaf
 from tessera.lazy.node import leaf_node

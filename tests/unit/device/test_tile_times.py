@@ -18,7 +18,7 @@ from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.errors import CompileError
 from tessera.handle import Tensor
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.operations import find_kernel
 from tessera.lazy.leaf import scalar_leaf
 from tessera.profiling.tiles.device_tiles import CLOCK_COST, DeviceTiles
 from tessera.runtime.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory

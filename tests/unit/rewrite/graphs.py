@@ -14,9 +14,9 @@ from xdsl.ir import Block, Operation
 
 from tessera.compiler.graph.building import BuiltGraph, build_graph
 from tessera.dtypes import dtype_of
-from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import DTYPE_NAMES
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule import operations as schedule_ir
 from tessera.lazy.export import to_torch
 from tessera.lazy.node import Node, joined, leaf_node
 from tessera.lazy.sources import from_torch

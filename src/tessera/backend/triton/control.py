@@ -10,7 +10,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tessera.backend.triton.printer import Handler, Printer, Text
 from tessera.backend.triton.tile_clock import is_timed, reading
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 
 def parallel(p: Printer, op: tile.ParallelOp) -> None:

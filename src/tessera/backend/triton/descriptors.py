@@ -16,8 +16,8 @@ from xdsl.ir import BlockArgument, SSAValue
 from tessera.backend.triton.printer import Printer, shape_of
 from tessera.backend.triton.types import TritonElement, element_of
 from tessera.errors import CompileError
-from tessera.ir import tile
-from tessera.ir.tile_access import HOST_DESCRIPTOR
+from tessera.ir.tile import operations as tile
+from tessera.ir.tile.access import HOST_DESCRIPTOR
 
 HOST = HOST_DESCRIPTOR
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 
 class Compiled(Protocol):

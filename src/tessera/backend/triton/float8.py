@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.ir.float8 import float8_to_integers
+from tessera.ir.tile.float8 import float8_to_integers
 from tessera.target import Target
 from tessera.target.float8 import has_float8
 

@@ -17,7 +17,7 @@ from tessera.backend.triton.printer import Printer, Text
 from tessera.backend.triton.signature import PrintedParameter, Signature, parameters_of, signature_of
 from tessera.backend.triton.tiles import HELPERS, TILES
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.target import Target
 
 __all__ = ["PrintedParameter", "generate", "parameters_of"]

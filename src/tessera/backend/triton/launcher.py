@@ -13,7 +13,7 @@ from tessera.backend.triton.descriptors import HOST, Descriptor
 from tessera.backend.triton.memory import BufferNames, Buffers
 from tessera.backend.triton.printer import Printer, Text
 from tessera.backend.triton.signature import RESERVED, PrintedParameter, Signature
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.target import Target
 
 _ALLOCATOR = """def allocate(size, alignment, stream):

@@ -19,7 +19,7 @@ from tessera.backend.triton.descriptors import Descriptor, Key
 from tessera.backend.triton.printer import Handler, Printer, Text, element_type, shape_of
 from tessera.backend.triton.tiles import along
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tessera.backend.triton.types import TritonElement, element_of
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 _LONGEST_INLINE = 50
 """Characters up to which an expression is written inside another."""

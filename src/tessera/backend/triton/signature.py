@@ -20,9 +20,9 @@ from tessera.backend.triton.memory import BufferNames, buffer_names
 from tessera.backend.triton.printer import Printer, element_type
 from tessera.backend.triton.tiles import HELPERS
 from tessera.errors import CompileError
-from tessera.ir import tile
-from tessera.ir.divisors import divisors_of
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile import operations as tile
+from tessera.ir.tile.divisors import divisors_of
+from tessera.ir.tile.operations import find_kernel
 
 _HINTS: Mapping[str, str] = {"warps": "num_warps", "pipeline_depth": "num_stages", "max_registers": "maxnreg"}
 """Attributes of a kernel that say how it is compiled -> Triton's options."""

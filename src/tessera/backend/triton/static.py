@@ -37,7 +37,7 @@ from tessera.errors import (
     ScheduleIgnoredError,
     UnsupportedTargetError,
 )
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.operations import find_kernel
 from tessera.priority import current_niceness
 from tessera.private import PrivateFolder
 from tessera.sources import resource

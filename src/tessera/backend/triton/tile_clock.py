@@ -11,7 +11,7 @@ from typing import Final
 
 from tessera.backend.tile_times import END, MULTIPROCESSOR, RECORD_WORDS, START
 from tessera.backend.triton.printer import Printer
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.target import Target
 
 PARAMETER: Final = "tile_times"

@@ -11,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.backend.triton.arithmetic import convert, operands
 from tessera.backend.triton.printer import Handler, Printer, Text, element_type, shape_of
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 SMALLEST_DOT = 16
 """`tl.dot` takes no smaller extent along any of its three axes."""

@@ -10,9 +10,9 @@ from xdsl.ir import Block, Region
 from tessera.compiler.graph.building import element
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
-from tessera.ir import graph
-from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import dimension_names, tensor_type, to_attribute
+from tessera.ir.graph import operations as graph
+from tessera.ir.schedule import operations as schedule_ir
 from tessera.rewrite.alignment import align_region
 
 

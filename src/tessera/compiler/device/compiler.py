@@ -27,7 +27,7 @@ from tessera.compiler.device.layouts import layouts_of
 from tessera.compiler.device.planner import Planner
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.operations import find_kernel
 from tessera.lazy.policy import FAST, current_policy
 from tessera.lazy.structure import Plan
 from tessera.lazy.threads import worker_count

@@ -18,8 +18,8 @@ from tessera.compiler.explain.reports import facts_of
 from tessera.compiler.graph.memo import Table
 from tessera.compiler.process.revision import generator_revision
 from tessera.errors import CompileError, MemoryLimitError, UnsupportedTargetError
-from tessera.ir.divisors import Divisors
-from tessera.ir.grid import programs_of, steps_of
+from tessera.ir.tile.divisors import Divisors
+from tessera.ir.tile.grid import programs_of, steps_of
 from tessera.lazy.devices import INTERPRETER
 from tessera.profiling.tiles.device_tiles import DeviceTiles
 from tessera.runtime.device import Driver

@@ -25,7 +25,7 @@ from tessera.compiler.bind.launches import kernel_launches
 from tessera.compiler.device import compilers
 from tessera.compiler.explain.decompositions import Decompositions
 from tessera.compiler.graph.program import KernelItem, named_dims
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.lazy.structure import Structure
 from tessera.rewrite.algebra import dtype
 from tessera.rewrite.engine import dims_of

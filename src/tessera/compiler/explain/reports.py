@@ -14,7 +14,7 @@ from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch
 from tessera.compiler.bind.library_calls import library_facts
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType, fp32
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.ops.record import Shaped
 from tessera.profiling.recording.facts import StepFacts, Traffic

@@ -13,7 +13,7 @@ from tessera.compiler.explain.reports import flops_of
 from tessera.compiler.graph.program import named_dims
 from tessera.dtypes import DType, fp8_e4m3
 from tessera.errors import TuneFailedError
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.lazy.devices import CPU, torch_device
 from tessera.lazy.structure import contiguous_strides
 from tessera.ops import OPERATORS

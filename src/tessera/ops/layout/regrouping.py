@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from tessera.ir.anchor import Anchor, Extent, Index
+from tessera.ir.anchors.anchor import Anchor, Extent, Index
 from tessera.lazy.structure import Shape
 from tessera.ops.record import Named
 

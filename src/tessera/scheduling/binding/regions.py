@@ -10,8 +10,8 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.dtypes import DType, accumulator, dtype_of
 from tessera.ir.attributes import DTYPE_NAMES
-from tessera.ir.graph import GraphOperation
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.graph.operations import GraphOperation
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
 from tessera.rewrite.alignment import Alignment, align_region

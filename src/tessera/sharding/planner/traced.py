@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tessera.errors import ArgumentError, MemoryLimitError
-from tessera.ir.anchor import Anchor, AnchorError
+from tessera.ir.anchors.anchor import Anchor, AnchorError
 from tessera.lazy.structure import Occurrence, Structure
 from tessera.ops.record import Operator
 from tessera.sharding.planner.layouts import BlockLayout, BlockOperator, SplitAxis, choose_layouts

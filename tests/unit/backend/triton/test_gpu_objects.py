@@ -21,8 +21,8 @@ from tessera.backend import gpu_objects as objects
 from tessera.backend.contract import GpuKernelObject, GpuParameter, KernelObject, LaunchFacts, TensorMapFacts
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CacheFormatError, CompileError
-from tessera.ir.divisors import divisors_of, promising
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.divisors import divisors_of, promising
+from tessera.ir.tile.operations import find_kernel
 from tessera.priority import at_niceness
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule

@@ -12,7 +12,7 @@ from tessera import op, settings, target
 from tessera.compiler.device.gpu import gpu_kernels, gpu_sites
 from tessera.dtypes import bf16
 from tessera.errors import CacheIOError, CompileError, UnsupportedTargetError
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.operations import find_kernel
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target

@@ -28,7 +28,7 @@ from tessera.backend.llvm.emission.values import (
 from tessera.backend.llvm.matrix.amx import TILE, register_shapes
 from tessera.backend.llvm.matrix.tiles import unit_shape
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 
 def flatten(generator: Generator, values: Sequence[Value]) -> list[tuple[str, str]]:

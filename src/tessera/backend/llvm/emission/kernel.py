@@ -30,8 +30,8 @@ from tessera.backend.llvm.tiles.arithmetic import ARITHMETIC
 from tessera.backend.llvm.tiles.functions import FUNCTIONS
 from tessera.backend.llvm.tiles.operations import TILES
 from tessera.errors import CompileError
-from tessera.ir import tile
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile import operations as tile
+from tessera.ir.tile.operations import find_kernel
 from tessera.target import Target
 
 _HANDLERS = {**CONTROL, **MEMORY, **STAGING, **MATRIX, **TILES, **ARITHMETIC, **FUNCTIONS}

@@ -12,7 +12,7 @@ from tessera.backend.llvm.emission.values import BF16, F32, I8, I32, PairTile, T
 from tessera.backend.llvm.matrix import tiles as matrix_tiles
 from tessera.backend.llvm.matrix.pairs import pair_tiles
 from tessera.backend.llvm.tiles.conversion import convert, each_part
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 _PAIR_LANES = 16
 

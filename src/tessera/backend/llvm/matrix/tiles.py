@@ -19,7 +19,7 @@ from tessera.backend.llvm.matrix import amx
 from tessera.backend.llvm.memory.access import bring_back, detour
 from tessera.backend.llvm.memory.addressing import TileAddress, window
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 
 def unit_values(block: Block) -> frozenset[SSAValue]:

@@ -32,7 +32,7 @@ from tessera.backend.llvm.memory.access import read, write
 from tessera.backend.llvm.memory.addressing import TileAddress, advance, single, window
 from tessera.backend.llvm.memory.parts import load, store_past_caches
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 _LINE_BYTES = 64
 

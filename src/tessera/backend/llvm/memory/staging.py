@@ -25,7 +25,7 @@ from tessera.backend.llvm.memory.access import write
 from tessera.backend.llvm.memory.addressing import advance, window
 from tessera.backend.llvm.memory.buffers import scratch
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 STRIP_ROWS = 8
 """Rows that are packed side by side into panels."""

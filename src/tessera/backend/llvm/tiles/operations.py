@@ -24,7 +24,7 @@ from tessera.backend.llvm.memory.addressing import lanes_below
 from tessera.backend.llvm.tiles.arithmetic import MAXIMUM, MINIMUM, Maker, apply, binary, compare, intrinsic, select
 from tessera.backend.llvm.tiles.conversion import computed_in, convert
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 
 
 def _broadcast(generator: Generator, op: tile.BroadcastOp) -> Sequence[Value]:

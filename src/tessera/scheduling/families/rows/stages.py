@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops.counting import DEAR
 from tessera.ops.record import family_of
 from tessera.rewrite.depth import instructions_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops.record import family_of
 from tessera.rewrite.fusion import Bounds
 from tessera.rewrite.reasons import operations_in

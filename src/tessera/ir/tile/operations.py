@@ -39,8 +39,8 @@ from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tessera.errors import CompileError
-from tessera.ir.tile_access import LoadOp, PrefetchOp, StoreOp, integers
-from tessera.ir.tile_values import (
+from tessera.ir.tile.access import LoadOp, PrefetchOp, StoreOp, integers
+from tessera.ir.tile.values import (
     COMPARISONS,
     REDUCE_KINDS,
     BroadcastOp,
@@ -107,7 +107,7 @@ class KernelOp(IRDLOperation):
 
     `warps`, `pipeline_depth` (stages of loads in flight), `max_registers` (of one thread) and `accumulators` (buffers
     that a matrix unit's sums take turns in) say how a GPU's compiler is asked to compile it. `divisors` says what
-    the kernel may rely on of its arguments (`ir/divisors.py`). `timed` asks for clock reads around each macro tile
+    the kernel may rely on of its arguments (`ir/tile/divisors.py`). `timed` asks for clock reads around each macro tile
     (`backend/tile_times.py`). `note` is for readers of what a backend prints, and means nothing.
     """
 

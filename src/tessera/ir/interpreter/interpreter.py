@@ -19,11 +19,11 @@ from xdsl.dialects.builtin import IndexType, MemRefType, ModuleOp, NoneAttr, Str
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tessera.errors import IRError
-from tessera.ir import tile
 from tessera.ir.attributes import shape_text
-from tessera.ir.divisors import divisors_of
-from tessera.ir.interpreter_arithmetic import ARITHMETIC, apply_arithmetic, computed
-from tessera.ir.interpreter_memory import TileRegion, allocate, assemble_stage, read_tile, torch_dtype, write_tile
+from tessera.ir.interpreter.arithmetic import ARITHMETIC, apply_arithmetic, computed
+from tessera.ir.interpreter.memory import TileRegion, allocate, assemble_stage, read_tile, torch_dtype, write_tile
+from tessera.ir.tile import operations as tile
+from tessera.ir.tile.divisors import divisors_of
 
 Value: TypeAlias = "torch.Tensor | int"
 Handler: TypeAlias = "Callable[[Interpreter, Operation], Sequence[Value]]"

@@ -11,8 +11,8 @@ from xdsl.ir import Attribute
 
 from tessera.dtypes import dtype_of
 from tessera.errors import IRError
-from tessera.ir import tile
 from tessera.ir.attributes import DTYPE_NAMES
+from tessera.ir.tile import operations as tile
 
 
 def torch_dtype(element: Attribute) -> torch.dtype:

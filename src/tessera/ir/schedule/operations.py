@@ -36,11 +36,11 @@ from xdsl.irdl import (
 from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir import graph_product_rules as products
-from tessera.ir.anchor_rules import product
+from tessera.ir.anchors.rules import product
 from tessera.ir.attributes import to_value
-from tessera.ir.graph_checks import expect_anchor
-from tessera.ir.schedule_region import REGION_OPERATIONS
+from tessera.ir.graph import product_rules as products
+from tessera.ir.graph.checks import expect_anchor
+from tessera.ir.schedule.region import REGION_OPERATIONS
 
 
 @irdl_op_definition

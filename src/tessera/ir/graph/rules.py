@@ -9,7 +9,7 @@ from __future__ import annotations
 from xdsl.ir import Operation
 
 from tessera.ir.attributes import BOOLEAN, INT64
-from tessera.ir.graph_checks import (
+from tessera.ir.graph.checks import (
     expect_element,
     expect_one_element,
     fail,

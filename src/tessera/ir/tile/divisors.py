@@ -12,8 +12,8 @@ from typing import TypeAlias, cast
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, MemRefType, ModuleOp, StringAttr, i64
 from xdsl.ir import Attribute, BlockArgument
 
-from tessera.ir.tile import KernelOp, find_kernel
-from tessera.ir.tile_access import HOST_DESCRIPTOR, LoadOp, StoreOp, integers
+from tessera.ir.tile.access import HOST_DESCRIPTOR, LoadOp, StoreOp, integers
+from tessera.ir.tile.operations import KernelOp, find_kernel
 
 Divisors: TypeAlias = tuple[tuple[int, ...], ...]
 """The numbers of each argument of a kernel."""

@@ -21,8 +21,8 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tessera.errors import IRError
-from tessera.ir import tile
 from tessera.ir.passes import Pass
+from tessera.ir.tile import operations as tile
 
 
 @dataclass(frozen=True)

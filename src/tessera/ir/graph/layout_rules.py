@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import ComplexType, FloatAttr, IntegerAttr, IntegerTy
 from xdsl.ir import Operation
 
 from tessera.ir.attributes import BOOLEAN, INT64, to_value
-from tessera.ir.graph_checks import expect_element, expect_one_element, fail, is_float, operand_types, result_type
+from tessera.ir.graph.checks import expect_element, expect_one_element, fail, is_float, operand_types, result_type
 
 
 def reshape(op: Operation) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from tessera.ir.anchor import DIFFERENT, Anchor, AnchorError, AnchorRule, Extent, Fit, Index, Reduction
+from tessera.ir.anchors.anchor import DIFFERENT, Anchor, AnchorError, AnchorRule, Extent, Fit, Index, Reduction
 
 Named: TypeAlias = Mapping[str, Any]
 Pair: TypeAlias = tuple[int, int]

@@ -24,13 +24,12 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir import anchor_rules as anchors
-from tessera.ir import graph_checks as checks
-from tessera.ir import graph_layout_rules as layouts
-from tessera.ir import graph_product_rules as products
-from tessera.ir import graph_rules as rules
-from tessera.ir.anchor import Anchor, AnchorRule, Reduction
+from tessera.ir.anchors import rules as anchors
+from tessera.ir.anchors.anchor import Anchor, AnchorRule, Reduction
 from tessera.ir.attributes import Value, integers_of, to_attribute, to_value
+from tessera.ir.graph import checks, rules
+from tessera.ir.graph import layout_rules as layouts
+from tessera.ir.graph import product_rules as products
 
 UNBOUNDED = 1 << 30
 _PREFIX = "tessera.graph."

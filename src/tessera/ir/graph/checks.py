@@ -13,8 +13,8 @@ from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, TensorType
 from xdsl.ir import Attribute, Operation
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.ir.anchor import Anchor, AnchorError, AnchorRule
-from tessera.ir.anchor_rules import with_result
+from tessera.ir.anchors.anchor import Anchor, AnchorError, AnchorRule
+from tessera.ir.anchors.rules import with_result
 from tessera.ir.attributes import shape_text, to_value
 
 Rule: TypeAlias = Callable[[Operation], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Operation
 
-from tessera.ir.graph_checks import (
+from tessera.ir.graph.checks import (
     expect_element,
     fail,
     is_float,

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tessera.errors import CompileError
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.target import Target
 
 Extents: TypeAlias = Sequence[Sequence[int]]

@@ -20,7 +20,7 @@ from xdsl.ir import Attribute, Operation
 
 from tessera.errors import IRError
 from tessera.ir.attributes import INT64
-from tessera.ir.interpreter_memory import torch_dtype
+from tessera.ir.interpreter.memory import torch_dtype
 
 Function: TypeAlias = "Callable[..., torch.Tensor]"
 Tensor = torch.Tensor
