@@ -18,7 +18,7 @@ from tessera.compiler.graph import programs
 from tessera.handle import Tensor
 from tessera.lazy.symbolic import symbolic_form
 from tessera.ops import oracle
-from tessera.rewrite.idioms import IDIOMS
+from tessera.rewrite.rules.idioms import IDIOMS
 
 INFINITY = math.inf
 Scores = Callable[[Tensor], Tensor]

@@ -13,7 +13,7 @@ from tessera.dtypes import DType
 from tessera.ir.attributes import dimension_names, tensor_type, to_attribute
 from tessera.ir.graph import operations as graph
 from tessera.ir.schedule import operations as schedule_ir
-from tessera.rewrite.alignment import align_region
+from tessera.rewrite.fusion.alignment import align_region
 
 
 class CopyKernels:

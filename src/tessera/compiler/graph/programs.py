@@ -1,9 +1,9 @@
 """The programs of a form, and which of them a structure runs.
 
-A form is rewritten without knowing extents. Where an idiom was recognized (`rewrite/idioms.py`) there is more than one
-program: with it, whose guards these extents may not meet, with fewer idioms, and as it was written, which is what a
-strict numerics policy gets and what may be faster where an idiom's kernel has little to do. The cost model decides
-between the two, once for extents of about the same size.
+A form is rewritten without knowing extents. Where an idiom was recognized (`rewrite/rules/idioms.py`) there is more
+than one program: with it, whose guards these extents may not meet, with fewer idioms, and as it was written, which is
+what a strict numerics policy gets and what may be faster where an idiom's kernel has little to do. The cost model
+decides between the two, once for extents of about the same size.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tessera.ir.graph.operations import GraphOperation
 from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops import OPERATORS
 from tessera.ops.record import family_of
-from tessera.rewrite.alignment import Alignment, align_region
+from tessera.rewrite.fusion.alignment import Alignment, align_region
 from tessera.scheduling.binding.arrays import Pattern
 from tessera.scheduling.language.expression import Recorder, Value
 from tessera.scheduling.lowering.spec import Output

@@ -23,11 +23,11 @@ from tessera.ir.graph import operations as graph
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ir.schedule import operations as schedule_ir
 from tessera.ir.schedule.operations import ScheduleKernelOp
-from tessera.rewrite.algebra import dtype
 from tessera.rewrite.engine import dims_of
-from tessera.rewrite.fusion import fuse_function
-from tessera.rewrite.reasons import operations_in
-from tessera.rewrite.siblings import products_of
+from tessera.rewrite.fusion.kernels import fuse_function
+from tessera.rewrite.fusion.reasons import operations_in
+from tessera.rewrite.fusion.siblings import products_of
+from tessera.rewrite.rules.algebra import dtype
 from tessera.scheduling.families.decomposition import DecomposableCall, Decomposition, Function, Parts, Steps, Workspace
 
 PARTS: Final = "split_k"

@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeAlias
 from xdsl.ir import SSAValue
 
 from tessera.ir.graph.operations import GraphOperation
-from tessera.rewrite.algebra import constant_of, dtype
 from tessera.rewrite.engine import dims_of
+from tessera.rewrite.rules.algebra import constant_of, dtype
 
 Scaling: TypeAlias = tuple[str, SSAValue]
 """`mul` or `div`, and a value without dimensions."""

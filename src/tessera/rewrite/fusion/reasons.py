@@ -16,8 +16,8 @@ from tessera.ir.graph.operations import GraphOperation
 from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.ops.families import FAMILIES
 from tessera.ops.record import OPERATORS, family_of
-from tessera.rewrite.depth import DEPTH, instructions_of, room_in
-from tessera.rewrite.groups import IN_REGISTERS
+from tessera.rewrite.fusion.depth import DEPTH, instructions_of, room_in
+from tessera.rewrite.fusion.groups import IN_REGISTERS
 
 
 @dataclass(frozen=True)

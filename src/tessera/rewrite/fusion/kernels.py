@@ -17,12 +17,12 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from tessera.ir.attributes import dimension_names, to_attribute
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ir.schedule import operations as schedule_ir
-from tessera.rewrite.algebra import made_by
-from tessera.rewrite.depth import DEPTH
 from tessera.rewrite.engine import Firing, dims_of
-from tessera.rewrite.groups import Group, Grouping
+from tessera.rewrite.fusion.depth import DEPTH
+from tessera.rewrite.fusion.groups import Group, Grouping
+from tessera.rewrite.fusion.siblings import TOGETHER
 from tessera.rewrite.provenance import inherit
-from tessera.rewrite.siblings import TOGETHER
+from tessera.rewrite.rules.algebra import made_by
 
 UNLIMITED = 1 << 30
 

@@ -17,11 +17,11 @@ from tessera.ir.attributes import Value
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.pins import KNOBS
 from tessera.ops.record import family_of
-from tessera.rewrite.algebra import dtype, form_source, forms_above, made_by
-from tessera.rewrite.causality import hide_future
 from tessera.rewrite.engine import Measure, NamedRule, Rewriter, dims_of
 from tessera.rewrite.guards import Guard, require
-from tessera.rewrite.scores import (
+from tessera.rewrite.rules.algebra import dtype, form_source, forms_above, made_by
+from tessera.rewrite.rules.causality import hide_future
+from tessera.rewrite.rules.scores import (
     HIDDEN,
     Mask,
     Scaling,

@@ -17,10 +17,10 @@ from xdsl.ir import Operation, SSAValue
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.counting import DEAR
 from tessera.ops.record import OPERATORS, family_of
-from tessera.rewrite.alignment import Alignment, operand_alignment, reduced_mapping, reduced_range
-from tessera.rewrite.depth import DEPTH, instructions_of, room_in
 from tessera.rewrite.engine import dims_of
-from tessera.rewrite.siblings import TOGETHER, are_joined
+from tessera.rewrite.fusion.alignment import Alignment, operand_alignment, reduced_mapping, reduced_range
+from tessera.rewrite.fusion.depth import DEPTH, instructions_of, room_in
+from tessera.rewrite.fusion.siblings import TOGETHER, are_joined
 
 IN_REGISTERS = ("contraction", "convolution", "window")
 """Kinds of groups that take maps of their result as epilogues, as long as nothing else needs it."""

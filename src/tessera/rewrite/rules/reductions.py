@@ -17,8 +17,8 @@ from tessera.dtypes import accumulator
 from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.record import family_of
-from tessera.rewrite.algebra import dtype
 from tessera.rewrite.engine import Measure, NamedRule, Rewriter, dims_of
+from tessera.rewrite.rules.algebra import dtype
 
 
 def split_reduction(operation: GraphOperation, rewriter: Rewriter) -> SSAValue | None:

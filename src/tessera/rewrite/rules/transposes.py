@@ -9,8 +9,8 @@ from xdsl.ir import SSAValue
 from tessera.ir.attributes import Value
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ops.record import family_of
-from tessera.rewrite.algebra import FORMS_READ, dtype, made_by, place_in_form
 from tessera.rewrite.engine import Measure, NamedRule, Rewriter, dims_of
+from tessera.rewrite.rules.algebra import FORMS_READ, dtype, made_by, place_in_form
 
 TO_FIRST = (0, 3, 1, 2)
 """[N, H, W, C] as [N, C, H, W]."""

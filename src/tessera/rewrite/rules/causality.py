@@ -13,9 +13,9 @@ from typing import Final
 from xdsl.ir import SSAValue
 
 from tessera.ir.graph.operations import GraphOperation
-from tessera.rewrite.algebra import made_by
 from tessera.rewrite.engine import Rewriter, dims_of
 from tessera.rewrite.guards import require
+from tessera.rewrite.rules.algebra import made_by
 
 QUERIES, KEYS = -2, -1
 """The dimensions of a mask."""
