@@ -32,8 +32,9 @@ from tests.unit.scheduling import specs
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton import TritonBackend, static
-from tessera.backend.triton.static import kernel_objects, static_facts
+from tessera.backend.triton import TritonBackend
+from tessera.backend.triton.compilation import static
+from tessera.backend.triton.compilation.static import kernel_objects, static_facts
 
 PRODUCT = lower_contraction_gpu(specs.matmul(bf16), Schedule(tile=(64, 64, 32), pipeline_depth=2, warps=4))
 PROMISED = promising(PRODUCT, [(16, 1, 8, 8, 1), (16, 1, 1, 1, 1), (16, 1, 1, 1, 1)])

@@ -12,7 +12,8 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 from tessera import target
-from tessera.backend.triton import TritonBackend, tile_clock
+from tessera.backend.triton import TritonBackend
+from tessera.backend.triton.printing import tile_clock
 from tessera.dtypes import DType, bf16, bool_, fp8_e4m3, fp8_e5m2, fp16, fp32, fp64, int32, int64
 from tessera.errors import CompileError
 from tessera.ir.parsing import parse, print_module

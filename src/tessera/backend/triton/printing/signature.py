@@ -14,11 +14,11 @@ from xdsl.dialects.builtin import IndexType, IntegerAttr, MemRefType, ModuleOp
 from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backend.gpu_objects import Role
-from tessera.backend.triton import tile_clock
-from tessera.backend.triton.descriptors import HOST, Descriptor, Key, find_descriptors
-from tessera.backend.triton.memory import BufferNames, buffer_names
-from tessera.backend.triton.printer import Printer, element_type
-from tessera.backend.triton.tiles import HELPERS
+from tessera.backend.triton.printing import tile_clock
+from tessera.backend.triton.printing.descriptors import HOST, Descriptor, Key, find_descriptors
+from tessera.backend.triton.printing.memory import BufferNames, buffer_names
+from tessera.backend.triton.printing.printer import Printer, element_type
+from tessera.backend.triton.printing.tiles import HELPERS
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 from tessera.ir.tile.divisors import divisors_of

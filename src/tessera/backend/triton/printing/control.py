@@ -8,8 +8,8 @@ from typing import cast
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from tessera.backend.triton.printer import Handler, Printer, Text
-from tessera.backend.triton.tile_clock import is_timed, reading
+from tessera.backend.triton.printing.printer import Handler, Printer, Text
+from tessera.backend.triton.printing.tile_clock import is_timed, reading
 from tessera.ir.tile import operations as tile
 
 

@@ -16,7 +16,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tessera.backend.triton.types import TritonElement, element_of
+from tessera.backend.triton.printing.types import TritonElement, element_of
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 

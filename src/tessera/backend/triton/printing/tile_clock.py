@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from tessera.backend.tile_times import END, MULTIPROCESSOR, RECORD_WORDS, START
-from tessera.backend.triton.printer import Printer
+from tessera.backend.triton.printing.printer import Printer
 from tessera.ir.tile import operations as tile
 from tessera.target import Target
 

@@ -13,8 +13,8 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import BlockArgument, SSAValue
 
-from tessera.backend.triton.printer import Printer, shape_of
-from tessera.backend.triton.types import TritonElement, element_of
+from tessera.backend.triton.printing.printer import Printer, shape_of
+from tessera.backend.triton.printing.types import TritonElement, element_of
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 from tessera.ir.tile.access import HOST_DESCRIPTOR

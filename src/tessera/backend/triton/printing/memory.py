@@ -14,10 +14,10 @@ from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, MemRefType, NoneAttr, StridedLayoutAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tessera.backend.triton import descriptors
-from tessera.backend.triton.descriptors import Descriptor, Key
-from tessera.backend.triton.printer import Handler, Printer, Text, element_type, shape_of
-from tessera.backend.triton.tiles import along
+from tessera.backend.triton.printing import descriptors
+from tessera.backend.triton.printing.descriptors import Descriptor, Key
+from tessera.backend.triton.printing.printer import Handler, Printer, Text, element_type, shape_of
+from tessera.backend.triton.printing.tiles import along
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 

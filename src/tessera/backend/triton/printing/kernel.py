@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backend.triton import tile_clock
-from tessera.backend.triton.arithmetic import ARITHMETIC
-from tessera.backend.triton.control import CONTROL
-from tessera.backend.triton.descriptors import HOST, made
-from tessera.backend.triton.float8 import for_target
-from tessera.backend.triton.launcher import imports, launcher
-from tessera.backend.triton.memory import Buffers
-from tessera.backend.triton.printer import Printer, Text
-from tessera.backend.triton.signature import PrintedParameter, Signature, parameters_of, signature_of
-from tessera.backend.triton.tiles import HELPERS, TILES
+from tessera.backend.triton.printing import tile_clock
+from tessera.backend.triton.printing.arithmetic import ARITHMETIC
+from tessera.backend.triton.printing.control import CONTROL
+from tessera.backend.triton.printing.descriptors import HOST, made
+from tessera.backend.triton.printing.float8 import for_target
+from tessera.backend.triton.printing.launcher import imports, launcher
+from tessera.backend.triton.printing.memory import Buffers
+from tessera.backend.triton.printing.printer import Printer, Text
+from tessera.backend.triton.printing.signature import PrintedParameter, Signature, parameters_of, signature_of
+from tessera.backend.triton.printing.tiles import HELPERS, TILES
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 from tessera.target import Target

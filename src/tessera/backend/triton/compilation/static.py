@@ -25,10 +25,10 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import settings
 from tessera.backend.gpu_objects import GpuKernelObject, GpuParameter, LaunchFacts, StaticFacts
-from tessera.backend.triton.faithfulness import CompilerRequests, ignored
-from tessera.backend.triton.float8 import for_target
-from tessera.backend.triton.kernel import PrintedParameter, generate, parameters_of
-from tessera.backend.triton.offline import AMD_INSTRUCTIONS, NVIDIA_INSTRUCTIONS, TTGIR_OPERATIONS
+from tessera.backend.triton.compilation.faithfulness import CompilerRequests, ignored
+from tessera.backend.triton.compilation.offline import AMD_INSTRUCTIONS, NVIDIA_INSTRUCTIONS, TTGIR_OPERATIONS
+from tessera.backend.triton.printing.float8 import for_target
+from tessera.backend.triton.printing.kernel import PrintedParameter, generate, parameters_of
 from tessera.distribution import installing
 from tessera.errors import (
     CacheFormatError,
@@ -43,7 +43,7 @@ from tessera.private import PrivateFolder
 from tessera.sources import resource
 from tessera.target import Target
 
-PROGRAM = resource("backend/triton/offline.py")
+PROGRAM = resource("backend/triton/compilation/offline.py")
 """What compiles."""
 COMPILE_LIMIT_S = 600.0
 """Seconds after which a compilation is given up; large tiles take ptxas ten seconds and more."""

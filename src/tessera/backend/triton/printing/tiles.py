@@ -8,8 +8,8 @@ from typing import cast
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backend.triton.arithmetic import convert, operands
-from tessera.backend.triton.printer import Handler, Printer, Text, element_type, shape_of
+from tessera.backend.triton.printing.arithmetic import convert, operands
+from tessera.backend.triton.printing.printer import Handler, Printer, Text, element_type, shape_of
 from tessera.errors import CompileError
 from tessera.ir.tile import operations as tile
 

@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backend.triton.printer import Handler, Printer, Text, element_type, shape_of
+from tessera.backend.triton.printing.printer import Handler, Printer, Text, element_type, shape_of
 from tessera.errors import CompileError
 
 ALL_NAN = "propagate_nan=tl.PropagateNan.ALL"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backend.triton.arithmetic import ARITHMETIC
-from tessera.backend.triton.descriptors import HOST, Descriptor
-from tessera.backend.triton.memory import BufferNames, Buffers
-from tessera.backend.triton.printer import Printer, Text
-from tessera.backend.triton.signature import RESERVED, PrintedParameter, Signature
+from tessera.backend.triton.printing.arithmetic import ARITHMETIC
+from tessera.backend.triton.printing.descriptors import HOST, Descriptor
+from tessera.backend.triton.printing.memory import BufferNames, Buffers
+from tessera.backend.triton.printing.printer import Printer, Text
+from tessera.backend.triton.printing.signature import RESERVED, PrintedParameter, Signature
 from tessera.ir.tile import operations as tile
 from tessera.target import Target
 
