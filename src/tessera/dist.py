@@ -23,13 +23,13 @@ from tessera import op
 from tessera.dtypes import SUPPORTED, dtype_of
 from tessera.errors import ArgumentError, DTypeError, MeshError
 from tessera.handle import Tensor
-from tessera.lazy import interning
-from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import is_mesh
 from tessera.lazy.layouts import Layout
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import joined, leaf_node
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.sharding import making, values
 from tessera.sharding.communication import communication
 from tessera.sharding.mesh import Mesh

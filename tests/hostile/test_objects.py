@@ -21,7 +21,7 @@ from tessera.backend.llvm.machine_code.objects import CacheUnwritableWarning, Ob
 from tessera.errors import CacheUntrustedError
 from tessera.ir.parsing import parse
 from tessera.private import CacheRefusedWarning, PrivateFolder
-from tessera.runtime.calling import call
+from tessera.runtime.plans.calling import call
 from tessera.target import detect
 from tests import forked
 from tests.hostile.users import COLLEAGUE, KINDS, STRANGER, as_user, give, needs_root, put, umask

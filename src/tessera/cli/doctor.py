@@ -138,7 +138,7 @@ def matrix_unit(machine: target.Target) -> Iterator[Diagnosis]:
 def threads(environment: Mapping[str, str]) -> Iterator[Diagnosis]:
     """Processors, the number of threads that kernels use, and the pool they run on."""
     from tessera.lazy.threads import worker_count
-    from tessera.runtime.native import threading_reason
+    from tessera.runtime.plans.native import threading_reason
 
     machine = target.detect()
     yield Diagnosis("processors", "ok", f"{machine.processors} usable, {machine.cores} cores")

@@ -11,8 +11,8 @@ from tessera.compiler.graph.programs import Programs, predicted_seconds
 from tessera.compiler.graph.spectral_rewrite import Rewritten, with_spectra
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
-from tessera.lazy.structure import Occurrence, Structure
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.structure import Occurrence, Structure
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.rewrite.passes import graph_passes
 
 lock = forks.recursive_lock()

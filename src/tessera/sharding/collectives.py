@@ -18,15 +18,15 @@ import torch.distributed as dist
 from tessera import forks
 from tessera.errors import LibraryError
 from tessera.lazy.devices import is_cpu_memory
-from tessera.lazy.export import memory_of
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.export import memory_of
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.sources import from_torch
+from tessera.lazy.leaves.transfer import on_device
+from tessera.lazy.leaves.writes import Watch
 from tessera.lazy.promise import KEPT, Promise
-from tessera.lazy.sources import from_torch
-from tessera.lazy.transfer import on_device
-from tessera.lazy.writes import Watch
 from tessera.profiling.recording import clock_sync, instrumentation
-from tessera.runtime.operations import Operation
-from tessera.runtime.streams import core_of
+from tessera.runtime.streams.operations import Operation
+from tessera.runtime.streams.stream import core_of
 from tessera.sharding.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job.joining import is_rank, join
 

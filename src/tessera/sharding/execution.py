@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tessera.errors import MeshError
-from tessera.lazy import interning
-from tessera.lazy.building import apply
 from tessera.lazy.devices import is_mesh
 from tessera.lazy.evaluation import check_versions, evaluate
-from tessera.lazy.export import to_torch
 from tessera.lazy.layouts import Coordinates, Shape
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node, constant_node, leaf_node
-from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.layout import views
 from tessera.sharding import communication
 from tessera.sharding.groups import moved

@@ -9,8 +9,8 @@ import torch
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import MeshError
 from tessera.lazy.layouts import Layout, Shape
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.sources import from_torch
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.sources import from_torch
 from tessera.sharding import values
 from tessera.sharding.mesh import Mesh
 from tessera.sharding.shards import Shards

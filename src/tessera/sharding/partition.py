@@ -15,11 +15,11 @@ from typing import Final
 from tessera.dtypes import DType
 from tessera.errors import MeshError
 from tessera.ir.anchors.anchor import ADD
-from tessera.lazy import interning
 from tessera.lazy.layouts import Layout, MeshShape, layout, replicated
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, leaf_node
-from tessera.lazy.structure import Occurrence, Structure
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops import OPERATORS
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.ops.record import Operator

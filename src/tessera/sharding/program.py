@@ -13,7 +13,7 @@ from typing import Any
 
 from tessera.dtypes import DType
 from tessera.lazy.layouts import Layout, MeshShape, Shape
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.record import Operator
 from tessera.sharding.redistribution import MeshStep
 

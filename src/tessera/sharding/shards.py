@@ -12,13 +12,13 @@ import torch
 from tessera import settings
 from tessera.dtypes import DType
 from tessera.errors import MemoryLimitError
-from tessera.lazy import interning
 from tessera.lazy.evaluation import evaluate
-from tessera.lazy.export import to_torch
 from tessera.lazy.layouts import Layout, Shape, replicated
-from tessera.lazy.leaf import Leaf, ShardedLeaf
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.leaf import Leaf, ShardedLeaf
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node
-from tessera.lazy.sources import from_torch
+from tessera.lazy.structures import interning
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.sharding.mesh import Mesh
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.errors import MeshError
-from tessera.lazy.building import apply
 from tessera.lazy.layouts import Coordinates, Layout
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import Node
-from tessera.lazy.printing import expression
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.printing import expression
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.sharding.execution import ShardedPlan
 from tessera.sharding.mesh import Mesh

@@ -19,7 +19,7 @@ from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
 from tessera.lazy.layouts import Range, Shape
-from tessera.lazy.sources import SEED
+from tessera.lazy.leaves.sources import SEED
 from tessera.ops.layout.generation import PHILOX
 
 Init: TypeAlias = Literal["normal", "uniform", "zeros", "ones"]

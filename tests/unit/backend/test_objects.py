@@ -21,7 +21,7 @@ from tessera.backend.llvm.machine_code.objects import CacheUnwritableWarning, Ob
 from tessera.errors import ArgumentError, CacheFormatError, CompileError, UnsupportedTargetError
 from tessera.ir.parsing import parse, print_module
 from tessera.private import CacheRefusedWarning
-from tessera.runtime.calling import call, words_of
+from tessera.runtime.plans.calling import call, words_of
 from tessera.target import detect
 from tests.unit.backend.harness import avx2
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tessera.compiler.bind.arrays import Storage, View
 from tessera.dtypes import fp32
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.rewrite.fusion.alignment import Alignment
 from tessera.scheduling.binding.arrays import ShapedArrays
 from tessera.scheduling.families.product.binding import contraction_arrays

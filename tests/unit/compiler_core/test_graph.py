@@ -18,7 +18,7 @@ from tessera.handle import Tensor
 from tessera.ir.attributes import names_of
 from tessera.ir.graph.operations import GraphOperation
 from tessera.ir.parsing import parse, print_module
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.symbolic import symbolic_form
 
 MANY = st.integers(2, 7)
 

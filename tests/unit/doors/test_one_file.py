@@ -15,7 +15,7 @@ from tessera.compiler.graph.building import build_graph
 from tessera.errors import ShapeMismatchError
 from tessera.ir.attributes import ELEMENT_TYPES, tensor_type
 from tessera.ir.graph import operations as graph
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.ops import record
 from tests.fuzz.drawing import draw
 from tests.fuzz.ways import check

@@ -14,7 +14,7 @@ import torch
 
 from tessera import autotune, forks, op
 from tessera.compiler import planning
-from tessera.lazy import interning
+from tessera.lazy.structures import interning
 
 
 def succeeds_in_a_fork_while_held(locks: list[Any], action: Callable[[], bool]) -> bool:

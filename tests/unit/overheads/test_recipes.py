@@ -21,7 +21,7 @@ from tessera.compiler.device.cpu_planner import Code
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import Program, read_program
 from tessera.handle import Tensor
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.rewrite.passes import graph_passes
 from tessera.scheduling.language.schedule import Schedule
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class TritonBackend:
     """Tile IR to the source of a Triton kernel with a launcher that takes torch tensors, and to machine code of a GPU.
 
-    Kernel objects are loaded and launched by the GPU's driver (`tessera.runtime.device.driver_of`).
+    Kernel objects are loaded and launched by the GPU's driver (`tessera.runtime.devices.device.driver_of`).
     """
 
     device = "cuda"

@@ -12,7 +12,7 @@ from tessera.compiler.decompose.refusion import fused_anew
 from tessera.compiler.graph.program import KernelItem
 from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.lazy.policy import current_policy
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.rewrite.fusion.kernels import Bounds
 from tessera.scheduling.families.decomposition import Decomposition, Expected, Steps, When

@@ -16,7 +16,7 @@ from tessera.compiler.graph.memo import Memo, Table
 from tessera.compiler.graph.program import KernelItem, Program, read_program
 from tessera.dtypes import DType
 from tessera.ir.schedule.operations import ScheduleKernelOp
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.rewrite.fusion.alignment import Alignment, align_region
 from tessera.scheduling.binding.arrays import ShapedArrays
 from tessera.scheduling.families.decomposition import (

@@ -29,10 +29,10 @@ from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
 from tessera.ir.tile.operations import find_kernel
 from tessera.lazy.policy import FAST, current_policy
-from tessera.lazy.structure import Plan
+from tessera.lazy.structures.structure import Plan
 from tessera.lazy.threads import worker_count
 from tessera.profiling.recording.facts import SCRATCH, Traffic
-from tessera.runtime.device import Driver
+from tessera.runtime.devices.device import Driver
 from tessera.scheduling.families.cost import Estimate, RooflineModel
 from tessera.scheduling.families.family import Kernels, Layouts, Problem
 from tessera.scheduling.families.gpu_cost import GpuRooflineModel

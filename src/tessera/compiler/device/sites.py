@@ -15,8 +15,8 @@ from tessera.errors import UnsupportedTargetError
 from tessera.ir.tile.divisors import Divisors, described_arguments, divisors_of, free_words, promising
 from tessera.ir.tile.grid import Extents, Programs
 from tessera.ir.tile.operations import find_kernel
-from tessera.runtime.device import Grid, Loaded
-from tessera.runtime.gpu_plan import ALIGNMENT, DeviceStep, Hole
+from tessera.runtime.devices.device import Grid, Loaded
+from tessera.runtime.plans.gpu_plan import ALIGNMENT, DeviceStep, Hole
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from tessera.compiler.device import compilers
 from tessera.compiler.explain.decompositions import Decompositions
 from tessera.compiler.graph.program import KernelItem, named_dims
 from tessera.ir.schedule.operations import ScheduleKernelOp
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 from tessera.rewrite.engine import dims_of
 from tessera.rewrite.fusion.reasons import kept_apart, kept_inside, operations_in
 from tessera.rewrite.rules.algebra import dtype

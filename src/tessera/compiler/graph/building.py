@@ -18,7 +18,7 @@ from tessera.ir.anchors.anchor import ExtentClasses, Place
 from tessera.ir.anchors.rules import with_result
 from tessera.ir.attributes import ELEMENT_TYPES, dimension_names, tensor_type, to_attribute
 from tessera.ir.graph import operations as graph
-from tessera.lazy.symbolic import SymbolicForm, SymbolicNode
+from tessera.lazy.structures.symbolic import SymbolicForm, SymbolicNode
 from tessera.ops import OPERATORS
 from tessera.ops.pins import KNOBS, PIN, SEEN_OTHERWISE
 from tessera.ops.record import family_of

@@ -17,8 +17,8 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import Item, KernelItem, Program, read_program
 from tessera.lazy.policy import Policy
-from tessera.lazy.structure import Occurrence, Structure
-from tessera.lazy.symbolic import SymbolicForm
+from tessera.lazy.structures.structure import Occurrence, Structure
+from tessera.lazy.structures.symbolic import SymbolicForm
 from tessera.lazy.threads import worker_count
 from tessera.rewrite.passes import ALL_IDIOMS, RewritePass
 from tessera.scheduling.families.registry import family_of_region

@@ -28,14 +28,14 @@ from tessera.compiler.trace.traces import FunctionTrace, Key, trace
 from tessera.dtypes import DType, fp32, fp64, int64
 from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy import node as nodes
-from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import CPU
 from tessera.lazy.issuing import issue_all
-from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Leaf, result_structure, scalar_leaf
+from tessera.lazy.leaves.sources import from_plain_torch
 from tessera.lazy.node import Node
-from tessera.lazy.sources import from_plain_torch
-from tessera.lazy.structure import Structure
-from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.lazy.structures.structure import Structure
+from tessera.lazy.structures.symbolic import SymbolicForm, symbolic_form
 
 _TORCH_TENSOR = torch.Tensor
 _default_dtype = torch.get_default_dtype

@@ -19,11 +19,11 @@ from tessera.integrations.torch.nodes import tensors_of, wanted_of
 from tessera.integrations.torch.options import Numerics
 from tessera.integrations.torch.outputs import Computed, Given, Outputs, turned_structure
 from tessera.lazy import evaluation, policy
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined, leaf_node
-from tessera.lazy.structure import Plan, Structure
+from tessera.lazy.structures.structure import Plan, Structure
 from tessera.ops.layout import views
-from tessera.runtime.plan import BoundPlan
+from tessera.runtime.plans.plan import BoundPlan
 
 
 @dataclass(frozen=True)

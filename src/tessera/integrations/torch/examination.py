@@ -15,10 +15,10 @@ from tessera.errors import DTypeError, TesseraError
 from tessera.integrations.torch.extents import UnknownSize, example
 from tessera.integrations.torch.mapping import MAPPING, Unsupported
 from tessera.integrations.torch.nodes import tensors_of, values_of, wanted_of
-from tessera.lazy import interning
-from tessera.lazy import structure as structures
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import Node, leaf_node
+from tessera.lazy.structures import interning
+from tessera.lazy.structures import structure as structures
 
 _REAL = frozenset(
     (

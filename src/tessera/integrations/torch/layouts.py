@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from tessera.integrations.torch.extents import Size
-from tessera.lazy.structure import Shape, contiguous_strides
+from tessera.lazy.structures.structure import Shape, contiguous_strides
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from tessera.lazy.constants import ConstantLeaf, constant_leaf
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.sources import from_torch
+from tessera.lazy.leaves.constants import ConstantLeaf, constant_leaf
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.sources import from_torch
 
 _constants: Any = WeakTensorKeyDictionary()
 """The leaf of each parameter that some graph has frozen, and its strides: graphs share what is packed of it."""

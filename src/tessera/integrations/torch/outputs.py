@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.integrations.torch.layouts import Layout
-from tessera.lazy import interning, writes
-from tessera.lazy.export import memory_of
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.structure import Structure
+from tessera.lazy.leaves import writes
+from tessera.lazy.leaves.export import memory_of
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Structure
 
 
 @dataclass(frozen=True)

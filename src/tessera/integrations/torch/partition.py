@@ -17,8 +17,8 @@ from tessera.integrations.torch.leaves import FrozenInput
 from tessera.integrations.torch.mapping import Unsupported
 from tessera.integrations.torch.nodes import tensors_of
 from tessera.integrations.torch.options import CompileOptions
-from tessera.lazy.leaf import Leaf, Placeholder
-from tessera.lazy.sources import from_torch
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.sources import from_torch
 
 MOST_LAYOUTS = 1 << 10
 """Layouts of inputs that a partition remembers at one time."""

@@ -15,7 +15,7 @@ import pytest
 from tessera import dtypes, profile
 from tessera.distribution import installing
 from tessera.errors import LibraryError
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.profiling.counters import gpus
 from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.recording.device_kernels import RunCollection, SourceReport, TimedKernel

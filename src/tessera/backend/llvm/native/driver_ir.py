@@ -1,7 +1,7 @@
 """The LLVM IR text of the native driver: the one function through which every plan runs.
 
-See `runtime/native.py` for the frame and step layout, and `profiling/ring/layout.py` for the record layout; both are
-written down there once, as tables, and the offsets below follow them.
+See `runtime/plans/native.py` for the frame and step layout, and `profiling/ring/layout.py` for the record layout; both
+are written down there once, as tables, and the offsets below follow them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 For each image and group it transforms the channels' planes into scratch memory, adds up their products with the spectra
 of one kernel after the other, transforms each sum back and copies what is wanted of it. The one-dimensional transforms
-are calls of a library (`runtime/fourier.py`); rows of zeros and rows that are not wanted are not transformed.
+are calls of a library (`runtime/libraries/fourier.py`); rows of zeros and rows that are not wanted are not transformed.
 
 The kernel has the ABI of all CPU kernels; its descriptor words are `WORDS`, in that order, and its workspace holds, per
 worker, `depth + 1` planes of complex numbers and one of rows of real ones. A transform that fails leaves NaN in the

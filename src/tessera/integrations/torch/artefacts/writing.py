@@ -28,11 +28,11 @@ from tessera.integrations.torch.nodes import tensors_of
 from tessera.integrations.torch.options import options_of
 from tessera.integrations.torch.outputs import Given
 from tessera.integrations.torch.partition import Partition
-from tessera.lazy.export import memory_of
-from tessera.lazy.leaf import Leaf
-from tessera.runtime import native
-from tessera.runtime.plan import BoundPlan
-from tessera.runtime.stored_plan import plain_plan, plain_structure
+from tessera.lazy.leaves.export import memory_of
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.runtime.plans import native
+from tessera.runtime.plans.plan import BoundPlan
+from tessera.runtime.plans.stored_plan import plain_plan, plain_structure
 
 MOST_SIZES: Final = 9
 """How many values of a size are compiled where the user names none."""
