@@ -179,7 +179,8 @@ def test_importing_tessera_loads_no_heavy_library() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["tessera", "tessera.cli.prof", "tessera.cli.prof_report", "tessera.cli.prof_view", "tessera.analyze"]
+    "module",
+    ["tessera", "tessera.cli.prof", "tessera.cli.profiling.report", "tessera.cli.profiling.view", "tessera.analyze"],
 )
 def test_what_reads_traces_loads_neither_torch_nor_llvm(module: str) -> None:
     loaded = loaded_by(f"import {module}")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from tessera.cli.quickstart_timing import compare
+from tessera.cli.quickstart.timing import compare
 
 LAYERS, WIDTH, HEADS, WORDS = 4, 256, 4, (4, 128)
 MOST_ERROR: Final = 2.0

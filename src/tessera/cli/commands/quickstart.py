@@ -22,10 +22,10 @@ from rich.table import Table
 import tessera
 from tessera import analyze, autotune, profile, profiler
 from tessera.analyze import Roofline, RooflinePoint
-from tessera.cli.quickstart_kernels import TOLERANCE, QuickstartKernel, kernels
-from tessera.cli.quickstart_machine import MeasuredMachine, describe, look, print_ceilings
-from tessera.cli.quickstart_model import run_model
-from tessera.cli.quickstart_timing import compare
+from tessera.cli.quickstart.kernels import TOLERANCE, QuickstartKernel, kernels
+from tessera.cli.quickstart.machine import MeasuredMachine, describe, look, print_ceilings
+from tessera.cli.quickstart.model import run_model
+from tessera.cli.quickstart.timing import compare
 from tessera.errors import ArgumentError
 from tessera.tuning.config import Config
 from tessera.tuning.interfaces import Progress as TuningProgress

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tessera.cli.prof_record import Stop, until_signalled
+from tessera.cli.profiling.record import Stop, until_signalled
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.presentation.result import cell

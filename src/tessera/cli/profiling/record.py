@@ -18,7 +18,7 @@ from typing import Final
 
 import polars
 
-from tessera.cli import prof_export
+from tessera.cli.profiling import export as prof_export
 from tessera.errors import ArgumentError, AttachError, ProfileError
 from tessera.profiling.attach import client, home
 from tessera.profiling.attach.observation import Observation, ObservationRequest
