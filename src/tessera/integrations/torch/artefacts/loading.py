@@ -15,9 +15,9 @@ from tessera.dtypes import dtype_of
 from tessera.errors import ArtefactError, UnsupportedTargetError
 from tessera.integrations.torch.artefacts.file import ArtefactReader
 from tessera.integrations.torch.artefacts.values import call_of, tensor_of, value_of
-from tessera.integrations.torch.execution import CallStep, Execution
-from tessera.integrations.torch.layouts import Layout
-from tessera.integrations.torch.outputs import Computed, Given, Outputs
+from tessera.integrations.torch.graphs.execution import CallStep, Execution
+from tessera.integrations.torch.partitions.layouts import Layout
+from tessera.integrations.torch.partitions.outputs import Computed, Given, Outputs
 from tessera.lazy import evaluation
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.leaves.sources import from_torch

@@ -12,14 +12,14 @@ import torch
 from torch import fx
 
 from tessera.errors import BackendFallbackError
-from tessera.integrations.torch.calls import call_of
-from tessera.integrations.torch.examination import BrokenRow, why_not
-from tessera.integrations.torch.execution import CallStep, Execution, ResultSlot, Slots
-from tessera.integrations.torch.levels import is_view, stages
-from tessera.integrations.torch.nodes import described, is_writing, line_of, tensors_of
+from tessera.integrations.torch.graphs.calls import call_of
+from tessera.integrations.torch.graphs.examination import BrokenRow, why_not
+from tessera.integrations.torch.graphs.execution import CallStep, Execution, ResultSlot, Slots
+from tessera.integrations.torch.graphs.levels import is_view, stages
+from tessera.integrations.torch.graphs.nodes import described, is_writing, line_of, tensors_of
+from tessera.integrations.torch.graphs.reinplace import replaced_in, writes
 from tessera.integrations.torch.options import CompileOptions
-from tessera.integrations.torch.partition import BackendWarning, Partition
-from tessera.integrations.torch.reinplace import replaced_in, writes
+from tessera.integrations.torch.partitions.partition import BackendWarning, Partition
 
 
 @dataclass(frozen=True)

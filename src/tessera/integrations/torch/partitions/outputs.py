@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from tessera.integrations.torch.layouts import Layout
+from tessera.integrations.torch.partitions.layouts import Layout
 from tessera.lazy.leaves import writes
 from tessera.lazy.leaves.export import memory_of
 from tessera.lazy.leaves.leaf import Leaf

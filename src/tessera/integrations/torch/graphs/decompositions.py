@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from tessera.integrations.torch import foreach
+from tessera.integrations.torch.graphs import foreach
+from tessera.integrations.torch.graphs.operators import max_pool2d_backward
 from tessera.integrations.torch.mapping import MAPPING
-from tessera.integrations.torch.operators import max_pool2d_backward
 
 aten = torch.ops.aten
 

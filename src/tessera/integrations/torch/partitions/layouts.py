@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tessera.integrations.torch.extents import Size
+from tessera.integrations.torch.graphs.extents import Size
 from tessera.lazy.structures.structure import Shape, contiguous_strides
 
 

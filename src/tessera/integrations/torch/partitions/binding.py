@@ -12,12 +12,12 @@ from torch import fx
 
 from tessera.compiler.entry import plan_over, prepared
 from tessera.handle import Tensor
-from tessera.integrations.torch.extents import Extents
-from tessera.integrations.torch.layouts import layout_of
+from tessera.integrations.torch.graphs.extents import Extents
+from tessera.integrations.torch.graphs.nodes import tensors_of, wanted_of
 from tessera.integrations.torch.mapping import MAPPING
-from tessera.integrations.torch.nodes import tensors_of, wanted_of
 from tessera.integrations.torch.options import Numerics
-from tessera.integrations.torch.outputs import Computed, Given, Outputs, turned_structure
+from tessera.integrations.torch.partitions.layouts import layout_of
+from tessera.integrations.torch.partitions.outputs import Computed, Given, Outputs, turned_structure
 from tessera.lazy import evaluation, policy
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, joined, leaf_node

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from torch import fx
 
-from tessera.integrations.torch.nodes import VIEWS, is_random, is_writing, tensors_of
+from tessera.integrations.torch.graphs.nodes import VIEWS, is_random, is_writing, tensors_of
 
 NUMBERS = frozenset(("full", "arange", "iota", "scalar_tensor", "zeros", "ones"))
 """Names of operators that make tensors of numbers, which kernels compute where they need them."""

@@ -12,9 +12,9 @@ from torch import fx
 from tessera import dtypes
 from tessera.dtypes import dtype_of
 from tessera.errors import DTypeError, TesseraError
-from tessera.integrations.torch.extents import UnknownSize, example
+from tessera.integrations.torch.graphs.extents import UnknownSize, example
+from tessera.integrations.torch.graphs.nodes import tensors_of, values_of, wanted_of
 from tessera.integrations.torch.mapping import MAPPING, Unsupported
-from tessera.integrations.torch.nodes import tensors_of, values_of, wanted_of
 from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import Node, leaf_node
 from tessera.lazy.structures import interning

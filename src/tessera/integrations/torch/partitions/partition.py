@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 from torch import fx
 
 from tessera.errors import CompileError, IRError, TesseraError, UnsupportedTargetError
-from tessera.integrations.torch import background
-from tessera.integrations.torch.binding import BoundPartition, PartitionWork
-from tessera.integrations.torch.calls import torch_function
-from tessera.integrations.torch.extents import Extents, UnknownSize
-from tessera.integrations.torch.leaves import FrozenInput
+from tessera.integrations.torch.graphs.calls import torch_function
+from tessera.integrations.torch.graphs.extents import Extents, UnknownSize
+from tessera.integrations.torch.graphs.nodes import tensors_of
 from tessera.integrations.torch.mapping import Unsupported
-from tessera.integrations.torch.nodes import tensors_of
 from tessera.integrations.torch.options import CompileOptions
+from tessera.integrations.torch.partitions import background
+from tessera.integrations.torch.partitions.binding import BoundPartition, PartitionWork
+from tessera.integrations.torch.partitions.leaves import FrozenInput
 from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.leaves.sources import from_torch
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from tessera.integrations.torch.extents import Size, example
+from tessera.integrations.torch.graphs.extents import Size, example
 from tessera.integrations.torch.mapping import Wanted
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
