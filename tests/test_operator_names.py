@@ -43,8 +43,8 @@ OTHER_WORDS: Mapping[str, str] = {
     "scheduling/language/expression.py": "exp2",
     "sharding/planner/traced.py": "add max min",
     "runtime/cuda/structures.py": "pad",
-    "sharding/collectives.py": "sum min max",
-    "sharding/communicator.py": "sum min max",
+    "sharding/exchange/collectives.py": "sum min max",
+    "sharding/exchange/communicator.py": "sum min max",
     "tuning/model/ridge.py": "spread",
     "tuning/plots.py": "log",
 }

@@ -30,15 +30,15 @@ from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import joined, leaf_node
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import contiguous_strides
-from tessera.sharding import making, values
-from tessera.sharding.communication import communication
-from tessera.sharding.mesh import Mesh
+from tessera.sharding.exchange.communication import communication
 from tessera.sharding.planner import plan as _planning
 from tessera.sharding.planner.plan import MeshPlan
 from tessera.sharding.planner.traced import StepPlan, plan_step
 from tessera.sharding.planner.transformer import Transformer
-from tessera.sharding.specs import ShardSpec, layout_on
-from tessera.sharding.values import Init
+from tessera.sharding.tensors import making, values
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.specs import ShardSpec, layout_on
+from tessera.sharding.tensors.values import Init
 
 __all__ = [
     "Layout",

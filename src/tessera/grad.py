@@ -15,7 +15,7 @@ from tessera.lazy.structures.building import apply
 from tessera.lazy.structures.structure import Occurrence
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import filled
-from tessera.sharding.making import zeros_like
+from tessera.sharding.tensors.making import zeros_like
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 

@@ -39,9 +39,9 @@ from tessera.ops.methods import Methods
 from tessera.ops.outputs import evaluate_into, issue_into
 from tessera.runtime.streams.stream import Stream
 from tessera.scheduling.language.schedule import KnobValue, Schedule
-from tessera.sharding import tensors
-from tessera.sharding.mesh import Mesh
-from tessera.sharding.specs import ShardSpec
+from tessera.sharding.tensors import properties as tensors
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.specs import ShardSpec
 
 if TYPE_CHECKING:  # what the doors add, as `doors/protocols/methods.py` says
     from tessera.methods import OperatorMethods

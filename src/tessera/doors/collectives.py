@@ -11,7 +11,7 @@ from tessera.lazy import issuing
 from tessera.lazy.evaluation import check_versions, evaluate, refuse_mutated
 from tessera.lazy.node import leaf_node
 from tessera.runtime.streams.stream import Stream
-from tessera.sharding import collectives
+from tessera.sharding.exchange import collectives
 
 
 def all_reduce(x: object, op: str = "sum", *, stream: Stream | None = None) -> Tensor:

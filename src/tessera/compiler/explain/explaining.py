@@ -25,7 +25,7 @@ from tessera.lazy.structures.structure import Plan, Structure
 from tessera.profiling.report.labels import kernel_label
 from tessera.scheduling.model.estimate import Estimate
 from tessera.sharding.execution import ShardedPlan
-from tessera.sharding.program import LocalProgram
+from tessera.sharding.partitioning.program import LocalProgram
 
 
 class Explainer:

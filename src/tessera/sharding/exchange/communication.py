@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Final, Literal, TypeAlias, get_args
 
 from tessera.errors import ArgumentError, ImplicitCommunicationError
-from tessera.sharding.program import LocalProgram
+from tessera.sharding.partitioning.program import LocalProgram
 
 Implicit: TypeAlias = Literal["allow", "error"]
 

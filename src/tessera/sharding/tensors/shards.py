@@ -20,7 +20,7 @@ from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node
 from tessera.lazy.structures import interning
 from tessera.ops.collective.records import CONSTRAIN
-from tessera.sharding.mesh import Mesh
+from tessera.sharding.tensors.mesh import Mesh
 
 Making: TypeAlias = Callable[[int], torch.Tensor]
 """Gives the shard at a place of the mesh."""

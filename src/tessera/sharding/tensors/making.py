@@ -11,10 +11,10 @@ from tessera.errors import MeshError
 from tessera.lazy.layouts import Layout, Shape
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.leaves.sources import from_torch
-from tessera.sharding import values
-from tessera.sharding.mesh import Mesh
-from tessera.sharding.shards import Shards
-from tessera.sharding.values import Init
+from tessera.sharding.tensors import values
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.shards import Shards
+from tessera.sharding.tensors.values import Init
 
 
 def of_values(shape: Shape, dtype: DType, mesh: Mesh, layout: Layout, init: Init, seed: int) -> Leaf:

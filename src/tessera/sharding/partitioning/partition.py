@@ -23,10 +23,10 @@ from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops import OPERATORS
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.ops.record import Operator
-from tessera.sharding.bodies import passes_sums
-from tessera.sharding.program import Compute, Literal, LocalProgram, Read, ShardedValue, ShardMove
-from tessera.sharding.redistribution import START_BYTES, Way, way
-from tessera.sharding.rules import ShardingRule, ShardingStrategy, rule_of, strategy
+from tessera.sharding.partitioning.bodies import passes_sums
+from tessera.sharding.partitioning.program import Compute, Literal, LocalProgram, Read, ShardedValue, ShardMove
+from tessera.sharding.partitioning.redistribution import START_BYTES, Way, way
+from tessera.sharding.partitioning.rules import ShardingRule, ShardingStrategy, rule_of, strategy
 
 PASS: Final = ""
 """In place of an axis of the anchor: a pending sum stays pending."""

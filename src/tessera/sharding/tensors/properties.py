@@ -13,11 +13,11 @@ from tessera.lazy.structures.printing import expression
 from tessera.lazy.structures.structure import Structure
 from tessera.ops.collective.records import CONSTRAIN
 from tessera.sharding.execution import ShardedPlan
-from tessera.sharding.mesh import Mesh
-from tessera.sharding.partition import partition
-from tessera.sharding.program import LocalProgram
-from tessera.sharding.shards import shards_of
-from tessera.sharding.specs import ShardSpec, layout_on, shard_summary
+from tessera.sharding.partitioning.partition import partition
+from tessera.sharding.partitioning.program import LocalProgram
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.shards import shards_of
+from tessera.sharding.tensors.specs import ShardSpec, layout_on, shard_summary
 
 
 def mesh_of(node: Node) -> Mesh:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tessera.sharding.program import Compute, Literal, LocalProgram, Read, ShardMove
+from tessera.sharding.partitioning.program import Compute, Literal, LocalProgram, Read, ShardMove
 
 
 @dataclass

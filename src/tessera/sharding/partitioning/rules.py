@@ -18,7 +18,7 @@ from tessera.dtypes import DType
 from tessera.ir.anchors.anchor import ADD, MUL, Anchor, Index, Reduction
 from tessera.lazy.layouts import Layout, MeshShape, Shape, layout, split
 from tessera.ops.record import Operator
-from tessera.sharding.bodies import combines
+from tessera.sharding.partitioning.bodies import combines
 
 Dimensions: TypeAlias = tuple[tuple[str | None, ...], ...]
 """For each tensor, for each of its dimensions: the axis of the anchor that splits it; None where nothing may."""

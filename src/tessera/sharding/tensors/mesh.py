@@ -10,7 +10,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from tessera.errors import AbstractMeshError, MeshError, NotInMeshError
 from tessera.lazy.layouts import MeshShape
-from tessera.sharding.communicator import Communicator
+from tessera.sharding.exchange.communicator import Communicator
 from tessera.sharding.job import is_rank
 
 State: TypeAlias = Literal["running", "emulated", "abstract"]

@@ -1,7 +1,7 @@
 """Communicators: what the ranks of a group exchange, and in which order sums are formed.
 
-An implementation moves bytes between ranks; what the results are is said here once. `sharding/emulated.py` computes
-them in one process, for the tensors of all ranks at once, and every other implementation gives the same bits.
+An implementation moves bytes between ranks; what the results are is said here once. `sharding/exchange/emulated.py`
+computes them in one process, for the tensors of all ranks at once, and every other implementation gives the same bits.
 """
 
 from __future__ import annotations

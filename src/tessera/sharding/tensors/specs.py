@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tessera.errors import MeshError
 from tessera.lazy.layouts import Layout, MeshShape, Shape, layout, replicated
-from tessera.sharding.mesh import Mesh
+from tessera.sharding.tensors.mesh import Mesh
 
 
 @dataclass(frozen=True)

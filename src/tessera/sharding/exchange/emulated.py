@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-from tessera.sharding.communicator import Extents, Reduction, combined
+from tessera.sharding.exchange.communicator import Extents, Reduction, combined
 
 Parts: TypeAlias = Sequence[torch.Tensor]
 

@@ -27,7 +27,7 @@ from tessera.lazy.promise import KEPT, Promise
 from tessera.profiling.recording import clock_sync, instrumentation
 from tessera.runtime.streams.operations import Operation
 from tessera.runtime.streams.stream import core_of
-from tessera.sharding.communicator import REDUCTIONS, Reduction
+from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job.joining import is_rank, join
 
 __all__ = ["REDUCTIONS", "all_reduce", "all_reduce_on"]

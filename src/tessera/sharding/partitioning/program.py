@@ -15,7 +15,7 @@ from tessera.dtypes import DType
 from tessera.lazy.layouts import Layout, MeshShape, Shape
 from tessera.lazy.structures.structure import Structure
 from tessera.ops.record import Operator
-from tessera.sharding.redistribution import MeshStep
+from tessera.sharding.partitioning.redistribution import MeshStep
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from tessera.lazy.layouts import Shape
-from tessera.sharding import emulated
-from tessera.sharding.communicator import COMBINING, Communicator
-from tessera.sharding.mesh import Mesh
-from tessera.sharding.redistribution import MeshStep
+from tessera.sharding.exchange import emulated
+from tessera.sharding.exchange.communicator import COMBINING, Communicator
+from tessera.sharding.partitioning.redistribution import MeshStep
+from tessera.sharding.tensors.mesh import Mesh
 
 
 def moved(mesh: Mesh, step: MeshStep, shape: Shape, shards: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
