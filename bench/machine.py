@@ -9,7 +9,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from tessera import distribution
+from tessera.system import distribution
 
 _PACKAGES = ("torch", "llvmlite", "xdsl", "numpy")
 

@@ -14,7 +14,7 @@ from tests.imports import SOURCE, imported, module_of, modules
 
 LAYERS = (
     ("errors",),
-    ("distribution", "dtypes", "files", "forks", "priority", "private", "settings", "sources", "target"),
+    ("dtypes", "settings", "system", "target"),
     ("lazy", "ir"),
     ("ops",),
     ("rewrite",),
@@ -68,18 +68,14 @@ def test_imports_go_downwards() -> None:
     assert violations(SOURCE) == []
 
 
-BELOW_BACKENDS = {"ir", "target", "errors", "dtypes", "files", "settings"}
-HELPERS = {"distribution", "forks", "priority", "private", "sources"}
-"""Small modules beside `files`: folders that nobody else can write, the package's own files, names of its extras, locks
-that survive a fork, niceness.
-"""
+BELOW_BACKENDS = {"ir", "target", "errors", "dtypes", "settings", "system"}
 
 
 def test_backends_know_tile_ir_and_targets_alone() -> None:
     assert [
         f"{path}:{line}: {name}"
         for path, line, name in modules(SOURCE, "backend")
-        if room_of(name) not in BELOW_BACKENDS | HELPERS | {"backend"}
+        if room_of(name) not in BELOW_BACKENDS | {"backend"}
     ] == []
 
 

@@ -18,7 +18,8 @@ SMOKE = """
 import pathlib, sys
 import numpy, torch
 import tessera
-from tessera import distribution, op
+from tessera import op
+from tessera.system import distribution
 from importlib import metadata
 from tessera.sharding.published import tables
 from tessera.viewer import assets

@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from tessera import distribution as _distribution
 from tessera.errors import TesseraError
+from tessera.system import distribution as _distribution
 
 if TYPE_CHECKING:
     from tessera import dist, event, memcpy, numerics, op, profile, profiler, stream

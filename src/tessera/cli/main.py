@@ -15,8 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tessera import distribution
 from tessera.errors import TesseraError
+from tessera.system import distribution
 
 COMMANDS = {
     "quickstart": "Tune and check four real kernels on this machine, run a real program, write a trace and a picture.",

@@ -20,8 +20,8 @@ from tessera.backend.llvm import LLVMBackend
 from tessera.backend.llvm.machine_code.objects import CacheUnwritableWarning, ObjectCache, identity
 from tessera.errors import ArgumentError, CacheFormatError, CompileError, UnsupportedTargetError
 from tessera.ir.parsing import parse, print_module
-from tessera.private import CacheRefusedWarning
 from tessera.runtime.plans.calling import call, words_of
+from tessera.system.private import CacheRefusedWarning
 from tessera.target import detect
 from tests.unit.backend.harness import avx2
 

@@ -15,11 +15,11 @@ from tessera import empty_cache, memory_stats, op, settings
 from tessera.backend.interpreter import interpreted
 from tessera.compiler import pipeline
 from tessera.compiler.device import compilers
-from tessera.distribution import installing
 from tessera.errors import MemoryLimitError, UnsupportedTargetError
 from tessera.handle import Tensor
 from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.ops import oracle
+from tessera.system.distribution import installing
 
 DEVICE = "interpreter"
 

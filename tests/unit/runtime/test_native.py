@@ -14,8 +14,8 @@ from tessera.backend.llvm.machine_code.engine import assembly
 from tessera.backend.llvm.machine_code.library import cached_library, compile_text
 from tessera.backend.llvm.native.driver_ir import driver_text
 from tessera.lazy import threads
-from tessera.private import CacheRefusedWarning
 from tessera.runtime.plans import native
+from tessera.system.private import CacheRefusedWarning
 from tessera.target import ARM_CPUS, arm_cpu
 
 ANSWER = "define i64 @answer() {\n  ret i64 42\n}\n"

@@ -18,11 +18,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tessera import distribution, settings, target
+from tessera import settings, target
 from tessera.cli.doctor_gpu import Diagnosis, State, gpus
-from tessera.distribution import installing
 from tessera.errors import CacheUntrustedError
-from tessera.private import PrivateFolder
+from tessera.system import distribution
+from tessera.system.distribution import installing
+from tessera.system.private import PrivateFolder
 from tessera.target.stored_ceilings import stored_ceilings
 
 _REQUIRED = ("torch", "numpy", "xdsl", "llvmlite", "polars", "rich", "typer", "matplotlib")

@@ -20,7 +20,6 @@ from typing import Any, Self
 
 import torch
 
-from tessera import forks
 from tessera.compiler.trace.parameters import Fixed, Parameters, Receiver, fixed
 from tessera.compiler.trace.signatures import Signature, compare, describe, signature_of
 from tessera.compiler.trace.surroundings import Surroundings
@@ -36,6 +35,7 @@ from tessera.lazy.leaves.sources import from_plain_torch
 from tessera.lazy.node import Node
 from tessera.lazy.structures.structure import Structure
 from tessera.lazy.structures.symbolic import SymbolicForm, symbolic_form
+from tessera.system import forks
 
 _TORCH_TENSOR = torch.Tensor
 _default_dtype = torch.get_default_dtype

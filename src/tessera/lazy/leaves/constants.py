@@ -15,11 +15,11 @@ import weakref
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from tessera import forks
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.leaves.snapshots import is_writeable, snapshot
 from tessera.lazy.structures import interning
 from tessera.lazy.structures.structure import Structure
+from tessera.system import forks
 
 
 class ConstantCopy(NamedTuple):

@@ -13,12 +13,12 @@ from typing import Any, Final
 import numpy
 import torch
 
-from tessera import forks
 from tessera.errors import MemoryLimitError
 from tessera.lazy.leaves.export import memory_of
 from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.leaves.sources import from_plain_torch
 from tessera.lazy.structures.structure import Structure
+from tessera.system import forks
 
 _Copies = dict[tuple[int, Structure], torch.Tensor]
 

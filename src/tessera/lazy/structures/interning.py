@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
-from tessera import forks
 from tessera.dtypes import DType
 from tessera.errors import DeviceError
 from tessera.lazy.devices import CPU, how_to_join, mesh_device
 from tessera.lazy.layouts import Layout
 from tessera.lazy.structures.structure import Attributes, OperatorRecord, Position, Shape, Structure, contiguous_strides
+from tessera.system import forks
 
 PENDING_LIMIT: Final = 10_000
 """The largest number of operators in a pending graph; an operand of a larger one is evaluated first."""

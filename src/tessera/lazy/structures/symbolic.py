@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from tessera import forks
 from tessera.dtypes import DType
 from tessera.lazy.structures.structure import Attributes, Kind, Occurrence, OperatorRecord, Structure
+from tessera.system import forks
 
 SymbolicShape: TypeAlias = tuple[int | None, ...]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from tessera import forks
+from tessera.system import forks
 from tessera.target import Target
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from tessera import forks
+from tessera.system import forks
 
 _REAL: Final = 33
 _COMPLEX: Final = 32

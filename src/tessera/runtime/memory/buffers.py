@@ -28,10 +28,11 @@ from typing import Any, Final, Protocol
 
 import torch
 
-from tessera import forks, settings
+from tessera import settings
 from tessera.errors import MemoryLimitError
 from tessera.runtime.memory.segments import SegmentPool, round_to_pages
 from tessera.runtime.memory.size_classes import CLASS_OF_GRANULES, SIZE_CLASSES, SMALL_LIMIT
+from tessera.system import forks
 
 SLAB_BYTES: Final = 256 * 1024
 

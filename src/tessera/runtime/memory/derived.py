@@ -16,7 +16,6 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from tessera import forks
 from tessera.dtypes import DType
 from tessera.lazy.leaves.constants import ConstantCopy, ConstantLeaf
 from tessera.lazy.leaves.export import memory_of
@@ -24,6 +23,7 @@ from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.structures import interning
 from tessera.runtime.memory import buffers
 from tessera.runtime.memory.buffers import Buffer
+from tessera.system import forks
 
 Shape: TypeAlias = tuple[int, ...]
 

@@ -11,7 +11,6 @@ import numpy
 import torch
 from numpy.typing import NDArray
 
-from tessera import forks
 from tessera.backend.tile_times import RECORD_WORDS
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaves.leaf import Leaf
@@ -23,6 +22,7 @@ from tessera.runtime.libraries.library import LibraryOperand, tensor_at
 from tessera.runtime.plans.gpu_graphs import Table
 from tessera.runtime.plans.gpu_library_plan import DeviceCall
 from tessera.runtime.plans.gpu_plan import DevicePlan, DeviceStep
+from tessera.system import forks
 
 WORD_BYTES: Final = 8
 

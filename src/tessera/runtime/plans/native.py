@@ -37,11 +37,12 @@ import os
 from collections.abc import Callable
 from functools import cache
 
-from tessera import forks, settings
+from tessera import settings
 from tessera.backend.llvm.machine_code import openmp
 from tessera.backend.llvm.machine_code.library import cached_library, compile_text
 from tessera.backend.llvm.machine_code.loading import MachineCode, load_object
 from tessera.profiling.ring import recorder
+from tessera.system import forks
 
 FRAME_WORDS = 5
 STEP_WORDS = 8

@@ -15,7 +15,6 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from tessera import forks
 from tessera.errors import LibraryError
 from tessera.lazy.devices import is_cpu_memory
 from tessera.lazy.leaves.export import memory_of
@@ -29,6 +28,7 @@ from tessera.runtime.streams.operations import Operation
 from tessera.runtime.streams.stream import core_of
 from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job.joining import is_rank, join
+from tessera.system import forks
 
 __all__ = ["REDUCTIONS", "all_reduce", "all_reduce_on"]
 

@@ -23,10 +23,10 @@ from tessera.dtypes import bf16, fp32
 from tessera.errors import CacheFormatError, CompileError
 from tessera.ir.tile.divisors import divisors_of, promising
 from tessera.ir.tile.operations import find_kernel
-from tessera.priority import at_niceness
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.priority import at_niceness
 from tests.unit.backend.triton import cubin
 from tests.unit.scheduling import specs
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from tessera import forks
 from tessera.errors import CompileError
+from tessera.system import forks
 from tessera.target import Target
 
 _LEVEL = 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tessera.backend.llvm.machine_code.loading import MachineCode, load_object
 from tessera.errors import CacheFormatError
-from tessera.private import PrivateFolder
+from tessera.system.private import PrivateFolder
 
 _OBJECT_BYTES = 1 << 26
 """Most bytes of one object."""

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from tessera.backend.contract import KernelObject
 from tessera.errors import CacheFormatError, CacheIOError, CacheUntrustedError
-from tessera.private import PrivateFolder
-from tessera.sources import python_sources
+from tessera.system.private import PrivateFolder
+from tessera.system.sources import python_sources
 from tessera.target import Target
 
 if TYPE_CHECKING:

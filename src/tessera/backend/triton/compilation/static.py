@@ -29,7 +29,6 @@ from tessera.backend.triton.compilation.faithfulness import CompilerRequests, ig
 from tessera.backend.triton.compilation.offline import AMD_INSTRUCTIONS, NVIDIA_INSTRUCTIONS, TTGIR_OPERATIONS
 from tessera.backend.triton.printing.float8 import for_target
 from tessera.backend.triton.printing.kernel import PrintedParameter, generate, parameters_of
-from tessera.distribution import installing
 from tessera.errors import (
     CacheFormatError,
     CacheIOError,
@@ -38,9 +37,10 @@ from tessera.errors import (
     UnsupportedTargetError,
 )
 from tessera.ir.tile.operations import find_kernel
-from tessera.priority import current_niceness
-from tessera.private import PrivateFolder
-from tessera.sources import resource
+from tessera.system.distribution import installing
+from tessera.system.priority import current_niceness
+from tessera.system.private import PrivateFolder
+from tessera.system.sources import resource
 from tessera.target import Target
 
 PROGRAM = resource("backend/triton/compilation/offline.py")

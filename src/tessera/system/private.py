@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tessera.errors import CacheFormatError, CacheUntrustedError
-from tessera.files import limited, replacing
+from tessera.system.files import limited, replacing
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -10,12 +10,12 @@ NAME: Final = "tessera-compiler"
 
 VERSION: Final = "0.1.0"
 
-_ROOT: Final = Path(__file__).absolute().parents[2]
+_ROOT: Final = Path(__file__).absolute().parents[3]
 
 
 def checkout() -> Path | None:
     """The folder of the sources that run, if they are those of a checkout; None where a wheel was installed."""
-    package = Path(__file__).absolute().parent
+    package = Path(__file__).absolute().parents[1]
     return _ROOT if package == _ROOT / "src" / "tessera" and (_ROOT / "pyproject.toml").is_file() else None
 
 
