@@ -4,7 +4,7 @@
     conv2d   axes n y x g o ky kx c; image[n, y sy + ky dy - top, x sx + kx dx - left, (g c)], w[(g o), c, ky, kx]
     softmax  axes d0 d1; x[d0, d1] -> y[d0, d1]; the rows lie along d1
 
-Maps are functions of the operands' ranks and of the operator's attributes alone (`anchor_rules`). From extents of the
+Maps are functions of the operands' ranks and of the operator's attributes alone (`rules.py`). From extents of the
 operands follow those of the axes, and from them the result's shape, the number of points to compute, and which
 dimensions of operands and result have one extent. What splits an axis over devices, or differentiates a sum of
 products, can be read off the same maps.

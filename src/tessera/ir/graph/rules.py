@@ -1,7 +1,7 @@
 """Element types of Graph IR's operations, one function per kind: elementwise ones, reductions and rows.
 
-Products and windows have theirs in `graph_product_rules.py`, layouts in `graph_layout_rules.py`. Shapes follow from
-anchors (`anchor_rules.py`).
+Products and windows have theirs in `product_rules.py`, layouts in `layout_rules.py`. Shapes follow from
+anchors (`ir/anchors/rules.py`).
 """
 
 from __future__ import annotations

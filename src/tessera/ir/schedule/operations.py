@@ -2,7 +2,7 @@
 
 A kernel is first one over tensors, as fusion makes it: a region of graph operations, whatever their operands' layout.
 Bound to a layout it is one over buffers, which is what lowerings take: its region is arithmetic on elements
-(`schedule_region.py`), `arguments` has the axes that each buffer walks, `knobs` is the schedule, and `extents`, where
+(`region.py`), `arguments` has the axes that each buffer walks, `knobs` is the schedule, and `extents`, where
 they are there, are those that the schedule was chosen for.
 """
 

@@ -1,8 +1,8 @@
 """Tile IR: the operations of one kernel, `tessera.tile.*` (semantics in docs/architecture.md, section 3).
 
 Buffers are memrefs, tiles are static-shape vectors, arithmetic is `arith` and `math` on vectors. The
-operations here are what those dialects lack: kernels, the worker grid, loops and scratch memory; `tile_access` has
-those that reach buffers, `tile_values` those that compute tiles.
+operations here are what those dialects lack: kernels, the worker grid, loops and scratch memory; `access` has
+those that reach buffers, `values` those that compute tiles.
 """
 
 from __future__ import annotations
