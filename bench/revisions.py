@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -60,9 +61,18 @@ def checkout(revision: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tessera-revision-") as folder:
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", folder, revision], cwd=ROOT, check=True)
         try:
+            _describe(Path(folder))
             yield Path(folder)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", folder], cwd=ROOT, check=True)
+
+
+def _describe(sources: Path) -> None:
+    """Metadata as an installation has it: a revision may ask for its version by the name that it had then."""
+    project = tomllib.loads((sources / "pyproject.toml").read_text())["project"]
+    metadata = sources / "src" / f"{project['name']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
 
 
 def worker(name: str, sources: Path, threads: int, caches: Path) -> Process:
