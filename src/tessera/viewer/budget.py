@@ -24,8 +24,8 @@ _BYTES_A_SLICE: Final = 380
 """What packing needs for each slice that a page gets."""
 _BYTES_SUMMED: Final = 30
 """What it needs for each where most are summed."""
-WINDOWED: Final = frozenset(["columns", "kernels"])
-"""Questions that may be about a window of time."""
+WHOLE: Final = frozenset(["meta", "overview"])
+"""Questions for which the whole run is read; all others may be about a window of time."""
 _GB: Final = 1e9
 _MEMINFO: Final = Path("/proc/meminfo")
 """Source: proc(5)."""
@@ -33,17 +33,17 @@ _MEMINFO: Final = Path("/proc/meminfo")
 
 def require(run: Run, question: str, limit_bytes: float, window: tuple[int, int] | None = None) -> None:
     """Raises ProfileError where the answer to a question about a run, or about a window of it in nanoseconds, is
-    estimated to take more than `limit_bytes`. Questions other than those of `WINDOWED` are always about the whole run.
+    estimated to take more than `limit_bytes`. Questions of `WHOLE` are always about the whole run.
     """
     if math.isinf(limit_bytes):  # nobody counts events for nothing
         return
-    window = window if question in WINDOWED else None
+    window = None if question in WHOLE else window
     events = run.answer(("events", window), lambda trace: _events(trace, window))
     needed = needed_bytes(question, events)
     if needed > limit_bytes:
         allowed = f"more than the {limit_bytes / _GB:.3g} GB allowed"
         hints = [f"tessera-prof view --max-memory {needed / _GB + 0.1:.1f}"]
-        if question in WINDOWED:
+        if question not in WHOLE:
             hints.append("a window of time has fewer events")
         raise ProfileError(f"{events:,} events need about {needed / _GB:.3g} GB here, {allowed}", hints=hints)
 

@@ -58,8 +58,9 @@ def covered(starts: Instants, ends: Instants) -> Covered:
     return Covered(first, last, numpy.cumsum(lengths) - lengths)
 
 
-def overview(trace: Trace) -> dict[str, Any]:
-    """`window` in nanoseconds; by rank the milliseconds of each part; and the same by step, with where steps come from.
+def overview(trace: Trace, seen: tuple[int, int] | None = None) -> dict[str, Any]:
+    """`window` in nanoseconds, what is `seen` where that is given; by rank the milliseconds of each part; and the same
+    by step, of those that are seen, with where steps come from.
     All parts of a rank sum to the window, those of a step to the step.
     """
     ends = col("start_ns") + col("dur_ns").fill_null(0).clip(0)
@@ -72,7 +73,8 @@ def overview(trace: Trace) -> dict[str, Any]:
     )
     marked = read.filter(col("kind").is_in(["region", "mark"])).rename({"kernel_name": "name"}).collect()
     edges = marked.select(first=col("start_ns").min(), last=col("end_ns").max())
-    window = _window(polars.concat([spans.select("first", "last"), edges]), trace.metadata)
+    everything = _window(polars.concat([spans.select("first", "last"), edges]), trace.metadata)
+    window = seen or everything
     ranks = []
     steps: list[dict[str, Any]] = []
     source = None
@@ -80,7 +82,8 @@ def overview(trace: Trace) -> dict[str, Any]:
         unions = _unions(of_parts.filter(col("rank") == rank))
         ranks.append({"rank": rank, "parts": _parts(unions, numpy.array(window[:1]), numpy.array(window[1:]))[0]})
         if not steps:
-            source, found = _steps(marked.filter(col("rank") == rank), window)
+            source, found = _steps(marked.filter(col("rank") == rank), everything)
+            found = found.filter((col("start_ns") < window[1]) & (col("end_ns") > window[0]))
             parts = _parts(unions, found["start_ns"].to_numpy(), found["end_ns"].to_numpy())
             steps = [{**step, "parts": each} for step, each in zip(found.to_dicts(), parts, strict=True)]
     return {

@@ -212,7 +212,7 @@ def test_below_a_pixel_busy_shares_sum_to_the_slices(show: Show) -> None:
           const recording = { fillRect: (x, y, w, h) => heights.push(h), fillText() {}, strokeRect() {} };
           timeline.width = 500;
           timeline.show(0, 50000);
-          timeline.drawRow(recording, timeline.lines[0]);
+          window.tessera.paintRow(timeline, recording, timeline.lines[0]);
           return heights.map(height => height / 16);
         }"""
     )
@@ -274,7 +274,7 @@ def test_the_keyboard_alone_reaches_a_slice(show: Show) -> None:
     for key in ("ArrowRight", "ArrowDown", "ArrowRight", "f"):
         shown.page.keyboard.press(key)
     shown.page.wait_for_function("() => window.tessera.timeline.selected !== null")
-    told = shown.page.locator("[aria-live]").inner_text()
+    told = shown.page.locator("p[aria-live]").inner_text()
     assert "starts at" in told
     shown.page.keyboard.press("t")
     assert shown.page.locator("h2", has_text="Slices in view").count() == 1

@@ -20,11 +20,12 @@ from tessera.target import Target
 MOST_ROWS: Final = 1000
 """Rows of their own; with dynamic shapes there may be a million kinds of work. What takes less time is one row."""
 
-_KEYS: Final = {
+KEYS: Final = {
     "kernel": kernels.NAME.cast(polars.String),
     **{name: col(name).cast(polars.String) for name in ("dtype", "shapes", "schedule", "backend", "device")},
     **{name: col(name) for name in ("flops", "bytes", "workers")},
 }
+"""What tells one row from another."""
 _HEADINGS: Final = {
     "kernel": "Kernel",
     "dtype": "Dtype",
@@ -55,22 +56,7 @@ def operations(trace: Trace, target: Target | None) -> Analysis:
     """A row per kernel and work, what takes most time first. Rates and bounds are those of the median call; `first_us`
     is the first call, which is often cold. Bounds are null without the ceilings of `target`.
     """
-    taken = col("dur_ns") / 1e3
-    found = (
-        kernels.kernels(trace)
-        .group_by([each.alias(name) for name, each in _KEYS.items()])
-        .agg(
-            calls=polars.len(),
-            total_ms=taken.sum() / 1e3,
-            median_us=taken.median(),
-            p10_us=taken.quantile(0.1, "nearest"),
-            p90_us=taken.quantile(0.9, "nearest"),
-            max_us=taken.max(),
-            first_us=taken.sort_by("start_ns").first(),
-        )
-        .sort("total_ms", *_KEYS, descending=[True, *[False] * len(_KEYS)])
-        .collect()
-    )
+    found = works(trace)
     whole = float(found["total_ms"].sum())
     ceilings = None if target is None else target.ceilings
     bounds = None if target is None or ceilings is None else DeviceBounds(ceilings, target.memory)
@@ -86,6 +72,26 @@ def operations(trace: Trace, target: Target | None) -> Analysis:
     missing = {name: why for name, why in told.items() if len(table) and table[name].null_count() == len(table)}
     notes = (*above_of(table["efficiency_pct"].fill_null(0).to_list()), *doubts_of(ceilings))
     return Analysis("Kernels", table, _HEADINGS, notes, missing)
+
+
+def works(trace: Trace) -> polars.DataFrame:
+    """The kinds of work behind the rows, in their order: `KEYS`, calls and durations."""
+    taken = col("dur_ns") / 1e3
+    return (
+        kernels.kernels(trace)
+        .group_by([each.alias(name) for name, each in KEYS.items()])
+        .agg(
+            calls=polars.len(),
+            total_ms=taken.sum() / 1e3,
+            median_us=taken.median(),
+            p10_us=taken.quantile(0.1, "nearest"),
+            p90_us=taken.quantile(0.9, "nearest"),
+            max_us=taken.max(),
+            first_us=taken.sort_by("start_ns").first(),
+        )
+        .sort("total_ms", *KEYS, descending=[True, *[False] * len(KEYS)])
+        .collect(engine="streaming")
+    )
 
 
 def _row(row: Mapping[str, Any], whole: float, bounds: DeviceBounds | None, kind: str | None) -> dict[str, Any]:
