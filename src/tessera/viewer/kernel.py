@@ -26,7 +26,7 @@ _FACTS: Final = ("shapes", "fused", "rewrites", "region", "stack", "traffic", "p
 def kernel(run: Run, asked: Parameters) -> dict[str, Any]:
     """Of a `row` of `answers.kernel_table` for the same window, region and rank: `bins`, how many calls took how long,
     as [from, to (microseconds), calls]; `calls` over time, as [instant (nanoseconds), microseconds], the slowest of
-    each few where there are many; `facts` of the first call; and `tune`, the call that tunes it, where shapes are known.
+    each few where there are many; `facts` of the first call; and `tune`, the call that tunes it where shapes are known.
 
     Raises ArgumentError for a row that there is not.
     """

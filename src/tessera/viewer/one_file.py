@@ -29,8 +29,8 @@ def write(
     runs: Sequence[Run], path: Path, *, most_slices: int = MOST_SLICES, redact: bool = False, with_code: bool = False
 ) -> Path:
     """Writes a report of one run, or of two that are compared, and gives its path. Of more than `most_slices` the
-    longest are in the timeline; tables are of all. `redact` leaves out host names, process numbers, the command line and Python stacks;
-    `with_code` has the compiler make the kernels' code again, which takes seconds.
+    longest are in the timeline; tables are of all. `redact` leaves out host names, process numbers, the command line
+    and Python stacks; `with_code` has the compiler make the kernels' code again, which takes seconds.
 
     Raises ProfileError where the first run cannot be read, or the file not be written.
     """
