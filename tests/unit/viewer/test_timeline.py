@@ -51,7 +51,7 @@ def test_a_regular_expression_finds_names_and_their_time(show: Show, tmp_path: P
     shown.open("timeline")
     shown.page.locator("#search").fill("^(soft|no).*[mx]$")
     found(shown).filter(has_text=f"{len(wanted)} hits").wait_for(timeout=PATIENCE_MS)
-    assert f"{wanted['dur_ns'].sum() / 1e3:.0f} \u00b5s" in found(shown).inner_text()
+    assert f"{int(wanted['dur_ns'].sum()) / 1e3:.0f} \u00b5s" in found(shown).inner_text()
     assert shown.page.evaluate("window.tessera.timeline.hits.total") == wanted["dur_ns"].sum()
     shown.page.locator("#search").press("Enter")
     shown.page.locator("#search").press("Enter")
