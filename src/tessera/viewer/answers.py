@@ -9,7 +9,17 @@ import polars
 from polars import col
 
 from tessera.errors import ArgumentError
-from tessera.profiling.analyses import advise, collectives, divergence, kernels, memory, operations, power, stalls
+from tessera.profiling.analyses import (
+    advise,
+    collectives,
+    divergence,
+    durations,
+    kernels,
+    memory,
+    operations,
+    power,
+    stalls,
+)
 from tessera.profiling.analyses import compare as comparison
 from tessera.profiling.analyses import roofline as rooflines
 from tessera.profiling.analyses.presentation.result import Analysis, by_reason
@@ -127,9 +137,10 @@ def roofline(run: Run, asked: Parameters) -> dict[str, Any]:
 
 
 def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """The 10th and 90th percentile of the durations of each kernel and work, in microseconds."""
+    """The 10th and 90th percentile of the durations of each kernel and work, in microseconds, as exact as the bins of
+    `durations`.
+    """
     known = kernels.kernels(trace).filter((col("flops") > 0) & (col("bytes") > 0))
-    taken = col("dur_ns") / 1e3
     keys = {
         "name": kernels.NAME.cast(polars.String),
         "flops": col("flops"),
@@ -137,10 +148,8 @@ def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
         "dtype": col("dtype").cast(polars.String).fill_null(""),
         "workers": col("workers").fill_null(1),
     }
-    found = known.group_by(each.alias(name) for name, each in keys.items()).agg(
-        p10=taken.quantile(0.1, "nearest"), p90=taken.quantile(0.9, "nearest")
-    )
-    return {tuple(row[: len(keys)]): (row[-2], row[-1]) for row in found.collect().iter_rows()}
+    found = durations.histograms(known.select("dur_ns", **keys), list(keys))
+    return {key: (each.quantile_ns(0.1) / 1e3, each.quantile_ns(0.9) / 1e3) for key, each in found.items()}
 
 
 def compared(a: Run, b: Run) -> dict[str, Any]:

@@ -221,7 +221,7 @@ def test_what_a_page_cannot_show_is_said_there(show: Show) -> None:
 
 @pytest.mark.parametrize("page", ["overview", "timeline", "kernels", "roofline"])
 def test_a_page_says_what_it_would_take_too_much_memory_for(show: Show, page: str) -> None:
-    shown = show(whole_run(), max_bytes=1e4)
+    shown = show(whole_run(), max_bytes=5e3)
     shown.open(page)
     told = shown.page.locator("[role=alert]").inner_text()
     assert "events need about" in told
