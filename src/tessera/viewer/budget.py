@@ -27,7 +27,7 @@ _BYTES_SUMMED: Final = 30
 WINDOWED: Final = frozenset(["columns", "kernels"])
 """Questions that may be about a window of time."""
 _GB: Final = 1e9
-_MEMINFO: Final = Path("/proc/meminfo")
+MEMINFO: Final = Path("/proc/meminfo")
 """Source: proc(5)."""
 
 
@@ -57,10 +57,10 @@ def needed_bytes(question: str, events: int) -> int:
     return events * _BYTES_AN_EVENT.get(question, _BYTES_STREAMED)
 
 
-def default_bytes() -> float:
+def default_bytes(meminfo: Path = MEMINFO) -> float:
     """Half of the memory that is available on this machine; no limit where the system does not say."""
     try:
-        told = _MEMINFO.read_text()
+        told = meminfo.read_text()
     except OSError:
         return math.inf
     available = re.search(r"^MemAvailable:\s*(\d+) kB", told, re.MULTILINE)
