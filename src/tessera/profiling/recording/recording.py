@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from tessera import files
-from tessera.distribution import VERSION
 from tessera.profiling.recording import clock_sync, facts, tracks
 from tessera.profiling.recording.attribution import IssuedWork
 from tessera.profiling.recording.callers import Callers
@@ -29,6 +27,8 @@ from tessera.profiling.ring.layout import RECORD_FIELDS, RECORD_WORDS
 from tessera.profiling.ring.recorder import Drained
 from tessera.profiling.trace import recorded_target
 from tessera.profiling.trace.schema import FORMAT_VERSION
+from tessera.system import files
+from tessera.system.distribution import VERSION
 
 if TYPE_CHECKING:
     import polars
