@@ -91,7 +91,9 @@ def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 def _moved(trace: Trace) -> dict[tuple[Any, ...], dict[str, float]]:
     """The bytes by memory level of a call of each kernel and work."""
-    told = _known(trace).filter(col("traffic").is_not_null()).group_by(**_KEYS)
+    told = (
+        _known(trace).filter(col("traffic").is_not_null()).group_by([each.alias(name) for name, each in _KEYS.items()])
+    )
     found = told.agg(traffic=col("traffic").cast(polars.String).first()).collect(engine="streaming")
     moved = {}
     for row in found.iter_rows():
