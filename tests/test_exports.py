@@ -5,13 +5,18 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import itertools
+import sys
 import types
 import typing
+from pathlib import Path
 
 import pytest
 
+from tessera import dtypes
 from tests.imports import SOURCE
 from tests.test_layers import LAYERS
 
@@ -31,14 +36,32 @@ def doors() -> list[str]:
     return ["tessera", *(f"tessera.{name}" for name in modules if name not in rooms)]
 
 
-def summary(value: object) -> str:
-    """The first sentence of a name's docstring, for a cell of a table; for a plain value, what it is."""
+def summary(name: str, value: object) -> str:
+    """The first sentence of what is said of a name, for a cell of a table; for a plain value, what it is."""
     if typing.get_origin(value) is typing.Literal:
         return f"one of {', '.join(f'`{choice!r}`' for choice in typing.get_args(value))}"
-    if isinstance(value, types.ModuleType | type) or inspect.isroutine(value) or "__doc__" in vars(type(value)):
+    if isinstance(value, dtypes.DType):
+        return f"the dtype {value}"
+    documented = isinstance(value, types.ModuleType | type) or inspect.isroutine(value)
+    if documented or (callable(value) and type(value).__module__.startswith("tessera.")):
         text = inspect.getdoc(value) or ""
-        return text.split("\n\n", 1)[0].replace("\n", " ").split(". ", 1)[0].rstrip(".:").replace("|", "\\|")
-    return f"a value of type `{type(value).__name__}`"
+    else:
+        text = said_of(name, value) or f"`{value!r}`"
+    return text.split("\n\n", 1)[0].replace("\n", " ").split(". ", 1)[0].rstrip(".:").replace("|", "\\|")
+
+
+def said_of(name: str, value: object) -> str:
+    """The text that stands below the assignment of a module's name; empty where there is none."""
+    homes = [each for path, each in sorted(sys.modules.items()) if path.startswith("tessera")]
+    for module in homes:
+        if vars(module).get(name) is not value:
+            continue
+        body = ast.parse(Path(module.__file__ or "").read_text()).body
+        for node, following in itertools.pairwise(body):
+            target = getattr(node, "target", None) or getattr(node, "targets", [None])[0]
+            if isinstance(target, ast.Name) and target.id == name and isinstance(following, ast.Expr):
+                return inspect.cleandoc(ast.literal_eval(following.value))
+    return ""
 
 
 def page() -> str:
@@ -46,8 +69,12 @@ def page() -> str:
     sections = []
     for door in doors():
         module = importlib.import_module(door)
-        names = (f"| `{name}` | {summary(getattr(module, name))} |" for name in sorted(module.__all__, key=str.lower))
-        sections.append("\n".join([f"## {door}", "", f"{summary(module)}.", "", "| name | |", "| --- | --- |", *names]))
+        names = (
+            f"| `{name}` | {summary(name, getattr(module, name))} |" for name in sorted(module.__all__, key=str.lower)
+        )
+        sections.append(
+            "\n".join([f"## {door}", "", f"{summary(door, module)}.", "", "| name | |", "| --- | --- |", *names])
+        )
     return "\n\n".join([HEADING.rstrip(), *sections]) + "\n"
 
 

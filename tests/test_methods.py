@@ -33,6 +33,7 @@ from tessera.handle import Output
 from tessera.ops.methods import Methods
 from tessera.ops.rows.calls import Axis
 from tessera.runtime.streams import Stream
+from tessera.typing import ArrayLike, DTypeLike
 
 Number = builtins.int | builtins.float
 

@@ -39,6 +39,7 @@ from tessera.sharding.planner.traced import StepPlan, plan_step
 from tessera.sharding.planner.transformer import Transformer
 from tessera.sharding.specs import ShardSpec, layout_on
 from tessera.sharding.values import Init
+from tessera.typing import DTypeLike
 
 __all__ = [
     "Layout",
@@ -60,7 +61,7 @@ def tensor(
     shape: Iterable[int],
     layout: ShardSpec | Layout | None = None,
     mesh: Mesh | None = None,
-    dtype: object = "fp32",
+    dtype: DTypeLike = "fp32",
     *,
     init: Init = "normal",
     seed: int | None = None,

@@ -21,6 +21,7 @@ from tessera import extend as _extend
 from tessera.compiler.trace.tracing import kernel
 from tessera.doors import methods as _methods  # noqa: F401 - gives tensors the methods that are functions here
 from tessera.doors import numpy_functions as _numpy_functions  # noqa: F401 - gives tensors NumPy's protocols
+from tessera.doors.activations import elu, gelu, hardswish, leaky_relu, relu, silu, softplus
 from tessera.doors.arithmetic import (
     add,
     clamp,
@@ -70,31 +71,24 @@ from tessera.doors.functions import (
     abs,
     ceil,
     cos,
-    elu,
     erf,
     exp,
     expm1,
     floor,
-    gelu,
-    hardswish,
     isfinite,
     isinf,
     isnan,
-    leaky_relu,
     log,
     log1p,
     nan_to_num,
     neg,
     reciprocal,
-    relu,
     round,
     rsqrt,
     sigmoid,
     sign,
     signbit,
-    silu,
     sin,
-    softplus,
     sqrt,
     square,
     tanh,
@@ -103,6 +97,7 @@ from tessera.doors.functions import (
 from tessera.doors.indexing import embedding, gather, index_copy, index_select, one_hot, scatter_add, take
 from tessera.doors.losses import cross_entropy
 from tessera.doors.normalizations import layer_norm, log_softmax, rms_norm, softmax
+from tessera.doors.parts import chunk, concat, split, stack, unbind
 from tessera.doors.products import constant, gemm, int8_linear, matmul, quantize
 from tessera.doors.random import dropout, rand, randint, randn
 from tessera.doors.reductions import (
@@ -124,8 +119,6 @@ from tessera.doors.rotary import rope
 from tessera.doors.selection import argsort, cumsum, sort, topk
 from tessera.doors.shapes import (
     broadcast_to,
-    chunk,
-    concat,
     diagonal,
     diff,
     flatten,
@@ -136,14 +129,11 @@ from tessera.doors.shapes import (
     repeat_interleave,
     reshape,
     roll,
-    split,
     squeeze,
-    stack,
     swapaxes,
     tile,
     trace,
     transpose,
-    unbind,
     unsqueeze,
 )
 from tessera.doors.spectral import (

@@ -55,7 +55,7 @@ def test_a_number_or_helper_bound_anew() -> None:
     def helper(x: Tensor) -> object:
         return x * factor
 
-    activation: Callable[[object], Tensor] = op.relu
+    activation: Callable[..., Tensor] = op.relu
     inner = op.kernel(lambda x: activation(helper(x)))
     outer = op.kernel(lambda x: inner(x) + 0.5)
     assert outer(X).tolist() == [3.0, 3.0]
