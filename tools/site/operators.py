@@ -17,8 +17,8 @@ LINE: Final = 88
 
 INDEX: Final = """# Operators, one by one
 
-{count} operators in {themes} themes. Every entry has the signature, shapes, dtypes, what is raised, and an example, whose
-result the tests compute anew. `help(op.matmul)` prints the same.
+{count} operators in {themes} themes. Every entry has the signature, shapes, dtypes, what is raised, and an example,
+whose result the tests compute anew. `help(op.matmul)` prints the same.
 
 What each runs as, says [operators](../../operators.md). Dtypes: "floats" are fp16, bf16, fp32 and fp64.
 
