@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from tessera import distribution
+import tessera
 
 project: Final = "Tessera"
 author: Final = "The authors of Tessera"
 copyright: Final = author
-version: Final = distribution.VERSION
-release: Final = distribution.VERSION
+version: Final = tessera.__version__
+release: Final = tessera.__version__
 extensions: Final = ["myst_parser"]
 source_suffix: Final = {".md": "markdown"}
 nitpicky: Final = True

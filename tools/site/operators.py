@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from tessera import op
-from tessera.doors.methods import METHODS
+from tessera.doors.protocols.methods import METHODS
 
 LINE: Final = 88
 """The longest signature in one line."""

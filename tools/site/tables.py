@@ -49,14 +49,14 @@ def commands() -> str:
     """The page of commands and their options."""
     found: dict[str, Any] = {}
     for name in main.COMMANDS:
-        command = getattr(importlib.import_module(f"tessera.cli.{name}"), name)
+        command = getattr(importlib.import_module(f"tessera.cli.commands.{name}"), name)
         application = command if isinstance(command, typer.Typer) else _alone(command)
         made: Any = typer.main.get_command(application)
         subcommands = getattr(made, "commands", {})
         found |= {f"tessera {name} {each}": sub for each, sub in subcommands.items()} or {f"tessera {name}": made}
     found["tessera-prof"] = typer.main.get_command(_alone(prof.record))
     for name, (module, _) in prof.COMMANDS.items():
-        command = getattr(importlib.import_module(f"tessera.cli.{module}"), name)
+        command = getattr(importlib.import_module(f"tessera.cli.profiling.{module}"), name)
         found[f"tessera-prof {name}"] = typer.main.get_command(_alone(command))
     return COMMANDS.format(commands="\n\n".join(_command(name, command) for name, command in found.items()))
 
