@@ -122,8 +122,12 @@ def _facts(text: str) -> str:
 
 
 def linked(text: str) -> str:
-    """Text with its codes of errors leading to what the index of errors says."""
-    return re.sub(r"\b(E_[A-Z_]+)\b", lambda code: f"[{code[1]}](../../errors.md#{code[1].lower()})", text)
+    """Text that was escaped, with its codes of errors leading to what the index of errors says."""
+    return re.sub(r"\bE(?:\\_[A-Z]+)+\b", lambda code: f"[{code[0]}](../../errors.md#{_place(code[0])})", text)
+
+
+def _place(code: str) -> str:
+    return code.replace("\\", "").lower()
 
 
 def escaped(text: str) -> str:

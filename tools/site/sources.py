@@ -1,4 +1,4 @@
-"""The pages of the site in one folder: those of `docs/`, those of the repository's root, and those that are made."""
+"""The site's pages in one folder: those of `docs/`, those of the repository's root, and those that are made."""
 
 from __future__ import annotations
 

@@ -131,9 +131,10 @@ def _located(error: ParseError | VerifyException | OverflowError, parser: _Locat
 def _without_types(error: ParseError, parser: _LocatingParser) -> IRError:
     """The error of an operation that ends before its types, at its name, with the form that has them."""
     before = parser.lexer.input.content[: error.span.start]
-    *_, found = (None, *_GENERIC.finditer(before))
-    if found is None:
+    operations = list(_GENERIC.finditer(before))
+    if not operations:
         return _error(error.msg, error.span)
+    found = operations[-1]
     results, name, operands = found.groups()
     names = [each.strip() for each in operands.split(",") if each.strip()]
     types = [_type_of(each, name, parser) for each in names]
