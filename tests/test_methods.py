@@ -46,6 +46,19 @@ class OperatorMethods(Methods):
     __array_namespace__: Callable[..., Any]
 '''
 
+BINARY = "add sub mul truediv floordiv mod pow and or xor lshift rshift"
+"""Python's operators, each of which stands on either side of a tensor."""
+COMPARISONS = "lt le gt ge"
+UNARY = "neg pos abs invert"
+
+
+def operators() -> str:
+    """What type checkers see of Python's operators: they give tensors."""
+    names = [f"__{side}{name}__" for name in BINARY.split() for side in ("", "r")]
+    names += [f"__{name}__" for name in COMPARISONS.split()]
+    binary = [f"    def {name}(self, other: object) -> Self: ...\n" for name in names]
+    return "".join(binary + [f"    def __{name}__(self) -> Self: ...\n" for name in UNARY.split()])
+
 
 def _annotation(text: object) -> str:
     """A type's name in a class whose methods hide builtins."""
@@ -82,7 +95,7 @@ def declaration(name: str) -> str:
 
 def stub() -> str:
     """The stub as the doors say it."""
-    return HEAD + "".join(f"{declaration(name)}\n" for name in sorted(METHODS))
+    return HEAD + operators() + "".join(f"{declaration(name)}\n" for name in sorted(METHODS))
 
 
 def test_type_checkers_see_the_methods_of_the_doors(request: pytest.FixtureRequest) -> None:

@@ -10,7 +10,7 @@ import torch
 from tessera.dtypes import DType
 from tessera.handle import Tensor
 
-__all__ = ["ArrayLike", "DLPackProducer", "DTypeLike"]
+__all__ = ["ArrayLike", "DLPackProducer", "DTypeLike", "Operand"]
 
 
 class DLPackProducer(Protocol):
@@ -25,3 +25,8 @@ ArrayLike: TypeAlias = Tensor | torch.Tensor | numpy.ndarray[Any, Any] | numpy.g
 
 DTypeLike: TypeAlias = DType | str | torch.dtype | numpy.dtype[Any] | type
 """What names a dtype: "bf16", torch.bfloat16, ..."""
+
+Operand: TypeAlias = Any
+"""A parameter of a kernel that takes all that is array-like, and is a tensor inside. No type says both, so checkers let
+anything pass; a parameter that is a `Tensor` has to be given one.
+"""

@@ -12,7 +12,7 @@ import torch
 
 import tessera
 from tessera import Tensor, op
-from tessera.typing import ArrayLike, DTypeLike
+from tessera.typing import ArrayLike, DTypeLike, Operand
 
 
 @op.kernel
@@ -23,8 +23,8 @@ def layer(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 @op.autotune(max_trials=2)
-def gated(x: Tensor, gate: Tensor) -> Tensor:
-    """A kernel that is tuned before its first call."""
+def gated(x: Tensor, gate: Operand = None) -> Tensor:
+    """A kernel that is tuned before its first call, and takes all that is array-like for a gate."""
     return x * op.sigmoid(gate)
 
 
@@ -41,10 +41,11 @@ def right() -> Tensor:
     shares = assert_type(op.softmax(y, dim=-1), Tensor)
     values, places = op.topk(shares, 2)
     assert_type(values.sum(dim=1, keepdim=True), Tensor)
-    assert_type(places.numpy(), numpy.ndarray)
+    assert_type(x * 2.0 + y[0, 0], Tensor)
     for compilation in layer.compilations():
         assert_type(compilation.reason, str)
     tessera.eval(values, places)
+    assert_type(gated(x, torch.ones(8)), Tensor)
     return normalized(values.torch(), torch.float64)
 
 
@@ -53,7 +54,8 @@ def wrong(x: Tensor, w: Tensor) -> None:
     layer(x)  # type: ignore[call-arg]
     layer(x, "text")  # type: ignore[arg-type]
     layer(x, w, scale=2.0)  # type: ignore[call-arg]
-    gated(x, 3)  # type: ignore[arg-type]
+    gated("text")  # type: ignore[arg-type]
+    gated(x, w, w)  # type: ignore[call-arg]
     op.exp("text")  # type: ignore[arg-type]
     op.matmul(x, [[1.0]])  # type: ignore[arg-type]
     op.sum(x, axis="rows")  # type: ignore[arg-type]

@@ -212,7 +212,7 @@ def int8_linear(
             hints=["op.quantize(weight, axis=-1) gives a scale for each row"],
         )
     made = _SCALED(rows, weights, scales) if bias is None else _BIASED(rows, weights, scales, node(bias))
-    return on(cast(Tensor, made), stream)
+    return on(made, stream)
 
 
 def _scaled(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:

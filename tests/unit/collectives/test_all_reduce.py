@@ -171,4 +171,4 @@ def test_inside_a_traced_function_it_is_refused() -> None:
         return op.all_reduce(x)
 
     with pytest.raises(ValueControlFlowError):
-        reduced(torch.ones(2)).eval()
+        reduced(torch.ones(2)).eval()  # type: ignore[attr-defined]

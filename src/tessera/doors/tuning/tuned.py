@@ -28,7 +28,7 @@ def autotune(
 
 
 def autotune(
-    function: Callable[P, R] | None = None,
+    function: Callable[..., Any] | None = None,
     /,
     *,
     cache: str | None = None,
@@ -36,7 +36,7 @@ def autotune(
     cost_model: Any = None,
     max_trials: int | None = None,
     budget_s: float | None = None,
-) -> TracedFunction[P, R] | Callable[[Callable[P, R]], TracedFunction[P, R]]:
+) -> Any:
     """Makes a function a kernel, as `op.kernel` does, that is tuned before its first call with operands of some size;
     later calls, and later programs, use what was found.
 
@@ -54,7 +54,7 @@ def autotune(
     if cache is not None:
         folder_of(cache)
 
-    def tuned(function: Callable[P, R]) -> TracedFunction[P, R]:
+    def tuned(function: Callable[..., Any]) -> TracedFunction:
         made = function if isinstance(function, TracedFunction) else kernel(function)
         trials = max_trials if max_trials is not None or not listed else len(listed)
         space = spaces.autotune(made, cost_model=cost_model, max_trials=trials, budget_s=budget_s)
