@@ -13,7 +13,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 from tessera import errors, settings
 from tests import forked
 from tests.docs.snippets import ROOT
-from tests.unit.job.nursery import Nursery, nursery
+from tests.unit.sharding.job.nursery import Nursery, nursery
 
 PAGE = ROOT / "docs" / "errors.md"
 

@@ -353,8 +353,8 @@ COUNTED = """
 from tessera import dtypes, profile
 from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.profiling.session import replay
-from tests.unit.device.fake import FakeDriver
-from tests.unit.device.test_plan import leaf, plan
+from tests.unit.runtime.devices.fake import FakeDriver
+from tests.unit.runtime.plans.test_device_plan import leaf, plan
 
 TOLD = [{"l2_hit_rate": 0.25, "duration_ns": 3000.0}, {"l2_hit_rate": 0.5, "duration_ns": 1500.0}]
 
