@@ -9,9 +9,11 @@ import ast
 import importlib
 import inspect
 import itertools
+import re
 import sys
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,24 @@ def test_exports_are_the_documented_names(request: pytest.FixtureRequest) -> Non
     if request.config.getoption("--update-goldens"):
         PAGE.write_text(page())
     assert page() == PAGE.read_text(), "docs/api.md is out of date: run pytest tests/test_exports.py --update-goldens"
+
+
+def deprecated() -> dict[str, str]:
+    """The public names that are going, with what is said of them."""
+    names = ((door, name) for door in doors() for name in importlib.import_module(door).__all__)
+    values = {f"{door}.{name}": getattr(importlib.import_module(door), name) for door, name in names}
+    return {name: value.__deprecated__ for name, value in values.items() if hasattr(value, "__deprecated__")}
+
+
+def unannounced(going: Mapping[str, str], changes: str) -> list[str]:
+    """The names of which nobody says when they go and what to write instead, or that the list of changes lacks."""
+    said = re.compile(r"goes in \d+\.\d+.*: write ")
+    return [name for name, message in going.items() if not said.search(message) or f"`{name}`" not in changes]
+
+
+def test_what_goes_is_announced() -> None:
+    changes = (SOURCE.parent / "CHANGELOG.md").read_text()
+    assert unannounced(deprecated(), changes) == []
+    going = {"tessera.op.old": "goes in 0.3: write op.new", "tessera.op.older": "do not use it"}
+    assert unannounced(going, "- `tessera.op.old`, `tessera.op.older`") == ["tessera.op.older"]
+    assert unannounced(going, "") == list(going)

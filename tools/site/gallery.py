@@ -11,6 +11,9 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 PICTURES: Final = ROOT / "docs" / "images" / "gallery"
 
+ELSEWHERE: Final = {"gpt2": "../images/viewer-overview.png"}
+"""Pictures that other pages have."""
+
 INDEX: Final = """# Gallery
 
 Whole programs. Each is a file of `examples/` that the tests run, on sizes that take no time, and compare with torch.
@@ -50,6 +53,8 @@ def about(path: Path) -> list[str]:
 
 
 def _picture(path: Path) -> str:
+    if path.stem in ELSEWHERE:
+        return f"![{path.stem}]({ELSEWHERE[path.stem]})"
     name = f"{path.stem}.png"
     return f"![{path.stem}]({name})" if (PICTURES / name).exists() else ""
 
