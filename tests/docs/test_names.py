@@ -18,7 +18,7 @@ from tessera.cli import main, prof
 from tessera.cli.commands import opt
 from tests.docs.snippets import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE = ROOT / "src" / "tessera"
 FOREIGN = {"train.py", "cli/commands/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
 """Files of the reader's, and those that `bench/gpu.sh` writes."""

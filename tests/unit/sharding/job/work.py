@@ -370,6 +370,14 @@ def forked() -> None:
     tell(child=child, total=group.all_reduce(torch.ones(1), "sum").item())
 
 
+def page(text: str) -> None:
+    """A snippet of a page, in each rank; which error ends it."""
+    try:
+        exec(compile(text, "<page>", "exec"), {"__name__": "__main__"})
+    except TesseraError as error:
+        tell(code=error.code)
+
+
 def two_threads() -> None:
     """Two threads of a rank in one group at a time."""
     job = join()
