@@ -13,12 +13,13 @@ from typing import Any
 import typer
 
 from tessera import errors, op
-from tessera.cli import main, opt, prof
+from tessera.cli import main, prof
+from tessera.cli.commands import opt
 from tests.docs.snippets import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PACKAGE = ROOT / "src" / "tessera"
-FOREIGN = {"train.py", "cli/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
+FOREIGN = {"train.py", "cli/commands/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
 """Files of the reader's, and those that `bench/gpu.sh` writes."""
 NOT_OURS = {"graph.library", "schedule.kernel", "schedule.tile"}
 """Operations of the IR, which begin as modules do."""
@@ -147,9 +148,10 @@ def _options(command: Any) -> set[str]:
 def _command(program: str, name: str) -> Any:
     """A command of `tessera` or of `tessera-prof`, as it is when it runs."""
     if program == "tessera":
-        found = getattr(importlib.import_module(f"tessera.cli.{name}"), name)
+        found = getattr(importlib.import_module(f"tessera.cli.commands.{name}"), name)
     else:
-        found = getattr(importlib.import_module(f"tessera.cli.{prof.COMMANDS[name][0]}"), name) if name else prof.record
+        module = f"tessera.cli.profiling.{prof.COMMANDS[name][0]}" if name else prof.__name__
+        found = getattr(importlib.import_module(module), name or "record")
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     application = typer.Typer(add_completion=False)

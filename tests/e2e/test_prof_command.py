@@ -351,7 +351,7 @@ def test_top_goes_on_until_ctrl_c(prof: Command, program: Program) -> None:
 
 COUNTED = """
 from tessera import dtypes, profile
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.profiling.session import replay
 from tests.unit.device.fake import FakeDriver
 from tests.unit.device.test_plan import leaf, plan

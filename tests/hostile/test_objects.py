@@ -16,12 +16,12 @@ import torch
 from tessera import settings
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
-from tessera.backend.llvm.library import cached_library, compile_text
-from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache
+from tessera.backend.llvm.machine_code.library import cached_library, compile_text
+from tessera.backend.llvm.machine_code.objects import CacheUnwritableWarning, ObjectCache
 from tessera.errors import CacheUntrustedError
 from tessera.ir.parsing import parse
-from tessera.private import CacheRefusedWarning, PrivateFolder
-from tessera.runtime.calling import call
+from tessera.runtime.plans.calling import call
+from tessera.system.private import CacheRefusedWarning, PrivateFolder
 from tessera.target import detect
 from tests import forked
 from tests.hostile.users import COLLEAGUE, KINDS, STRANGER, as_user, give, needs_root, put, umask

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from tessera.dtypes import DType, bool_, fp32, int64
-from tessera.ir.anchor import Anchor
+from tessera.ir.anchors.anchor import Anchor
 from tessera.ops.record import OPERATORS, Named, Operator, Typed, elements
 
 _FUNCTIONS: Final[Mapping[str, int]] = MappingProxyType(

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
 from tessera.ir.parsing import parse
-from tessera.runtime.calling import Argument, words_of
+from tessera.runtime.plans.calling import Argument, words_of
 from tessera.target import Target, detect
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tessera.dtypes import DType, bf16, bool_, fp16, fp32
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.scheduling.families.attention.lowering import lower_attention
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tessera.errors import CompileError, IRError
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tests.unit.backend.harness import Guarded, compile_module, compile_text, run
 

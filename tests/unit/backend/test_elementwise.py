@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tessera.target import Target
 from tests.unit.backend.harness import compile_module, run, targets

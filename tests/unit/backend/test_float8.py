@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.backend.llvm import literals
-from tessera.backend.llvm.values import E4M3, E5M2, Element
+from tessera.backend.llvm.emission import literals
+from tessera.backend.llvm.emission.values import E4M3, E5M2, Element
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import warnings
 
-from tessera.backend.llvm import engine
+from tessera.backend.llvm.machine_code import engine
 
 
 def test_a_fork_waits_for_who_compiles_and_can_compile_itself() -> None:

@@ -17,11 +17,11 @@ import torch
 from tessera.backend import container, contract
 from tessera.backend.contract import CpuBackend, KernelObject, Parameter
 from tessera.backend.llvm import LLVMBackend
-from tessera.backend.llvm.objects import CacheUnwritableWarning, ObjectCache, identity
+from tessera.backend.llvm.machine_code.objects import CacheUnwritableWarning, ObjectCache, identity
 from tessera.errors import ArgumentError, CacheFormatError, CompileError, UnsupportedTargetError
 from tessera.ir.parsing import parse, print_module
-from tessera.private import CacheRefusedWarning
-from tessera.runtime.calling import call, words_of
+from tessera.runtime.plans.calling import call, words_of
+from tessera.system.private import CacheRefusedWarning
 from tessera.target import detect
 from tests.unit.backend.harness import avx2
 
@@ -143,7 +143,7 @@ def test_processes_that_write_at_once_leave_one_sound_file(tmp_path: Path) -> No
     script = f"""
 from pathlib import Path
 from tessera.backend.llvm import LLVMBackend
-from tessera.backend.llvm.objects import ObjectCache
+from tessera.backend.llvm.machine_code.objects import ObjectCache
 from tessera.ir.parsing import parse
 from tessera.target import detect
 LLVMBackend(ObjectCache(Path({str(tmp_path)!r}))).compile(parse({print_module(MODULE)!r}), detect())

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tessera import settings
-from tessera.backend.llvm.library import cached_library
-from tessera.backend.llvm.spectral_ir import NAME, WORDS, spectral_text
-from tessera.runtime import fourier
+from tessera.backend.llvm.machine_code.library import cached_library
+from tessera.backend.llvm.native.spectral_ir import NAME, WORDS, spectral_text
+from tessera.runtime.libraries import fourier
 
 KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2, ctypes.c_void_p)
 TRANSFORM = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)

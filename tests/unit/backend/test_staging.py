@@ -7,7 +7,7 @@ import torch
 
 from tessera.backend.llvm import LLVMBackend
 from tessera.errors import CompileError
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tessera.target import Target, detect
 from tests.unit.backend.harness import Guarded, compile_text, run, targets

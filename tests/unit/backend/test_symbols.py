@@ -7,8 +7,8 @@ import torch
 
 from tessera import op
 from tessera.backend.contract import KernelObject
-from tessera.backend.llvm import engine
-from tessera.backend.llvm.loading import LoadedObject
+from tessera.backend.llvm.machine_code import engine
+from tessera.backend.llvm.machine_code.loading import LoadedObject
 from tessera.errors import CompileError
 from tessera.target import detect
 

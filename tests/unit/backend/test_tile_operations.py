@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tessera.errors import CompileError
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse
 from tessera.target import Target
 from tests.unit.backend.harness import Guarded, compile_module, run, targets

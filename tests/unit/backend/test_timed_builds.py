@@ -10,7 +10,7 @@ from tessera.backend.contract import KernelObject
 from tessera.backend.llvm import LLVMBackend
 from tessera.backend.tile_times import CAPACITY, COUNT, HEADER_WORDS, LONGEST, SHORTEST, TOTAL
 from tessera.ir.parsing import parse
-from tessera.runtime.calling import call
+from tessera.runtime.plans.calling import call
 from tessera.target import detect
 
 DOUBLE = """

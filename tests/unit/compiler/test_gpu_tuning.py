@@ -19,9 +19,9 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.tune.problems import tuning_problem
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.operations import find_kernel
 from tessera.lazy.devices import INTERPRETER
-from tessera.priority import at_niceness
+from tessera.system.priority import at_niceness
 from tessera.target import Target
 from tessera.tuning.interfaces import TuningProblem
 from tessera.tuning.measure.workload import GpuLaunch, SlotAddress

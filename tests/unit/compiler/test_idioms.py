@@ -16,9 +16,9 @@ from tessera import numerics, op
 from tessera.compiler import pipeline, planning
 from tessera.compiler.graph import programs
 from tessera.handle import Tensor
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.ops import oracle
-from tessera.rewrite.idioms import IDIOMS
+from tessera.rewrite.rules.idioms import IDIOMS
 
 INFINITY = math.inf
 Scores = Callable[[Tensor], Tensor]

@@ -16,9 +16,9 @@ from tessera.backend.contract import LoadedKernel
 from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import int8, int32
 from tessera.errors import CompileError, DTypeError, ShapeMismatchError
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.verification import verify
-from tessera.runtime.calling import call
+from tessera.runtime.plans.calling import call
 from tessera.scheduling.families.product.lowering import lower_contraction
 from tessera.scheduling.families.product.space import space
 from tessera.scheduling.lowering.spec import Output, Panels

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tessera.compiler.bind.arrays import Storage, View
 from tessera.dtypes import fp32
-from tessera.lazy.structure import contiguous_strides
-from tessera.rewrite.alignment import Alignment
+from tessera.lazy.structures.structure import contiguous_strides
+from tessera.rewrite.fusion.alignment import Alignment
 from tessera.scheduling.binding.arrays import ShapedArrays
 from tessera.scheduling.families.product.binding import contraction_arrays
 from tessera.scheduling.families.rows.binding import map_reduce_arrays

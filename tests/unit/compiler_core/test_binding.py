@@ -13,7 +13,7 @@ from tessera.compiler.bind.binding import bind
 from tessera.compiler.bind.launches import Launch
 from tessera.compiler.device import compilers
 from tessera.handle import Tensor
-from tessera.runtime.plan import BoundPlan
+from tessera.runtime.plans.plan import BoundPlan
 from tests.unit.compiler_core.conftest import LaunchesOf
 
 

@@ -16,9 +16,9 @@ from tessera import op
 from tessera.compiler.graph.building import BuiltGraph, build_graph
 from tessera.handle import Tensor
 from tessera.ir.attributes import names_of
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ir.parsing import parse, print_module
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.symbolic import symbolic_form
 
 MANY = st.integers(2, 7)
 

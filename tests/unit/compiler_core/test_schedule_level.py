@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import op
 from tessera.handle import Tensor
 from tessera.ir.parsing import parse, print_module
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.scheduling.families.registry import family_called
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.schedule_reader import ReadKernel, read_kernel

@@ -15,7 +15,7 @@ from tessera.compiler.bind.launches import Launch
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.device.gpu import gpu_sites
 from tessera.ir.parsing import parse, print_module
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.scheduling.families.registry import kernel_family, lower
 from tessera.scheduling.lowering.schedule_writer import kernel_of
 from tessera.scheduling.passes import lowered_kernel

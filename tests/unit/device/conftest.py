@@ -7,7 +7,7 @@ import ctypes
 import pytest
 
 from tessera.compiler import pipeline
-from tessera.runtime.interpreter_device import HostMemory, InterpreterDriver
+from tessera.runtime.devices.interpreter_device import HostMemory, InterpreterDriver
 
 POISON = 0xFF
 """A byte that makes NaNs of floats, -1 of integers, and no boolean."""

@@ -9,7 +9,7 @@ from typing import Any
 from tessera import target
 from tessera.backend.contract import GpuKernelObject, LaunchFacts
 from tessera.errors import MemoryLimitError
-from tessera.runtime.device import Grid, LaunchOf, Loaded
+from tessera.runtime.devices.device import Grid, LaunchOf, Loaded
 
 Numbers = tuple[int | float, ...]
 

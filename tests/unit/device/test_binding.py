@@ -21,15 +21,15 @@ from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.dtypes import fp32
 from tessera.errors import CompileError, DeviceError, ScheduleError, TuneSpaceEmptyError, UnsupportedTargetError
 from tessera.handle import Tensor
-from tessera.ir.divisors import divisors_of
-from tessera.ir.grid import programs_of
 from tessera.ir.parsing import parse
-from tessera.ir.tile import find_kernel
-from tessera.lazy import interning
-from tessera.lazy.leaf import Leaf
+from tessera.ir.tile.divisors import divisors_of
+from tessera.ir.tile.grid import programs_of
+from tessera.ir.tile.operations import find_kernel
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import leaf_node
-from tessera.runtime.device import driver_of, use_driver
-from tessera.runtime.gpu_plan import DevicePlan
+from tessera.lazy.structures import interning
+from tessera.runtime.devices.device import driver_of, use_driver
+from tessera.runtime.plans.gpu_plan import DevicePlan
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tests.unit.device.fake import FakeDriver, kernel

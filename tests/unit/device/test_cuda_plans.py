@@ -13,13 +13,13 @@ from tessera import op
 from tessera.compiler import pipeline
 from tessera.dtypes import bf16, fp32
 from tessera.handle import Tensor
-from tessera.lazy import interning
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import leaf_node
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.runtime.cuda.driver import CudaDriver
-from tessera.runtime.device import use_driver
-from tessera.runtime.gpu_plan import DevicePlan
+from tessera.runtime.devices.device import use_driver
+from tessera.runtime.plans.gpu_plan import DevicePlan
 from tests.unit.runtime.cuda.fake import FakeCuda, driver
 
 SIZES = {"i32": 4, "i64": 8, "fp32": 4}

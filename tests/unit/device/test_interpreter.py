@@ -15,11 +15,11 @@ from tessera import empty_cache, memory_stats, op, settings
 from tessera.backend.interpreter import interpreted
 from tessera.compiler import pipeline
 from tessera.compiler.device import compilers
-from tessera.distribution import installing
 from tessera.errors import MemoryLimitError, UnsupportedTargetError
 from tessera.handle import Tensor
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.ops import oracle
+from tessera.system.distribution import installing
 
 DEVICE = "interpreter"
 
@@ -238,8 +238,8 @@ def test_the_text_of_every_level_is_the_devices_own() -> None:
 
 @pytest.mark.parametrize("name", ["sm80", "sm100", "gfx942"])
 def test_the_interpreter_stands_for_any_gpu(name: str) -> None:
-    from tessera.runtime.device import use_driver
-    from tessera.runtime.interpreter_device import open_device
+    from tessera.runtime.devices.device import use_driver
+    from tessera.runtime.devices.interpreter_device import open_device
 
     with settings.override(interpreter_target=name):
         before = use_driver(DEVICE, open_device(0))

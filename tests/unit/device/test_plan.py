@@ -10,14 +10,14 @@ import pytest
 
 from tessera import dtypes, profile, settings
 from tessera.errors import MemoryLimitError
-from tessera.lazy import interning
-from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
+from tessera.lazy.leaves.leaf import Leaf, result_structure, scalar_leaf
+from tessera.lazy.structures import interning
 from tessera.profiling.recording import facts
 from tessera.profiling.recording.facts import StepFacts
 from tessera.profiling.report.report import UNMEASURED, of_recording
-from tessera.runtime.gpu_graphs import GraphRunner, shared_runner
-from tessera.runtime.gpu_plan import DevicePlan, DeviceStep, Hole
-from tessera.runtime.plan import PlanOutput, Slot
+from tessera.runtime.plans.gpu_graphs import GraphRunner, shared_runner
+from tessera.runtime.plans.gpu_plan import DevicePlan, DeviceStep, Hole
+from tessera.runtime.plans.plan import PlanOutput, Slot
 from tests.unit.device.fake import FakeDriver, FakeLoaded, kernel
 
 RESULT = result_structure((4, 8), dtypes.fp32, "cuda:0")

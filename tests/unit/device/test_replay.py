@@ -8,7 +8,7 @@ import pytest
 
 from tessera import dtypes, profile
 from tessera.errors import LibraryError
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.profiling.attach.increments import Increment, Taker, recording_of
 from tessera.profiling.counters.nvidia_metrics import RANGES
 from tessera.profiling.session import replay
@@ -16,7 +16,7 @@ from tessera.profiling.session.options import SessionOptions
 from tessera.profiling.session.replay import DURATION_NS, Replay
 from tessera.profiling.session.sessions import Session
 from tessera.profiling.trace.conversion import records_of
-from tessera.runtime.gpu_plan import DevicePlan
+from tessera.runtime.plans.gpu_plan import DevicePlan
 from tests.unit.device.fake import FakeDriver
 from tests.unit.device.test_plan import leaf, plan
 

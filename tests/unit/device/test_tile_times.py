@@ -18,11 +18,11 @@ from tessera.compiler.device import compilers
 from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.errors import CompileError
 from tessera.handle import Tensor
-from tessera.ir.tile import find_kernel
-from tessera.lazy.leaf import scalar_leaf
+from tessera.ir.tile.operations import find_kernel
+from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.profiling.tiles.device_tiles import CLOCK_COST, DeviceTiles
-from tessera.runtime.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
-from tessera.runtime.plan import PlanOutput
+from tessera.runtime.plans.gpu_timed_plan import TimedDevicePlan, TimedStep, tile_memory
+from tessera.runtime.plans.plan import PlanOutput
 from tessera.scheduling.families.family import Problem
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target

@@ -12,7 +12,8 @@ from types import ModuleType
 import pytest
 
 from tessera import settings, target
-from tessera.cli import doctor, main
+from tessera.cli import main
+from tessera.cli.commands import doctor
 from tessera.cli.doctor_gpu import Diagnosis
 from tessera.errors import UnsupportedTargetError
 
@@ -45,7 +46,7 @@ def test_an_unknown_command_ends_with_status_2() -> None:
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A command `probe`, which prints its arguments."""
-    module = ModuleType("tessera.cli.probe")
+    module = ModuleType("tessera.cli.commands.probe")
 
     def probe(words: list[str], level: int = 0, fail: bool = False) -> None:
         """Print words."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tessera
-from tessera import distribution
+from tessera.system import distribution
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

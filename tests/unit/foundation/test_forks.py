@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from tessera import autotune, forks, op
+from tessera import autotune, op
 from tessera.compiler import planning
-from tessera.lazy import interning
+from tessera.lazy.structures import interning
+from tessera.system import forks
 
 
 def succeeds_in_a_fork_while_held(locks: list[Any], action: Callable[[], bool]) -> bool:

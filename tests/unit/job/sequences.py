@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from tessera.sharding import emulated
-from tessera.sharding.communicator import REDUCTIONS, Reduction
+from tessera.sharding.exchange import emulated
+from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job.communicator import Handle, ProcessCommunicator
 
 LENGTH = 12

@@ -19,8 +19,8 @@ import torch
 
 from tessera import Tensor, dist, grad, op, settings
 from tessera.errors import TesseraError
-from tessera.sharding import emulated
-from tessera.sharding.communicator import REDUCTIONS, Reduction
+from tessera.sharding.exchange import emulated
+from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job import join
 from tessera.sharding.job.communicator import ProcessCommunicator
 from tessera.sharding.transport import gloo

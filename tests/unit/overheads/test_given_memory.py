@@ -12,11 +12,11 @@ import torch
 from tessera import Tensor, op
 from tessera.errors import ArgumentError
 from tessera.lazy import evaluation
-from tessera.lazy.export import to_torch
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import policy
-from tessera.lazy.sources import from_torch
 
 Expression = Callable[[torch.Tensor, torch.Tensor], Tensor]
 

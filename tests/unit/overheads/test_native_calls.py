@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tessera import Tensor, op, profiler
-from tessera.runtime import native
+from tessera.runtime.plans import native
 
 
 class CountedDriver:

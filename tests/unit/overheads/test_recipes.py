@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import op, target
 from tessera.backend.llvm import LLVMBackend
-from tessera.backend.llvm.objects import ObjectCache
+from tessera.backend.llvm.machine_code.objects import ObjectCache
 from tessera.compiler.bind.binding import launches_of
 from tessera.compiler.bind.subjects import Subject
 from tessera.compiler.device import recipes
@@ -21,7 +21,7 @@ from tessera.compiler.device.cpu_planner import Code
 from tessera.compiler.graph.building import build_graph
 from tessera.compiler.graph.program import Program, read_program
 from tessera.handle import Tensor
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.rewrite.passes import graph_passes
 from tessera.scheduling.language.schedule import Schedule
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from tessera import dtypes
-from tessera.backend.llvm.library import compile_text
-from tessera.backend.llvm.loading import MachineCode, load_object
-from tessera.lazy.leaf import Leaf, result_structure
-from tessera.runtime import buffers
+from tessera.backend.llvm.machine_code.library import compile_text
+from tessera.backend.llvm.machine_code.loading import MachineCode, load_object
+from tessera.lazy.leaves.leaf import Leaf, result_structure
+from tessera.runtime.memory import buffers
 
 ELEMENTS = 16
 

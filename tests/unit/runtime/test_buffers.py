@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.errors import MemoryLimitError
-from tessera.runtime.buffers import SLAB_BYTES, Allocator, Buffer
-from tessera.runtime.segments import PAGE, round_to_pages
-from tessera.runtime.size_classes import CLASS_OF_GRANULES, GRANULE, SIZE_CLASSES, SMALL_LIMIT
+from tessera.runtime.memory.buffers import SLAB_BYTES, Allocator, Buffer
+from tessera.runtime.memory.segments import PAGE, round_to_pages
+from tessera.runtime.memory.size_classes import CLASS_OF_GRANULES, GRANULE, SIZE_CLASSES, SMALL_LIMIT
 
 MIB = 1 << 20
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tessera import target
-from tessera.backend.llvm import ceilings, probe_ir
+from tessera.backend.llvm import ceilings
 from tessera.backend.llvm.ceilings import Probe, ProbeSample
-from tessera.backend.llvm.library import compile_text
-from tessera.backend.llvm.loading import load_object
+from tessera.backend.llvm.machine_code.library import compile_text
+from tessera.backend.llvm.machine_code.loading import load_object
+from tessera.backend.llvm.native import probe_ir
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target
 from tessera.target.stored_ceilings import stored_ceilings
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.runtime.liveness import ALIGNMENT, ArenaLayout, Lifetime, place, round_up
+from tessera.runtime.memory.liveness import ALIGNMENT, ArenaLayout, Lifetime, place, round_up
 
 LIFETIMES = st.lists(
     st.builds(

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tessera import settings
-from tessera.backend.llvm import engine, library, openmp
-from tessera.backend.llvm.driver_ir import driver_text
-from tessera.backend.llvm.engine import assembly
-from tessera.backend.llvm.library import cached_library, compile_text
+from tessera.backend.llvm.machine_code import engine, library, openmp
+from tessera.backend.llvm.machine_code.engine import assembly
+from tessera.backend.llvm.machine_code.library import cached_library, compile_text
+from tessera.backend.llvm.native.driver_ir import driver_text
 from tessera.lazy import threads
-from tessera.private import CacheRefusedWarning
-from tessera.runtime import native
+from tessera.runtime.plans import native
+from tessera.system.private import CacheRefusedWarning
 from tessera.target import ARM_CPUS, arm_cpu
 
 ANSWER = "define i64 @answer() {\n  ret i64 42\n}\n"
@@ -107,7 +107,7 @@ def test_fork_does_not_wait_for_threads_of_its_parent(tmp_path: Path) -> None:
     script.write_text(
         "import os, sys\n"
         "from tests.unit.runtime.test_plan import seen_by, witness\n"
-        "from tessera.runtime import native\n"
+        "from tessera.runtime.plans import native\n"
         "plan = witness(2)\n"
         "seen_by(plan, 2)\n"
         "child = os.fork()\n"

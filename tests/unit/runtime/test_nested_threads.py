@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.backend.llvm import openmp
-from tessera.runtime import native
+from tessera.backend.llvm.machine_code import openmp
+from tessera.runtime.plans import native
 
 needs_pool = pytest.mark.skipif(
     not openmp.find().available or not os.path.isdir("/proc/self/task"), reason="no libgomp, or no list of threads"

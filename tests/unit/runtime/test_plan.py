@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from tessera import dtypes
-from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
-from tessera.runtime import buffers, native, workspace
-from tessera.runtime.entry import FRAME_TABLE_OFFSET, source
-from tessera.runtime.plan import BoundPlan, PlanOutput, Slot, Step
+from tessera.lazy.leaves.leaf import Leaf, result_structure, scalar_leaf
+from tessera.runtime.memory import buffers, workspace
+from tessera.runtime.plans import native
+from tessera.runtime.plans.entry import FRAME_TABLE_OFFSET, source
+from tessera.runtime.plans.plan import BoundPlan, PlanOutput, Slot, Step
 from tests.unit.runtime.kernels import ELEMENTS, FLOATS, float_leaf, floats, kernel, words
 
 NBYTES = 4 * ELEMENTS

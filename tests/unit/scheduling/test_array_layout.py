@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tessera.dtypes import fp32
 from tessera.ops.families import FAMILIES
-from tessera.rewrite.alignment import beyond
+from tessera.rewrite.fusion.alignment import beyond
 from tessera.scheduling.binding.arrays import ArrayLayout, ArrayRole, LayoutFacts, Pattern, array_layout
 from tessera.scheduling.lowering.spec import Argument
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.dtypes import DType, bf16, bool_, fp16, fp32, fp64
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.ops import OPERATORS

@@ -21,7 +21,7 @@ from tessera import numerics, op
 from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CompileError
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.scheduling.families.convolution.blocks import packed_depth, unit_step
 from tessera.scheduling.families.convolution.lowering import lower_convolution

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessera import op
 from tessera.dtypes import DType, bf16, fp16, fp32
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.scheduling.families.product.lowering import lower_contraction
 from tessera.scheduling.families.product.space import default_schedule, space

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.dtypes import DType, bf16, fp16, fp32, fp64
-from tessera.ir import tile
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
+from tessera.ir.tile import operations as tile
 from tessera.ir.verification import verify
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.families.rows.gpu.lowering import LONGEST_ROW, lower_map_reduce_gpu, map_reduce_gpu_schedule

@@ -16,10 +16,10 @@ from tessera import target
 from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import bf16, fp32
 from tessera.errors import IRError, ScheduleError
-from tessera.ir import tile
-from tessera.ir.divisors import divisors_of
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
+from tessera.ir.tile import operations as tile
+from tessera.ir.tile.divisors import divisors_of
 from tessera.ir.verification import verify
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.language.schedule import KnobValue, Schedule

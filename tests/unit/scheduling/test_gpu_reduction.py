@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tessera import target
 from tessera.dtypes import bf16, fp32
 from tessera.errors import ScheduleError
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.scheduling.families.rows.gpu.chunks import PART, lower_partial_gpu, partial_schedule, two_steps
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu

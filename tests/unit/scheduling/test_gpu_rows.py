@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera import target
 from tessera.dtypes import DType, bf16, fp32
 from tessera.errors import ScheduleError
-from tessera.ir import tile
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
+from tessera.ir.tile import operations as tile
 from tessera.ir.verification import verify
 from tessera.scheduling.families.gpu_cost import GpuRooflineModel
 from tessera.scheduling.families.rows.gpu import space as gpu_rows_space

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.dtypes import DType, bf16, bool_, fp32, fp64, int32, int64
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.scheduling.families.rows.lowering import identity, lower_map_reduce

@@ -19,7 +19,7 @@ from tessera import op
 from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import DType, bf16, int8, int32
 from tessera.errors import CompileError
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.product.lowering import lower_contraction

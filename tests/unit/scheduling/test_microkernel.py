@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.dtypes import DType, bf16, fp32
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.scheduling.lowering.builder import TileBuilder
 from tessera.scheduling.lowering.loop_nest import AxisTile, LoopNest

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.dtypes import DType, bf16, fp16, fp32, fp64
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.verification import verify
 from tessera.scheduling.families.product.forms import PackedPanels
 from tessera.scheduling.families.product.lowering import lower_contraction

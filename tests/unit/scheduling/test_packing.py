@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tessera import target
 from tessera.backend.llvm import LLVMBackend
 from tessera.dtypes import DType, bf16, fp8_e4m3, fp16, fp32, fp64, int8, int32
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.verification import verify
-from tessera.runtime.calling import call
+from tessera.runtime.plans.calling import call
 from tessera.scheduling.families.packing.lowering import PackingProblem, default_schedule, lower_packing, space
 from tessera.scheduling.families.packing.operand import packing_spec
 from tessera.scheduling.families.product.forms import PackedPanels

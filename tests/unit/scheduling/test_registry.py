@@ -17,8 +17,8 @@ from tessera.compiler.device.compiler import DeviceCompiler
 from tessera.compiler.tune.tuning import launches_of_operator
 from tessera.errors import CompileError, ScheduleError, UnsupportedTargetError
 from tessera.ir.parsing import parse
-from tessera.ir.schedule import ScheduleKernelOp
-from tessera.runtime.calling import call
+from tessera.ir.schedule.operations import ScheduleKernelOp
+from tessera.runtime.plans.calling import call
 from tessera.scheduling.families import registry
 from tessera.scheduling.families.cost import RooflineModel
 from tessera.scheduling.families.family import Family

@@ -12,7 +12,7 @@ from tessera.dtypes import bf16, fp32
 from tessera.errors import IRError, ScheduleError, TesseraError, UnsupportedTargetError
 from tessera.ir.parsing import parse, parse_with_source, print_module
 from tessera.ir.passes import PassPipeline
-from tessera.ir.schedule import ScheduleKernelOp
+from tessera.ir.schedule.operations import ScheduleKernelOp
 from tessera.scheduling.families.registry import kernel_family
 from tessera.scheduling.language.schedule import Schedule
 from tessera.scheduling.lowering.schedule_reader import ReadKernel, read_kernel

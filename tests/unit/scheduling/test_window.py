@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tessera.dtypes import DType, accumulator, bf16, fp32
 from tessera.errors import CompileError
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.verification import verify
 from tessera.ops import OPERATORS

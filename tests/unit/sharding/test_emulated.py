@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tessera.errors import ArgumentError
-from tessera.sharding import emulated
-from tessera.sharding.communicator import Reduction, combined
+from tessera.sharding.exchange import emulated
+from tessera.sharding.exchange.communicator import Reduction, combined
 
 
 def test_sums_of_halves_are_formed_in_fp32_and_rounded_once() -> None:

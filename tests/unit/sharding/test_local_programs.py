@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tessera import Tensor, dist, grad, op
-from tessera.sharding.tensors import program_of
+from tessera.sharding.tensors.properties import program_of
 
 MESH = dist.Mesh(["dp", "tp"], devices=range(8), shape=(2, 4))
 """Eight devices that nobody has: programs are made without them."""

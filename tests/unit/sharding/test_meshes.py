@@ -9,7 +9,7 @@ import torch
 
 from tessera import Tensor, dist, grad, graph, op
 from tessera.errors import AbstractMeshError, ArgumentError, DeviceError, ImplicitCommunicationError, MeshError
-from tessera.sharding.mesh import as_even_as_possible
+from tessera.sharding.tensors.mesh import as_even_as_possible
 
 COLUMNS, ROWS, BATCH = (
     dist.ShardSpec(("col",), ("tp",)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tessera.runtime.streams import tracker
+from tessera.runtime.streams.stream import tracker
 
 
 @pytest.fixture(scope="module", autouse=True)

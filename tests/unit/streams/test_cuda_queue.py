@@ -13,9 +13,9 @@ import torch
 
 from tessera import event, memcpy, op, stream
 from tessera.errors import DeviceError, StreamError, StreamRaceError
-from tessera.lazy.sources import from_torch
-from tessera.runtime.cuda_queue import CudaOperation, CudaQueue
-from tessera.runtime.streams import tracker
+from tessera.lazy.leaves.sources import from_torch
+from tessera.runtime.streams.cuda_queue import CudaOperation, CudaQueue
+from tessera.runtime.streams.stream import tracker
 from tessera.stream import Stream
 from tests.unit.streams.support import held
 
@@ -230,7 +230,7 @@ def test_memory_of_the_cpu_is_kept_until_the_work_is_done_and_a_devices_until_th
 ) -> None:
     recorded: list[object] = []
     if where == "device":  # such tensors there are none here
-        monkeypatch.setattr("tessera.runtime.cuda_queue._on_device", lambda owner: owner)
+        monkeypatch.setattr("tessera.runtime.streams.cuda_queue._on_device", lambda owner: owner)
         monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, on: recorded.append(on.name))
     s = on_device(cuda, "copying")
     x = torch.zeros(8)

@@ -24,7 +24,7 @@ def here() -> str:
 
 def failing_copy(s: Stream, target: torch.Tensor) -> None:
     """A copy into `target` whose source never comes to be."""
-    from tessera.lazy.sources import from_torch
+    from tessera.lazy.leaves.sources import from_torch
 
     def fail() -> None:
         raise OSError("the disk is gone")

@@ -58,7 +58,7 @@ def test_a_stream_dropped_with_work_in_it_does_that_work() -> None:
 
 
 def test_thousands_of_operations_leave_nothing_behind() -> None:
-    from tessera.runtime.streams import tracker
+    from tessera.runtime.streams.stream import tracker
 
     first, second = stream.create(), stream.create()
     x, y = torch.zeros(64), torch.zeros(64)

@@ -12,7 +12,7 @@ import torch
 
 from tessera import memcpy, op, stream
 from tessera.errors import ArgumentError, DeviceError, DTypeError, ShapeMismatchError
-from tessera.runtime import copies
+from tessera.runtime.streams import copies
 from tests.unit.streams.support import held
 
 

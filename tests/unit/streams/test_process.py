@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tessera import memcpy, op, stream
-from tessera.runtime.cores import Cores
+from tessera.runtime.streams.cores import Cores
 from tests import forked
 from tests.unit.streams.support import held
 
@@ -31,7 +31,7 @@ LATE = """
 def late():
     s.core.enqueue("late", lambda: print("late", flush=True))
     s.synchronize()
-import tessera.runtime.queues as queues
+import tessera.runtime.streams.queues as queues
 atexit.unregister(queues.finish_all); atexit.register(late); atexit.register(queues.finish_all)
 """
 
@@ -53,7 +53,7 @@ def test_work_enqueued_while_the_process_ends_is_done_in_its_order() -> None:
 
 DROPPED = """
 import atexit, gc, threading, time, weakref
-import tessera.runtime.queues as queues
+import tessera.runtime.streams.queues as queues
 from tessera import stream
 from tessera.profiling.recording import tracks
 def leave():
@@ -161,7 +161,7 @@ def test_a_deep_chain_of_streams_is_freed() -> None:
 
 
 def test_kernels_of_streams_take_turns_at_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tessera.runtime.cores.worker_count", lambda: 2)
+    monkeypatch.setattr("tessera.runtime.streams.cores.worker_count", lambda: 2)
     shared, most, lock = Cores(), [0], threading.Lock()
 
     def use(count: int) -> None:

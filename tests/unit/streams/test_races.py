@@ -212,7 +212,7 @@ def test_an_ordinary_stream_waits_for_a_manual_one() -> None:
 def test_without_manual_streams_nothing_is_kept() -> None:
     import gc
 
-    from tessera.runtime.streams import tracker
+    from tessera.runtime.streams.stream import tracker
 
     gc.collect()
     assert len(tracker.manual) == 0

@@ -6,11 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.lazy.sources import from_torch
-from tessera.runtime.hazards import joined
-from tessera.runtime.operations import Access, Extent, Operation, may_share
-from tessera.runtime.spans import SpanMap
-from tessera.runtime.streams import StreamCore
+from tessera.lazy.leaves.sources import from_torch
+from tessera.runtime.streams.hazards import joined
+from tessera.runtime.streams.operations import Access, Extent, Operation, may_share
+from tessera.runtime.streams.spans import SpanMap
+from tessera.runtime.streams.stream import StreamCore
 
 BASE = torch.zeros(16, 16)
 

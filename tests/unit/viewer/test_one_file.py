@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tessera import profile
-from tessera.cli import prof_html
+from tessera.cli.profiling import html as prof_html
 from tessera.errors import ProfileError
 from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.table import Trace, frame

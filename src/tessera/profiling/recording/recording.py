@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy
 from numpy.typing import NDArray
 
-from tessera import files
 from tessera.profiling.recording import clock_sync, facts, tracks
 from tessera.profiling.recording.attribution import IssuedWork
 from tessera.profiling.recording.callers import Callers
@@ -26,6 +25,7 @@ from tessera.profiling.ring.layout import RECORD_FIELDS, RECORD_WORDS
 from tessera.profiling.ring.recorder import Drained
 from tessera.profiling.trace import recorded_target
 from tessera.profiling.trace.schema import FORMAT_VERSION
+from tessera.system import files
 
 if TYPE_CHECKING:
     import polars

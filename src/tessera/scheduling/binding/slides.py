@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tessera.ir.anchor import Anchor, Index
+from tessera.ir.anchors.anchor import Anchor, Index
 
 
 class Slide(NamedTuple):

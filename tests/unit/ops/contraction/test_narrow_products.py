@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessera import op
 from tessera.dtypes import bf16
-from tessera.ir.interpreter import run_kernel
+from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.scheduling.families.product.lowering import lower_contraction
 from tessera.scheduling.families.product.space import space
 from tests.unit.scheduling import specs

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from tessera.dtypes import DType
-from tessera.ir.graph import GraphOperation
-from tessera.rewrite.alignment import Alignment, beyond
+from tessera.ir.graph.operations import GraphOperation
+from tessera.rewrite.fusion.alignment import Alignment, beyond
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
     ArrayRole,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.scheduling.families.decomposition import (
     Array,
     DecomposableCall,
