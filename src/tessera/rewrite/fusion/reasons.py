@@ -74,7 +74,7 @@ def _rule(producer: ScheduleKernelOp, consumer: ScheduleKernelOp, value: SSAValu
             return "two-products"
         return _before_product(producer, value) if FAMILIES[second.name].multiplies else "windows-overlap"
     if first.sums_in_registers:
-        if consumer.family.data == "column" or "reduced" in consumer.attributes:
+        if "reduced" in consumer.attributes:
             return "rows-of-a-product"
         users = {use.operation for use in value.uses}
         if len(users) > 1 or any(isinstance(user, ReturnOp) for user in users):
