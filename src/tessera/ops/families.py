@@ -99,6 +99,8 @@ class OperatorFamily:
     """A library computes the result, from tensors in memory."""
     is_product: bool = False
     """Matrices are multiplied."""
+    is_several: bool = False
+    """It stands for several operators, and its kernels are reported as fused ones."""
     has_images: bool = False
     """The result is an image, made by a window that walks over another."""
     is_counted: bool = False
@@ -198,6 +200,7 @@ _ALL: Final = (
         group=GROUP_KINDS["attention"],
         anchors=anchor_rules.attention,
         application=lambda most: products.of_attention,
+        is_several=True,
         numbers=frozenset((3,)),  # the scale
         beyond=((1, "j"), (1, "d"), (1, "h")),
         operands_of=_queries_keys_values,

@@ -168,6 +168,8 @@ class Operator:
     kept: bool = False
     by_planes: bool = False
     summary: str = ""
+    title: str = ""
+    """What reports show, where that is not the words of the name with capitals."""
     in_place: bool = False
     application: Rule | None = None
     """What the operator may be applied to; None where its family says it (`families.py`)."""

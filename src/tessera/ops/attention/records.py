@@ -132,6 +132,7 @@ FLASH_ATTENTION = register(
         reference=_reference,
         gradient=attention_gradient,
         body=_body,
+        title="FlashAttn",
         attributes={"causal": False},
     )
 )

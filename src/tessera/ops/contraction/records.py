@@ -124,6 +124,7 @@ MATMUL = register(
         reference=_matmul_reference,
         gradient=_matmul_gradient,
         body=_matmul_body,
+        title="MatMul",
         attributes=SETTINGS,
     )
 )

@@ -296,6 +296,7 @@ _define(
     _logsumexp_reference,
     _logsumexp_gradient,
     _logsumexp_body,
+    title="LogSumExp",
     spelled=_logsumexp_spelled,
     terms=lambda x, **attributes: 1.0,  # the logarithm of a sum of exponentials, of which the largest is 1
 )
