@@ -75,7 +75,7 @@ def _inside() -> Iterator[Found]:
 
 
 def test_folders_exist() -> None:
-    name = r"(?<![\w./~$<-])[a-z_][\w-]*"
+    name = r"(?<![\w./~$<@-])[a-z_][\w-]*"  # npm's packages begin with @
     pattern = re.compile(rf"{name}(?:/[\w-]+)*/(?![\w.*<{{-])|{name}(?:/[\w-]+)+(?![\w./-])")
     named = [(place, found) for place, span in _inside() for found in pattern.findall(span)]
     assert len(named) > 80
@@ -87,7 +87,8 @@ def test_classes_exist() -> None:
     named = [(place, name) for place, span in _inside() for name in pattern.findall(span)]
     assert len(named) > 60
     known = {*re.findall(r"(?m)^\s*class (\w+)", _sources()), *re.findall(r"(?m)^([A-Z]\w+)(?:: \w+)? = ", _sources())}
-    assert [each for each in named if each[1] not in known | vars(builtins).keys()] == []
+    known |= {*vars(builtins), "HolisticTraceAnalysis"}  # another project
+    assert [each for each in named if each[1] not in known] == []
 
 
 def _resolves(dotted: str) -> bool:
