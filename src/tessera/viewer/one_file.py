@@ -16,8 +16,9 @@ import polars
 from tessera.errors import TesseraError
 from tessera.profiling.export.output import exported
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import answers, assets, code, columns, kernel
+from tessera.viewer import assets
 from tessera.viewer.app import error_json
+from tessera.viewer.pages import answers, code, columns, kernel
 from tessera.viewer.runs import Run
 
 MOST_SLICES: Final = 5_000_000

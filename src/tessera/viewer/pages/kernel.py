@@ -12,9 +12,9 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels, operations
 from tessera.profiling.trace.table import Trace
+from tessera.viewer.pages.scope import Parameters, narrowed, seen
+from tessera.viewer.pages.tables import plain
 from tessera.viewer.runs import Run
-from tessera.viewer.scope import Parameters, narrowed, seen
-from tessera.viewer.tables import plain
 
 MOST_ROWS: Final = 20
 """Rows, the first ones, of which a report in one file tells this."""
