@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib
 import re
@@ -17,7 +18,7 @@ from tessera.cli import main, prof
 from tessera.cli.commands import opt
 from tests.docs.snippets import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE = ROOT / "src" / "tessera"
 FOREIGN = {"train.py", "cli/commands/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
 """Files of the reader's, and those that `bench/gpu.sh` writes."""
@@ -58,6 +59,35 @@ def test_files_exist() -> None:
     assert len(named) > 200
     missing = [(place, name) for place, name in named if name not in FOREIGN and not _is_file(name)]
     assert missing == []
+
+
+def _is_folder(name: str) -> bool:
+    """Whether `name` is a folder of the root or the package, or the end of one inside of these."""
+    if (ROOT / name).is_dir() or (PACKAGE / name).is_dir():
+        return True
+    inside = (path for folder in ("src", "bench", "tests", "docs") for path in (ROOT / folder).rglob(name.rstrip("/")))
+    return any(path.is_dir() for path in inside)
+
+
+def _inside() -> Iterator[Found]:
+    """What stands between backticks on the pages for those who change Tessera."""
+    return ((place, span) for place, span in _spans() if place.startswith(("architecture.md", "CONTRIBUTING.md")))
+
+
+def test_folders_exist() -> None:
+    name = r"(?<![\w./~$<-])[a-z_][\w-]*"
+    pattern = re.compile(rf"{name}(?:/[\w-]+)*/(?![\w.*<{{-])|{name}(?:/[\w-]+)+(?![\w./-])")
+    named = [(place, found) for place, span in _inside() for found in pattern.findall(span)]
+    assert len(named) > 80
+    assert [each for each in named if not _is_folder(each[1])] == []
+
+
+def test_classes_exist() -> None:
+    pattern = re.compile(r"(?<![\w.\"'<])[A-Z][a-z]\w*")
+    named = [(place, name) for place, span in _inside() for name in pattern.findall(span)]
+    assert len(named) > 60
+    known = {*re.findall(r"(?m)^\s*class (\w+)", _sources()), *re.findall(r"(?m)^([A-Z]\w+)(?:: \w+)? = ", _sources())}
+    assert [each for each in named if each[1] not in known | vars(builtins).keys()] == []
 
 
 def _resolves(dotted: str) -> bool:

@@ -25,7 +25,7 @@ from tessera.system.private import CacheRefusedWarning, PrivateFolder
 from tessera.target import detect
 from tests import forked
 from tests.hostile.users import COLLEAGUE, KINDS, STRANGER, as_user, give, needs_root, put, umask
-from tests.unit.backend.test_objects import MODULE, TEXT
+from tests.unit.backend.llvm.test_objects import MODULE, TEXT
 
 GENUINE = "define i64 @answer() {\n  ret i64 42\n}\n"
 PLANTED = "define i64 @answer() {\n  ret i64 666\n}\n"

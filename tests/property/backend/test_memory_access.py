@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse
-from tests.unit.backend.harness import Guarded, compile_module, run, targets
+from tests.unit.backend.llvm.harness import Guarded, compile_module, run, targets
 
 DTYPES = {
     "f32": torch.float32,

@@ -13,7 +13,7 @@ from tessera.cli import doctor_gpu
 from tessera.cli.commands.doctor import doctor
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling
 from tessera.target.stored_ceilings import store_ceilings
-from tests.unit.foundation.test_gpus import H200, Properties
+from tests.unit.target.test_gpus import H200, Properties
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, *devices: Properties) -> None:

@@ -24,9 +24,9 @@ from tessera.scheduling.families.product.space import space
 from tessera.scheduling.lowering.spec import Output, Panels
 from tests.property.checking import evaluated, evaluated_together
 from tests.unit.scheduling import specs
+from tests.unit.scheduling.families.product.test_contraction import SMALL
+from tests.unit.scheduling.families.product.test_packed import over_panels, packed
 from tests.unit.scheduling.problems import AVX512, contraction_problem
-from tests.unit.scheduling.test_contraction import SMALL
-from tests.unit.scheduling.test_packed import over_panels, packed
 
 EXTENTS = st.integers(1, 40)
 

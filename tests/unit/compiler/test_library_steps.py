@@ -20,6 +20,7 @@ from tessera.ops.library import define
 from tessera.ops.record import Named
 from tessera.runtime.plans.gpu_library_plan import MixedDevicePlan
 from tessera.runtime.plans.plan import BoundPlan
+from tessera.typing import ArrayLike
 
 X = torch.randn(5, 7, generator=torch.Generator().manual_seed(3))
 
@@ -53,7 +54,7 @@ def failing() -> Iterator[str]:
     record._registry.pop(name)
 
 
-def mixed(x: object) -> Tensor:
+def mixed(x: ArrayLike) -> Tensor:
     """A kernel, a call, a kernel, a call, a kernel."""
     result: Tensor = op.cumsum(op.exp(op.cumsum(op.mul(x, 0.5), 1)) + 1.0, 0) * 2.0
     return result

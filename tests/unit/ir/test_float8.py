@@ -12,7 +12,7 @@ from tessera.errors import CompileError
 from tessera.ir.interpreter.interpreter import run_kernel
 from tessera.ir.parsing import parse, print_module
 from tessera.ir.tile.float8 import float8_to_integers
-from tests.unit.backend.harness import compile_module, run
+from tests.unit.backend.llvm.harness import compile_module, run
 
 DTYPES = {
     "f8E4M3FN": torch.float8_e4m3fn,

@@ -20,8 +20,8 @@ from tessera.profiling.counters.cupti_activity import CuptiActivity
 from tessera.profiling.recording.device_kernels import RunCollection, SourceReport, TimedKernel
 from tessera.profiling.session import sessions
 from tessera.system.distribution import installing
-from tests.unit.device.fake import FakeDriver
-from tests.unit.device.test_plan import leaf, plan
+from tests.unit.runtime.devices.fake import FakeDriver
+from tests.unit.runtime.plans.test_device_plan import leaf, plan
 
 
 class CuptiError(Exception):

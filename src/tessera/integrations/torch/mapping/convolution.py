@@ -87,7 +87,7 @@ def _gradients(
         dilation=tuple(dilation),
         groups=groups,
     )
-    return op.transpose(dx, TO_FIRST), dw  # type: ignore[return-value]  # rules give the nodes that doors do
+    return op.transpose(dx, TO_FIRST), dw  # type: ignore[arg-type, return-value]  # rules give the nodes that doors do
 
 
 def _of_image(
