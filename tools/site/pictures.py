@@ -60,7 +60,7 @@ def draw_losses(path: Path) -> None:
     train_gpt.plot(train_gpt.train(), path)
 
 
-def _save(figure: pyplot.Figure, path: Path) -> None:
+def _save(figure: Figure, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
