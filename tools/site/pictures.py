@@ -15,6 +15,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 from examples import digits, gpt2_block, llama_block, resnet50, train_gpt
 from tessera import analyze, profile
