@@ -20,7 +20,7 @@ from tests.docs.snippets import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE = ROOT / "src" / "tessera"
-FOREIGN = {"train.py", "cli/commands/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
+FOREIGN = {"train.py", "script.py", "cli/commands/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
 """Files of the reader's, and those that `bench/gpu.sh` writes."""
 MADE = {"build/site", "dist/"}
 """Folders that `make` makes."""
