@@ -15,6 +15,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 from examples import digits, gpt2_block, llama_block, resnet50, train_gpt
 from tessera import analyze, profile
@@ -60,7 +61,7 @@ def draw_losses(path: Path) -> None:
     train_gpt.plot(train_gpt.train(), path)
 
 
-def _save(figure: pyplot.Figure, path: Path) -> None:
+def _save(figure: Figure, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

@@ -220,13 +220,13 @@ def _scaled(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
 
 
 def _biased(x: Tensor, weight: Tensor, scales: Tensor, bias: Tensor) -> Tensor:
-    return cast(Tensor, _sums(x, weight, scales) + bias).to(x.dtype)
+    return (_sums(x, weight, scales) + bias).to(x.dtype)
 
 
 def _sums(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
     numbers, scale = _quantized(x, -1, keepdims=True)
     sums = cast(Tensor, products.matmul(numbers, views.swapped(weight)))
-    return cast(Tensor, sums.to("fp32") * scale * scales.to("fp32"))
+    return sums.to("fp32") * scale * scales.to("fp32")
 
 
 # Traced, since a dozen operators take longer to write down than a row by a small layer to compute.

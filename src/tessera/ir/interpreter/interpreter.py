@@ -121,7 +121,7 @@ def _check_divisors(index: int, buffer: torch.Tensor, divisors: Sequence[int]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class TranslatedBlock:
     """A translated block: where its arguments go, its steps, and where the operands of its terminator are."""
 
     arguments: tuple[int, ...]
@@ -159,15 +159,15 @@ class Translation:
         """Where each of some values is."""
         return tuple(map(self.place, values))
 
-    def body(self, block: Block) -> Body:
+    def body(self, block: Block) -> TranslatedBlock:
         """The steps of a block."""
         arguments = self.places(block.args)
         steps: list[Step] = []
         for op in block.ops:
             if isinstance(op, (tile.YieldOp, scf.YieldOp)):
-                return Body(arguments, tuple(steps), self.places(op.operands))
+                return TranslatedBlock(arguments, tuple(steps), self.places(op.operands))
             steps.append(self._step(op))
-        return Body(arguments, tuple(steps), ())
+        return TranslatedBlock(arguments, tuple(steps), ())
 
     def _step(self, op: Operation) -> Step:
         if type(op) in ARITHMETIC:
@@ -241,7 +241,7 @@ def _for(translation: Translation, op: tile.ForOp) -> Step:
 
 def _if(translation: Translation, op: scf.IfOp) -> Step:
     condition, results = translation.place(op.cond), translation.places(op.results)
-    nothing = Body((), (), ())
+    nothing = TranslatedBlock((), (), ())
     then, otherwise = (
         translation.body(region.block) if region.blocks else nothing for region in (op.true_region, op.false_region)
     )
