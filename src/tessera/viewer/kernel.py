@@ -12,8 +12,8 @@ from polars import col
 from tessera.errors import ArgumentError
 from tessera.profiling.analyses import kernels, operations
 from tessera.profiling.trace.table import Trace
-from tessera.viewer.answers import Parameters, narrowed, seen
 from tessera.viewer.runs import Run
+from tessera.viewer.scope import Parameters, narrowed, seen
 from tessera.viewer.tables import plain
 
 MOST_ROWS: Final = 20

@@ -47,7 +47,6 @@ def failing() -> Iterator[str]:
         {"how": ""},
         operand_dtypes=lambda name, operands, attributes: [operands[0].dtype],
         result=lambda name, operands, cast, attributes: (operands[0].shape, cast[0]),
-        flops=lambda operands, result, attributes: 0,
         reference=lambda x, *, how: x,
         gradient=lambda g, operands, out, *, how: (None,),
     )

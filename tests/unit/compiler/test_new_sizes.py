@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from xdsl.dialects.builtin import ModuleOp
 
 from tessera import op
-from tessera.backend.contract import KernelObject
-from tessera.backend.llvm import backend
+from tessera.backend.llvm.machine_code import engine
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.target import Target, detect
@@ -28,17 +26,17 @@ F = torch.nn.functional
 
 
 @contextmanager
-def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ModuleOp]]:
-    """The kernels that are compiled inside the `with`."""
-    found: list[ModuleOp] = []
-    compile_ = backend._compile
+def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The kernels that LLVM compiles inside the `with`."""
+    found: list[str] = []
+    compile_ = engine.compile_object
 
-    def counting(module: ModuleOp, target: Target) -> KernelObject:
-        found.append(module)
-        return compile_(module, target)
+    def counting(text: str, target: Target) -> bytes:
+        found.append(text)
+        return compile_(text, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(backend, "_compile", counting)
+        patch.setattr(engine, "compile_object", counting)
         yield found
 
 

@@ -160,6 +160,14 @@ def test_the_first_of_a_correlation_launched_the_others_of_its_rank() -> None:
     assert works.launches(events.with_columns(correlation=polars.int_range(polars.len())), order) is None
 
 
+def test_points_of_the_roofline_have_their_bytes_by_memory_level() -> None:
+    run = whole_run()
+    traffic = polars.lit(json.dumps({"L1": 8e4, "DRAM": 0, "scratch": 5})).cast(polars.Categorical())
+    viewer = viewer_of(Trace(run.events.with_columns(traffic=traffic), run.metadata))
+    assert {str(point["levels"]) for point in answered(viewer, "/api/roofline?run=0")["points"]} == {"{'L1': 80000.0}"}
+    assert {point["levels"] for point in answered(viewer_of(run), "/api/roofline?run=0")["points"]} == {None}
+
+
 def test_how_late_each_rank_came_to_each_call() -> None:
     calls = [{**collective(at, 9, 8.0, rank=rank), "correlation": 1} for rank, at in ((0, 10), (1, 12), (2, 10))]
     calls.append({**collective(30, 9, 8.0, rank=0), "correlation": 2})
