@@ -53,7 +53,7 @@ def _parts(name: str, operands: Sequence[Typed]) -> tuple[Shape, Shape]:
     shapes = [operand.shape for operand in operands]
     gradient = name in BACKWARD
     queries, keys, values = shapes[1:4] if gradient else shapes[:3]
-    fit = len(queries) == len(keys) == 4 and keys == values
+    fit = len(queries) == len(keys) == 4 and keys == values and queries[3] > 0
     fit = fit and (queries[0], *queries[2:]) == (keys[0], *keys[2:])
     if gradient:
         fit = fit and shapes[0] == queries == shapes[4] and shapes[5] == queries[:3]

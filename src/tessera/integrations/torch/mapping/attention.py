@@ -29,6 +29,8 @@ def flash_attention(
     wanted: Wanted,
 ) -> tuple[Tensor, Tensor | None]:
     _refuse_dropout(dropout_p)
+    if not q.shape[-1]:
+        raise Unsupported("heads of no elements")
     if 1 in wanted.used:  # for a gradient, whose kernel takes what this one gives
         operands, attributes = _saved(q, k, v, attn_mask), _attributes(q, is_causal, scale)
         means, logarithms = (call(name, *operands, **attributes) for name in FORWARD)
