@@ -36,7 +36,7 @@ class Step(nn.Module):
         *given, wanted = inputs
         loss = F.cross_entropy(self.network(*given).flatten(0, -2), wanted.flatten())
         gradients = torch.autograd.grad(loss, list(self.network.parameters()))
-        norms: Any = torch._foreach_norm(gradients)  # type: ignore[attr-defined]
+        norms: Any = torch._foreach_norm(gradients)
         return torch.cat([loss.detach()[None], torch.stack(norms).log()])
 
 
@@ -53,7 +53,8 @@ class Block(nn.Module):
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
         batch, length, width = x.shape
         parts = self.joint(x).view(batch, length, 3, -1, min(HEAD, width)).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(*parts.unbind(0), attn_mask=mask, is_causal=self.causal)
+        q, k, v = parts.unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=self.causal)
         out: Tensor = self.out(y.transpose(1, 2).reshape(batch, length, width))
         return out
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tessera import autotune, numerics, op, stream
+from tessera import autotune, numerics, op, settings, stream
 from tessera.compiler.tune.warming import WarmingPlan
 from tessera.handle import Tensor
-from tessera.lazy.structure import Structure
-from tessera.runtime.plan import BoundPlan
+from tessera.lazy.structures.structure import Structure
+from tessera.runtime.plans.plan import BoundPlan
 from tests import forked
 
 SECONDS = 120.0
@@ -25,9 +25,10 @@ GENERATOR = torch.Generator().manual_seed(5)
 
 @pytest.fixture(autouse=True)
 def warming(cache_dir: Path) -> Iterator[None]:
-    """Tuning is on, with all the time that the program takes, and knows nothing."""
-    autotune.enable(True, share=1.0)
-    yield
+    """Tuning is on, with all the time that the program takes but brief, and knows nothing."""
+    with settings.override(tune_budget_s=2.0):
+        autotune.enable(True, share=1.0)
+        yield
     autotune.enable(False)
 
 

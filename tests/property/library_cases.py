@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tessera.dtypes import DType, accumulator
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tessera.ops.attention.saved import BACKWARD, FORWARD

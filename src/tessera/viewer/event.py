@@ -11,8 +11,9 @@ from tessera.errors import ArgumentError
 from tessera.profiling.analyses.kernels import NAME
 from tessera.profiling.trace.table import Trace
 from tessera.viewer import columns
-from tessera.viewer.answers import Parameters, slices
+from tessera.viewer.answers import slices
 from tessera.viewer.runs import Run
+from tessera.viewer.scope import Parameters
 from tessera.viewer.tables import plain
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, accumulator, bool_
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import products
 from tessera.ops.contraction.records import transpose_last

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
+from tessera.ir.anchors import rules as anchor_rules
 from tessera.lazy.layouts import Layout
 from tessera.ops.algebra import call
 from tessera.ops.applications.places import of_whole_values
@@ -20,10 +20,6 @@ N: TypeAlias = Any
 
 def _as_given(name: str, operands: Sequence[Typed], attributes: Named) -> list[DType]:
     return [operands[0].dtype]
-
-
-def _nothing(operands: Sequence[Typed], result: Typed, attributes: Named) -> int:
-    return 0
 
 
 def _reference(x: torch.Tensor, *, layout: Layout | None) -> torch.Tensor:
@@ -45,7 +41,6 @@ CONSTRAIN: Final[Operator] = define(
     {"layout": None},
     operand_dtypes=_as_given,
     anchor=anchor_rules.broadcast,
-    flops=_nothing,
     reference=_reference,
     gradient=_gradient,
     application=of_whole_values,

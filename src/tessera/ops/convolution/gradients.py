@@ -17,7 +17,7 @@ from itertools import product as product_of
 from typing import Any, NamedTuple, TypeAlias
 
 from tessera.dtypes import accumulator
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal
 from tessera.ops.layout.views import part, reshape, sliced, transpose
 

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from tessera.errors import ArgumentError, CollectiveOrderError
-from tessera.sharding.communicator import REDUCTIONS, Extents, Reduction
+from tessera.sharding.exchange.communicator import REDUCTIONS, Extents, Reduction
 from tessera.sharding.job.page import Seen
 from tessera.sharding.job.patience import Patience
 from tessera.sharding.job.watcher import Watcher
