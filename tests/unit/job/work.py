@@ -23,9 +23,11 @@ from tessera.sharding import emulated
 from tessera.sharding.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job import join
 from tessera.sharding.job.communicator import ProcessCommunicator
+from tessera.sharding.job.job import ProcessJob, TransportName
 from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
+from tests.mesh.pipelined import fault_of
 from tests.mesh.references import by_references
 from tests.unit.job import sequences
 
@@ -432,3 +434,44 @@ def mesh_step() -> None:
     value, (g1, g2) = grad.value_and_grad(loss, (0, 1))(w1, w2, x)
     w1, w2 = (w1 - 1e-3 * g1).eval(), (w2 - 1e-3 * g2).eval()
     tell(before=round(float(value.item()), 3), after=round(float(loss(w1, w2, x).item()), 3), layout=str(g1.layout))
+
+
+def pipelined(axes: dict[str, int], cases: list[tuple[str, int, str]], transport: TransportName = "auto") -> None:
+    """Steps in stages over the job's ranks give what one process gives, each twice; tells how many were compared."""
+    mesh = dist.Mesh(list(axes), shape=tuple(axes.values()))
+    assert mesh.state == "running"
+    made = ProcessJob.communicator
+    by_transport = patch.object(ProcessJob, "communicator", lambda job, ranks: made(job, ranks, transport))
+    with by_references(), by_transport:
+        for schedule, chunks, manner in cases:
+            fault = fault_of(mesh, schedule, chunks, manner, steps=2)
+            assert fault is None, f"rank {join().rank}: {fault}"
+    tell(count=len(cases))
+
+
+def pipeline_killed(victim: int) -> None:
+    """A rank is killed in the middle of a step, while the others wait for what it would send."""
+    mesh = dist.Mesh(["pp"])
+    weights = [op.tensor(torch.ones(3))] * mesh.shape["pp"]
+
+    def stage(weight: Tensor, x: Tensor) -> Tensor:
+        made: Tensor = x * weight
+        return made
+
+    step = dist.pipeline([stage] * len(weights), mesh, microbatches=8, loss=op.sum)
+    with by_references():
+        step(weights, torch.ones(8, 3))
+        if join().rank == victim:
+            die(0.2)
+        caught(lambda: [step(weights, torch.ones(8, 3)) for _ in range(100_000)])
+
+
+def pipeline_of_two_programs() -> None:
+    """The last rank's stage is called with a batch of another shape, and expects other messages."""
+    mesh = dist.Mesh(["pp"])
+    step = dist.pipeline([lambda w, x: x * w] * mesh.shape["pp"], mesh, microbatches=2, loss=op.sum)
+    weights = [op.tensor(torch.ones(3))] * mesh.shape["pp"]
+    odd = join().rank == mesh.shape["pp"] - 1
+    with by_references():
+        step(weights, torch.ones(4, 3))
+        caught(lambda: step(weights, torch.ones(8 if odd else 4, 3)))
