@@ -20,6 +20,7 @@ from typing import get_args, overload
 import torch
 
 from tessera import op
+from tessera.doors.mesh.checkpoints import load, save
 from tessera.doors.mesh.pipelines import MicrobatchReduction, Pipeline, scheduled
 from tessera.dtypes import SUPPORTED, dtype_of
 from tessera.errors import ArgumentError, DTypeError, MeshError
@@ -55,8 +56,10 @@ __all__ = [
     "constrain",
     "distribute",
     "from_local",
+    "load",
     "pipeline",
     "plan",
+    "save",
     "tensor",
 ]
 

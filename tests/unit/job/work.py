@@ -16,6 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from tessera import Tensor, dist, grad, op, settings
 from tessera.errors import TesseraError
@@ -475,3 +476,35 @@ def pipeline_of_two_programs() -> None:
     with by_references():
         step(weights, torch.ones(4, 3))
         caught(lambda: step(weights, torch.ones(8 if odd else 4, 3)))
+
+
+def state_of(mesh: dist.Mesh, seed: int) -> dict[str, Any]:
+    """Tensors in several layouts on a mesh with the axes "dp" and "tp", a plain one, and a number."""
+    both = dist.tensor((7, 5), dist.ShardSpec((0, 1), ("dp", "tp")), mesh, seed=seed)
+    joint = dist.tensor((9, 3), dist.ShardSpec((0,), (("tp", "dp"),)), mesh, seed=seed + 1)
+    copies = dist.tensor((4,), None, mesh, seed=seed)
+    return {"w": [both, joint], "copies": copies, "plain": op.tensor([1.0 * seed]), "step": seed}
+
+
+def checkpoint_saved(folder: str, shape: tuple[int, int], seed: int, victim: int = -1) -> None:
+    """Saves a state; a victim is killed in the middle of it."""
+    mesh = dist.Mesh(["dp", "tp"], shape=shape)
+    with by_references():
+        join().communicator(range(join().size)).barrier()
+        if join().rank != victim:
+            return caught(lambda: dist.save(folder, state_of(mesh, seed)))
+        with patch.object(FileSystemWriter, "write_data", lambda *_: die()):
+            dist.save(folder, state_of(mesh, seed))
+    return None
+
+
+def checkpoint_loaded(folder: str, shape: tuple[int, int], seed: int) -> None:
+    """Loads a state on a mesh, and compares it with what was saved."""
+    mesh = dist.Mesh(["dp", "tp"], shape=shape)
+    with by_references():
+        found, wanted = dist.load(folder, state_of(mesh, 100)), state_of(mesh, seed)
+        for name in ("copies", "plain"):
+            assert torch.equal(found[name].full().torch(), wanted[name].full().torch()), name
+        for own, other in zip(found["w"], wanted["w"], strict=True):
+            assert torch.equal(own.full().torch(), other.full().torch())
+    tell(step=found["step"])

@@ -55,6 +55,11 @@ class ProcessJob:
         for rank in others:
             self.watcher.pages[rank] = _mapped(Page, self.watcher.take(rank, "page", _WHOLE, _JOINING))
 
+    @property
+    def process_group(self) -> dist.ProcessGroup | None:
+        """The process group of all ranks whose backend is Gloo; None: the default one."""
+        return self._group
+
     def use(self, group: dist.ProcessGroup | None) -> None:
         """Sends messages by a process group whose backend is Gloo; None for the default one."""
         self._group = group
