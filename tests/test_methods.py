@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tessera import op
-from tessera.doors.methods import METHODS
+from tessera.doors.protocols.methods import METHODS
 from tessera.handle import Tensor
 from tests.imports import SOURCE
 
@@ -20,7 +20,8 @@ STUB = SOURCE / "tessera" / "methods.pyi"
 
 HEAD = '''"""Methods of tensors that are functions of `op`, as type checkers see them.
 
-Made from `doors/methods.py` by `pytest tests/test_methods.py --update-goldens`; `help(op.NAME)` says what each does.
+Made from `doors/protocols/methods.py` by `pytest tests/test_methods.py --update-goldens`; `help(op.NAME)` says what
+each does.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import Any, Self
 from tessera.handle import Output
 from tessera.ops.methods import Methods
 from tessera.ops.rows.calls import Axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 Number = builtins.int | builtins.float
 

@@ -22,7 +22,7 @@ SCALAR = {name for name in vars(Emitter) if not name.startswith("_")} | {*get_ar
 """Operations of tile bodies. Where kernels are written, these are words of Tile IR, LLVM and Triton, not operators."""
 
 EXCEPTED: Mapping[str, str] = {
-    "backend/llvm/tiles.py": "max min",
+    "backend/llvm/tiles/operations.py": "max min",
     "compiler/graph/spectral_rewrite.py": "conv2d depthwise_conv2d transpose reshape slice",
     "compiler/decompose/copies.py": "cast",
     "profiling/analyses/rules.py": "matmul gemm",
@@ -34,17 +34,17 @@ generated kernel of one operator, kernels of other libraries in traces, and titl
 
 OTHER_WORDS: Mapping[str, str] = {
     "backend/interpreter/interpreted_functions.py": "log10 tan",
-    "backend/llvm/functions.py": "exp2 log2 log10 tan",
+    "backend/llvm/tiles/functions.py": "exp2 log2 log10 tan",
     "backend/llvm/vecmath/__init__.py": "exp2",
-    "backend/llvm/reduction_ir.py": "sum min max",
+    "backend/llvm/native/reduction_ir.py": "sum min max",
     "profiling/analyses/compare.py": "log",
     "profiling/analyses/durations.py": "sum",
     "profiling/analyses/presentation/result.py": "log",
     "scheduling/language/expression.py": "exp2",
     "sharding/planner/traced.py": "add max min",
     "runtime/cuda/structures.py": "pad",
-    "sharding/collectives.py": "sum min max",
-    "sharding/communicator.py": "sum min max",
+    "sharding/exchange/collectives.py": "sum min max",
+    "sharding/exchange/communicator.py": "sum min max",
     "tuning/model/ridge.py": "spread",
     "tuning/plots.py": "log",
 }

@@ -18,7 +18,8 @@ SMOKE = """
 import pathlib, sys
 import numpy, torch
 import tessera
-from tessera import distribution, op
+from tessera import op
+from tessera.system import distribution
 from importlib import metadata
 from tessera.sharding.published import tables
 from tessera.viewer import assets
@@ -47,7 +48,7 @@ def version(name):
 importlib.metadata.version = version if sys.argv[1] == "without" else importlib.metadata.version
 import tessera
 from tessera import op
-from tessera.backend.llvm import objects
+from tessera.backend.llvm.machine_code import objects
 from tessera.compiler.process import revision
 from tessera.tuning.model.learned import _shipped
 from tessera.viewer import assets

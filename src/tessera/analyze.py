@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tessera.doors.copying import CopyBound, copy_bound
+from tessera.doors.tuning.copying import CopyBound, copy_bound
 from tessera.profiling.analyses import advise as _advise
 from tessera.profiling.analyses import collectives as _collectives
 from tessera.profiling.analyses import compare as _compare

@@ -15,8 +15,10 @@ import numpy
 import torch
 
 from tessera import dtypes
-from tessera.doors import arithmetic, creation, einsum, functions, indexing, reductions, selection, shapes, tensors
-from tessera.doors.arithmetic import (
+from tessera.doors import einsum, indexing, reductions, selection
+from tessera.doors.calls.nodes import call, node
+from tessera.doors.elementwise import arithmetic, functions
+from tessera.doors.elementwise.arithmetic import (
     add,
     copysign,
     floor_divide,
@@ -27,19 +29,19 @@ from tessera.doors.arithmetic import (
     remainder,
     where,
 )
-from tessera.doors.arithmetic import div as divide
-from tessera.doors.arithmetic import mul as multiply
-from tessera.doors.arithmetic import sub as subtract
-from tessera.doors.bits import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
-from tessera.doors.bits import bitwise_not as bitwise_invert
-from tessera.doors.comparisons import eq as equal
-from tessera.doors.comparisons import ge as greater_equal
-from tessera.doors.comparisons import gt as greater
-from tessera.doors.comparisons import le as less_equal
-from tessera.doors.comparisons import logical_and, logical_not, logical_or, logical_xor
-from tessera.doors.comparisons import lt as less
-from tessera.doors.comparisons import ne as not_equal
-from tessera.doors.functions import (
+from tessera.doors.elementwise.arithmetic import div as divide
+from tessera.doors.elementwise.arithmetic import mul as multiply
+from tessera.doors.elementwise.arithmetic import sub as subtract
+from tessera.doors.elementwise.bits import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
+from tessera.doors.elementwise.bits import bitwise_not as bitwise_invert
+from tessera.doors.elementwise.comparisons import eq as equal
+from tessera.doors.elementwise.comparisons import ge as greater_equal
+from tessera.doors.elementwise.comparisons import gt as greater
+from tessera.doors.elementwise.comparisons import le as less_equal
+from tessera.doors.elementwise.comparisons import logical_and, logical_not, logical_or, logical_xor
+from tessera.doors.elementwise.comparisons import lt as less
+from tessera.doors.elementwise.comparisons import ne as not_equal
+from tessera.doors.elementwise.functions import (
     abs,
     ceil,
     cos,
@@ -60,22 +62,37 @@ from tessera.doors.functions import (
     tanh,
     trunc,
 )
-from tessera.doors.functions import neg as negative
+from tessera.doors.elementwise.functions import neg as negative
+from tessera.doors.elementwise.trigonometry import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    cosh,
+    hypot,
+    log2,
+    log10,
+    sinh,
+    tan,
+)
 from tessera.doors.indexing import take
-from tessera.doors.nodes import call, node
 from tessera.doors.products import matmul
-from tessera.doors.shapes import broadcast_to, flip, roll, tile
-from tessera.doors.shapes import movedim as moveaxis
-from tessera.doors.shapes import permute as permute_dims
 from tessera.doors.spectral import conj, imag, real
-from tessera.doors.trigonometry import acos, acosh, asin, asinh, atan, atan2, atanh, cosh, hypot, log2, log10, sinh, tan
+from tessera.doors.tensors import conversion as tensors
+from tessera.doors.tensors import creation, shapes
+from tessera.doors.tensors.shapes import broadcast_to, flip, roll, tile
+from tessera.doors.tensors.shapes import movedim as moveaxis
+from tessera.doors.tensors.shapes import permute as permute_dims
 from tessera.dtypes import bool_ as bool
 from tessera.dtypes import complex64, complex128, int8, int32, int64
 from tessera.dtypes import fp32 as float32
 from tessera.dtypes import fp64 as float64
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.lazy.promotion import broadcast_shape
+from tessera.lazy.structures.promotion import broadcast_shape
 from tessera.ops.rows.calls import Axis
 
 __all__ = [

@@ -25,23 +25,23 @@ from tessera.doors.mesh.pipelines import MicrobatchReduction, Pipeline, schedule
 from tessera.dtypes import SUPPORTED, dtype_of
 from tessera.errors import ArgumentError, DTypeError, MeshError
 from tessera.handle import Tensor
-from tessera.lazy import interning
-from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import is_mesh
 from tessera.lazy.layouts import Layout
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import joined, leaf_node
-from tessera.lazy.structure import contiguous_strides
-from tessera.sharding import making, values
-from tessera.sharding.communication import communication
-from tessera.sharding.mesh import Mesh
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import contiguous_strides
+from tessera.sharding.exchange.communication import communication
 from tessera.sharding.pipeline.actions import PipelineSchedule
 from tessera.sharding.planner import plan as _planning
 from tessera.sharding.planner.plan import MeshPlan
 from tessera.sharding.planner.traced import StepPlan, plan_step
 from tessera.sharding.planner.transformer import Transformer
-from tessera.sharding.specs import ShardSpec, layout_on
-from tessera.sharding.values import Init
+from tessera.sharding.tensors import making, values
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.specs import ShardSpec, layout_on
+from tessera.sharding.tensors.values import Init
 
 __all__ = [
     "Layout",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.ops import oracle

@@ -8,8 +8,8 @@ from typing import Any, cast
 from tessera.doors.cotangents import input_leaf, pulled_back
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_node
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Leaf
 
 __all__ = ["grad", "value_and_grad", "vjp"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera.errors import ArgumentError
-from tessera.private import own_folder
+from tessera.system.private import own_folder
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SWITCH = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib
 import re
@@ -13,12 +14,13 @@ from typing import Any
 import typer
 
 from tessera import errors, op
-from tessera.cli import main, opt, prof
+from tessera.cli import main, prof
+from tessera.cli.commands import opt
 from tests.docs.snippets import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PACKAGE = ROOT / "src" / "tessera"
-FOREIGN = {"train.py", "cli/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
+FOREIGN = {"train.py", "cli/commands/NAME.py", "gpu_launch.md", "gpu.md", "gpu_tuning.md"}
 """Files of the reader's, and those that `bench/gpu.sh` writes."""
 NOT_OURS = {"graph.library", "schedule.kernel", "schedule.tile"}
 """Operations of the IR, which begin as modules do."""
@@ -57,6 +59,35 @@ def test_files_exist() -> None:
     assert len(named) > 200
     missing = [(place, name) for place, name in named if name not in FOREIGN and not _is_file(name)]
     assert missing == []
+
+
+def _is_folder(name: str) -> bool:
+    """Whether `name` is a folder of the root or the package, or the end of one inside of these."""
+    if (ROOT / name).is_dir() or (PACKAGE / name).is_dir():
+        return True
+    inside = (path for folder in ("src", "bench", "tests", "docs") for path in (ROOT / folder).rglob(name.rstrip("/")))
+    return any(path.is_dir() for path in inside)
+
+
+def _inside() -> Iterator[Found]:
+    """What stands between backticks on the pages for those who change Tessera."""
+    return ((place, span) for place, span in _spans() if place.startswith(("architecture.md", "CONTRIBUTING.md")))
+
+
+def test_folders_exist() -> None:
+    name = r"(?<![\w./~$<-])[a-z_][\w-]*"
+    pattern = re.compile(rf"{name}(?:/[\w-]+)*/(?![\w.*<{{-])|{name}(?:/[\w-]+)+(?![\w./-])")
+    named = [(place, found) for place, span in _inside() for found in pattern.findall(span)]
+    assert len(named) > 80
+    assert [each for each in named if not _is_folder(each[1])] == []
+
+
+def test_classes_exist() -> None:
+    pattern = re.compile(r"(?<![\w.\"'<])[A-Z][a-z]\w*")
+    named = [(place, name) for place, span in _inside() for name in pattern.findall(span)]
+    assert len(named) > 60
+    known = {*re.findall(r"(?m)^\s*class (\w+)", _sources()), *re.findall(r"(?m)^([A-Z]\w+)(?:: \w+)? = ", _sources())}
+    assert [each for each in named if each[1] not in known | vars(builtins).keys()] == []
 
 
 def _resolves(dotted: str) -> bool:
@@ -147,9 +178,10 @@ def _options(command: Any) -> set[str]:
 def _command(program: str, name: str) -> Any:
     """A command of `tessera` or of `tessera-prof`, as it is when it runs."""
     if program == "tessera":
-        found = getattr(importlib.import_module(f"tessera.cli.{name}"), name)
+        found = getattr(importlib.import_module(f"tessera.cli.commands.{name}"), name)
     else:
-        found = getattr(importlib.import_module(f"tessera.cli.{prof.COMMANDS[name][0]}"), name) if name else prof.record
+        module = f"tessera.cli.profiling.{prof.COMMANDS[name][0]}" if name else prof.__name__
+        found = getattr(importlib.import_module(module), name or "record")
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
     application = typer.Typer(add_completion=False)

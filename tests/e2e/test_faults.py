@@ -14,7 +14,7 @@ from tessera import Tensor, TesseraError, op, stream, target
 from tessera.compiler.device import compilers
 from tessera.compiler.device.cpu_planner import CpuPlanner
 from tessera.errors import GradDetachedError, InputMutatedError, MemoryLimitError, UnsupportedTargetError
-from tessera.lazy import interning
+from tessera.lazy.structures import interning
 
 X = torch.ones(3, 4)
 

@@ -351,10 +351,10 @@ def test_top_goes_on_until_ctrl_c(prof: Command, program: Program) -> None:
 
 COUNTED = """
 from tessera import dtypes, profile
-from tessera.lazy.leaf import scalar_leaf
+from tessera.lazy.leaves.leaf import scalar_leaf
 from tessera.profiling.session import replay
-from tests.unit.device.fake import FakeDriver
-from tests.unit.device.test_plan import leaf, plan
+from tests.unit.runtime.devices.fake import FakeDriver
+from tests.unit.runtime.plans.test_device_plan import leaf, plan
 
 TOLD = [{"l2_hit_rate": 0.25, "duration_ns": 3000.0}, {"l2_hit_rate": 0.5, "duration_ns": 1500.0}]
 

@@ -13,8 +13,8 @@ import torch
 from tessera import autotune, numerics, op, stream
 from tessera.compiler.tune.warming import WarmingPlan
 from tessera.handle import Tensor
-from tessera.lazy.structure import Structure
-from tessera.runtime.plan import BoundPlan
+from tessera.lazy.structures.structure import Structure
+from tessera.runtime.plans.plan import BoundPlan
 from tests import forked
 
 SECONDS = 120.0

@@ -10,10 +10,10 @@ import torch
 from hypothesis import strategies as st
 
 from tessera import op
-from tessera.doors.shapes import PAD_MODES
+from tessera.doors.tensors.shapes import PAD_MODES
 from tessera.dtypes import COMPLEX, SUPPORTED, DType, bool_, int64
 from tessera.errors import DTypeError
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.algebra import call
 from tests.property.library_cases import INDEXED, LIBRARY_CASES, PROBES, Case

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tessera.dtypes import DType
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.ops import Operator
 from tessera.ops.algebra import call
 from tests.property.operands import LAYOUTS, Shape, filled, laid_out, shapes

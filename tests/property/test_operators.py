@@ -50,7 +50,7 @@ def test_compiled_equals_reference_of_each_element(record: Operator, dtype: DTyp
 
 
 # Few examples: these differ from the 16-bit floats only where elements are read and stored, and all conversions are
-# tested (tests/unit/backend/test_float8.py).
+# tested (tests/unit/backend/llvm/test_float8.py).
 @pytest.mark.parametrize(("record", "dtype"), FLOAT8_CASES, ids=_name)
 @settings(max_examples=2, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

@@ -11,16 +11,16 @@ from tessera.compiler.tune.warming import running
 from tessera.errors import ArgumentError, DeviceError
 from tessera.lazy.devices import CPU, is_cpu_memory
 from tessera.lazy.evaluation import refuse_mutated
-from tessera.lazy.export import memory_of
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.export import memory_of
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.writes import Watch
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import is_current
 from tessera.lazy.promise import KEPT, Promise
-from tessera.lazy.structure import Plan, Structure
-from tessera.lazy.writes import Watch
-from tessera.runtime.operations import Operation
-from tessera.runtime.plan import BoundPlan
-from tessera.runtime.streams import StreamCore, core_of, cores
+from tessera.lazy.structures.structure import Plan, Structure
+from tessera.runtime.plans.plan import BoundPlan
+from tessera.runtime.streams.operations import Operation
+from tessera.runtime.streams.stream import StreamCore, core_of, cores
 
 
 def issue(nodes: Sequence[Node], stream: object) -> None:

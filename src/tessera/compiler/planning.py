@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera import forks
 from tessera.compiler.device import compilers
 from tessera.compiler.graph.program import Program
 from tessera.compiler.graph.programs import Programs, predicted_seconds
 from tessera.compiler.graph.spectral_rewrite import Rewritten, with_spectra
 from tessera.lazy.devices import CPU
 from tessera.lazy.policy import current_policy
-from tessera.lazy.structure import Occurrence, Structure
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.structures.structure import Occurrence, Structure
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.rewrite.passes import graph_passes
+from tessera.system import forks
 
 lock = forks.recursive_lock()
 """Held while programs are made and plans bound."""

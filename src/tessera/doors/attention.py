@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tessera.doors.nodes import node, on
+from tessera.doors.calls.nodes import node, on
 from tessera.handle import Tensor
 from tessera.ops.attention import calls
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 
 def flash_attention(

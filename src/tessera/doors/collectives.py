@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import cast as typed
 
-from tessera.doors.nodes import node
+from tessera.doors.calls.nodes import node
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.evaluation import check_versions, evaluate, refuse_mutated
 from tessera.lazy.node import leaf_node
-from tessera.runtime.streams import Stream
-from tessera.sharding import collectives
+from tessera.runtime.streams.stream import Stream
+from tessera.sharding.exchange import collectives
 
 
 def all_reduce(x: object, op: str = "sum", *, stream: Stream | None = None) -> Tensor:

@@ -7,9 +7,9 @@ from typing import cast
 
 from tessera.handle import Tensor
 from tessera.lazy import issuing
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.ops.convolution import calls
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 
 def conv2d(

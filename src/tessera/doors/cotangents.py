@@ -8,14 +8,14 @@ from typing import cast
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.lazy.building import apply
-from tessera.lazy.conversion import as_node
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import joined, leaf_node
-from tessera.lazy.structure import Occurrence
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Occurrence
 from tessera.ops import OPERATORS
 from tessera.ops.algebra import filled
-from tessera.sharding.making import zeros_like
+from tessera.sharding.tensors.making import zeros_like
 
 
 def pulled_back(outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[object]) -> list[Tensor]:

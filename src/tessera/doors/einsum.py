@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.nodes import call, node, on
 from tessera.dtypes import int8, int32
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_operands
+from tessera.lazy.leaves.conversion import as_operands
 from tessera.ops.contraction import calls
 from tessera.ops.contraction.einsum_notation import Labels, Notation, contraction_order, read
 from tessera.ops.layout import views
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 
 def einsum(equation: str, *operands: object, stream: Stream | None = None) -> Tensor:

@@ -5,13 +5,13 @@ its value and place, when the result is evaluated: nothing outside of a tensor i
 from __future__ import annotations
 
 from tessera import dtypes
-from tessera.doors.axes import along
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.axes import along
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops.layout import views
 from tessera.ops.layout.views import integer, normalized_axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 
 def embedding(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from tessera import dtypes
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops.layout import views
 from tessera.ops.layout.views import integer, normalized_axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 

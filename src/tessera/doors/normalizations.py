@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tessera.doors.axes import along
-from tessera.doors.nodes import node, on
+from tessera.doors.calls.axes import along
+from tessera.doors.calls.nodes import node, on
 from tessera.handle import Tensor
 from tessera.ops.rows import calls
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 
 def softmax(x: object, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:

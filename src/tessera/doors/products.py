@@ -11,22 +11,22 @@ import torch
 from tessera import dtypes
 from tessera.compiler.trace.tiles import refuse_impossible
 from tessera.compiler.trace.tracing import TracedFunction
-from tessera.doors.joint import joint
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.joint import joint
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
 from tessera.lazy.attached import detached
-from tessera.lazy.constants import constant_leaf
-from tessera.lazy.conversion import as_pair
-from tessera.lazy.leaf import Attached, Placeholder
+from tessera.lazy.leaves.constants import constant_leaf
+from tessera.lazy.leaves.conversion import as_pair
+from tessera.lazy.leaves.leaf import Attached, Placeholder
 from tessera.lazy.node import leaf_node
 from tessera.lazy.promise import settle
 from tessera.ops.contraction import calls as products
 from tessera.ops.layout import views
 from tessera.ops.rows import calls
 from tessera.ops.rows.calls import Axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 Output: TypeAlias = torch.Tensor | numpy.ndarray[Any, Any]
 

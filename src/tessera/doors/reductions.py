@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from tessera.doors.axes import along, kept
-from tessera.doors.nodes import Number, call, node, on
+from tessera.doors.calls.axes import along, kept
+from tessera.doors.calls.nodes import Number, call, node, on
 from tessera.errors import ArgumentError, DTypeError
 from tessera.handle import Tensor
 from tessera.ops.rows import calls
 from tessera.ops.rows.calls import Axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 
 def sum(

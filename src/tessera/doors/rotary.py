@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tessera import dtypes
-from tessera.doors.nodes import call, node, on
+from tessera.doors.calls.nodes import call, node, on
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import algebra
 from tessera.ops.layout import views
 from tessera.ops.layout.views import flag, normalized_axis
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 TURN = 6.283185307179586
 

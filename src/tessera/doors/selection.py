@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import cast as typed
 
-from tessera.doors.axes import along
-from tessera.doors.joint import joint
+from tessera.doors.calls.axes import along
+from tessera.doors.calls.joint import joint
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
-from tessera.lazy.conversion import as_node
+from tessera.lazy.leaves.conversion import as_node
 from tessera.ops.algebra import call
 from tessera.ops.layout.views import flag, integer, normalized_axis, reshape
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 
 def cumsum(x: object, axis: int = -1, *, dim: int | None = None, stream: Stream | None = None) -> Tensor:

@@ -8,13 +8,13 @@ from typing import cast as typed
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
 from tessera.lazy import issuing
-from tessera.lazy.conversion import as_node, as_pair
+from tessera.lazy.leaves.conversion import as_node, as_pair
 from tessera.ops import complexes
 from tessera.ops.algebra import call
 from tessera.ops.layout.views import integer, is_one_of, normalized_axis, several
 from tessera.ops.spectral import calls
 from tessera.ops.spectral.transforms import NORMS
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 from tessera.scheduling.families.convolution.spectral_cost import fast_points
 
 _LAST_TWO = (-2, -1)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
-from tessera.doors.nodes import node, on
+from tessera.doors.calls.nodes import node, on
 from tessera.handle import Tensor
 from tessera.ops.window import calls
 from tessera.ops.window.geometry import with_bias
-from tessera.runtime.streams import Stream
+from tessera.runtime.streams.stream import Stream
 
 Pair: TypeAlias = int | tuple[int, int]
 Layout: TypeAlias = Literal["NCHW", "NHWC"]

@@ -1,5 +1,5 @@
-"""Values that are on their way: results that queued work (`runtime/streams.py`) is still computing, and memory of users
-that it still touches.
+"""Values that are on their way: results that queued work (`runtime/streams/stream.py`) is still computing, and memory
+of users that it still touches.
 
 A result on its way is a leaf like any other, over memory that was taken when the work was enqueued. Its owner is a
 `Promise`, which looks like a tensor that was written to until the value is there, so that the check of versions before
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
 
 Guard: TypeAlias = Callable[[Sequence[Leaf], Sequence[Leaf]], None]
 

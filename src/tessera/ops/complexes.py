@@ -17,12 +17,12 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
-from tessera.ir import anchor_rules
-from tessera.lazy import interning
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.lazy.leaves.views import as_real
 from tessera.lazy.node import leaf_node
-from tessera.lazy.promotion import broadcast_shape, common_dtype
-from tessera.lazy.structure import Attributes, Position, Shape, Structure
-from tessera.lazy.views import as_real
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.promotion import broadcast_shape, common_dtype
+from tessera.lazy.structures.structure import Attributes, Position, Shape, Structure
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import transforms
 from tessera.ops.emitter import Emitter, V

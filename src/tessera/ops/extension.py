@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
-from tessera.lazy.promotion import common_dtype
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.promotion import common_dtype
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.record import OPERATORS, Named, Operator, Typed, dtype_error, elements, register
 
 

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from tessera.errors import ArgumentError
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import AnchorRule
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import AnchorRule
 from tessera.ops.applications import images, maps, products
 from tessera.ops.applications.rule import Rule
 

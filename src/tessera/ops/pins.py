@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import OPERATORS, Named, Operator, Typed, register
 

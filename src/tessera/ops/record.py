@@ -14,10 +14,10 @@ import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
-from tessera.ir.anchor import Anchor, AnchorError, AnchorRule
-from tessera.lazy import interning
+from tessera.ir.anchors.anchor import Anchor, AnchorError, AnchorRule
 from tessera.lazy.node import Node
-from tessera.lazy.structure import Attributes, Position, Shape, Structure
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Attributes, Position, Shape, Structure
 from tessera.ops.applications.rule import AbstractValue, Application, Rule
 from tessera.ops.families import CONSTANT, FAMILIES, FamilyName, OperatorFamily
 

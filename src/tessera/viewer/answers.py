@@ -9,13 +9,24 @@ import polars
 from polars import col
 
 from tessera.errors import ArgumentError
-from tessera.profiling.analyses import advise, collectives, divergence, kernels, memory, operations, power, stalls
+from tessera.profiling.analyses import (
+    advise,
+    collectives,
+    divergence,
+    durations,
+    kernels,
+    memory,
+    operations,
+    power,
+    stalls,
+)
 from tessera.profiling.analyses import compare as comparison
 from tessera.profiling.analyses import roofline as rooflines
-from tessera.profiling.analyses.presentation.result import by_reason
+from tessera.profiling.analyses.presentation.result import Analysis, by_reason
 from tessera.profiling.trace.reading import examined
 from tessera.profiling.trace.table import Trace
 from tessera.viewer import columns, overview
+from tessera.viewer import flame as stacked
 from tessera.viewer.runs import Run
 from tessera.viewer.tables import plain, table_json
 
@@ -25,6 +36,8 @@ _CONFIDENCE: Final = 0.95
 _LEAST_CHANGE_PCT: Final = 1.0
 _DIVERGENCE: Final = 0.2
 _MOST_POINTS: Final = 2000
+_MOST_REGIONS: Final = 200
+_MOST_ARRIVALS: Final = 2000
 _HIDDEN: Final = ("plans", "totals", "thread_names", "ceilings")
 
 
@@ -46,25 +59,37 @@ def meta(run: Run, _: Parameters) -> dict[str, Any]:
     return run.answer("meta", made)
 
 
-def whole(run: Run, _: Parameters) -> dict[str, Any]:
+def whole(run: Run, asked: Parameters) -> dict[str, Any]:
     """Where the time went; see `overview`."""
-    return run.answer("overview", overview.overview)
+    return run.answer(("overview", window(asked)), lambda trace: overview.overview(trace, window(asked)))
 
 
 def kernel_table(run: Run, asked: Parameters) -> dict[str, Any]:
-    """`analyses.operations` of the events that began in a window, and of a rank, where they are asked for."""
-    seen, rank = window(asked), _integer(asked, "rank")
+    """`analyses.operations` of what `narrowed` leaves, with its `regions`; or the kernels in groups `by` something."""
+    by = asked.get("by") or None
 
     def made(trace: Trace) -> dict[str, Any]:
-        target = rooflines.known_target(trace)
-        found = trace.events
-        if seen is not None:
-            found = found.filter(col("start_ns").is_between(*seen, closed="left"))
-        if rank is not None:
-            found = found.filter(col("rank").fill_null(0) == rank)
-        return table_json(operations.operations(Trace(found, trace.metadata, trace.capability), target))
+        found = narrowed(trace, asked)
+        if by is not None:
+            return {**table_json(_grouped(found, by)), "regions": _regions(trace)}
+        told = operations.operations(found, rooflines.known_target(trace))
+        return {**table_json(told), "regions": _regions(trace)}
 
-    return run.answer(("kernels", seen, rank), made)
+    return run.answer(("kernels", by, seen(asked)), made)
+
+
+def _grouped(trace: Trace, by: str) -> Analysis:
+    headings = {"calls": "Calls", "total_ms": "Total(ms)", "share_pct": "Share(%)", "gflop_per_s": "GFLOP/s"}
+    rates = {"gflop_per_s": col("flops") / col("total_ms") / 1e6, "achieved_gbps": col("bytes") / col("total_ms") / 1e6}
+    table = kernels.grouped(trace, by, ()).with_columns(**rates)
+    shown = {by: by.capitalize(), **headings, "achieved_gbps": "GB/s"}
+    return Analysis(f"Kernels by {by}", table, shown, missing=kernels.missing(trace, table, ["achieved_gbps"]))
+
+
+def _regions(trace: Trace) -> list[str]:
+    """The regions that kernels ran in, the first `_MOST_REGIONS` of them."""
+    found = kernels.kernels(trace).select(col("region").cast(polars.String).unique()).collect(engine="streaming")
+    return sorted(name for name in found["region"].to_list() if name)[:_MOST_REGIONS]
 
 
 def roofline(run: Run, asked: Parameters) -> dict[str, Any]:
@@ -72,6 +97,7 @@ def roofline(run: Run, asked: Parameters) -> dict[str, Any]:
     arch = asked.get("arch")
 
     def made(trace: Trace) -> dict[str, Any]:
+        trace = narrowed(trace, asked)
         target = rooflines.target_of(arch) if arch else rooflines.known_target(trace)
         if target is None:
             raise ArgumentError(
@@ -107,13 +133,14 @@ def roofline(run: Run, asked: Parameters) -> dict[str, Any]:
             "table": table_json(model.analysis()),
         }
 
-    return run.answer(("roofline", arch), made)
+    return run.answer(("roofline", arch, seen(asked)), made)
 
 
 def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """The 10th and 90th percentile of the durations of each kernel and work, in microseconds."""
+    """The 10th and 90th percentile of the durations of each kernel and work, in microseconds, as exact as the bins of
+    `durations`.
+    """
     known = kernels.kernels(trace).filter((col("flops") > 0) & (col("bytes") > 0))
-    taken = col("dur_ns") / 1e3
     keys = {
         "name": kernels.NAME.cast(polars.String),
         "flops": col("flops"),
@@ -121,10 +148,8 @@ def _spreads(trace: Trace) -> dict[tuple[Any, ...], tuple[float, float]]:
         "dtype": col("dtype").cast(polars.String).fill_null(""),
         "workers": col("workers").fill_null(1),
     }
-    found = known.group_by(each.alias(name) for name, each in keys.items()).agg(
-        p10=taken.quantile(0.1, "nearest"), p90=taken.quantile(0.9, "nearest")
-    )
-    return {tuple(row[: len(keys)]): (row[-2], row[-1]) for row in found.collect().iter_rows()}
+    found = durations.histograms(known.select("dur_ns", **keys), list(keys))
+    return {key: (each.quantile_ns(0.1) / 1e3, each.quantile_ns(0.9) / 1e3) for key, each in found.items()}
 
 
 def compared(a: Run, b: Run) -> dict[str, Any]:
@@ -158,30 +183,48 @@ _COMPARABLE: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
 }
 
 
-def heat(run: Run, _: Parameters) -> dict[str, Any]:
-    """`collectives.cells`."""
+def heat(run: Run, asked: Parameters) -> dict[str, Any]:
+    """`collectives.cells`; and `arrivals`: of each call of several ranks how late each came, in microseconds, with
+    `clocks_us`, below which that says nothing.
+    """
 
     def made(trace: Trace) -> dict[str, Any]:
-        found = collectives.cells(collectives.overlapped(trace)[0])
-        return {"cells": [dict(zip(row, plain(list(row.values())), strict=True)) for row in found.to_dicts()]}
+        events = collectives.overlapped(narrowed(trace, asked))[0]
+        cells = collectives.cells(events)
+        late = collectives.arrivals(events)
+        return {
+            "cells": [dict(zip(row, plain(list(row.values())), strict=True)) for row in cells.to_dicts()],
+            "arrivals": late.head(_MOST_ARRIVALS).to_dicts(),
+            "arrivals_total": len(late),
+            "clocks_us": collectives.clocks_us(trace),
+        }
 
-    return run.answer("heat", made)
+    return run.answer(("heat", seen(asked)), made)
 
 
-def series(run: Run, _: Parameters) -> dict[str, Any]:
-    """Counters and samples over time: of each name and device at most `_MOST_POINTS` points (nanoseconds, value)."""
+def flame(run: Run, asked: Parameters) -> dict[str, Any]:
+    """`flame.stacks`."""
+    return run.answer(("flame", seen(asked)), lambda trace: stacked.stacks(narrowed(trace, asked)))
+
+
+def series(run: Run, asked: Parameters) -> dict[str, Any]:
+    """Counters and samples over time: of each name and device at most `_MOST_POINTS` points (nanoseconds, value), of
+    more the least and the largest of each few.
+    """
 
     def made(trace: Trace) -> dict[str, Any]:
-        texts = [col(name).cast(polars.String) for name in ("kernel_name", "device", "unit")]
-        read = trace.events.filter(col("kind").is_in(["counter", "sample"]) & col("value").is_finite())
-        found = read.select(*texts, "start_ns", "value").sort("start_ns").collect()
+        texts = [col(name).cast(polars.String) for name in ("kind", "kernel_name", "device", "unit")]
+        is_value = col("kind").is_in(["counter", "sample"]) & col("value").is_finite() & col("stack").is_null()
+        found = narrowed(trace, asked).events.filter(is_value)
+        read = found.select(*texts, "start_ns", "value").sort("start_ns").collect(engine="streaming")
         told = []
-        groups = found.group_by("kernel_name", "device", "unit", maintain_order=True)
-        for (name, device, unit), own in groups:
-            step = -(-len(own) // _MOST_POINTS)
-            shown = own.gather_every(step)
+        for (kind, name, device, unit), own in read.group_by(
+            "kind", "kernel_name", "device", "unit", maintain_order=True
+        ):
+            shown = _extremes(own) if len(own) > _MOST_POINTS else own
             told.append(
                 {
+                    "kind": kind,
                     "name": name,
                     "device": device,
                     "unit": unit or "",
@@ -190,22 +233,47 @@ def series(run: Run, _: Parameters) -> dict[str, Any]:
                     "total": len(own),
                 }
             )
-        return {"series": sorted(told, key=lambda each: (str(each["name"]), str(each["device"])))}
+        return {"series": sorted(told, key=lambda each: [str(each[key]) for key in ("kind", "name", "device")])}
 
-    return run.answer("series", made)
+    return run.answer(("series", seen(asked)), made)
+
+
+def _extremes(values: polars.DataFrame) -> polars.DataFrame:
+    step = -(-2 * len(values) // _MOST_POINTS)
+    groups = values.select("start_ns", "value").group_by(polars.int_range(polars.len()) // step, maintain_order=True)
+    least, largest = (groups.agg(col("start_ns", "value").sort_by("value").get(at)) for at in (0, -1))
+    return polars.concat([least, largest]).unique().sort("start_ns")
 
 
 def _analysis(name: str, of: Callable[[Trace], Any]) -> Callable[[Run, Parameters], dict[str, Any]]:
-    def asked(run: Run, _: Parameters) -> dict[str, Any]:
-        return run.answer(name, lambda trace: table_json(of(trace)))
+    def answer(run: Run, asked: Parameters) -> dict[str, Any]:
+        return run.answer((name, seen(asked)), lambda trace: table_json(of(narrowed(trace, asked))))
 
-    return asked
+    return answer
+
+
+def seen(asked: Parameters) -> tuple[tuple[int, int] | None, int | None, str | None]:
+    """What is asked for of a run: a window of time, a rank, a region; each may be None."""
+    return window(asked), _integer(asked, "rank"), asked.get("region") or None
+
+
+def narrowed(trace: Trace, asked: Parameters) -> Trace:
+    """The events of a trace that began in the window that is asked for, of the rank, and in the region."""
+    span, rank, region = seen(asked)
+    found = trace.events
+    if span is not None:
+        found = found.filter(col("start_ns").is_between(*span, closed="left"))
+    if rank is not None:
+        found = found.filter(col("rank").fill_null(0) == rank)
+    if region is not None:
+        found = found.filter(col("region").cast(polars.String) == region)
+    return trace if found is trace.events else Trace(found, trace.metadata, trace.capability)
 
 
 def slices(run: Run, asked: Parameters) -> tuple[bytes, columns.Integers]:
     """`columns.packed` of a run, or of a window of it."""
-    seen = window(asked)
-    return run.answer(("columns", seen), lambda trace: columns.packed(trace, window=seen))
+    span = window(asked)
+    return run.answer(("columns", span), lambda trace: columns.packed(trace, window=span))
 
 
 def window(asked: Parameters) -> tuple[int, int] | None:
@@ -230,6 +298,7 @@ ANSWERS: Final[Mapping[str, Callable[[Run, Parameters], dict[str, Any]]]] = {
     "roofline": roofline,
     "heat": heat,
     "series": series,
+    "flame": flame,
     "advise": _analysis("advise", lambda trace: advise.advise(trace, rooflines.known_target(trace))),
     "stalls": _analysis("stalls", lambda trace: stalls.stalls(trace, "kernel")),
     "divergence": _analysis("divergence", lambda trace: divergence.divergence(trace, _DIVERGENCE)),

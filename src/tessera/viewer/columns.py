@@ -7,11 +7,14 @@
 | `n` | slices that are in the columns; of `total`, `summed` are in sums by lane and bin of time |
 | `lanes` | for each lane `first`, `count`, `label`, `rank`, `device`, `depth`; slices stand by lane, then by start |
 | `names`, `kinds` | what the columns `name` and `kind` count |
+| `works` | what the column `work` counts: `dtype`, `region`, and `least_us`, the bound of the ceilings, or null |
 | `columns` | for each column its `width` in bytes, the `sizes` of its packed planes, and `escapes` |
+| `odd` | how many events have no time to draw, or a strange name, by `reasons`, of `total` |
 | `marks`, `shift_us` | instants with names; by how much slices were moved so that they nest |
 
 A column of w bytes is w planes: all lowest bytes, then the next ones, each deflated. `start` is the distance to the
 start of the slice before in the lane, in nanoseconds; what does not fit 32 bits stands in `escapes` as [slice, value].
+The column `launch`, which is there where anything was launched, is the number of the slice that did, from 1 on, or 0.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from tessera.profiling.export.chrome_lines import SLICES
 from tessera.profiling.trace import nesting
 from tessera.profiling.trace.grouping import by_lane
 from tessera.profiling.trace.table import Trace
+from tessera.viewer import works
 
 MAGIC: Final = b"TSR1"
 MOST_SLICES: Final = 2_000_000
@@ -47,6 +51,7 @@ _ESCAPE: Final = int(_LARGEST)
 _LEVEL: Final = 4
 KEPT: Final = 10
 """One of so many that a page may get is kept where there are more."""
+_CONTROL: Final = r"[\x00-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 _LANE: Final = ("rank", "pid", "device", "thread_id", "stream_id", "stream_name")
 
 Integers = NDArray[numpy.int64]
@@ -67,6 +72,7 @@ def slices(
         col("event").cast(polars.Int64),
         *(col(name) for name in ("kind", "start_ns", *_LANE)),
         duration.alias("dur_ns"),
+        *(col(name) for name in (*works.KEYS, "correlation")),
         NAME.cast(polars.String).fill_null("").str.slice(0, LONGEST_NAME).alias("name"),
     ]
     facts = found.select(polars.len(), first=col("start_ns").min(), last=col("start_ns").max())
@@ -97,7 +103,8 @@ def _with_sums(own: polars.DataFrame, sums: polars.LazyFrame, first: int, width:
         dur_ns=polars.min_horizontal("taken", polars.lit(width)),
         name=polars.lit(SHORTER),
     ).collect(engine="streaming")
-    return polars.concat([own, made.cast(own.schema)])
+    untold = [polars.lit(None, own.schema[name]).alias(name) for name in (*works.KEYS, "correlation")]
+    return polars.concat([own, made.with_columns(untold).select(own.columns).cast(own.schema)])
 
 
 def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None = None) -> tuple[bytes, Integers]:
@@ -119,6 +126,7 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
         lane["depth"] = int(depth[own].max(initial=0)) + 1
         previous[own] = numpy.concatenate([[0], starts[own][:-1]])
     kinds = list(SLICES)
+    work, about = works.works(events, trace)
     kind = events["kind"].cast(polars.String).replace_strict(kinds, range(len(kinds)), return_dtype=polars.Int64)
     columns = {
         "start": _column(starts - previous, 4),
@@ -126,7 +134,11 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
         "name": _column(codes, 2 if len(names) <= 1 << 16 else 4),
         "depth": _column(numpy.minimum(depth, _DEEPEST), 1),
         "kind": _column(kind.gather(order).to_numpy(), 1),
+        "work": _column(work[order], 2),
     }
+    launches = works.launches(events, order)
+    if launches is not None:
+        columns["launch"] = _column(launches, 4)
     head = {
         "n": len(order),
         "total": total,
@@ -134,6 +146,8 @@ def packed(trace: Trace, most: int = MOST_SLICES, window: tuple[int, int] | None
         "lanes": told,
         "names": names,
         "kinds": kinds,
+        "works": about,
+        "odd": odd(trace, window),
         "marks": marks(trace),
         "shift_us": shift / 1000,
         "columns": {name: about for name, (about, _) in columns.items()},
@@ -150,6 +164,28 @@ def depths(starts: Integers, ends: Integers) -> Integers:
     begin = 2 * starts
     end = numpy.where(ends > starts, 2 * ends, begin + 1)  # what has no duration ends after it began
     return numpy.arange(len(starts)) - numpy.searchsorted(numpy.sort(end), begin, "right")
+
+
+def odd(trace: Trace, window: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Events that can be drawn as instants alone, values that are no numbers, and names that cannot be shown as they
+    are: `total`, and the number for each of `reasons`.
+    """
+    found = trace.events
+    if window is not None:
+        found = found.filter(col("start_ns").is_between(*window, closed="left"))
+    drawn = col("kind").is_in(SLICES)
+    reasons = {
+        "without a duration": drawn & col("dur_ns").is_null(),
+        "with a negative duration": drawn & (col("dur_ns") < 0),
+        "with a value that is no number": col("value").is_not_null() & ~col("value").is_finite(),
+    }
+    name = NAME.cast(polars.String)
+    strange = name.str.contains(_CONTROL) | (name.str.len_chars() > LONGEST_NAME)
+    names = found.select("operator", "kernel_name").unique().filter(strange).collect(engine="streaming")
+    counts = found.select(**{why: is_odd.sum() for why, is_odd in reasons.items()})
+    told = {why: int(count or 0) for why, count in counts.collect(engine="streaming").row(0, named=True).items()}
+    told["with a name that is cut or has control characters"] = len(names)
+    return {"total": sum(told.values()), "reasons": {why: count for why, count in told.items() if count}}
 
 
 def marks(trace: Trace) -> list[dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy
 import polars
@@ -27,39 +28,39 @@ _STEP: Final = r"^step \d+$"
 """As `Session.step` calls its marks."""
 
 
-class Covered(NamedTuple):
-    """Disjoint intervals by start, and the time that they cover before each."""
+class Sweep:
+    """How much time before each of some instants is covered by intervals, which come by start, piece by piece."""
 
-    starts: Instants
-    ends: Instants
-    before: Instants
+    def __init__(self, instants: Instants) -> None:
+        self.instants = numpy.unique(instants)
+        self._covered = numpy.zeros(len(self.instants), numpy.int64)
+        self._reach = -(1 << 62)
+        self._last = self._reach
+        self.is_ordered = True
+
+    def take(self, starts: Instants, ends: Instants) -> None:
+        """Further intervals. Where these do not come by start, `is_ordered` is False, and the rest is worth nothing."""
+        if not len(starts):
+            return
+        self.is_ordered &= bool(starts[0] >= self._last) and bool((starts[1:] >= starts[:-1]).all())
+        reach = numpy.maximum.accumulate(numpy.concatenate([[self._reach], ends]))
+        begins = numpy.maximum(starts, reach[:-1])
+        lengths = numpy.maximum(ends, reach[:-1]) - begins
+        before = numpy.concatenate([[0], numpy.cumsum(lengths)])
+        place = numpy.searchsorted(begins, self.instants, "right")
+        inside = numpy.clip(self.instants - begins[place - 1], 0, lengths[place - 1])
+        self._covered += numpy.where(place > 0, before[place - 1] + inside, 0)
+        self._reach, self._last = int(reach[-1]), int(starts[-1])
 
     def until(self, instants: Instants) -> Instants:
-        """The time covered before these instants."""
-        if not len(self.starts):
-            return numpy.zeros(len(instants), numpy.int64)
-        place = numpy.maximum(numpy.searchsorted(self.starts, instants, "right") - 1, 0)
-        inside = numpy.clip(instants - self.starts[place], 0, self.ends[place] - self.starts[place])
-        until: Instants = self.before[place] + inside
-        return until
+        """The time covered before these of the instants."""
+        found: Instants = self._covered[numpy.searchsorted(self.instants, instants)]
+        return found
 
 
-def covered(starts: Instants, ends: Instants) -> Covered:
-    """The union of intervals."""
-    if not len(starts):
-        return Covered(starts, ends, starts)
-    if not bool((starts[1:] >= starts[:-1]).all()):
-        order = numpy.argsort(starts, kind="stable")
-        starts, ends = starts[order], ends[order]
-    reach = numpy.maximum.accumulate(ends)
-    new = numpy.flatnonzero(numpy.concatenate([[True], starts[1:] > reach[:-1]]))
-    first, last = starts[new], reach[numpy.append(new[1:] - 1, len(starts) - 1)]
-    lengths = last - first
-    return Covered(first, last, numpy.cumsum(lengths) - lengths)
-
-
-def overview(trace: Trace) -> dict[str, Any]:
-    """`window` in nanoseconds; by rank the milliseconds of each part; and the same by step, with where steps come from.
+def overview(trace: Trace, seen: tuple[int, int] | None = None) -> dict[str, Any]:
+    """`window` in nanoseconds, what is `seen` where that is given; by rank the milliseconds of each part; and the same
+    by step, of those that are seen, with where steps come from.
     All parts of a rank sum to the window, those of a step to the step.
     """
     ends = col("start_ns") + col("dur_ns").fill_null(0).clip(0)
@@ -72,17 +73,26 @@ def overview(trace: Trace) -> dict[str, Any]:
     )
     marked = read.filter(col("kind").is_in(["region", "mark"])).rename({"kernel_name": "name"}).collect()
     edges = marked.select(first=col("start_ns").min(), last=col("end_ns").max())
-    window = _window(polars.concat([spans.select("first", "last"), edges]), trace.metadata)
-    ranks = []
-    steps: list[dict[str, Any]] = []
-    source = None
-    for rank in sorted({*spans["rank"], *marked["rank"]}):
-        unions = _unions(of_parts.filter(col("rank") == rank))
-        ranks.append({"rank": rank, "parts": _parts(unions, numpy.array(window[:1]), numpy.array(window[1:]))[0]})
-        if not steps:
-            source, found = _steps(marked.filter(col("rank") == rank), window)
-            parts = _parts(unions, found["start_ns"].to_numpy(), found["end_ns"].to_numpy())
-            steps = [{**step, "parts": each} for step, each in zip(found.to_dicts(), parts, strict=True)]
+    everything = _window(polars.concat([spans.select("first", "last"), edges]), trace.metadata)
+    window = seen or everything
+    numbers = sorted({*spans["rank"], *marked["rank"]})
+    source, found, of_steps = None, marked.select("name", "start_ns", "end_ns").clear(), None
+    for rank in numbers:
+        if found.is_empty():
+            of_steps = rank
+            source, found = _steps(marked.filter(col("rank") == rank), everything)
+    found = found.filter((col("start_ns") < window[1]) & (col("end_ns") > window[0]))
+    starts, ends = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    edges_of = {rank: numpy.array(window) for rank in numbers}
+    if of_steps is not None:
+        edges_of[of_steps] = numpy.concatenate([numpy.array(window), starts, ends])
+    sweeps = _swept(of_parts, edges_of)
+    first, last = numpy.array(window[:1]), numpy.array(window[1:])
+    ranks = [{"rank": rank, "parts": _parts(sweeps[rank], first, last)[0]} for rank in numbers]
+    steps = []
+    if len(found) and of_steps is not None:
+        parts = _parts(sweeps[of_steps], starts, ends)
+        steps = [{**step, "parts": each} for step, each in zip(found.to_dicts(), parts, strict=True)]
     return {
         "window": list(window),
         "parts": [*PARTS.values(), IDLE],
@@ -104,25 +114,30 @@ def _window(edges: polars.DataFrame, metadata: Mapping[str, Any]) -> tuple[int, 
     return first, max(last, duration, first + 1)
 
 
-def _unions(events: polars.LazyFrame) -> list[Covered]:
-    """The time covered by the first kind, by the first two, and so on; each is read alone, as there may be millions."""
-    unions: list[Covered] = []
-    for kind in PARTS:
-        own = events.filter(col("kind") == kind).select("start_ns", "end_ns").collect(engine="streaming")
-        starts, ends = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
-        del own
-        union = covered(starts, ends)
-        if unions:
-            before = unions[-1]
-            both = numpy.concatenate([before.starts, union.starts]), numpy.concatenate([before.ends, union.ends])
-            union = covered(*both)
-        unions.append(union)
-    return unions
+def _swept(events: polars.LazyFrame, instants: Mapping[int, Instants]) -> dict[int, list[Sweep]]:
+    """By rank what is covered before its instants by the first kind, by the first two, and so on. The events are read
+    as a stream, as there may be millions; once more by start where they did not come so.
+    """
+    for ordered in (events, events.sort("start_ns")):
+        sweeps = {rank: [Sweep(own) for _ in PARTS] for rank, own in instants.items()}
+        ordered.select("rank", "kind", "start_ns", "end_ns").sink_batches(functools.partial(_take, sweeps))
+        if all(sweep.is_ordered for own in sweeps.values() for sweep in own):
+            break
+    return sweeps
 
 
-def _parts(unions: list[Covered], starts: Instants, ends: Instants) -> list[list[float]]:
+def _take(sweeps: Mapping[int, list[Sweep]], batch: polars.DataFrame) -> None:
+    for rank, own in sweeps.items():
+        of_rank = batch.filter(col("rank") == rank) if len(sweeps) > 1 else batch
+        for place, sweep in enumerate(own):
+            kinds = list(PARTS)[: place + 1]
+            covering = of_rank.filter(col("kind").is_in(kinds))
+            sweep.take(covering["start_ns"].to_numpy(), covering["end_ns"].to_numpy())
+
+
+def _parts(sweeps: list[Sweep], starts: Instants, ends: Instants) -> list[list[float]]:
     """Of each interval the milliseconds of each part, idle last."""
-    within = numpy.stack([each.until(ends) - each.until(starts) for each in unions])
+    within = numpy.stack([each.until(ends) - each.until(starts) for each in sweeps])
     own = numpy.diff(numpy.concatenate([numpy.zeros_like(within[:1]), within, [ends - starts]]), axis=0)
     parts: list[list[float]] = (own.T / 1e6).tolist()
     return parts

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from tessera.errors import ProfileError
+from tessera.profiling.analyses import collectives
 from tessera.profiling.readers import parquet
 from tessera.profiling.trace import reading
 from tessera.profiling.trace.table import Trace
@@ -64,6 +65,8 @@ class Run:
             "ranks": len(told.get("ranks") or {"0": {}}),
             "device": (told.get("target") or {}).get("name"),
             "source": told.get("source"),
+            "clocks_us": collectives.clocks_us(self.trace()),
+            "version": f"{self._state()}" if self._paths else "",
         }
 
     def trace(self) -> Trace:

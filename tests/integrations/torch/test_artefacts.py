@@ -186,7 +186,7 @@ def test_shapes_that_the_program_was_not_exported_for_are_refused(program: Expor
 COUNTED = """
 import sys
 import torch
-from tessera.backend.llvm import engine
+from tessera.backend.llvm.machine_code import engine
 import tessera.torch
 made = []
 for name in ("compile_object", "compile_helper"):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import tessera.torch
 from tessera.errors import ArgumentError, BackendFallbackError, CompileError, TesseraError
 from tessera.integrations.torch.mapping import MAPPING, Row, table
-from tessera.integrations.torch.partition import BackendWarning
+from tessera.integrations.torch.partitions.partition import BackendWarning
 from tessera.lazy import evaluation
 
 

@@ -13,13 +13,13 @@ from tessera import memory_stats, op, profiler, stream
 from tessera.compiler import pipeline
 from tessera.errors import LibraryError, MemoryLimitError, TesseraError
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_node
-from tessera.lazy.symbolic import symbolic_form
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.structures.symbolic import symbolic_form
 from tessera.ops.algebra import call
 from tessera.ops.library import define
 from tessera.ops.record import Named
-from tessera.runtime.gpu_library_plan import MixedDevicePlan
-from tessera.runtime.plan import BoundPlan
+from tessera.runtime.plans.gpu_library_plan import MixedDevicePlan
+from tessera.runtime.plans.plan import BoundPlan
 
 X = torch.randn(5, 7, generator=torch.Generator().manual_seed(3))
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import Tensor, numerics, op, profile
-from tessera.runtime import buffers
+from tessera.runtime.memory import buffers
 from tessera.target import detect
 from tests.unit.compiler.interpreting import interpreted
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tessera import extend, grad, op
-from tessera.doors import controls
+from tessera.doors.flow import controls
 from tessera.errors import ArgumentError, FrozenRandomError, ShapeMismatchError, ValueControlFlowError
 from tessera.handle import Tensor
 

@@ -11,7 +11,7 @@ import torch
 from tessera import grad, op
 from tessera.errors import ArgumentError, DTypeError, IndexRangeError, ShapeMismatchError, ValueControlFlowError
 from tessera.handle import Tensor
-from tessera.lazy.structure import Structure
+from tessera.lazy.structures.structure import Structure
 
 SOURCE = torch.Generator().manual_seed(5)
 X = torch.randn(4, 5, 6, generator=SOURCE)

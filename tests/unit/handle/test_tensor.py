@@ -23,7 +23,7 @@ from tessera.errors import (
     ValueControlFlowError,
 )
 from tessera.handle import Tensor
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.leaf import Placeholder
 
 
 def test_nothing_runs_until_values_are_asked_for() -> None:

@@ -9,9 +9,9 @@ import torch
 
 from tessera import errors, op
 from tessera.dtypes import fp32
-from tessera.lazy import interning
 from tessera.lazy.devices import device_named, is_cpu_memory, torch_device
-from tessera.lazy.transfer import on_device
+from tessera.lazy.leaves.transfer import on_device
+from tessera.lazy.structures import interning
 from tessera.stream import create
 
 X = torch.arange(6.0).reshape(2, 3)

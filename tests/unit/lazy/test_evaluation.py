@@ -13,9 +13,9 @@ from tessera import op
 from tessera.errors import CompileError, InputMutatedError
 from tessera.handle import Tensor
 from tessera.lazy import evaluation
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import Node
-from tessera.lazy.sources import from_torch
 from tessera.ops import oracle
 
 

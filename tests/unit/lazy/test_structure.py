@@ -7,9 +7,9 @@ import torch
 from tessera import op
 from tessera.dtypes import fp32, int64
 from tessera.handle import Tensor
-from tessera.lazy import interning
-from tessera.lazy.leaf import Leaf
-from tessera.lazy.structure import Structure
+from tessera.lazy.leaves.leaf import Leaf
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Structure
 
 
 class _Plan:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tessera import grad, op
-from tessera.doors.shapes import PAD_MODES
+from tessera.doors.tensors.shapes import PAD_MODES
 from tessera.errors import ArgumentError, DTypeError, ShapeMismatchError
 from tessera.handle import Tensor
 from tessera.ops import OPERATORS, oracle

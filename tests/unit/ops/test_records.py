@@ -9,7 +9,7 @@ import pytest
 
 import tessera
 from tessera import op
-from tessera.ir.graph import GRAPH_OPERATIONS
+from tessera.ir.graph.operations import GRAPH_OPERATIONS
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.flow.records import NAMES as FLOWS
 

@@ -26,10 +26,11 @@ import numpy
 from numpy.typing import NDArray
 
 from tessera import settings, target
-from tessera.backend.llvm import openmp, probe_ir
-from tessera.backend.llvm.driver_ir import driver_text
-from tessera.backend.llvm.library import cached_library
-from tessera.backend.llvm.loading import MachineCode
+from tessera.backend.llvm.machine_code import openmp
+from tessera.backend.llvm.machine_code.library import cached_library
+from tessera.backend.llvm.machine_code.loading import MachineCode
+from tessera.backend.llvm.native import probe_ir
+from tessera.backend.llvm.native.driver_ir import driver_text
 from tessera.dtypes import dtype_of
 from tessera.errors import CacheIOError
 from tessera.target import Ceilings, ComputeCeiling, MemoryCeiling, MemoryLevel, Target

@@ -14,15 +14,15 @@ from tessera.compiler.bind.launches import LibraryLaunch
 from tessera.compiler.graph.program import LibraryItem
 from tessera.dtypes import DType, dtype_of
 from tessera.lazy.devices import CPU
-from tessera.lazy.structure import Structure, contiguous_strides
+from tessera.lazy.structures.structure import Structure, contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.ops import OPERATORS, Operator
 from tessera.ops.record import Shaped, elements
 from tessera.profiling.recording.facts import StepFacts
-from tessera.runtime.derived import derivation
-from tessera.runtime.gpu_library_plan import DeviceCall
-from tessera.runtime.library import LibraryKernel, LibraryOperand, call
-from tessera.runtime.plan import Step
+from tessera.runtime.libraries.library import LibraryKernel, LibraryOperand, call
+from tessera.runtime.memory.derived import derivation
+from tessera.runtime.plans.gpu_library_plan import DeviceCall
+from tessera.runtime.plans.plan import Step
 
 
 def library_launch(

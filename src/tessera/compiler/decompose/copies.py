@@ -10,10 +10,10 @@ from xdsl.ir import Block, Region
 from tessera.compiler.graph.building import element
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType
-from tessera.ir import graph
-from tessera.ir import schedule as schedule_ir
 from tessera.ir.attributes import dimension_names, tensor_type, to_attribute
-from tessera.rewrite.alignment import align_region
+from tessera.ir.graph import operations as graph
+from tessera.ir.schedule import operations as schedule_ir
+from tessera.rewrite.fusion.alignment import align_region
 
 
 class CopyKernels:

@@ -14,13 +14,13 @@ from tessera.compiler.bind.launches import AnyLaunch, Choice, Launch
 from tessera.compiler.bind.library_calls import library_facts
 from tessera.compiler.graph.program import KernelItem
 from tessera.dtypes import DType, fp32
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.ops import OPERATORS
 from tessera.ops.record import Shaped
 from tessera.profiling.recording.facts import StepFacts, Traffic
-from tessera.rewrite.alignment import Alignment, align_region
+from tessera.rewrite.fusion.alignment import Alignment, align_region
+from tessera.rewrite.fusion.siblings import products_of
 from tessera.rewrite.provenance import rules_of_kernel
-from tessera.rewrite.siblings import products_of
 from tessera.scheduling.binding.regions import attributes_of, dtype_of_value
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]

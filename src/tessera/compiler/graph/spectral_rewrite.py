@@ -17,21 +17,21 @@ from typing import Any, Final, NamedTuple
 
 from tessera.dtypes import fp64
 from tessera.errors import CompileError
-from tessera.lazy import interning
-from tessera.lazy.building import apply
 from tessera.lazy.devices import CPU
-from tessera.lazy.interning import PENDING_LIMIT
-from tessera.lazy.leaf import Placeholder
+from tessera.lazy.leaves.leaf import Placeholder
 from tessera.lazy.node import Node, joined
 from tessera.lazy.policy import current_policy
-from tessera.lazy.structure import Occurrence, Structure, contiguous_strides
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.interning import PENDING_LIMIT
+from tessera.lazy.structures.structure import Occurrence, Structure, contiguous_strides
 from tessera.lazy.threads import worker_count
 from tessera.ops.algebra import call
 from tessera.ops.pins import PIN
 from tessera.ops.spectral.records import ConvolutionGeometry, Pair, convolve
 from tessera.ops.window.geometry import TO_FIRST, TO_LAST
 from tessera.rewrite.engine import Firing
-from tessera.runtime import fourier
+from tessera.runtime.libraries import fourier
 from tessera.scheduling.families.convolution.spectral_cost import SpectralProblem, fast_points, spectral_seconds
 
 RULE: Final = "spectral-convolution"

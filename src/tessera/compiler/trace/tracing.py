@@ -20,7 +20,6 @@ from typing import Any, Self
 
 import torch
 
-from tessera import forks
 from tessera.compiler.trace.parameters import Fixed, Parameters, Receiver, fixed
 from tessera.compiler.trace.signatures import Signature, compare, describe, signature_of
 from tessera.compiler.trace.surroundings import Surroundings
@@ -28,14 +27,15 @@ from tessera.compiler.trace.traces import FunctionTrace, Key, trace
 from tessera.dtypes import DType, fp32, fp64, int64
 from tessera.errors import ArgumentError, MissingArgumentError
 from tessera.lazy import node as nodes
-from tessera.lazy.conversion import as_node
 from tessera.lazy.devices import CPU
 from tessera.lazy.issuing import issue_all
-from tessera.lazy.leaf import Leaf, result_structure, scalar_leaf
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.leaf import Leaf, result_structure, scalar_leaf
+from tessera.lazy.leaves.sources import from_plain_torch
 from tessera.lazy.node import Node
-from tessera.lazy.sources import from_plain_torch
-from tessera.lazy.structure import Structure
-from tessera.lazy.symbolic import SymbolicForm, symbolic_form
+from tessera.lazy.structures.structure import Structure
+from tessera.lazy.structures.symbolic import SymbolicForm, symbolic_form
+from tessera.system import forks
 
 _TORCH_TENSOR = torch.Tensor
 _default_dtype = torch.get_default_dtype

@@ -13,9 +13,9 @@ from tessera.compiler.explain.reports import flops_of
 from tessera.compiler.graph.program import named_dims
 from tessera.dtypes import DType, fp8_e4m3
 from tessera.errors import TuneFailedError
-from tessera.ir.graph import GraphOperation
+from tessera.ir.graph.operations import GraphOperation
 from tessera.lazy.devices import CPU, torch_device
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.ops import OPERATORS
 from tessera.scheduling.binding.regions import attributes_of, dtype_of_value
 from tessera.tuning.measure.checking import FullReference, check_output

@@ -11,11 +11,11 @@ import torch
 
 from tessera.errors import ArgumentError
 from tessera.handle import Tensor
-from tessera.lazy.export import to_torch
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.sources import from_torch
 from tessera.lazy.node import leaf_node
-from tessera.lazy.sources import from_torch
 from tessera.sharding.checkpoints.pieces import Number, Piece, Pieces, pieces_of, regions
-from tessera.sharding.shards import Shards, shards_of
+from tessera.sharding.tensors.shards import Shards, shards_of
 
 _NUMBERS = (bool, int, float, str, type(None))
 

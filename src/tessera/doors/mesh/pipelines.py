@@ -8,23 +8,23 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import torch
 
-from tessera.doors.bodies import flattened, rebuilt
+from tessera.doors.flow.bodies import flattened, rebuilt
 from tessera.doors.mesh.tracing import Stage, StageArguments, TracedStage, weights_of
 from tessera.errors import ArgumentError, MeshError
 from tessera.handle import Tensor
-from tessera.lazy.conversion import as_node
-from tessera.lazy.export import to_torch
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.conversion import as_node
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import leaf_node
-from tessera.lazy.structure import Structure
-from tessera.sharding.mesh import Mesh
+from tessera.lazy.structures.structure import Structure
 from tessera.sharding.pipeline.actions import PipelineSchedule, is_split
 from tessera.sharding.pipeline.borders import Border, check_microbatches, microbatch, on_stage
 from tessera.sharding.pipeline.generators import schedule as generated
 from tessera.sharding.pipeline.running import Carrier, EmulatedCarrier, ScheduleRun, StageRun
 from tessera.sharding.pipeline.transfers import with_transfers
 from tessera.sharding.pipeline.verifier import ordered, verify
-from tessera.sharding.shards import shards_of
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.shards import shards_of
 
 MicrobatchReduction: TypeAlias = Literal["mean", "sum"]
 """How losses and gradients of microbatches make those of the batch."""

@@ -6,18 +6,18 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from tessera.compiler.trace.randomness import undrawn
-from tessera.doors.bodies import flattened, rebuilt
 from tessera.doors.cotangents import pulled_back
+from tessera.doors.flow.bodies import flattened, rebuilt
 from tessera.errors import ArgumentError, DTypeError, PipelineError, ShapeMismatchError
 from tessera.handle import Tensor
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.lazy.node import leaf_node
-from tessera.lazy.structure import Structure
-from tessera.sharding.mesh import Mesh
+from tessera.lazy.structures.structure import Structure
 from tessera.sharding.pipeline.borders import Border, StagePlaceholder, crossing_of
 from tessera.sharding.pipeline.cutting import Values
 from tessera.sharding.pipeline.stages import StagePrograms, StageTrace
-from tessera.sharding.shards import shards_of
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.shards import shards_of
 
 Stage = Callable[..., Any]
 

@@ -13,9 +13,9 @@ import torch
 
 from tessera.dtypes import accumulator, bool_
 from tessera.lazy.devices import CPU
+from tessera.lazy.leaves.sources import from_torch
+from tessera.lazy.leaves.transfer import on_device
 from tessera.lazy.node import leaf_node
-from tessera.lazy.sources import from_torch
-from tessera.lazy.transfer import on_device
 from tessera.ops.algebra import call, filled, literal, sum_to
 from tessera.ops.contraction.records import transpose_last
 

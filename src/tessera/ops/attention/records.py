@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, accumulator
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import AnchorError
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import AnchorError
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.attention.gradients import attention_gradient
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error

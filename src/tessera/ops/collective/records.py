@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
+from tessera.ir.anchors import rules as anchor_rules
 from tessera.lazy.layouts import Layout
 from tessera.ops.algebra import call
 from tessera.ops.applications.places import of_whole_values

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType, int8, int32
-from tessera.ir import anchor_rules
-from tessera.lazy.promotion import product_dtype
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.lazy.structures.promotion import product_dtype
 from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import products
 from tessera.ops.emitter import Emitter, V

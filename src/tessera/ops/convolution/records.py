@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
+from tessera.ir.anchors import rules as anchor_rules
 from tessera.ops.convolution.gradients import convolution_gradient
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, per_point, register

@@ -15,10 +15,10 @@ import torch
 
 from tessera.dtypes import DType, accumulator
 from tessera.errors import DivisionByZeroError
-from tessera.lazy.conversion import as_pair
+from tessera.lazy.leaves.conversion import as_pair
 from tessera.lazy.node import Node
-from tessera.lazy.promotion import broadcast_shape, common_dtype
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.promotion import broadcast_shape, common_dtype
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, sum_to
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import AbstractValue, Application, WantedOperand, like

@@ -14,7 +14,7 @@ import torch
 
 from tessera.dtypes import DType, int64
 from tessera.errors import ArgumentError
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places
 from tessera.ops.library import define

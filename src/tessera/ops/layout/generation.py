@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from tessera.dtypes import DType, int64
-from tessera.ir import anchor_rules
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.applications import layouts, places
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import Named, Operator, Typed, bytes_once, dtype_error, elements, register, shape_error

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
-from tessera.lazy.promotion import common_dtype
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.lazy.structures.promotion import common_dtype
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal, sum_to
 from tessera.ops.applications import layouts
 from tessera.ops.emitter import Emitter, V

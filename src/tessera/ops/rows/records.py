@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import Anchor
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import Anchor
 from tessera.ops.algebra import call, literal, sum_to, widely
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule

@@ -15,9 +15,9 @@ import torch
 from tessera import dtypes
 from tessera.dtypes import DType
 from tessera.errors import ArgumentError
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import Reduction
-from tessera.lazy.structure import Shape
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import Reduction
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call, literal, widely
 from tessera.ops.applications import maps
 from tessera.ops.applications.rule import Rule

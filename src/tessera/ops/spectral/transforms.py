@@ -21,7 +21,7 @@ import torch
 
 from tessera.dtypes import DType, complex_of, fp32, fp64, real_of
 from tessera.errors import ArgumentError
-from tessera.lazy.structure import Shape
+from tessera.lazy.structures.structure import Shape
 from tessera.ops.algebra import call
 from tessera.ops.applications import places, transforms
 from tessera.ops.library import define

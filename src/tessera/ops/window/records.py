@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import torch
 
 from tessera.dtypes import DType
-from tessera.ir import anchor_rules
-from tessera.ir.anchor import Reduction
+from tessera.ir.anchors import rules as anchor_rules
+from tessera.ir.anchors.anchor import Reduction
 from tessera.ops.emitter import Emitter, V
 from tessera.ops.record import CostRule, Named, Operator, Typed, bytes_once, dtype_error, per_point, register
 from tessera.ops.window.geometry import single_image

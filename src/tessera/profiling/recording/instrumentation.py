@@ -7,13 +7,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera import forks
 from tessera.lazy import evaluation
 from tessera.profiling.recording import regions
 from tessera.profiling.recording.attribution import IssuedWork, Moment
 from tessera.profiling.recording.events import RecordedEvent
 from tessera.profiling.recording.regions import EnteredRegion, Look, Presence, RegionEvent
 from tessera.profiling.recording.texts import number, text
+from tessera.system import forks
 
 if TYPE_CHECKING:
     from tessera.profiling.recording.device_kernels import Measured

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from tessera.lazy.layouts import Layout, Shape
-from tessera.sharding.mesh import Mesh
+from tessera.sharding.tensors.mesh import Mesh
 
 Number: TypeAlias = bool | int | float | str | None
 """What is kept beside tensors."""

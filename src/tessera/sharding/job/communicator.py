@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from tessera.errors import ArgumentError, CollectiveOrderError
-from tessera.sharding.communicator import OUTSTANDING, REDUCTIONS, Extents, Reduction
+from tessera.sharding.exchange.communicator import OUTSTANDING, REDUCTIONS, Extents, Reduction
 from tessera.sharding.job.page import Seen
 from tessera.sharding.job.patience import Patience
 from tessera.sharding.job.watcher import Watcher

@@ -9,7 +9,6 @@ from typing import Final, Literal, TypeVar
 
 import torch.distributed as dist
 
-from tessera import forks
 from tessera.errors import ArgumentError
 from tessera.sharding.job.communicator import ProcessCommunicator
 from tessera.sharding.job.members import Member
@@ -21,6 +20,7 @@ from tessera.sharding.transport.gloo import GlooTransport
 from tessera.sharding.transport.heap import Heap, PeerHeap
 from tessera.sharding.transport.lanes import Lane, new_lane
 from tessera.sharding.transport.shared import PeerMemory, SharedTransport
+from tessera.system import forks
 
 T = TypeVar("T")
 TransportName = Literal["auto", "shared", "gloo"]

@@ -19,13 +19,14 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 from torch.distributed.rendezvous import rendezvous
 
-from tessera import forks, settings
+from tessera import settings
 from tessera.errors import JobError, TesseraError
 from tessera.sharding.job import beside, members
 from tessera.sharding.job.faults import FORKED
 from tessera.sharding.job.job import ProcessJob
 from tessera.sharding.job.watcher import Watcher
 from tessera.sharding.transport import gloo
+from tessera.system import forks
 
 T = TypeVar("T")
 _JOINING: Final = "this rank joins its job"

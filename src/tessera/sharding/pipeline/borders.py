@@ -12,15 +12,15 @@ import torch
 
 from tessera.dtypes import DType, dtype_of
 from tessera.errors import DeviceError, PipelineError
-from tessera.lazy import interning
 from tessera.lazy.devices import CPU, is_mesh
-from tessera.lazy.export import to_torch
 from tessera.lazy.layouts import Layout, Shape, layout
-from tessera.lazy.leaf import Leaf, Placeholder, result_structure
-from tessera.lazy.sources import from_torch
-from tessera.lazy.structure import Structure
-from tessera.sharding.mesh import Mesh
-from tessera.sharding.shards import Shards, shards_of
+from tessera.lazy.leaves.export import to_torch
+from tessera.lazy.leaves.leaf import Leaf, Placeholder, result_structure
+from tessera.lazy.leaves.sources import from_torch
+from tessera.lazy.structures import interning
+from tessera.lazy.structures.structure import Structure
+from tessera.sharding.tensors.mesh import Mesh
+from tessera.sharding.tensors.shards import Shards, shards_of
 
 TOLD_BYTES: Final = 4096
 _ALIGNED: Final = 64

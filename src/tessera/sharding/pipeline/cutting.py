@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tessera.lazy.building import apply
 from tessera.lazy.evaluation import evaluate
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, constant_node, joined, leaf_node
-from tessera.lazy.structure import Occurrence
+from tessera.lazy.structures.building import apply
+from tessera.lazy.structures.structure import Occurrence
 from tessera.ops import OPERATORS
 
 Values: TypeAlias = Mapping[Leaf, Leaf]

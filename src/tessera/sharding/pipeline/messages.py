@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from tessera.lazy.leaf import Leaf
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.sharding.job.communicator import Handle, ProcessCommunicator
 from tessera.sharding.job.job import ProcessJob
-from tessera.sharding.mesh import Mesh
 from tessera.sharding.pipeline.actions import Action, PipelineSchedule
 from tessera.sharding.pipeline.borders import (
     TOLD_BYTES,
@@ -21,6 +20,7 @@ from tessera.sharding.pipeline.borders import (
     unpacked,
 )
 from tessera.sharding.pipeline.running import receive_of
+from tessera.sharding.tensors.mesh import Mesh
 
 
 class Channels:

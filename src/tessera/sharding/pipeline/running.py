@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
-from tessera.lazy.leaf import Leaf
-from tessera.sharding.mesh import Mesh
+from tessera.lazy.leaves.leaf import Leaf
 from tessera.sharding.pipeline.actions import PROGRAMS, WEIGHTS, Action, PipelineSchedule
 from tessera.sharding.pipeline.borders import relabelled
 from tessera.sharding.pipeline.cutting import Values
 from tessera.sharding.pipeline.stages import StagePrograms
+from tessera.sharding.tensors.mesh import Mesh
 
 
 class Carrier(Protocol):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tessera.dtypes import DType, fp32
-from tessera.lazy.leaf import Leaf, Placeholder
+from tessera.lazy.leaves.leaf import Leaf, Placeholder
 from tessera.lazy.node import Node, leaf_node
 from tessera.sharding.pipeline.cutting import CutExpressions, Values, computed
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from tessera.errors import PipelineError
-from tessera.sharding.communicator import OUTSTANDING
+from tessera.sharding.exchange.communicator import OUTSTANDING
 from tessera.sharding.pipeline.actions import PROGRAMS, Action, Kind, PipelineSchedule, is_split, needs, producer
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tessera.errors import ArgumentError, MemoryLimitError
-from tessera.ir.anchor import Anchor, AnchorError
-from tessera.lazy.structure import Occurrence, Structure
+from tessera.ir.anchors.anchor import Anchor, AnchorError
+from tessera.lazy.structures.structure import Occurrence, Structure
 from tessera.ops.record import Operator
 from tessera.sharding.planner.layouts import BlockLayout, BlockOperator, SplitAxis, choose_layouts
 from tessera.sharding.planner.rates import DeviceRates

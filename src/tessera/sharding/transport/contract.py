@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import torch
 
-from tessera.sharding.communicator import Reduction
+from tessera.sharding.exchange.communicator import Reduction
 
 Exchange: TypeAlias = Generator[None, None, torch.Tensor]
 

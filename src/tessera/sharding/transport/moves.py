@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tessera.sharding.communicator import Extents
+from tessera.sharding.exchange.communicator import Extents
 from tessera.sharding.transport.contract import Movement, Receipt, TensorPart
 
 WHOLE = TensorPart()

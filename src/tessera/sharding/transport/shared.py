@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import torch
 
-from tessera.sharding.communicator import Reduction
+from tessera.sharding.exchange.communicator import Reduction
 from tessera.sharding.transport import native as words
 from tessera.sharding.transport.contract import Exchange, Movement, TensorPart, Waiting, slices
 from tessera.sharding.transport.lanes import DEPTH, SLOT_BYTES, Lane

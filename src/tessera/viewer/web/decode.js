@@ -2,7 +2,8 @@
 
 const MAGIC = 'TSR1';
 
-/** What a page draws: `head`, and the typed arrays `start`, `end` (nanoseconds), `name`, `depth`, `kind` by slice. */
+/** What a page draws: `head`, and by slice the typed arrays `start`, `end` (nanoseconds), `name`, `depth`, `kind`, `work`, and
+ *  `launch`, the number of the slice that launched it, from 1 on, or null where nothing was launched. */
 export async function decode(bytes) {
   if (String.fromCharCode(...bytes.subarray(0, 4)) !== MAGIC) throw new Error('these are no packed slices');
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -20,7 +21,7 @@ export async function decode(bytes) {
     }
     raw[name] = joined(planes, head.n, column);
   }
-  return { head, ...timesOf(head, raw), name: raw.name, depth: raw.depth, kind: raw.kind };
+  return { head, ...timesOf(head, raw), name: raw.name, depth: raw.depth, kind: raw.kind, work: raw.work, launch: raw.launch || null };
 }
 
 /** The bytes of a plane, which must be as many as there are slices: no more are ever held. */

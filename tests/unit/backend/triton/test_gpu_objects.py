@@ -21,19 +21,20 @@ from tessera.backend import gpu_objects as objects
 from tessera.backend.contract import GpuKernelObject, GpuParameter, KernelObject, LaunchFacts, TensorMapFacts
 from tessera.dtypes import bf16, fp32
 from tessera.errors import CacheFormatError, CompileError
-from tessera.ir.divisors import divisors_of, promising
-from tessera.ir.tile import find_kernel
-from tessera.priority import at_niceness
+from tessera.ir.tile.divisors import divisors_of, promising
+from tessera.ir.tile.operations import find_kernel
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.families.rows.gpu.lowering import lower_map_reduce_gpu, map_reduce_gpu_schedule
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system.priority import at_niceness
 from tests.unit.backend.triton import cubin
 from tests.unit.scheduling import specs
 
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
-from tessera.backend.triton import TritonBackend, static
-from tessera.backend.triton.static import kernel_objects, static_facts
+from tessera.backend.triton import TritonBackend
+from tessera.backend.triton.compilation import static
+from tessera.backend.triton.compilation.static import kernel_objects, static_facts
 
 PRODUCT = lower_contraction_gpu(specs.matmul(bf16), Schedule(tile=(64, 64, 32), pipeline_depth=2, warps=4))
 PROMISED = promising(PRODUCT, [(16, 1, 8, 8, 1), (16, 1, 1, 1, 1), (16, 1, 1, 1, 1)])

@@ -12,7 +12,7 @@ from tessera import op, settings, target
 from tessera.compiler.device.gpu import gpu_kernels, gpu_sites
 from tessera.dtypes import bf16
 from tessera.errors import CacheIOError, CompileError, UnsupportedTargetError
-from tessera.ir.tile import find_kernel
+from tessera.ir.tile.operations import find_kernel
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
@@ -22,7 +22,7 @@ from tests.unit.scheduling import specs
 pytest.importorskip("triton", reason="the extra `triton` is not installed")
 
 from tessera.backend.contract import StaticFacts
-from tessera.backend.triton.static import static_facts
+from tessera.backend.triton.compilation.static import static_facts
 
 TARGETS = ("sm80", "sm90", "sm100", "gfx942")
 MULTIPLIES = {"sm80": "mma.sync", "sm90": "wgmma", "sm100": "tcgen05.mma", "gfx942": "v_mfma"}

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tessera.files import host_name
 from tessera.profiling.attach import places
 from tessera.profiling.attach.places import Process
+from tessera.system.files import host_name
 
 GONE = Process(2**22 + 1, 12)
 """No process has such a number: the kernel's largest is 2**22."""

@@ -17,7 +17,7 @@ from tessera.lazy.node import Node, State
 from tessera.ops import oracle
 from tessera.profiling.session import sessions
 from tessera.profiling.session.pending import PRUNE_FROM, _add_parts
-from tessera.runtime.buffers import memory_stats
+from tessera.runtime.memory.buffers import memory_stats
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera import files
 from tessera.scheduling.language.schedule import Schedule
+from tessera.system import files
 from tessera.tuning.measure.trial import Trial
 from tessera.tuning.store import layer, shape_family
 from tessera.tuning.store.database import SHIPPED, TuningDatabase

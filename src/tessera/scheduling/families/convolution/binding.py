@@ -15,7 +15,7 @@ from functools import lru_cache
 from operator import add, mul
 from typing import NamedTuple, cast
 
-from tessera.rewrite.alignment import Alignment, beyond
+from tessera.rewrite.fusion.alignment import Alignment, beyond
 from tessera.scheduling.binding.arrays import (
     ArrayLayout,
     ArrayRole,

@@ -1,9 +1,9 @@
 """What convolutions through Fourier transforms cost: the sizes that transforms are fast at, and their time.
 
 The library's throughput is a constant of measurement, as it is code that nobody here schedules: torch 2.13 with MKL on
-one core of Zen 4, planes of 48 to 128 squared that stay in its caches (`backend/llvm/spectral_ir.py`). Counted as
-5 n log2 n for n complex points it makes 11 to 26 GFLOP/s, and as little as 3 at sizes that are odd or have large prime
-factors.
+one core of Zen 4, planes of 48 to 128 squared that stay in its caches (`backend/llvm/native/spectral_ir.py`). Counted
+as 5 n log2 n for n complex points it makes 11 to 26 GFLOP/s, and as little as 3 at sizes that are odd or have large
+prime factors.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from tessera.dtypes import DType
-from tessera.lazy.structure import contiguous_strides
+from tessera.lazy.structures.structure import contiguous_strides
 from tessera.ops.record import Operator, bytes_once
 from tessera.scheduling.families.convolution.blocks import packed_depth
 from tessera.scheduling.families.convolution.nest import HALF, multiplies_pairs

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from tessera.dtypes import DType
-from tessera.ir import tile
+from tessera.ir.tile import operations as tile
 from tessera.scheduling.families.rows.scratch import kept_values
 from tessera.scheduling.families.rows.transposed import lower_transposed_map
 from tessera.scheduling.language.expression import WALK, Value, post_order

@@ -1,0 +1,106 @@
+"""Communicators: what the ranks of a group exchange, and in which order sums are formed.
+
+An implementation moves bytes between ranks; what the results are is said here once. `sharding/exchange/emulated.py`
+computes them in one process, for the tensors of all ranks at once, and every other implementation gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, Protocol, TypeAlias, get_args
+
+import torch
+
+from tessera.errors import ArgumentError
+from tessera.ir.anchors import anchor
+
+Reduction: TypeAlias = Literal["sum", "avg", "min", "max", "product"]
+"""What elements of several ranks are reduced by."""
+
+REDUCTIONS: Final[tuple[Reduction, ...]] = get_args(Reduction)
+
+COMBINING: Final[Mapping[anchor.Reduction, Reduction]] = {
+    anchor.ADD: "sum",
+    anchor.MUL: "product",
+    "min": "min",
+    "max": "max",
+}
+"""What combines the parts of a result whose parts are reduced, by the reduction of an anchor's axis."""
+
+OUTSTANDING: Final = 6
+"""Collectives of a group that may have been started and not waited for; a further one ends the first."""
+
+Extents: TypeAlias = Sequence[int]
+"""How many elements each rank of a group holds along a dimension, by rank; they may differ, and be 0."""
+
+
+class Communicator(Protocol):
+    """The ranks of a group as one of them sees it.
+
+    Methods are collectives: every rank of the group calls the same ones in the same order. They take a contiguous
+    tensor in CPU memory, return when the result is there, and give a fresh contiguous tensor.
+    """
+
+    @property
+    def rank(self) -> int:
+        """This rank's number within the group."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+
+    def all_reduce(self, x: torch.Tensor, op: Reduction) -> torch.Tensor:
+        """The `combined` tensors of all ranks, which are of one shape: the same bits on each."""
+
+    def all_gather(self, x: torch.Tensor, dim: int, extents: Extents) -> torch.Tensor:
+        """The tensors of all ranks, one behind the other along `dim`, in rank order."""
+
+    def reduce_scatter(self, x: torch.Tensor, dim: int, op: Reduction, extents: Extents) -> torch.Tensor:
+        """This rank's part along `dim` of what `all_reduce` would give; `extents` add up to the tensor's extent."""
+
+    def all_to_all(
+        self, x: torch.Tensor, split: int, concat: int, split_extents: Extents, concat_extents: Extents
+    ) -> torch.Tensor:
+        """Every rank cuts its tensor along `split` into `split_extents`, and sends the piece of its number to each
+        rank; pieces come together along `concat`, another dimension, in rank order. Rank i has `concat_extents[i]`
+        elements there.
+        """
+
+    def permute(self, x: torch.Tensor, shift: int) -> torch.Tensor:
+        """The tensor of the rank that is `shift` places before this one, the last being before the first; tensors are
+        of one shape.
+        """
+
+    def broadcast(self, x: torch.Tensor, source: int) -> torch.Tensor:
+        """The tensor of the rank `source`; those of the others say its shape and dtype."""
+
+    def barrier(self) -> None:
+        """Returns when every rank has called it."""
+
+
+_FOLDS: Final[Mapping[Reduction, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
+    "sum": torch.add,
+    "avg": torch.add,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "product": torch.mul,
+}
+
+
+def combined(parts: Sequence[torch.Tensor], op: Reduction) -> torch.Tensor:
+    """A fresh tensor: the tensors of all ranks reduced element by element, from the first rank to the last.
+
+    16-bit and 8-bit floats are computed with in fp32 and rounded once. NaN of any rank gives NaN. Raises ArgumentError
+    (E_ARGUMENT) for a reduction that there is not.
+    """
+    fold = _FOLDS.get(op)
+    if fold is None:
+        raise ArgumentError(f"a reduction {op!r}", hints=[f"one of {', '.join(REDUCTIONS)}"])
+    dtype = parts[0].dtype
+    wide = torch.float32 if dtype.is_floating_point and dtype.itemsize < 4 else dtype
+    total = parts[0].to(wide, copy=True)
+    for part in parts[1:]:
+        total = fold(total, part.to(wide))
+    if op == "avg":
+        total = total / len(parts)
+    return total.to(dtype).contiguous()

@@ -1,0 +1,59 @@
+"""Every kernel that the compilers lower is one that Schedule IR says: printed, parsed and lowered it is the same."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera import target
+from tessera.backend.registry import cpu_backend
+from tessera.compiler import planning
+from tessera.compiler.bind.binding import launches_of
+from tessera.compiler.bind.launches import Launch
+from tessera.compiler.device.compiler import DeviceCompiler
+from tessera.compiler.device.gpu import gpu_sites
+from tessera.ir.parsing import parse, print_module
+from tessera.ir.schedule.operations import ScheduleKernelOp
+from tessera.scheduling.families.registry import kernel_family, lower
+from tessera.scheduling.lowering.schedule_writer import kernel_of
+from tessera.scheduling.passes import lowered_kernel
+from tessera.target import Target
+from tests.baseline.programs import OPERATORS, PROGRAMS
+from tests.unit.scheduling.problems import AMX
+
+
+def expect_same(launch: Launch, device: Target) -> None:
+    """Compares the Tile IR of a launch with that of its text."""
+    spec, schedule = launch.subject.spec, launch.schedule
+    kernel = kernel_of(spec, kernel_family(spec).name, schedule, launch.call.shaped.extents)
+    text = print_module(ModuleOp([kernel]))
+    (read,) = parse(text).ops
+    assert isinstance(read, ScheduleKernelOp)
+    assert print_module(lowered_kernel(read, device)) == print_module(lower(spec, schedule, device)), text
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_kernels_of_cpus(program: str) -> None:
+    compiler = DeviceCompiler(AMX, cpu_backend())
+    for drawn in (False, True):
+        if drawn:
+            compiler.forget_schedules()
+            compiler.source = lambda compiler, call, problem: compiler.space(compiler.subject(call), problem).draw(
+                random.Random(program)
+            )
+        structure = planning.as_planned(PROGRAMS[program]().structure).structure
+        launches = launches_of(planning.program_of(structure), structure, compiler)
+        assert launches
+        for launch in launches:
+            expect_same(launch, AMX)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("name", ["sm90", "gfx942"])
+def test_kernels_of_gpus(operator: str, name: str) -> None:
+    function, shapes, dtype = OPERATORS[operator]
+    device = target.gpu(name)
+    for site in gpu_sites(function, shapes, dtype, device):
+        expect_same(site.launch, device)

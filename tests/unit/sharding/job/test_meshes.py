@@ -1,0 +1,26 @@
+"""Running meshes: real processes give what one process gives."""
+
+from __future__ import annotations
+
+import json
+
+from tests.unit.sharding.job.nursery import Nursery
+
+
+def test_drawn_expressions_equal_one_process(forks: Nursery) -> None:
+    outcome = forks.run(4, "mesh_cases", first=5000, count=60)
+
+    assert outcome.code == 0, outcome.err
+    ((told,), *others) = [outcome.said(rank) for rank in range(4)]
+    assert others == [[told]] * 3
+    assert told["count"] >= 5
+
+
+def test_a_step_of_training_is_the_same_on_one_rank_and_on_four(forks: Nursery) -> None:
+    one, four = forks.run(1, "mesh_step"), forks.run(4, "mesh_step")
+
+    assert (one.code, four.code) == (0, 0), four.err
+    (told,) = four.said(3)
+    (alone,) = map(json.loads, one.out.splitlines())  # of one rank no number is printed
+    assert {**alone, "layout": "-, tp"} == told
+    assert told["after"] < told["before"]
