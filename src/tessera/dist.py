@@ -21,6 +21,7 @@ import torch
 
 from tessera import op
 from tessera.doors.mesh.checkpoints import load, save
+from tessera.doors.mesh.dtensors import from_dtensor, to_dtensor
 from tessera.doors.mesh.pipelines import MicrobatchReduction, Pipeline, scheduled
 from tessera.dtypes import SUPPORTED, dtype_of
 from tessera.errors import ArgumentError, DTypeError, MeshError
@@ -55,12 +56,14 @@ __all__ = [
     "communication",
     "constrain",
     "distribute",
+    "from_dtensor",
     "from_local",
     "load",
     "pipeline",
     "plan",
     "save",
     "tensor",
+    "to_dtensor",
 ]
 
 

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 from tessera import Tensor, dist, grad, op, settings
 from tessera.errors import TesseraError
@@ -508,3 +509,40 @@ def checkpoint_loaded(folder: str, shape: tuple[int, int], seed: int) -> None:
         for own, other in zip(found["w"], wanted["w"], strict=True):
             assert torch.equal(own.full().torch(), other.full().torch())
     tell(step=found["step"])
+
+
+def dtensors() -> None:
+    """Tensors go to torch and back in the memory that they have; what placements cannot say is refused."""
+    mesh = dist.Mesh(["dp", "tp"], shape=(2, 2))
+    device_mesh = mesh.to_torch()
+    assert dist.Mesh.from_torch(device_mesh) == mesh
+    assert mesh.to_torch() is device_mesh
+    whole = torch.arange(35.0).reshape(5, 7)  # uneven, with short last shards
+    with by_references():
+        for placements in ([Shard(0), Shard(1)], [Shard(1), Shard(1)], [Replicate(), Shard(0)], [Replicate()] * 2):
+            theirs = distribute_tensor(whole, device_mesh, placements)
+            ours = dist.from_dtensor(theirs)
+            assert ours.local().torch().data_ptr() == theirs.to_local().data_ptr() or not theirs.to_local().numel()
+            assert torch.equal(ours.full().torch(), whole), placements
+            back = dist.to_dtensor(ours)
+            assert back.placements == tuple(placements)
+            assert back.to_local().data_ptr() == theirs.to_local().data_ptr() or not theirs.to_local().numel()
+            assert torch.equal(back.full_tensor(), whole)
+            made = dist.to_dtensor(ours * 2)
+            assert torch.equal((made + theirs).full_tensor(), 3 * whole)
+        parts = DTensor.from_local(torch.full((3,), 1.0 + join().rank), device_mesh, [Partial(), Replicate()])
+        pending = dist.from_dtensor(parts)
+        totals = pending.full().tolist()
+        codes = []
+        joint = dist.distribute(whole, dist.ShardSpec((0,), (("tp", "dp"),)), mesh)
+        for call in (
+            lambda: dist.to_dtensor(joint),
+            lambda: dist.to_dtensor(op.tensor(whole)),
+            mesh["tp", 0].to_torch,
+            lambda: dist.from_dtensor(distribute_tensor(whole, device_mesh, [Shard(0)] * 2).requires_grad_()),
+        ):
+            try:
+                call()
+            except TesseraError as error:
+                codes.append(error.code)
+    tell(totals=totals, layout=str(pending.layout), codes=codes)
