@@ -16,6 +16,7 @@ from tessera.ir.tile.operations import find_kernel
 from tessera.scheduling.families.product.gpu.lowering import lower_contraction_gpu
 from tessera.scheduling.language.schedule import Schedule
 from tessera.target import Target
+from tessera.typing import ArrayLike
 from tests.unit.backend.triton.promises import aligned
 from tests.unit.scheduling import specs
 
@@ -150,7 +151,7 @@ def test_without_triton_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_default_of_a_product_with_a_dear_epilogue_does_not_spill() -> None:
-    def linear(x: object, w: object, b: object) -> object:
+    def linear(x: ArrayLike, w: ArrayLike, b: ArrayLike) -> object:
         return op.gelu(op.matmul(x, w) + b)
 
     (kernel,) = gpu_kernels(linear, [(4096, 4096), (4096, 4096), (4096,)], "bf16", target.gpu("sm90"))
