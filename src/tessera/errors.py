@@ -283,6 +283,12 @@ class AttachError(ProfileError):
     code = "E_ATTACH"
 
 
+class CheckpointError(TesseraError, ValueError):
+    """A checkpoint that is not there, cannot be read or written, or holds other tensors than are asked for."""
+
+    code = "E_CHECKPOINT"
+
+
 class JobError(TesseraError, RuntimeError):
     """A job of several ranks cannot be joined, or cannot go on."""
 

@@ -19,8 +19,8 @@ KERNELS = ("matmul", "matmul+bias+gelu", "softmax", "layer norm")
 
 TUNED_AGAIN = """
 from rich.console import Console
-from tessera.cli.quickstart import tune
-from tessera.cli.quickstart_kernels import kernels
+from tessera.cli.commands.quickstart import tune
+from tessera.cli.quickstart.kernels import kernels
 
 tune(kernels(), 0.2, Console(width=160))
 """

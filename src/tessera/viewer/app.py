@@ -20,9 +20,10 @@ from urllib.parse import parse_qsl
 
 from tessera.errors import ArgumentError, ProfileError, TesseraError
 from tessera.profiling.export.formats import chrome
-from tessera.viewer import answers, assets, budget, code, scope
-from tessera.viewer.event import event
-from tessera.viewer.kernel import kernel
+from tessera.viewer import assets
+from tessera.viewer.pages import answers, budget, code, scope
+from tessera.viewer.pages.event import event
+from tessera.viewer.pages.kernel import kernel
 from tessera.viewer.runs import ChangedError, Run
 
 Environment = Mapping[str, Any]

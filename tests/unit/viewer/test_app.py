@@ -16,8 +16,9 @@ from tessera.profiling.analyses.operations import operations
 from tessera.profiling.export.formats import parquet
 from tessera.profiling.trace.recorded_target import recorded_target
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import budget, runs
+from tessera.viewer import runs
 from tessera.viewer.app import Viewer
+from tessera.viewer.pages import budget
 from tessera.viewer.runs import Run, runs_at
 from tests.unit.viewer.asking import answered, asked, viewer_of
 from tests.unit.viewer.made import whole_run

@@ -12,7 +12,7 @@ import pytest
 from tessera import analyze
 from tessera.profiling.analyses import kernels
 from tessera.profiling.trace.table import Trace, frame
-from tessera.viewer import columns, works
+from tessera.viewer.pages import columns, works
 from tests.unit.profiling.analyses.traces import collective, kernel, trace
 from tests.unit.viewer.asking import answered, asked, viewer_of
 from tests.unit.viewer.made import CEILINGS, STACKS, WORK, whole_run

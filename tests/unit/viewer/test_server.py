@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.cli import prof_view
+from tessera.cli.profiling import view
 from tessera.errors import ArgumentError
 from tessera.profiling.export.formats import parquet
 from tessera.viewer.server import POLICY, Guard, serving
@@ -116,12 +116,12 @@ def test_where_a_port_is_taken_the_next_free_one_is(monkeypatch: pytest.MonkeyPa
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        server, address = prof_view._listening(viewer_of(whole_run()), "127.0.0.1", port)
+        server, address = view._listening(viewer_of(whole_run()), "127.0.0.1", port)
         server.server_close()
-        assert port < int(address.split(":")[2].partition("/")[0]) < port + prof_view.TRIED
-        monkeypatch.setattr(prof_view, "TRIED", 1)
+        assert port < int(address.split(":")[2].partition("/")[0]) < port + view.TRIED
+        monkeypatch.setattr(view, "TRIED", 1)
         with pytest.raises(ArgumentError, match="cannot be listened at"):
-            prof_view._listening(viewer_of(whole_run()), "127.0.0.1", port)
+            view._listening(viewer_of(whole_run()), "127.0.0.1", port)
 
 
 def test_a_file_that_is_no_trace_ends_the_command(tmp_path: Path) -> None:

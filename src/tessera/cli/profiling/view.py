@@ -16,8 +16,8 @@ from wsgiref.simple_server import WSGIServer
 import typer
 
 from tessera.errors import ArgumentError
-from tessera.viewer import budget
 from tessera.viewer.app import Viewer
+from tessera.viewer.pages import budget
 from tessera.viewer.runs import Run, runs_at
 from tessera.viewer.server import serving
 

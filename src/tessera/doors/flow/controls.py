@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from tessera import grad
+from tessera.doors.cotangents import pulled_back
 from tessera.doors.flow.bodies import Body, fitted, layout_of, traced
 from tessera.dtypes import int64
 from tessera.errors import ArgumentError
@@ -60,7 +60,7 @@ def summed_cotangents(
     for output, cotangent in zip(outputs, arriving, strict=True):
         if cotangent is None or output.dtype.kind != "float":
             continue
-        parts = grad._pulled_back(output, inputs, cotangent)
+        parts = pulled_back([output], inputs, [cotangent])
         found = [part if own is None else own + part for own, part in zip(found, parts, strict=True)]
     return [filled(0, each) if own is None else own for own, each in zip(found, inputs, strict=True)]
 

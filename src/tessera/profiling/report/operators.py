@@ -91,7 +91,8 @@ def longest_of(trace: Trace, most: int) -> tuple[list[OperatorTotal], int, float
         return shown, len(found) - len(shown), sum(each.seconds for each in found) - sum(each.seconds for each in shown)
     groups = _groups(trace).with_row_index("place")
     kept = groups.sort("total", "place", descending=[True, False]).head(most).sort("place").drop("place")
-    return _totals(kept), len(groups) - len(kept), float(groups["total"].sum() - kept["total"].sum())
+    seconds = float(groups["total"].sum()) - float(kept["total"].sum())
+    return _totals(kept), len(groups) - len(kept), seconds
 
 
 def _summed(trace: Trace) -> list[OperatorTotal]:

@@ -86,7 +86,8 @@ def of_trace(trace: Trace, notes: Sequence[str] = ()) -> Analysis:
     target = recorded_target(trace.metadata)
     name = str((trace.metadata.get("target") or {}).get("name") or "its device")
     totals, left, seconds = longest_of(trace, MOST_ROWS)
-    rows = by_operator(totals, target and target.ceilings, target.memory if target else ())
+    known, memory = (None, ()) if target is None else (target.ceilings, target.memory)
+    rows = by_operator(totals, known, memory)
     return table_of(rows, notes or lost, UNKNOWN if target else untold(name), target, (left, 1e3 * seconds))
 
 

@@ -27,6 +27,9 @@ COMBINING: Final[Mapping[anchor.Reduction, Reduction]] = {
 }
 """What combines the parts of a result whose parts are reduced, by the reduction of an anchor's axis."""
 
+OUTSTANDING: Final = 6
+"""Collectives of a group that may have been started and not waited for; a further one ends the first."""
+
 Extents: TypeAlias = Sequence[int]
 """How many elements each rank of a group holds along a dimension, by rank; they may differ, and be 0."""
 

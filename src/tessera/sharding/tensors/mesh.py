@@ -6,12 +6,15 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from tessera.errors import AbstractMeshError, MeshError, NotInMeshError
 from tessera.lazy.layouts import MeshShape
 from tessera.sharding.exchange.communicator import Communicator
 from tessera.sharding.job import is_rank
+
+if TYPE_CHECKING:  # loading it takes a while, and most programs need none
+    from torch.distributed.device_mesh import DeviceMesh
 
 State: TypeAlias = Literal["running", "emulated", "abstract"]
 """Whether each device is a rank of the job, all are in this process, or none is there."""
@@ -33,6 +36,9 @@ class MeshJob(Protocol):
     def communicator(self, ranks: tuple[int, ...]) -> Communicator:
         """The communicator of these ranks, of which this is one."""
 
+    def device_mesh(self, ranks: tuple[int, ...], axes: tuple[tuple[str, int], ...]) -> DeviceMesh:
+        """Torch's mesh of all ranks, in this order, with these axes; all ranks ask for it."""
+
 
 class Alone:
     """The job of a process that no launcher started: one rank, which exchanges nothing."""
@@ -43,6 +49,10 @@ class Alone:
     def communicator(self, ranks: tuple[int, ...]) -> Communicator:
         """Nobody asks for one: along an axis of one device nothing moves."""
         raise AssertionError("a job of one rank exchanges nothing")
+
+    def device_mesh(self, ranks: tuple[int, ...], axes: tuple[tuple[str, int], ...]) -> DeviceMesh:
+        """Nobody asks for one."""
+        raise AssertionError("a process that is no rank has no process groups")
 
 
 def current_job() -> MeshJob:
@@ -156,6 +166,37 @@ class Mesh:
             job=self.job,
         )
 
+    @classmethod
+    def from_torch(cls, device_mesh: DeviceMesh) -> Mesh:
+        """The mesh of the ranks of a DeviceMesh of torch's, with its axes. Raises MeshError (E_MESH) for one without
+        names of axes, and for one that is not of CPUs, whose memory ranks exchange.
+        """
+        names = device_mesh.mesh_dim_names
+        if not names:
+            raise MeshError("a DeviceMesh whose axes have no names", hints=['mesh_dim_names=("dp", "tp")'])
+        if device_mesh.device_type != "cpu":
+            raise MeshError(f"a DeviceMesh of {device_mesh.device_type}", hints=['init_device_mesh("cpu", ...)'])
+        grid = device_mesh.mesh
+        return cls(names, grid.flatten().tolist(), shape=tuple(grid.shape))
+
+    def to_torch(self) -> DeviceMesh:
+        """The DeviceMesh of torch's over the same ranks, made once: torch makes process groups for its axes then, so
+        that all ranks of the job ask for it. Raises MeshError (E_MESH) for a mesh that is not running, and for one of
+        some of the job's ranks, which torch cuts out of that of all.
+        """
+        if self.state != "running" or isinstance(self.job, Alone):
+            state = "of a process that is no rank" if self.state == "running" else self.state
+            raise MeshError(f"a DeviceMesh of a mesh that is {state}", hints=["tessera run --ranks N script.py"])
+        if sorted(self.devices) != list(range(self.job.size)):
+            raise MeshError(
+                f"a DeviceMesh of the ranks {list(self.devices)} of {self.job.size}",
+                hints=['the whole mesh has one, and torch cuts it: mesh.to_torch()["tp"]'],
+            )
+        made = _device_meshes.get(self)
+        if made is None:
+            made = _device_meshes[self] = self.job.device_mesh(self.devices, tuple(self.grid.axes))
+        return made
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mesh) and self._value() == other._value()
 
@@ -232,3 +273,6 @@ def _one(place: int, size: int) -> int:
     if not -size <= number < size:
         raise MeshError(f"place {number} along an axis of {size} devices")
     return number % size
+
+
+_device_meshes: Final[dict[Mesh, DeviceMesh]] = {}

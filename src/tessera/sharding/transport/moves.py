@@ -56,6 +56,13 @@ def broadcast(shape: Sequence[int], rank: int, size: int, source: int) -> Moveme
     )
 
 
+def handed_on(shape: Sequence[int], rank: int) -> Movement:
+    """The operand of the first of two ranks, of this shape, to the second."""
+    if rank == 0:
+        return Movement((0,), (None, WHOLE), (None, None), keeps=True)
+    return Movement(tuple(shape), (None, None), (Receipt(tuple(shape), WHOLE, WHOLE), None), keeps=True)
+
+
 def barrier(size: int) -> Movement:
     """One byte of every rank to all."""
     return all_gather((1,), 0, (1,) * size)

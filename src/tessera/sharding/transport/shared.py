@@ -118,6 +118,9 @@ class SharedTransport:
     def move(self, x: torch.Tensor, move: Movement, number: int, fingerprint: int) -> Exchange:
         """See `GroupTransport`."""
         published = self._publish(self._numbered(), x, fingerprint)
+        if move.keeps and published.is_callers:
+            self._copies.append((published.number, x))
+            published = published._replace(is_callers=False)
         yield
         result = self.empty(move.shape, x.dtype)
         self._meet(published, fingerprint)

@@ -1,4 +1,4 @@
-// Packed slices (viewer/columns.py): planes of bytes, deflated, into typed arrays.
+// Packed slices (viewer/pages/columns.py): planes of bytes, deflated, into typed arrays.
 
 const MAGIC = 'TSR1';
 

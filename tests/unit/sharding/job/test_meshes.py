@@ -24,3 +24,15 @@ def test_a_step_of_training_is_the_same_on_one_rank_and_on_four(forks: Nursery) 
     (alone,) = map(json.loads, one.out.splitlines())  # of one rank no number is printed
     assert {**alone, "layout": "-, tp"} == told
     assert told["after"] < told["before"]
+
+
+def test_tensors_of_torch_on_meshes_share_memory_both_ways(forks: Nursery) -> None:
+    outcome = forks.run(4, "dtensors")
+
+    assert outcome.code == 0, outcome.err
+    for rank in range(4):
+        (told,) = outcome.said(rank)
+        # Ranks 0 and 2, and 1 and 3, hold the parts of a sum along "dp".
+        assert told["totals"] == [{0: 4.0, 1: 6.0}[rank % 2]] * 3
+        assert told["layout"] == "- | add dp"
+        assert told["codes"] == ["E_MESH", "E_MESH", "E_MESH", "E_GRAD_DETACHED"]

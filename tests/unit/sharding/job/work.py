@@ -16,6 +16,8 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
 from tessera import Tensor, dist, grad, op, settings
 from tessera.errors import TesseraError
@@ -23,9 +25,11 @@ from tessera.sharding.exchange import emulated
 from tessera.sharding.exchange.communicator import REDUCTIONS, Reduction
 from tessera.sharding.job import join
 from tessera.sharding.job.communicator import ProcessCommunicator
+from tessera.sharding.job.job import ProcessJob, TransportName
 from tessera.sharding.transport import gloo
 from tests.mesh.checking import agree
 from tests.mesh.drawing import NAMES, drawn
+from tests.mesh.pipelined import fault_of
 from tests.mesh.references import by_references
 from tests.unit.sharding.job import sequences
 
@@ -444,3 +448,113 @@ def mesh_step() -> None:
     value, (g1, g2) = grad.value_and_grad(loss, (0, 1))(w1, w2, x)
     w1, w2 = (w1 - 1e-3 * g1).eval(), (w2 - 1e-3 * g2).eval()
     tell(before=round(float(value.item()), 3), after=round(float(loss(w1, w2, x).item()), 3), layout=str(g1.layout))
+
+
+def pipelined(axes: dict[str, int], cases: list[tuple[str, int, str]], transport: TransportName = "auto") -> None:
+    """Steps in stages over the job's ranks give what one process gives, each twice; tells how many were compared."""
+    mesh = dist.Mesh(list(axes), shape=tuple(axes.values()))
+    assert mesh.state == "running"
+    made = ProcessJob.communicator
+    by_transport = patch.object(ProcessJob, "communicator", lambda job, ranks: made(job, ranks, transport))
+    with by_references(), by_transport:
+        for schedule, chunks, manner in cases:
+            fault = fault_of(mesh, schedule, chunks, manner, steps=2)
+            assert fault is None, f"rank {join().rank}: {fault}"
+    tell(count=len(cases))
+
+
+def pipeline_killed(victim: int) -> None:
+    """A rank is killed in the middle of a step, while the others wait for what it would send."""
+    mesh = dist.Mesh(["pp"])
+    weights = [op.tensor(torch.ones(3))] * mesh.shape["pp"]
+
+    def stage(weight: Tensor, x: Tensor) -> Tensor:
+        made: Tensor = x * weight
+        return made
+
+    step = dist.pipeline([stage] * len(weights), mesh, microbatches=8, loss=op.sum)
+    with by_references():
+        step(weights, torch.ones(8, 3))
+        if join().rank == victim:
+            die(0.2)
+        caught(lambda: [step(weights, torch.ones(8, 3)) for _ in range(100_000)])
+
+
+def pipeline_of_two_programs() -> None:
+    """The last rank's stage is called with a batch of another shape, and expects other messages."""
+    mesh = dist.Mesh(["pp"])
+    step = dist.pipeline([lambda w, x: x * w] * mesh.shape["pp"], mesh, microbatches=2, loss=op.sum)
+    weights = [op.tensor(torch.ones(3))] * mesh.shape["pp"]
+    odd = join().rank == mesh.shape["pp"] - 1
+    with by_references():
+        step(weights, torch.ones(4, 3))
+        caught(lambda: step(weights, torch.ones(8 if odd else 4, 3)))
+
+
+def state_of(mesh: dist.Mesh, seed: int) -> dict[str, Any]:
+    """Tensors in several layouts on a mesh with the axes "dp" and "tp", a plain one, and a number."""
+    both = dist.tensor((7, 5), dist.ShardSpec((0, 1), ("dp", "tp")), mesh, seed=seed)
+    joint = dist.tensor((9, 3), dist.ShardSpec((0,), (("tp", "dp"),)), mesh, seed=seed + 1)
+    copies = dist.tensor((4,), None, mesh, seed=seed)
+    return {"w": [both, joint], "copies": copies, "plain": op.tensor([1.0 * seed]), "step": seed}
+
+
+def checkpoint_saved(folder: str, shape: tuple[int, int], seed: int, victim: int = -1) -> None:
+    """Saves a state; a victim is killed in the middle of it."""
+    mesh = dist.Mesh(["dp", "tp"], shape=shape)
+    with by_references():
+        join().communicator(range(join().size)).barrier()
+        if join().rank != victim:
+            return caught(lambda: dist.save(folder, state_of(mesh, seed)))
+        with patch.object(FileSystemWriter, "write_data", lambda *_: die()):
+            dist.save(folder, state_of(mesh, seed))
+    return None
+
+
+def checkpoint_loaded(folder: str, shape: tuple[int, int], seed: int) -> None:
+    """Loads a state on a mesh, and compares it with what was saved."""
+    mesh = dist.Mesh(["dp", "tp"], shape=shape)
+    with by_references():
+        found, wanted = dist.load(folder, state_of(mesh, 100)), state_of(mesh, seed)
+        for name in ("copies", "plain"):
+            assert torch.equal(found[name].full().torch(), wanted[name].full().torch()), name
+        for own, other in zip(found["w"], wanted["w"], strict=True):
+            assert torch.equal(own.full().torch(), other.full().torch())
+    tell(step=found["step"])
+
+
+def dtensors() -> None:
+    """Tensors go to torch and back in the memory that they have; what placements cannot say is refused."""
+    mesh = dist.Mesh(["dp", "tp"], shape=(2, 2))
+    device_mesh = mesh.to_torch()
+    assert dist.Mesh.from_torch(device_mesh) == mesh
+    assert mesh.to_torch() is device_mesh
+    whole = torch.arange(35.0).reshape(5, 7)  # uneven, with short last shards
+    with by_references():
+        for placements in ([Shard(0), Shard(1)], [Shard(1), Shard(1)], [Replicate(), Shard(0)], [Replicate()] * 2):
+            theirs = distribute_tensor(whole, device_mesh, placements)
+            ours = dist.from_dtensor(theirs)
+            assert ours.local().torch().data_ptr() == theirs.to_local().data_ptr() or not theirs.to_local().numel()
+            assert torch.equal(ours.full().torch(), whole), placements
+            back = dist.to_dtensor(ours)
+            assert back.placements == tuple(placements)
+            assert back.to_local().data_ptr() == theirs.to_local().data_ptr() or not theirs.to_local().numel()
+            assert torch.equal(back.full_tensor(), whole)
+            made = dist.to_dtensor(ours * 2)
+            assert torch.equal((made + theirs).full_tensor(), 3 * whole)
+        parts = DTensor.from_local(torch.full((3,), 1.0 + join().rank), device_mesh, [Partial(), Replicate()])
+        pending = dist.from_dtensor(parts)
+        totals = pending.full().tolist()
+        codes = []
+        joint = dist.distribute(whole, dist.ShardSpec((0,), (("tp", "dp"),)), mesh)
+        for call in (
+            lambda: dist.to_dtensor(joint),
+            lambda: dist.to_dtensor(op.tensor(whole)),
+            mesh["tp", 0].to_torch,
+            lambda: dist.from_dtensor(distribute_tensor(whole, device_mesh, [Shard(0)] * 2).requires_grad_()),
+        ):
+            try:
+                call()
+            except TesseraError as error:
+                codes.append(error.code)
+    tell(totals=totals, layout=str(pending.layout), codes=codes)

@@ -14,7 +14,7 @@ from polars import col
 from tessera.errors import ProfileError
 from tessera.profiling.analyses.operations import MOST_EXACT
 from tessera.profiling.trace.table import Trace
-from tessera.viewer.columns import KEPT, MOST_SLICES
+from tessera.viewer.pages.columns import KEPT, MOST_SLICES
 from tessera.viewer.runs import Run
 
 _BYTES_EXACT: Final[Mapping[str, int]] = {"kernels": 200, "kernel": 200, "meta": 0}

@@ -18,8 +18,8 @@ from tessera.errors import ArgumentError, ProfileError
 from tessera.profiling.analyses import kernels
 from tessera.profiling.analyses.presentation.result import work
 from tessera.profiling.trace.table import Trace
+from tessera.viewer.pages.scope import Parameters
 from tessera.viewer.runs import Run
-from tessera.viewer.scope import Parameters
 
 MOST_PROGRAMS: Final = 50
 """Kernels whose code is offered: those that take most time."""

@@ -23,12 +23,12 @@ from tessera.profiling.analyses import roofline as rooflines
 from tessera.profiling.analyses.presentation.result import Analysis, by_reason
 from tessera.profiling.trace.reading import examined
 from tessera.profiling.trace.table import Trace
-from tessera.viewer import columns, overview
-from tessera.viewer import flame as stacked
-from tessera.viewer.roofline import roofline
+from tessera.viewer.pages import columns, overview
+from tessera.viewer.pages import flame as stacked
+from tessera.viewer.pages.roofline import roofline
+from tessera.viewer.pages.scope import Parameters, narrowed, seen, window
+from tessera.viewer.pages.tables import plain, table_json
 from tessera.viewer.runs import Run
-from tessera.viewer.scope import Parameters, narrowed, seen, window
-from tessera.viewer.tables import plain, table_json
 
 _CONFIDENCE: Final = 0.95
 _LEAST_CHANGE_PCT: Final = 1.0

@@ -13,9 +13,9 @@ from tessera.profiling.analyses import durations, kernels
 from tessera.profiling.analyses import roofline as rooflines
 from tessera.profiling.analyses.traffic import LEVELS
 from tessera.profiling.trace.table import Trace
+from tessera.viewer.pages.scope import Parameters, narrowed, seen
+from tessera.viewer.pages.tables import table_json
 from tessera.viewer.runs import Run
-from tessera.viewer.scope import Parameters, narrowed, seen
-from tessera.viewer.tables import table_json
 
 _KEYS: Final = {
     "name": kernels.NAME.cast(polars.String),
